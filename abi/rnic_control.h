@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Messages between the daemon and what stands for it in an application: the provider, the
+ * stand-in for the kernel (kmod-shim/preload), and the `rnic` command. C11 and C++20.
+ *
+ * Over a Unix SEQPACKET socket, RUN/control.sock. One request, one reply with the same type and
+ * id; each request is a rnic_msg header and the structure named after it, each reply a header and
+ * the structure NAME_reply (or nothing). Descriptors travel with SCM_RIGHTS in the order listed.
+ * The daemon never sends on this socket unasked. The first request of a connection is HELLO.
+ * What a connection made is destroyed when it ends.
+ *
+ * `status` of a reply is 0 or an errno (positive). All integers in host order, unless network
+ * order is said; addresses as struct sockaddr_storage would hold them, in rnic_address.
+ */
+#ifndef RNIC_CONTROL_H
+#define RNIC_CONTROL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rnic_shm.h"
+
+#define RNIC_MSG_MAX 8192u /* octets in one message, header and all */
+#define RNIC_NAME_MAX 32u
+#define RNIC_PRIVATE_DATA_MAX 512u
+#define RNIC_FDS_MAX 24u
+
+enum rnic_msg_type {
+	RNIC_HELLO = 1,
+	RNIC_LIST_DEVICES = 2,
+
+	/* verbs */
+	RNIC_OPEN_CONTEXT = 16,
+	RNIC_ALLOC_PD,
+	RNIC_DEALLOC_PD,
+	RNIC_REG_MR,
+	RNIC_DEREG_MR,
+	RNIC_CREATE_CHANNEL,
+	RNIC_DESTROY_CHANNEL,
+	RNIC_CREATE_CQ,
+	RNIC_RESIZE_CQ,
+	RNIC_DESTROY_CQ,
+	RNIC_CREATE_SRQ,
+	RNIC_MODIFY_SRQ,
+	RNIC_QUERY_SRQ,
+	RNIC_DESTROY_SRQ,
+	RNIC_CREATE_QP,
+	RNIC_MODIFY_QP,
+	RNIC_QUERY_QP,
+	RNIC_DESTROY_QP,
+	RNIC_ALLOC_MW,
+	RNIC_DEALLOC_MW,
+
+	/* connection management: one row for each command of /dev/infiniband/rdma_cm */
+	RNIC_CM_OPEN = 64, /* a channel: what one open of rdma_cm gives */
+	RNIC_CM_CLOSE,
+	RNIC_CM_CREATE_ID,
+	RNIC_CM_DESTROY_ID,
+	RNIC_CM_BIND,
+	RNIC_CM_RESOLVE_ADDRESS,
+	RNIC_CM_RESOLVE_ROUTE,
+	RNIC_CM_QUERY,
+	RNIC_CM_CONNECT,
+	RNIC_CM_LISTEN,
+	RNIC_CM_ACCEPT,
+	RNIC_CM_REJECT,
+	RNIC_CM_DISCONNECT,
+	RNIC_CM_INIT_QP_ATTRIBUTES,
+	RNIC_CM_GET_EVENT,
+	RNIC_CM_SET_OPTION,
+	RNIC_CM_NOTIFY,
+	RNIC_CM_MIGRATE_ID,
+
+	/* administration */
+	RNIC_SHOW = 128,
+	RNIC_STOP
+};
+
+struct rnic_msg {
+	uint32_t type;
+	uint32_t id;
+	int32_t status;
+	uint32_t length; /* of the whole message */
+};
+
+struct rnic_address {
+	uint16_t family; /* AF_INET, AF_INET6; 0: none */
+	uint16_t port;   /* network order */
+	uint32_t scope;
+	uint8_t octets[16]; /* IPv4: the first four */
+};
+RNIC_STATIC_ASSERT(sizeof(struct rnic_address) == 24, "an address");
+
+/* ---- HELLO, devices ---------------------------------------------------------------------- */
+
+enum rnic_client_kind { RNIC_CLIENT_VERBS = 1, RNIC_CLIENT_CM = 2, RNIC_CLIENT_ADMIN = 3 };
+
+struct rnic_hello {
+	uint32_t abi_version;
+	uint32_t kind;
+	uint32_t pid; /* for the daemon's words only; it trusts SO_PEERCRED */
+	uint32_t reserved;
+	char device[RNIC_NAME_MAX]; /* sees only this device; empty: all */
+};
+
+struct rnic_hello_reply {
+	uint32_t abi_version;
+	uint32_t generation;
+	uint32_t daemon_pid;
+	uint32_t device_count;
+	uint32_t control_mode; /* 1: personal, 2: system */
+	uint32_t reserved;
+};
+
+struct rnic_device_info {
+	char name[RNIC_NAME_MAX];
+	char netdev[RNIC_NAME_MAX]; /* a kernel interface to name for it ("lo" where there is none) */
+	uint64_t node_guid;         /* network order */
+	uint32_t index;
+	uint32_t mtu;
+	uint8_t mac[6];
+	uint8_t link_up;
+	uint8_t address_mode; /* 1 own, 2 local, 3 shared */
+	uint32_t address_count;
+	struct rnic_address addresses[8];
+	uint8_t prefix_lengths[8];
+};
+
+struct rnic_list_devices_reply {
+	uint32_t count;
+	uint32_t reserved;
+	struct rnic_device_info devices[]; /* as many as fit; count says how many follow */
+};
+
+/* ---- Contexts ---------------------------------------------------------------------------- */
+
+struct rnic_device_attributes {
+	uint64_t max_mr_size;
+	uint64_t page_size_cap;
+	uint64_t node_guid; /* network order */
+	uint32_t vendor_id, vendor_part_id, hw_version;
+	uint32_t max_qp, max_qp_wr, max_sge, max_sge_read;
+	uint32_t max_cq, max_cqe;
+	uint32_t max_mr, max_pd, max_mw;
+	uint32_t max_read_in, max_read_out; /* IRD and ORD of one QP */
+	uint32_t max_srq, max_srq_wr, max_srq_sge;
+	uint32_t max_inline;
+	uint32_t completion_vectors;
+	uint32_t atomics; /* 0 none, 1 HCA */
+	uint32_t capabilities;
+	uint32_t mtu; /* of the port, IP octets */
+	uint32_t speed_mbps;
+	char firmware[32];
+};
+
+#define RNIC_CAP_INVALIDATE 0x1u /* Send with Invalidate and local invalidate */
+#define RNIC_CAP_WINDOWS 0x2u
+#define RNIC_CAP_IMMEDIATE 0x4u
+
+/*
+ * Descriptors in: the application's /proc/self/mem, opened read-write (absent where there is no
+ * /proc). Out: the status page (a memfd, to be mapped read-only, sizeof(struct rnic_status_page)),
+ * the doorbells (a memfd: worker_count times sizeof(struct rnic_doorbells)), the async event
+ * socket (SEQPACKET, reading end; it carries struct ib_uverbs_async_event_desc-shaped messages:
+ * uint64_t element, uint32_t event_type, uint32_t reserved), a copy of its writing end, then
+ * worker_count eventfds.
+ *
+ * helper_tid: a thread of the application that never calls exec; remote copies go by its id, so
+ * that they end when the address space is replaced (the kernel ends all other threads of a
+ * process before exec gives it a new address space). 0: none.
+ */
+struct rnic_open_context {
+	char device[RNIC_NAME_MAX];
+	uint32_t helper_tid;
+	uint32_t reserved;
+};
+
+struct rnic_open_context_reply {
+	uint32_t context;
+	uint32_t worker_count;
+	struct rnic_device_attributes attributes;
+	struct rnic_device_info device;
+};
+
+/* A piece of shared memory. `arena` numbers the memfds of a context from 0; where arena_is_new,
+ * its memfd comes as a descriptor with the reply (the first one not taken by another use), to be
+ * mapped whole: arena_size octets. */
+struct rnic_area {
+	uint32_t arena;
+	uint32_t arena_is_new;
+	uint64_t arena_size;
+	uint64_t offset;
+	uint64_t length;
+};
+
+struct rnic_handle { /* the request of every DESTROY, DEALLOC and QUERY that needs no more */
+	uint32_t handle;
+	uint32_t reserved;
+};
+
+struct rnic_handle_reply { /* ALLOC_PD, REG_MR's key etc. where nothing more is answered */
+	uint32_t handle;
+	uint32_t reserved;
+};
+
+/*
+ * Descriptors in: where `shared` is set, the descriptor of the file that the range is a shared
+ * mapping of. The reply's stag is lkey and rkey.
+ */
+struct rnic_reg_mr {
+	uint32_t pd;
+	uint32_t access; /* RNIC_ACCESS_* */
+	uint64_t start;  /* in the application */
+	uint64_t length;
+	uint64_t iova; /* the TO of its first octet; zero-based: 0 */
+	uint32_t shared;
+	uint32_t key; /* the STag's lower 8 bits */
+	uint64_t shared_offset;
+};
+
+struct rnic_reg_mr_reply {
+	uint32_t mr;
+	uint32_t stag;
+	uint32_t rung; /* architecture.md s4: 2 shared, 3 swapped, 4 remote copy */
+	uint32_t reserved;
+};
+
+/*
+ * A completion channel. Descriptors out: the reading end of a SEQPACKET socket, which carries
+ * uint64_t user pointers of CQs (struct ib_uverbs_comp_event_desc). `cookie` is SO_COOKIE of that
+ * reading end: with CREATE_CQ, the provider names the channel by it, asking the kernel for the
+ * SO_COOKIE of the descriptor that libibverbs holds.
+ */
+struct rnic_create_channel_reply {
+	uint32_t channel;
+	uint32_t reserved;
+	uint64_t cookie;
+};
+
+struct rnic_create_cq {
+	uint32_t entries_min;
+	uint32_t vector;
+	uint64_t user_pointer; /* struct ibv_cq *, the content of its events */
+	uint64_t channel_cookie; /* 0: no channel */
+};
+
+struct rnic_create_cq_reply { /* descriptors: arena if new; with a channel, its writing end */
+	uint32_t cq;
+	uint32_t entries; /* a power of two */
+	struct rnic_area area;
+};
+
+struct rnic_resize_cq { /* the provider holds the CQ's lock during the call */
+	uint32_t cq;
+	uint32_t entries_min;
+};
+
+/* The new ring; unpolled entries have been copied to its front with phase 1 and consumption
+ * restarts at index 0 of the new ring. */
+struct rnic_resize_cq_reply {
+	uint32_t entries;
+	uint32_t reserved;
+	struct rnic_area area;
+};
+
+/* After it no event of this CQ is sent; those already in the channel's socket remain for the
+ * provider to drain. */
+struct rnic_destroy_cq_reply {
+	uint32_t events_sent;
+	uint32_t reserved;
+};
+
+struct rnic_create_srq {
+	uint32_t pd;
+	uint32_t wr_min;
+	uint32_t sge_max;
+	uint32_t limit;
+	uint64_t user_pointer;
+};
+
+struct rnic_create_srq_reply {
+	uint32_t srq;
+	uint32_t entries;
+	uint32_t stride;
+	uint32_t sge_max;
+	uint32_t doorbell;
+	uint32_t reserved;
+	struct rnic_area area;
+};
+
+struct rnic_modify_srq {
+	uint32_t srq;
+	uint32_t limit; /* sets and arms; 0 disarms */
+};
+
+struct rnic_query_srq_reply {
+	uint32_t entries;
+	uint32_t sge_max;
+	uint32_t limit; /* 0 once fired */
+	uint32_t reserved;
+};
+
+struct rnic_create_qp {
+	uint32_t pd;
+	uint32_t send_cq;
+	uint32_t recv_cq;
+	uint32_t srq; /* 0: none */
+	uint32_t send_wr_min, recv_wr_min;
+	uint32_t send_sge_max, recv_sge_max;
+	uint32_t inline_max;
+	uint32_t reserved;
+	uint64_t user_pointer; /* struct ibv_qp *, the content of its events */
+};
+
+struct rnic_create_qp_reply {
+	uint32_t qp_number; /* also the handle; never 0, 24 bits */
+	uint32_t send_entries, send_stride, send_sge_max, send_doorbell;
+	uint32_t recv_entries, recv_stride, recv_sge_max, recv_doorbell;
+	uint32_t inline_max;
+	struct rnic_area send_area;
+	struct rnic_area recv_area; /* length 0 with an SRQ */
+};
+
+/* The states of verbs.md s2, and what ibv_qp_state they are to an application. */
+enum rnic_qp_state {
+	RNIC_QP_IDLE = 0,
+	RNIC_QP_RTS = 1,
+	RNIC_QP_CLOSING = 2,
+	RNIC_QP_TERMINATE = 3,
+	RNIC_QP_ERROR = 4
+};
+
+#define RNIC_MODIFY_STATE 0x1u
+#define RNIC_MODIFY_ACCESS 0x2u
+#define RNIC_MODIFY_ORD 0x4u
+#define RNIC_MODIFY_IRD 0x8u
+
+struct rnic_modify_qp {
+	uint32_t qp_number;
+	uint32_t mask;
+	uint32_t state; /* rnic_qp_state; to RTS only by the connection manager: EINVAL */
+	uint32_t access;
+	uint32_t ord, ird;
+};
+
+struct rnic_query_qp_reply {
+	uint32_t state;
+	uint32_t access;
+	uint32_t ord, ird;
+	uint32_t terminate_length; /* octets of terminate[] */
+	uint32_t terminate_origin; /* 0 none, 1 local, 2 remote */
+	struct rnic_address local, remote;
+	uint8_t terminate[64];
+};
+
+struct rnic_alloc_mw {
+	uint32_t pd;
+	uint32_t key;
+};
+
+struct rnic_alloc_mw_reply {
+	uint32_t mw;
+	uint32_t stag;
+};
+
+/* ---- Connection management --------------------------------------------------------------- */
+
+/*
+ * Descriptors out of CM_OPEN: an eventfd in semaphore mode whose count is the number of pending
+ * events, and a socket whose reading end sees EOF never while the daemon lives (a dup of nothing
+ * an application reads: the stand-in's watcher uses it to notice the daemon's end). The stand-in
+ * holds that socket as long as the channel is open, and so does a child of fork: when the daemon
+ * sees it hung up, no process has the channel any more.
+ *
+ * Without a request structure, CM_OPEN makes a channel. With one it makes the channel of that
+ * token usable on this connection too (a child of fork); the reply is of the same form, and the
+ * descriptors may be left out. The channel then outlives the connection that made it.
+ */
+struct rnic_cm_open {
+	uint8_t token[16];
+};
+
+struct rnic_cm_open_reply {
+	uint32_t channel;
+	uint32_t reserved;
+	uint8_t token[16]; /* names the channel on another connection of the same user (after fork) */
+};
+
+struct rnic_cm_create_id {
+	uint32_t channel;
+	uint32_t port_space; /* 0x0106 TCP; 0x013f: EINVAL */
+	uint32_t qp_type;
+	uint32_t reserved;
+	uint64_t uid;
+};
+/* reply: rnic_handle_reply (id) */
+
+/* CM_DESTROY_ID, MIGRATE: how many events of this id were reported to the application. The
+ * daemon has purged `purged` undelivered ones: the stand-in reads that many counts from the
+ * eventfd without blocking. */
+struct rnic_cm_destroy_id_reply {
+	uint32_t events_reported;
+	uint32_t purged;
+};
+
+struct rnic_cm_bind {
+	uint32_t id;
+	uint32_t reserved;
+	struct rnic_address address;
+};
+
+struct rnic_cm_resolve_address {
+	uint32_t id;
+	uint32_t timeout_ms;
+	struct rnic_address source; /* family 0: none given */
+	struct rnic_address destination;
+};
+
+struct rnic_cm_resolve_route {
+	uint32_t id;
+	uint32_t timeout_ms;
+};
+
+struct rnic_cm_query_reply { /* request: rnic_handle */
+	uint64_t node_guid; /* network order; 0 while not bound to a device */
+	uint32_t port_number;
+	uint32_t device_index;
+	struct rnic_address source, destination;
+};
+
+struct rnic_cm_parameters {
+	uint32_t qp_number;
+	uint32_t srq;
+	uint8_t responder_resources; /* IRD */
+	uint8_t initiator_depth;     /* ORD */
+	uint8_t flow_control;
+	uint8_t retry_count;
+	uint8_t rnr_retry_count;
+	uint8_t valid;
+	uint16_t private_data_length;
+	uint8_t private_data[RNIC_PRIVATE_DATA_MAX];
+};
+
+struct rnic_cm_connect { /* CONNECT, ACCEPT */
+	uint32_t id;
+	uint32_t reserved;
+	uint64_t uid; /* ACCEPT: binds it to the id */
+	struct rnic_cm_parameters parameters;
+};
+
+struct rnic_cm_listen {
+	uint32_t id;
+	uint32_t backlog;
+};
+
+struct rnic_cm_reject {
+	uint32_t id;
+	uint16_t private_data_length;
+	uint16_t reserved;
+	uint8_t private_data[RNIC_PRIVATE_DATA_MAX];
+};
+
+struct rnic_cm_init_qp_attributes {
+	uint32_t id;
+	uint32_t state; /* ibv_qp_state asked for */
+};
+
+struct rnic_cm_init_qp_attributes_reply {
+	uint32_t mask; /* 1: state; 2: access flags too */
+	uint32_t state;
+	uint32_t access; /* RNIC_ACCESS_* */
+	uint32_t reserved;
+};
+
+/* Numbers of enum rdma_cm_event_type. */
+enum rnic_cm_event {
+	RNIC_CM_ADDRESS_RESOLVED = 0,
+	RNIC_CM_ADDRESS_ERROR = 1,
+	RNIC_CM_ROUTE_RESOLVED = 2,
+	RNIC_CM_ROUTE_ERROR = 3,
+	RNIC_CM_CONNECT_REQUEST = 4,
+	RNIC_CM_CONNECT_RESPONSE = 5,
+	RNIC_CM_CONNECT_ERROR = 6,
+	RNIC_CM_UNREACHABLE = 7,
+	RNIC_CM_REJECTED = 8,
+	RNIC_CM_ESTABLISHED = 9,
+	RNIC_CM_DISCONNECTED = 10,
+	RNIC_CM_DEVICE_REMOVAL = 11,
+	RNIC_CM_ADDRESS_CHANGE = 14,
+	RNIC_CM_TIMEWAIT_EXIT = 15
+};
+
+/* GET_EVENT: request rnic_handle (channel). Nothing pending: EAGAIN. The caller has read one
+ * count from the eventfd. */
+struct rnic_cm_get_event_reply {
+	uint64_t uid; /* CONNECT_REQUEST: the listener's */
+	uint32_t id;  /* CONNECT_REQUEST: the new id */
+	uint32_t event;
+	int32_t status; /* negative errno, or for REJECTED the reason */
+	uint32_t listener;
+	struct rnic_cm_parameters parameters;
+};
+
+struct rnic_cm_set_option {
+	uint32_t id;
+	uint32_t level;
+	uint32_t option;
+	uint32_t length;
+	uint8_t value[64];
+};
+
+struct rnic_cm_notify {
+	uint32_t id;
+	uint32_t event;
+};
+
+/* Moves an id, and its pending events, to another channel. The old channel is named by the id;
+ * `purged` counts are to be read from the old channel's eventfd; the daemon has added them to the
+ * new one's. */
+struct rnic_cm_migrate_id {
+	uint32_t id;
+	uint32_t channel;
+};
+struct rnic_cm_migrate_id_reply {
+	uint32_t events_reported;
+	uint32_t purged;
+	uint32_t old_channel;
+	uint32_t reserved;
+};
+
+/* ---- Administration ---------------------------------------------------------------------- */
+
+struct rnic_show {
+	char what[16]; /* dev qp cq mr conn port stats; empty: all */
+};
+/* reply: descriptor of a memfd with JSON text; rnic_handle_reply.handle is its length */
+
+#endif

@@ -1,0 +1,24 @@
+// Where a daemon of a name lives in the file system: its socket, its pid, its log, the tree that
+// stands in for /sys.
+#pragma once
+
+#include <string>
+
+namespace rnic::control {
+
+// $RNIC_RUN_BASE; else /run/rnic for root; else $XDG_RUNTIME_DIR/rnic where that exists; else
+// /tmp/rnic-UID.
+std::string run_base();
+std::string run_directory(const std::string& name);
+
+// A daemon's name: letters, digits, '-', '_', '.', at most 64, not "." or "..". (It is a directory.)
+bool good_name(const std::string& name);
+
+inline std::string control_socket(const std::string& directory) { return directory + "/control.sock"; }
+inline std::string pid_file(const std::string& directory) { return directory + "/rnicd.pid"; }
+inline std::string log_file(const std::string& directory) { return directory + "/rnicd.log"; }
+
+// With its parents; `base` and below are only for this user (0700). Empty, or what went wrong.
+std::string make_directory(const std::string& directory);
+
+}  // namespace rnic::control

@@ -1,0 +1,190 @@
+// A device: one port, its IP addresses, and everything that lives on it: neighbours, ICMP, TCP
+// connections with their MPA startup, listeners, and the queue pairs attached to them.
+//
+// Pure but for the Port that it is given: the simulator runs whole devices over a simulated port.
+//
+// Owned by one worker: every call on its thread (control goes through Worker::call).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/buffer.hpp"
+#include "base/ids.hpp"
+#include "base/result.hpp"
+#include "base/time.hpp"
+#include "port/port.hpp"
+#include "qp/queue_pair.hpp"
+#include "tcp/connection.hpp"
+#include "wire/address.hpp"
+
+namespace rnic::core {
+
+// Index and generation: a stale one names nothing.
+struct StreamId {
+  std::uint64_t value = 0;
+  constexpr auto operator<=>(const StreamId&) const = default;
+};
+
+struct PrivateData {
+  std::uint16_t length = 0;
+  std::array<std::byte, 512> octets;
+};
+
+struct DeviceAddress {
+  wire::IpAddress address;
+  std::uint8_t prefix_length = 24;
+};
+
+enum class AddressMode : std::uint8_t { own = 1, local = 2, shared = 3 };
+
+struct DeviceOptions {
+  std::string name;
+  std::uint32_t index = 0;
+  std::vector<DeviceAddress> addresses;
+  wire::IpAddress gateway;  // none: no default route
+  AddressMode mode = AddressMode::own;
+  tcp::Options tcp;
+  std::uint32_t streams_max = 16384;
+  bool crc_required = true;
+  bool peer_to_peer = true;         // A=1 in our Requests
+  std::uint32_t mpa_revision = 2;
+  bool markers = false;             // ask for markers toward us
+  Duration request_timeout = seconds(10);
+  Duration reply_timeout = seconds(20);
+  std::uint64_t seed = 0;           // initial sequence numbers, ports
+  Duration orphan_timeout = seconds(30);
+};
+
+enum class StreamFailure : std::uint8_t {
+  none,
+  refused,      // RST in answer to our SYN: no listener
+  unreachable,  // no route, no neighbour, ICMP
+  timed_out,
+  reset,
+  protocol,     // MPA startup frames that make no sense, or revision or features we cannot have
+  no_resources,
+};
+
+// What the connection manager hears.
+struct StreamEvent {
+  enum class Kind : std::uint8_t {
+    connect_request,  // a listener's; answer with accept() or reject(). cookie: the listener's
+    established,      // connect() or accept() came to its end; data may flow
+    rejected,         // the peer's listener said no: private data
+    failed,           // connect() or accept() failed: `failure`
+    disconnected,     // after established, once: for whatever reason
+  } kind = Kind::failed;
+  StreamFailure failure = StreamFailure::none;
+  StreamId stream;
+  std::uint64_t cookie = 0;
+  wire::IpAddress local, remote;
+  std::uint16_t local_port = 0, remote_port = 0;
+  std::uint32_t ird = 0, ord = 0;  // request: what the peer offers, from our side (ird: we answer
+                                   // as many reads; ord: we may send as many); established: agreed
+  PrivateData private_data;
+};
+
+class StreamEvents {
+ public:
+  virtual void on_stream_event(const StreamEvent& event) = 0;
+
+ protected:
+  ~StreamEvents() = default;
+};
+
+struct ConnectOptions {
+  wire::IpAddress local, remote;
+  std::uint16_t local_port = 0;  // 0: an ephemeral one
+  std::uint16_t remote_port = 0;
+  std::uint32_t ird = 0, ord = 0;
+  PrivateData private_data;
+  std::uint64_t cookie = 0;
+};
+
+struct AcceptOptions {
+  std::uint32_t ird = 0, ord = 0;
+  PrivateData private_data;
+  std::uint64_t cookie = 0;
+};
+
+enum class StreamError : std::uint8_t { address_in_use, no_ports, no_route, no_resources, unknown, wrong_state };
+
+struct DeviceCounters {
+  std::uint64_t frames_in = 0, frames_out = 0, bytes_in = 0, bytes_out = 0;
+  std::uint64_t bad_frames = 0, bad_checksums = 0, no_listener = 0, no_buffer = 0;
+};
+
+// A line of `rnic show conn`.
+struct StreamInfo {
+  StreamId stream;
+  wire::IpAddress local, remote;
+  std::uint16_t local_port = 0, remote_port = 0;
+  const char* tcp_state = "";
+  const char* phase = "";  // opening, negotiating, waiting (for accept), running, orphan
+  std::uint32_t qp_number = 0;
+  tcp::Counters tcp;
+  std::uint32_t congestion_window_bytes = 0, in_flight_bytes = 0, mss_bytes = 0;
+  std::int64_t rtt_us = 0;
+};
+
+class Device {
+ public:
+  Device(const DeviceOptions& options, port::Port& port, StreamEvents& events);
+  ~Device();
+
+  // ---- connection commands ----
+  // `address` unspecified (0.0.0.0, ::): every address of the device. The cookie comes with events.
+  Result<Done, StreamError> listen(wire::IpAddress address, std::uint16_t port, std::uint32_t backlog,
+                                   std::uint64_t cookie);
+  void unlisten(wire::IpAddress address, std::uint16_t port);
+  // The QP is Idle and stays the caller's; it is attached when the startup is over.
+  Result<StreamId, StreamError> connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now);
+  Result<Done, StreamError> accept(StreamId stream, const AcceptOptions& options, qp::QueuePair& qp, Instant now);
+  Result<Done, StreamError> reject(StreamId stream, const PrivateData& private_data, Instant now);
+  // Closes gracefully (Modify -> Closing) a running stream, drops one that is not yet.
+  void disconnect(StreamId stream, Instant now);
+  // The QP is about to be destroyed: it is detached; what TCP holds is still delivered (orphan).
+  void release(qp::QueuePair& qp, Instant now);
+  // An administrator ends a stream: RST.
+  bool kill(StreamId stream, Instant now);
+
+  // ---- the turn, in this order ----
+  // Frames from the port -> IP -> TCP -> startup machines and queue pairs (placements submitted).
+  bool receive(Instant now);
+  // After the mover's flush: deliveries, consumption.
+  bool settle(Instant now);
+  // A queue pair's doorbell rang (its SQ, or its RQ/SRQ).
+  void work_posted(qp::QueuePair& qp);
+  void receive_posted(qp::QueuePair& qp);
+  // Queue pairs with work fill segments (gathers submitted); settle() again after the flush.
+  bool transmit(Instant now);
+  // Segments, acknowledgements, ARP and the rest -> port.
+  bool send(Instant now);
+  bool run_timers(Instant now);
+  Instant next_deadline() const;
+  // Nothing is pending that a turn would do something about before next_deadline() or a frame.
+  bool idle() const;
+
+  // ---- what it is ----
+  const DeviceOptions& options() const;
+  port::Port& port() const;
+  const DeviceCounters& counters() const;
+  std::size_t stream_count() const;
+  std::vector<StreamInfo> streams() const;  // control's questions only
+  // Has the address, or reaches it on-link or by the gateway.
+  bool owns(const wire::IpAddress& address) const;
+  bool reaches(const wire::IpAddress& address) const;
+
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rnic::core

@@ -1,0 +1,359 @@
+#include "core/worker.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+namespace rnic::core {
+namespace {
+
+constexpr std::size_t kEventsMax = 65536;
+constexpr std::size_t kStreamEventsMax = 1024;
+constexpr Duration kTendEvery = milliseconds(100);
+// Ports without a descriptor: how long a sleep is at first, and at most (architecture.md s3).
+constexpr Duration kTimedSleepMin = microseconds(20);
+constexpr Duration kTimedSleepMax = milliseconds(1);
+constexpr Duration kSleepMax = milliseconds(500);
+
+Instant clock_now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return {std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec};
+}
+
+void signal_eventfd(int fd) {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = write(fd, &one, sizeof one);
+}
+
+}  // namespace
+
+Worker::Worker(const WorkerOptions& options)
+    : options_(options), events_(kEventsMax), stream_events_(kStreamEventsMax) {
+  epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
+  event_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  call_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  RNIC_ASSERT(epoll_fd_ >= 0 && event_fd_ >= 0 && call_fd_ >= 0);
+  watch(call_fd_);
+}
+
+Worker::~Worker() {
+  stop();
+  close(epoll_fd_);
+  close(event_fd_);
+  close(call_fd_);
+}
+
+void Worker::start() {
+  RNIC_ASSERT(!running_);
+  running_ = true;
+  thread_ = std::thread([this] { run(); });
+}
+
+void Worker::stop() {
+  if (!running_) return;
+  call([this](Instant) { stopping_ = true; });
+  thread_.join();
+  running_ = false;
+}
+
+void Worker::call(const std::function<void(Instant)>& task) {
+  if (!running_ || std::this_thread::get_id() == thread_.get_id()) {
+    task(clock_now());
+    return;
+  }
+  Call call;
+  call.task = &task;
+  Call* head = calls_.load(std::memory_order_relaxed);
+  do call.next = head;
+  while (!calls_.compare_exchange_weak(head, &call, std::memory_order_release, std::memory_order_relaxed));
+  // Pairs with sleep(): the call is seen before it blocks, or asleep_ is seen here.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (asleep_.load(std::memory_order_relaxed)) signal_eventfd(call_fd_);
+  call.done.wait(false, std::memory_order_acquire);
+}
+
+void Worker::watch(int descriptor) {
+  epoll_event event{};
+  // Edge-triggered: counts of eventfds need not be read; the loop looks at everything anyway.
+  event.events = EPOLLIN | EPOLLET;
+  event.data.fd = descriptor;
+  RNIC_ASSERT(epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, descriptor, &event) == 0 || errno == EEXIST);
+}
+
+void Worker::unwatch(int descriptor) { epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, descriptor, nullptr); }
+
+// ---- what it serves ------------------------------------------------------------------------------
+
+void Worker::add_device(Device& device) {
+  devices_.push_back(&device);
+  if (const int descriptor = device.port().wake_descriptor(); descriptor >= 0) {
+    epoll_event event{};
+    event.events = EPOLLIN;  // level: what waits in a port waits until it is received
+    event.data.fd = descriptor;
+    RNIC_ASSERT(epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, descriptor, &event) == 0);
+  }
+}
+
+void Worker::remove_device(Device& device) {
+  if (const int descriptor = device.port().wake_descriptor(); descriptor >= 0) unwatch(descriptor);
+  std::erase(devices_, &device);
+}
+
+void Worker::add_context(shm::ContextMemory& memory) {
+  contexts_.push_back({&memory, {}});
+  watch(memory.wake_fd(options_.index));
+}
+
+void Worker::remove_context(shm::ContextMemory& memory) {
+  unwatch(memory.wake_fd(options_.index));
+  std::erase_if(contexts_, [&](const Context& context) { return context.memory == &memory; });
+}
+
+Worker::Context* Worker::find(shm::ContextMemory& memory) {
+  for (Context& context : contexts_)
+    if (context.memory == &memory) return &context;
+  return nullptr;
+}
+
+Worker::Bell& Worker::bell_at(shm::ContextMemory& memory, std::uint32_t doorbell) {
+  Context* context = find(memory);
+  RNIC_ASSERT(context != nullptr && doorbell < RNIC_DOORBELLS_MAX);
+  if (context->bells.size() <= doorbell) context->bells.resize(doorbell + 1);
+  return context->bells[doorbell];
+}
+
+void Worker::bind_send(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp) {
+  bell_at(memory, doorbell) = {Bell::Kind::send, &device, &qp, {}};
+}
+
+void Worker::bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp) {
+  bell_at(memory, doorbell) = {Bell::Kind::receive, &device, &qp, {}};
+}
+
+void Worker::bind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device,
+                                 qp::QueuePair& qp) {
+  Bell& bell = bell_at(memory, doorbell);
+  bell.kind = Bell::Kind::shared;
+  bell.shared.emplace_back(&device, &qp);
+}
+
+void Worker::unbind(shm::ContextMemory& memory, std::uint32_t doorbell) {
+  if (find(memory) != nullptr) bell_at(memory, doorbell) = {};
+}
+
+void Worker::unbind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, qp::QueuePair& qp) {
+  if (find(memory) == nullptr) return;
+  std::erase_if(bell_at(memory, doorbell).shared, [&](const auto& entry) { return entry.second == &qp; });
+}
+
+// ---- news for control ----------------------------------------------------------------------------
+
+void Worker::tell(const WorkerEvent& event) {
+  if (!events_.push(event)) ++counters_.events_lost;
+  news_ = true;
+}
+
+void Worker::on_qp_event(std::uint64_t cookie, qp::Event event) {
+  tell({WorkerEvent::Kind::qp_event, event, cookie});
+}
+void Worker::on_qp_state(std::uint64_t cookie) {
+  tell({WorkerEvent::Kind::qp_state, qp::Event::close_complete, cookie});
+}
+void Worker::on_srq_limit(std::uint64_t cookie) {
+  tell({WorkerEvent::Kind::srq_limit, qp::Event::close_complete, cookie});
+}
+void Worker::on_cq_overflow(std::uint64_t cookie) {
+  tell({WorkerEvent::Kind::cq_overflow, qp::Event::close_complete, cookie});
+}
+
+void Worker::on_stream_event(const StreamEvent& event) {
+  if (!stream_events_.push(event)) ++counters_.events_lost;
+  news_ = true;
+}
+
+// ---- the turn ------------------------------------------------------------------------------------
+
+bool Worker::turn(Instant now) {
+  bool busy = false;
+  for (Device* device : devices_) busy |= device->receive(now);
+  mover_.flush();
+  for (Device* device : devices_) busy |= device->settle(now);
+  busy |= answer_doorbells();
+  for (Device* device : devices_) busy |= device->transmit(now);
+  mover_.flush();
+  for (Device* device : devices_) busy |= device->settle(now);
+  for (Device* device : devices_)
+    if (device->next_deadline() <= now) busy |= device->run_timers(now);
+  for (Device* device : devices_) busy |= device->send(now);
+  notify_completions();
+  busy |= serve_calls(now);
+  if (news_) {
+    news_ = false;
+    signal_eventfd(event_fd_);
+  }
+  if (now - last_tend_ > kTendEvery) {
+    last_tend_ = now;
+    for (Device* device : devices_) device->port().tend();
+  }
+  return busy;
+}
+
+bool Worker::answer_doorbells() {
+  bool busy = false;
+  for (Context& context : contexts_) {
+    rnic_doorbells& bells = context.memory->doorbells(options_.index);
+    if (std::atomic_ref(bells.any).load(std::memory_order_relaxed) == 0) continue;
+    busy |= answer_doorbells(context);
+  }
+  return busy;
+}
+
+bool Worker::answer_doorbells(Context& context) {
+  rnic_doorbells& bells = context.memory->doorbells(options_.index);
+  // From the top, each by exchange: a ring that comes later sets all levels again.
+  std::atomic_ref(bells.any).exchange(0, std::memory_order_seq_cst);
+  bool busy = false;
+  constexpr std::size_t kSummaries = RNIC_DOORBELLS_MAX / 64 / 64;
+  for (std::size_t s = 0; s < kSummaries; ++s) {
+    if (std::atomic_ref(bells.summary[s]).load(std::memory_order_relaxed) == 0) continue;
+    std::uint64_t summary = std::atomic_ref(bells.summary[s]).exchange(0, std::memory_order_seq_cst);
+    for (; summary != 0; summary &= summary - 1) {
+      const std::size_t w = s * 64 + static_cast<std::size_t>(std::countr_zero(summary));
+      std::uint64_t word = std::atomic_ref(bells.words[w]).exchange(0, std::memory_order_seq_cst);
+      for (; word != 0; word &= word - 1) {
+        const std::size_t index = w * 64 + static_cast<std::size_t>(std::countr_zero(word));
+        if (index < context.bells.size()) ring(context.bells[index]);
+        busy = true;
+      }
+    }
+  }
+  return busy;
+}
+
+void Worker::ring(Bell& bell) {
+  switch (bell.kind) {
+    case Bell::Kind::none: break;
+    case Bell::Kind::send: bell.device->work_posted(*bell.qp); break;
+    case Bell::Kind::receive: bell.device->receive_posted(*bell.qp); break;
+    case Bell::Kind::shared:
+      for (const auto& [device, qp] : bell.shared) device->receive_posted(*qp);
+      break;
+  }
+}
+
+void Worker::notify_completions() {
+  if (dirty_.empty()) return;
+  // Between the CQEs and the look at the arm words (abi/rnic_shm.h).
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  while (shm::CompletionQueue* cq = dirty_.pop_front()) {
+    if (cq->take_notification()) tell({WorkerEvent::Kind::cq_notify, qp::Event::close_complete, cq->cookie()});
+  }
+}
+
+bool Worker::serve_calls(Instant now) {
+  if (calls_.load(std::memory_order_relaxed) == nullptr) return false;
+  Call* taken = calls_.exchange(nullptr, std::memory_order_acquire);
+  Call* ordered = nullptr;
+  while (taken != nullptr) {
+    Call* next = taken->next;
+    taken->next = ordered;
+    ordered = taken;
+    taken = next;
+  }
+  while (ordered != nullptr) {
+    Call* next = ordered->next;
+    (*ordered->task)(now);
+    notify_completions();
+    ordered->done.store(true, std::memory_order_release);
+    ordered->done.notify_one();
+    ordered = next;
+  }
+  return true;
+}
+
+// ---- sleep ---------------------------------------------------------------------------------------
+
+bool Worker::anything_waits() const {
+  if (calls_.load(std::memory_order_relaxed) != nullptr) return true;
+  for (const Context& context : contexts_) {
+    if (std::atomic_ref(context.memory->doorbells(options_.index).any).load(std::memory_order_relaxed) != 0) return true;
+  }
+  for (Device* device : devices_) {
+    if (!device->idle()) return true;
+  }
+  return false;
+}
+
+void Worker::sleep(Instant now) {
+  asleep_.store(true, std::memory_order_relaxed);
+  for (const Context& context : contexts_) context.memory->set_asleep(options_.index, true);
+  // Pairs with the fence of whoever rings or calls: its work is seen below, or our sleep there.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+
+  bool wait = !anything_waits();
+  bool timed = false;
+  std::size_t armed = 0;
+  for (; wait && armed < devices_.size(); ++armed) {
+    port::Port& port = devices_[armed]->port();
+    wait = port.arm();
+    if (port.wake_descriptor() < 0 && port.facts().kind != "pair" && port.facts().kind != "loopback") timed = true;
+  }
+  if (wait) {
+    Duration span = kSleepMax;
+    for (Device* device : devices_) span = std::min(span, device->next_deadline() == kNever ? kSleepMax : device->next_deadline() - now);
+    if (timed) {
+      timed_sleep_ = std::clamp(timed_sleep_ * 2, kTimedSleepMin, kTimedSleepMax);
+      span = std::min(span, timed_sleep_);
+    }
+    if (span.ns > 0) {
+      const timespec timeout{span.ns / 1'000'000'000, span.ns % 1'000'000'000};
+      epoll_event events[16];
+      ++counters_.sleeps;
+      if (epoll_pwait2(epoll_fd_, events, 16, &timeout, nullptr) == 0) ++counters_.wakes_by_timer;
+    }
+  }
+  for (std::size_t i = 0; i < armed; ++i) devices_[i]->port().disarm();
+  for (const Context& context : contexts_) context.memory->set_asleep(options_.index, false);
+  asleep_.store(false, std::memory_order_relaxed);
+}
+
+void Worker::run() {
+  pthread_setname_np(pthread_self(), "rnic-worker");
+  if (options_.cpu >= 0) {
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    CPU_SET(static_cast<std::size_t>(options_.cpu), &cpus);
+    pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);
+  }
+  if (options_.realtime && !options_.poll_always) {
+    sched_param parameter{};
+    parameter.sched_priority = 1;
+    // Refused to ordinary users: then as everybody else.
+    pthread_setschedparam(pthread_self(), SCHED_FIFO, &parameter);
+  }
+  if (options_.on_start) options_.on_start();
+
+  Instant last_work = clock_now();
+  while (!stopping_) {
+    const Instant now = clock_now();
+    ++counters_.turns;
+    if (turn(now)) {
+      ++counters_.busy_turns;
+      last_work = now;
+      timed_sleep_ = {};
+      continue;
+    }
+    if (options_.poll_always || now - last_work < options_.sleep_delay) continue;
+    sleep(now);
+  }
+}
+
+}  // namespace rnic::core

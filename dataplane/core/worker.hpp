@@ -1,0 +1,137 @@
+// A worker: one thread that polls devices, takes work requests, moves octets and writes
+// completions. turn() is the table of contents of the data plane.
+//
+// When nothing is left to do it sleeps, at once by default (architecture.md s3): doorbells,
+// control's calls and ports wake it. Only this file makes an Instant.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/list.hpp"
+#include "base/time.hpp"
+#include "core/device.hpp"
+#include "core/ring.hpp"
+#include "shm/context_memory.hpp"
+#include "shm/mover.hpp"
+#include "shm/queue_host.hpp"
+
+namespace rnic::core {
+
+// A worker's news for control.
+struct WorkerEvent {
+  enum class Kind : std::uint8_t { qp_event, qp_state, srq_limit, cq_overflow, cq_notify } kind = Kind::qp_event;
+  qp::Event event = qp::Event::close_complete;
+  std::uint64_t cookie = 0;  // of the QP, SRQ or CQ
+};
+
+struct WorkerOptions {
+  unsigned index = 0;
+  bool poll_always = false;      // never sleeps: the worker has a core of its own
+  Duration sleep_delay{0};       // stays awake so long after the last work
+  int cpu = -1;                  // -1: any
+  bool realtime = true;          // SCHED_FIFO where allowed
+  std::function<void()> on_start;  // on the new thread, first (DPDK's registration)
+};
+
+struct WorkerCounters {
+  std::uint64_t turns = 0, busy_turns = 0, sleeps = 0, wakes_by_timer = 0, events_lost = 0;
+};
+
+class Worker final : public shm::WorkerEvents, public StreamEvents {
+ public:
+  explicit Worker(const WorkerOptions& options);
+  ~Worker();
+  void start();
+  void stop();
+
+  // ---- control's side ----
+  // Runs `task` on the worker's thread between two turns, and waits. Before start() and after
+  // stop() it runs here. What it does must be short.
+  void call(const std::function<void(Instant now)>& task);
+  int event_fd() const { return event_fd_; }  // readable when there is news; read 8 octets, then pop
+  bool pop_event(WorkerEvent& out) { return events_.pop(out); }
+  bool pop_stream_event(StreamEvent& out) { return stream_events_.pop(out); }
+  const WorkerCounters& counters() const { return counters_; }
+  unsigned index() const { return options_.index; }
+
+  // ---- within call() only ----
+  shm::ApplicationMover& mover() { return mover_; }
+  void add_device(Device& device);
+  void remove_device(Device& device);
+  void add_context(shm::ContextMemory& memory);
+  void remove_context(shm::ContextMemory& memory);
+  // What a doorbell index of a context means to this worker.
+  void bind_send(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp);
+  void bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp);
+  // A shared receive queue's doorbell tells every QP bound to it.
+  void bind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp);
+  void unbind(shm::ContextMemory& memory, std::uint32_t doorbell);
+  void unbind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, qp::QueuePair& qp);
+
+  // ---- shm::WorkerEvents, StreamEvents: on the worker's thread ----
+  void on_qp_event(std::uint64_t qp_cookie, qp::Event event) override;
+  void on_qp_state(std::uint64_t qp_cookie) override;
+  void on_srq_limit(std::uint64_t srq_cookie) override;
+  void on_cq_overflow(std::uint64_t cq_cookie) override;
+  void cq_pushed(shm::CompletionQueue& cq) override { dirty_.push_back(cq); }
+  void on_stream_event(const StreamEvent& event) override;
+
+ private:
+  struct Bell {
+    enum class Kind : std::uint8_t { none, send, receive, shared } kind = Kind::none;
+    Device* device = nullptr;
+    qp::QueuePair* qp = nullptr;
+    std::vector<std::pair<Device*, qp::QueuePair*>> shared;
+  };
+  struct Context {
+    shm::ContextMemory* memory = nullptr;
+    std::vector<Bell> bells;
+  };
+  struct Call {
+    const std::function<void(Instant)>* task = nullptr;
+    std::atomic<bool> done{false};
+    Call* next = nullptr;
+  };
+
+  void run();
+  bool turn(Instant now);
+  bool answer_doorbells();
+  bool answer_doorbells(Context& context);
+  void ring(Bell& bell);
+  void notify_completions();
+  bool serve_calls(Instant now);
+  void sleep(Instant now);
+  bool anything_waits() const;
+  void tell(const WorkerEvent& event);
+  Context* find(shm::ContextMemory& memory);
+  Bell& bell_at(shm::ContextMemory& memory, std::uint32_t doorbell);
+  void watch(int descriptor);
+  void unwatch(int descriptor);
+
+  WorkerOptions options_;
+  std::thread thread_;
+  std::atomic<bool> running_{false};
+  std::atomic<bool> stopping_{false};
+  shm::ApplicationMover mover_;
+  std::vector<Device*> devices_;
+  std::vector<Context> contexts_;
+  List<shm::CompletionQueue, shm::DirtyTag> dirty_;
+  Ring<WorkerEvent> events_;
+  Ring<StreamEvent> stream_events_;
+  std::atomic<Call*> calls_{nullptr};
+  std::atomic<bool> asleep_{false};
+  bool news_ = false;
+  int epoll_fd_ = -1;
+  int event_fd_ = -1;  // towards control
+  int call_fd_ = -1;   // from control
+  Duration timed_sleep_{0};
+  Instant last_tend_{0};
+  WorkerCounters counters_;
+};
+
+}  // namespace rnic::core

@@ -1,0 +1,120 @@
+// A queue pair: work requests in, FPDUs out; FPDUs in, placements and completions out; and the five
+// states of verbs.md s2 (V-ST-*).
+//
+// Pure: it takes values and an Instant, speaks to a tcp::Connection, moves octets through a
+// tpt::Mover, and asks and tells a Host. Owned by one worker.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/buffer.hpp"
+#include "base/ids.hpp"
+#include "base/time.hpp"
+#include "mpa/framer.hpp"
+#include "qp/work.hpp"
+#include "tcp/connection.hpp"
+#include "tpt/mover.hpp"
+#include "tpt/table.hpp"
+
+namespace rnic::qp {
+
+// verbs.md s2. The values are abi/rnic_control.h's enum rnic_qp_state.
+enum class State : std::uint8_t { idle = 0, rts = 1, closing = 2, terminate = 3, error = 4 };
+const char* name(State state);
+
+enum class ModifyError : std::uint8_t { invalid_state, invalid_attribute, still_flushing };
+
+struct Config {
+  QpNumber number;
+  PdId pd;
+  PdId receive_pd;  // of the shared receive queue, else the QP's (V-SRQ-15)
+  tpt::Rights access = tpt::Rights::none;  // remote_read, remote_write, remote_atomic, window_bind
+  std::uint32_t ird = 0, ord = 0;
+  std::uint32_t ird_max = 128, ord_max = 128;
+  bool shared_receive = false;
+  bool extensions = false;  // RFC 7306 opcodes (W-EXT-14)
+  bool hold_without_receive = true;  // rnr = "hold" (V-SR-06); else "terminate"
+  Duration rnr_timeout = seconds(30);
+  std::uint32_t held_bytes_max = 256 * 1024;
+  Duration close_timeout = seconds(5);  // V-TERM-03, V-CLS-08
+};
+
+// What the MPA startup negotiated, for the start of full operation.
+struct Start {
+  bool initiator = false;
+  mpa::Crc crc = mpa::Crc::on;
+  bool markers_out = false;
+  mpa::Markers markers_in = mpa::Markers::none;
+  enum class Rtr : std::uint8_t { none, write, read, send } rtr = Rtr::none;
+  bool peer_to_peer = false;  // responder: a first FPDU is due in time (W-MPA-90)
+  std::uint32_t ird = 0, ord = 0;
+};
+
+struct TerminateRecord {
+  enum class Origin : std::uint8_t { none, local, remote } origin = Origin::none;
+  std::uint8_t octets[64] = {};
+  std::uint32_t length = 0;
+};
+
+struct QpCounters {
+  std::uint64_t sends_out = 0, writes_out = 0, reads_out = 0;
+  std::uint64_t sends_in = 0, writes_in = 0, reads_in = 0;
+  std::uint64_t bytes_out = 0, bytes_in = 0, fpdus_out = 0, fpdus_in = 0, errors = 0;
+};
+
+class QueuePair final : public tpt::MoveOwner {
+ public:
+  QueuePair(const Config& config, Host& host, tpt::Table& table, tpt::Mover& mover, BufferPool& data_pool);
+  ~QueuePair();
+
+  // ---- life ----
+  // Idle -> RTS on an established stream whose startup frames are done: the next octet received is
+  // the first FPDU's (V-CONN-02, -05). The connection outlives the attachment.
+  void attach(tcp::Connection& connection, const Start& start, Instant now);
+  bool attached() const;
+  Result<Done, ModifyError> modify_state(State wanted, Instant now);
+  Result<Done, ModifyError> set_access(tpt::Rights access);
+  Result<Done, ModifyError> set_depths(std::uint32_t ird, std::uint32_t ord);
+  // Before destruction: lets go of the connection. What was handed to TCP is delivered by it (the
+  // caller then close()s the orphan); nothing of the application is touched any more.
+  enum class Leftover : std::uint8_t { graceful, reset };
+  Leftover detach(Instant now);
+
+  // ---- turns; each returns whether it did something ----
+  // Takes what the connection has readable: FPDUs, placements; peer's FIN, RST, loss.
+  bool receive(Instant now);
+  // Takes work requests and responses due, fills segments (gathers are submitted), at most
+  // `budget_bytes` of payload in this turn.
+  bool transmit(Instant now, std::uint32_t budget_bytes);
+  // After mover.flush(): seals what was gathered and appends it to the connection; delivers what
+  // was placed (completions, invalidations), consumes the stream.
+  bool settle(Instant now);
+  // New work requests / receives may have been posted. (transmit() need not be called on an idle QP
+  // before.)
+  void work_posted();
+  void receive_posted();
+  // Nothing to do until an event or the deadline.
+  bool idle() const;
+  Instant next_deadline() const;
+
+  void on_moved(std::uint32_t token, bool ok) override;
+
+  // ---- what it is ----
+  State state() const;
+  const Config& config() const;
+  const TerminateRecord& terminate_record() const;
+  const QpCounters& counters() const;
+  // The initiator's RTR is out, or the responder's first FPDU is in: ESTABLISHED may be told
+  // (W-MPA-87).
+  bool gate_open() const;
+
+  QueuePair(const QueuePair&) = delete;
+  QueuePair& operator=(const QueuePair&) = delete;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rnic::qp

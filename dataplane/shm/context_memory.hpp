@@ -1,0 +1,85 @@
+// The memory that one context shares with the data plane: the status page, the doorbells, the
+// arenas that queues are carved from, and the eventfds that wake workers (abi/rnic_shm.h).
+//
+// memfds, sealed before they are passed: they cannot shrink, grow or be resealed, and the status
+// page cannot be mapped writable by anybody after us. What is carved where is kept here, in private
+// memory.
+//
+// Made and changed by control; workers read the doorbells and write the status page.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "base/result.hpp"
+#include "rnic_shm.h"
+
+namespace rnic::shm {
+
+class ContextMemory {
+ public:
+  // The error is an errno.
+  static Result<std::unique_ptr<ContextMemory>, int> create(unsigned worker_count, std::uint32_t generation);
+  ~ContextMemory();
+
+  int status_fd() const { return status_fd_; }
+  int doorbells_fd() const { return doorbells_fd_; }
+  int wake_fd(unsigned worker) const { return wake_fds_[worker]; }
+  unsigned worker_count() const { return worker_count_; }
+
+  struct Piece {
+    std::uint32_t arena = 0;
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+    std::byte* base = nullptr;
+    bool arena_is_new = false;
+    std::uint64_t arena_size = 0;
+    int arena_fd = -1;
+    MutableBytes bytes() const { return {base, length}; }
+  };
+  // Zeroed, aligned to a page's 64th; at most kQuotaBytes in all (ENOMEM).
+  Result<Piece, int> allocate(std::uint64_t bytes);
+  void release(const Piece& piece);
+
+  rnic_doorbells& doorbells(unsigned worker) { return doorbells_[worker]; }
+  // Store only; the caller passes the fence.
+  void set_asleep(unsigned worker, bool asleep) {
+    std::atomic_ref(status_->worker[worker].asleep).store(asleep ? 1u : 0u, std::memory_order_relaxed);
+  }
+  void mark_dead() { std::atomic_ref(status_->dead).store(1u, std::memory_order_release); }
+
+  static constexpr std::uint64_t kQuotaBytes = std::uint64_t{4} << 30;
+
+  ContextMemory(const ContextMemory&) = delete;
+  ContextMemory& operator=(const ContextMemory&) = delete;
+
+ private:
+  ContextMemory() = default;
+  struct Arena {
+    int fd = -1;
+    std::byte* base = nullptr;
+    std::uint64_t size = 0;
+    std::uint64_t used = 0;
+  };
+  unsigned worker_count_ = 0;
+  int status_fd_ = -1;
+  int doorbells_fd_ = -1;
+  std::array<int, RNIC_WORKERS_MAX> wake_fds_{};
+  rnic_status_page* status_ = nullptr;
+  rnic_doorbells* doorbells_ = nullptr;
+  std::vector<Arena> arenas_;
+  std::uint64_t allocated_bytes_ = 0;
+  struct Spot {
+    std::uint32_t arena;
+    std::uint64_t offset;
+  };
+  std::map<std::uint64_t, std::vector<Spot>> free_;  // by size
+};
+
+}  // namespace rnic::shm

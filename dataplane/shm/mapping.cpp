@@ -1,0 +1,93 @@
+#include "shm/mapping.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <mutex>
+
+namespace rnic::shm {
+namespace {
+
+// Read by the signal handler: atomics only.
+struct Slot {
+  std::atomic<std::uintptr_t> base{0};
+  std::atomic<std::size_t> size{0};
+  std::atomic<bool> dead{false};
+};
+constexpr std::size_t kMappingsMax = 16384;
+std::array<Slot, kMappingsMax> slots;
+std::atomic<std::size_t> slots_used{0};  // none above this was ever used
+std::mutex slots_mutex;
+
+void on_sigbus(int number, siginfo_t* info, void*) {
+  const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
+  const std::size_t used = slots_used.load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < used; ++i) {
+    const std::uintptr_t base = slots[i].base.load(std::memory_order_acquire);
+    const std::size_t size = slots[i].size.load(std::memory_order_relaxed);
+    if (base == 0 || address < base || address - base >= size) continue;
+    slots[i].dead.store(true, std::memory_order_release);
+    // The whole mapping at once: huge pages cannot be replaced in part.
+    if (mmap(reinterpret_cast<void*>(base), size, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED)
+      return;
+    break;
+  }
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
+}  // namespace
+
+void install_sigbus_handler() {
+  struct sigaction action = {};
+  action.sa_sigaction = on_sigbus;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER;
+  sigaction(SIGBUS, &action, nullptr);
+}
+
+Result<std::unique_ptr<ApplicationMapping>, int> ApplicationMapping::create(int fd, std::uint64_t offset,
+                                                                            std::uint64_t length, bool writable) {
+  // Huge pages want a huge offset; 2 MiB suits every page size up to it.
+  const std::uint64_t page = std::uint64_t{2} << 20;
+  const std::uint64_t start = offset / page * page;
+  const std::uint64_t size = (offset + length - start + page - 1) / page * page;
+  void* base = mmap(nullptr, size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, static_cast<off_t>(start));
+  if (base == MAP_FAILED) return Failure{errno};
+
+  const std::lock_guard lock(slots_mutex);
+  std::size_t slot = 0;
+  while (slot < kMappingsMax && slots[slot].base.load(std::memory_order_relaxed) != 0) ++slot;
+  if (slot == kMappingsMax) {
+    munmap(base, size);
+    return Failure{ENOMEM};
+  }
+  slots[slot].dead.store(false, std::memory_order_relaxed);
+  slots[slot].size.store(size, std::memory_order_relaxed);
+  slots[slot].base.store(reinterpret_cast<std::uintptr_t>(base), std::memory_order_release);
+  if (slot >= slots_used.load(std::memory_order_relaxed)) slots_used.store(slot + 1, std::memory_order_release);
+
+  std::unique_ptr<ApplicationMapping> mapping(new ApplicationMapping);
+  mapping->base_ = base;
+  mapping->size_ = size;
+  mapping->octets_ = static_cast<std::byte*>(base) + (offset - start);
+  mapping->slot_ = slot;
+  return mapping;
+}
+
+ApplicationMapping::~ApplicationMapping() {
+  if (base_ == nullptr) return;
+  {
+    const std::lock_guard lock(slots_mutex);
+    slots[slot_].base.store(0, std::memory_order_release);
+  }
+  munmap(base_, size_);
+}
+
+bool ApplicationMapping::dead() const { return slots[slot_].dead.load(std::memory_order_acquire); }
+
+}  // namespace rnic::shm

@@ -1,0 +1,38 @@
+// Application memory that is mapped here too (rung 2: tmpfs, hugetlbfs, memfd), and what happens
+// when the application takes it away: it can punch, truncate or exhaust what it shares. For a
+// SIGBUS at an address inside such a mapping the handler maps anonymous memory there and marks the
+// mapping dead; anywhere else it aborts (architecture.md s4).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/result.hpp"
+
+namespace rnic::shm {
+
+// Once, before the first mapping.
+void install_sigbus_handler();
+
+class ApplicationMapping {
+ public:
+  // Maps `length` octets of `fd` from `offset`, writable if asked. The error is an errno.
+  static Result<std::unique_ptr<ApplicationMapping>, int> create(int fd, std::uint64_t offset, std::uint64_t length,
+                                                                 bool writable);
+  ~ApplicationMapping();
+  std::byte* octets() const { return octets_; }  // of `offset`, which need not be a page's
+  bool dead() const;                             // the application took it away; what is there now is ours
+
+  ApplicationMapping(const ApplicationMapping&) = delete;
+  ApplicationMapping& operator=(const ApplicationMapping&) = delete;
+
+ private:
+  ApplicationMapping() = default;
+  void* base_ = nullptr;
+  std::size_t size_ = 0;
+  std::byte* octets_ = nullptr;
+  std::size_t slot_ = 0;
+};
+
+}  // namespace rnic::shm

@@ -1,0 +1,56 @@
+#include "shm/queue_host.hpp"
+
+#include <algorithm>
+
+namespace rnic::shm {
+
+bool QueueHost::take_send(qp::WorkRequest& out) { return parts_.send->take(out); }
+
+bool QueueHost::take_receive(qp::ReceiveRequest& out) {
+  if (parts_.shared == nullptr) return parts_.receive->take(out);
+  const bool taken = parts_.shared->take(out);
+  if (parts_.shared->take_limit_event()) events_->on_srq_limit(parts_.shared->cookie);
+  return taken;
+}
+
+bool QueueHost::complete(const qp::Completion& completion) {
+  rnic_cqe entry = {};
+  entry.qp_number = parts_.qp_number;
+  entry.slot = completion.slot;
+  entry.length = completion.length;
+  entry.word = completion.word;
+  entry.opcode = static_cast<std::uint8_t>(completion.opcode);
+  entry.status = static_cast<std::uint8_t>(completion.status);
+  entry.flags = static_cast<std::uint8_t>((completion.solicited ? RNIC_CQE_SOLICITED : 0u) |
+                                          (completion.invalidated ? RNIC_CQE_INVALIDATED : 0u) |
+                                          (completion.immediate ? RNIC_CQE_IMMEDIATE : 0u) |
+                                          (completion.of_send_queue ? RNIC_CQE_SEND_QUEUE : 0u) |
+                                          (completion.shared ? RNIC_CQE_SHARED : 0u));
+  entry.detail = completion.detail;
+  entry.qp_cookie = static_cast<std::uint32_t>(parts_.user_pointer);
+  if (!completion.parked.empty()) {
+    RNIC_ASSERT(completion.parked.size() <= RNIC_CQE_PARKED_MAX);
+    entry.flags = static_cast<std::uint8_t>(entry.flags | RNIC_CQE_PARKED);
+    std::memcpy(entry.parked, completion.parked.data(), completion.parked.size());
+  }
+  CompletionQueue& cq = completion.of_send_queue ? *parts_.send_cq : *parts_.receive_cq;
+  const bool overflowed_before = cq.overflowed();
+  if (!cq.push(entry)) {
+    if (!overflowed_before) events_->on_cq_overflow(cq.cookie());
+    return false;
+  }
+  events_->cq_pushed(cq);
+  return true;
+}
+
+void QueueHost::raise(qp::Event event) { events_->on_qp_event(parts_.cookie, event); }
+
+void QueueHost::state_changed() { events_->on_qp_state(parts_.cookie); }
+
+void QueueHost::set_worker(std::uint32_t worker, WorkerEvents& events) {
+  events_ = &events;
+  parts_.send->set_worker(worker);
+  if (parts_.receive != nullptr) parts_.receive->set_worker(worker);
+}
+
+}  // namespace rnic::shm

@@ -1,0 +1,57 @@
+// A queue pair's application, as its queues in shared memory: a qp::Host made of rings.
+//
+// Owned by the QP's worker once the QP is there.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "qp/work.hpp"
+#include "shm/queues.hpp"
+
+namespace rnic::shm {
+
+// Where a worker's news for control go. Implemented by core's ring; nothing blocks.
+class WorkerEvents {
+ public:
+  virtual void on_qp_event(std::uint64_t qp_cookie, qp::Event event) = 0;
+  virtual void on_qp_state(std::uint64_t qp_cookie) = 0;
+  virtual void on_srq_limit(std::uint64_t srq_cookie) = 0;
+  virtual void on_cq_overflow(std::uint64_t cq_cookie) = 0;
+  // CQEs were pushed: look at its arming before the turn ends.
+  virtual void cq_pushed(CompletionQueue& cq) = 0;
+
+ protected:
+  ~WorkerEvents() = default;
+};
+
+class QueueHost final : public qp::Host {
+ public:
+  struct Parts {
+    SendQueue* send = nullptr;
+    ReceiveQueue* receive = nullptr;       // null with a shared receive queue
+    SharedReceiveQueue* shared = nullptr;
+    CompletionQueue* send_cq = nullptr;
+    CompletionQueue* receive_cq = nullptr;
+    std::uint32_t qp_number = 0;
+    std::uint64_t user_pointer = 0;
+    std::uint64_t cookie = 0;  // control's name for the QP
+  };
+  QueueHost(const Parts& parts, WorkerEvents& events) : parts_(parts), events_(&events) {}
+
+  bool take_send(qp::WorkRequest& out) override;
+  bool take_receive(qp::ReceiveRequest& out) override;
+  bool complete(const qp::Completion& completion) override;
+  void raise(qp::Event event) override;
+  void state_changed() override;
+
+  SharedReceiveQueue* shared() const { return parts_.shared; }
+  void set_worker(std::uint32_t worker, WorkerEvents& events);
+
+ private:
+  Parts parts_;
+  WorkerEvents* events_;
+};
+
+}  // namespace rnic::shm

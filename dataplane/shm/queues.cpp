@@ -1,0 +1,306 @@
+#include "shm/queues.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace rnic::shm {
+namespace {
+
+constexpr std::uint64_t rounded_to_line(std::uint64_t n) {
+  return (n + RNIC_CACHE_LINE - 1) / RNIC_CACHE_LINE * RNIC_CACHE_LINE;
+}
+
+// Copies the SGEs behind a header; false if they are more than the queue was made for.
+bool copy_sges(const std::byte* at, std::uint32_t count, std::uint32_t count_max, qp::Sge* out) {
+  if (count > count_max || count > qp::kSgesMax) return false;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    rnic_sge sge;
+    std::memcpy(&sge, at + i * sizeof sge, sizeof sge);
+    out[i] = {sge.address, sge.length, Stag{sge.lkey}};
+  }
+  return true;
+}
+
+bool known_opcode(std::uint8_t opcode) {
+  switch (opcode) {
+    case RNIC_OP_SEND:
+    case RNIC_OP_SEND_INVALIDATE:
+    case RNIC_OP_WRITE:
+    case RNIC_OP_READ:
+    case RNIC_OP_READ_INVALIDATE:
+    case RNIC_OP_BIND:
+    case RNIC_OP_LOCAL_INVALIDATE:
+    case RNIC_OP_FETCH_ADD:
+    case RNIC_OP_COMPARE_SWAP:
+    case RNIC_OP_WRITE_IMMEDIATE:
+      return true;
+    default:  // Fast-Register is privileged: refused even if forged (V-SEC-12).
+      return false;
+  }
+}
+
+void copy_receive(const std::byte* slot, std::uint32_t sge_max, qp::ReceiveRequest& out) {
+  rnic_rqe header;
+  std::memcpy(&header, slot, sizeof header);
+  out.malformed = !copy_sges(slot + sizeof header, header.sge_count, sge_max, out.sges.data());
+  out.sge_count = out.malformed ? std::uint8_t{0} : static_cast<std::uint8_t>(header.sge_count);
+}
+
+void check_area(MutableBytes area, std::uint64_t needed, std::uint32_t size, std::uint32_t stride) {
+  RNIC_ASSERT(std::has_single_bit(size) && stride % RNIC_CACHE_LINE == 0 && area.size() >= needed);
+}
+
+}  // namespace
+
+// ---- SendQueue ---------------------------------------------------------------------------------
+
+SendQueue::SendQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride, std::uint32_t sge_max)
+    : control_(reinterpret_cast<rnic_ring_control*>(area.data())),
+      slots_(area.data() + sizeof(rnic_ring_control)),
+      size_(size),
+      stride_(stride),
+      sge_max_(sge_max) {
+  check_area(area, area_bytes(size, stride), size, stride);
+}
+
+std::uint64_t SendQueue::area_bytes(std::uint32_t size, std::uint32_t stride) {
+  return sizeof(rnic_ring_control) + std::uint64_t{size} * stride;
+}
+
+void SendQueue::set_worker(std::uint32_t worker) {
+  std::atomic_ref(control_->worker).store(worker, std::memory_order_release);
+}
+
+bool SendQueue::has_work() const {
+  return std::atomic_ref(control_->produced).load(std::memory_order_acquire) != taken_;
+}
+
+bool SendQueue::take(qp::WorkRequest& out) {
+  const std::uint32_t produced = std::atomic_ref(control_->produced).load(std::memory_order_acquire);
+  if (produced == taken_) return false;
+  if (produced - taken_ > size_) {  // no provider of ours does this
+    broken_ = true;
+    return false;
+  }
+  const std::byte* slot = slots_ + std::size_t{taken_ & (size_ - 1)} * stride_;
+  if (produced - taken_ > 1) __builtin_prefetch(slots_ + std::size_t{(taken_ + 1) & (size_ - 1)} * stride_);
+  rnic_sqe header;
+  std::memcpy(&header, slot, sizeof header);
+
+  out.slot = taken_;
+  out.signaled = (header.flags & RNIC_SQE_SIGNALED) != 0;
+  out.fence = (header.flags & RNIC_SQE_FENCE) != 0;
+  out.solicited = (header.flags & RNIC_SQE_SOLICITED) != 0;
+  out.has_data = (header.flags & (RNIC_SQE_INLINE | RNIC_SQE_COPIED)) != 0;
+  out.malformed = !known_opcode(header.opcode) ||
+                  !copy_sges(slot + sizeof header, header.sge_count, sge_max_, out.sges.data());
+  out.opcode = known_opcode(header.opcode) ? static_cast<qp::Opcode>(header.opcode) : qp::Opcode::send;
+  out.sge_count = out.malformed ? std::uint8_t{0} : header.sge_count;
+  out.remote_to = header.remote_address;
+  out.remote_stag = {header.rkey};
+  out.invalidate = {header.invalidate};
+  out.immediate = header.invalidate;
+  out.argument = header.argument;
+
+  const std::uint32_t after_sges = static_cast<std::uint32_t>(sizeof header) + out.sge_count * std::uint32_t{sizeof(rnic_sge)};
+  out.data = {};
+  if (out.has_data) {
+    if (header.length > stride_ - after_sges)
+      out.malformed = true;
+    else
+      out.data = {slot + after_sges, header.length};
+  }
+  if (out.opcode == qp::Opcode::compare_swap || out.opcode == qp::Opcode::bind) {
+    std::uint64_t extra = 0;
+    if (after_sges + sizeof extra > stride_)
+      out.malformed = true;
+    else
+      std::memcpy(&extra, slot + after_sges, sizeof extra);
+    out.swap = extra;
+    out.rights = static_cast<tpt::Rights>(static_cast<std::uint32_t>(extra));
+  }
+  ++taken_;
+  std::atomic_ref(control_->taken).store(taken_, std::memory_order_relaxed);
+  return true;
+}
+
+// ---- ReceiveQueue ------------------------------------------------------------------------------
+
+ReceiveQueue::ReceiveQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride, std::uint32_t sge_max)
+    : control_(reinterpret_cast<rnic_ring_control*>(area.data())),
+      slots_(area.data() + sizeof(rnic_ring_control)),
+      size_(size),
+      stride_(stride),
+      sge_max_(sge_max) {
+  check_area(area, SendQueue::area_bytes(size, stride), size, stride);
+}
+
+void ReceiveQueue::set_worker(std::uint32_t worker) {
+  std::atomic_ref(control_->worker).store(worker, std::memory_order_release);
+}
+
+bool ReceiveQueue::take(qp::ReceiveRequest& out) {
+  const std::uint32_t produced = std::atomic_ref(control_->produced).load(std::memory_order_acquire);
+  if (produced == taken_ || produced - taken_ > size_) return false;
+  out.slot = taken_;
+  out.shared = false;
+  copy_receive(slots_ + std::size_t{taken_ & (size_ - 1)} * stride_, sge_max_, out);
+  ++taken_;
+  std::atomic_ref(control_->taken).store(taken_, std::memory_order_relaxed);
+  return true;
+}
+
+// ---- SharedReceiveQueue ------------------------------------------------------------------------
+
+SharedReceiveQueue::SharedReceiveQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride,
+                                       std::uint32_t sge_max)
+    : control_(reinterpret_cast<rnic_ring_control*>(area.data())),
+      ring_(reinterpret_cast<std::uint32_t*>(area.data() + sizeof(rnic_ring_control))),
+      slots_(area.data() + sizeof(rnic_ring_control) + rounded_to_line(std::uint64_t{size} * sizeof(std::uint32_t))),
+      size_(size),
+      stride_(stride),
+      sge_max_(sge_max) {
+  check_area(area, area_bytes(size, stride), size, stride);
+}
+
+std::uint64_t SharedReceiveQueue::area_bytes(std::uint32_t size, std::uint32_t stride) {
+  return sizeof(rnic_ring_control) + rounded_to_line(std::uint64_t{size} * sizeof(std::uint32_t)) +
+         std::uint64_t{size} * stride;
+}
+
+void SharedReceiveQueue::set_worker(std::uint32_t worker) {
+  std::atomic_ref(control_->worker).store(worker, std::memory_order_release);
+}
+
+namespace {
+class Held {
+ public:
+  explicit Held(std::atomic_flag& lock) : lock_(lock) {
+    while (lock_.test_and_set(std::memory_order_acquire)) __builtin_ia32_pause();
+  }
+  ~Held() { lock_.clear(std::memory_order_release); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+ private:
+  std::atomic_flag& lock_;
+};
+}  // namespace
+
+bool SharedReceiveQueue::take(qp::ReceiveRequest& out) {
+  const Held held(lock_);
+  const std::uint32_t produced = std::atomic_ref(control_->produced).load(std::memory_order_acquire);
+  if (produced == taken_ || produced - taken_ > size_) return false;
+  const std::uint32_t slot = std::atomic_ref(ring_[taken_ & (size_ - 1)]).load(std::memory_order_relaxed);
+  out.shared = true;
+  out.slot = slot;
+  if (slot < size_) {
+    copy_receive(slots_ + std::size_t{slot} * stride_, sge_max_, out);
+  } else {
+    out.malformed = true;
+    out.sge_count = 0;
+  }
+  ++taken_;
+  std::atomic_ref(control_->taken).store(taken_, std::memory_order_relaxed);
+  const std::uint32_t limit = limit_.load(std::memory_order_relaxed);
+  if (limit != 0 && produced - taken_ < limit) {
+    limit_.store(0, std::memory_order_relaxed);
+    limit_event_.store(true, std::memory_order_release);
+  }
+  return true;
+}
+
+void SharedReceiveQueue::arm_limit(std::uint32_t limit) {
+  const Held held(lock_);
+  limit_.store(limit, std::memory_order_relaxed);
+  if (limit == 0) limit_event_.store(false, std::memory_order_relaxed);
+}
+
+bool SharedReceiveQueue::take_limit_event() {
+  if (!limit_event_.load(std::memory_order_acquire)) return false;
+  return limit_event_.exchange(false, std::memory_order_acq_rel);
+}
+
+std::uint32_t SharedReceiveQueue::available() const {
+  const Held held(lock_);
+  const std::uint32_t waiting = std::atomic_ref(control_->produced).load(std::memory_order_acquire) - taken_;
+  return waiting > size_ ? 0 : waiting;
+}
+
+// ---- CompletionQueue ---------------------------------------------------------------------------
+
+CompletionQueue::CompletionQueue(MutableBytes area, std::uint32_t size, std::uint64_t cookie)
+    : control_(reinterpret_cast<rnic_cq_control*>(area.data())),
+      entries_(reinterpret_cast<rnic_cqe*>(area.data() + sizeof(rnic_cq_control))),
+      size_(size),
+      cookie_(cookie) {
+  RNIC_ASSERT(std::has_single_bit(size) && area.size() >= area_bytes(size));
+}
+
+bool CompletionQueue::push(const rnic_cqe& entry) {
+  if (overflowed_.load(std::memory_order_relaxed)) return false;
+  std::uint32_t tail = tail_.load(std::memory_order_relaxed);
+  do {
+    // The acquire pairs with the provider's release of `consumed`: the slot has been read.
+    const std::uint32_t consumed = std::atomic_ref(control_->consumed).load(std::memory_order_acquire);
+    if (tail - consumed >= size_) {
+      overflowed_.store(true, std::memory_order_relaxed);
+      std::atomic_ref(control_->overflowed).store(1u, std::memory_order_release);
+      return false;
+    }
+  } while (!tail_.compare_exchange_weak(tail, tail + 1, std::memory_order_relaxed));
+
+  rnic_cqe& at = entries_[tail & (size_ - 1)];
+  std::memcpy(&at, &entry, offsetof(rnic_cqe, phase));
+  const std::uint32_t phase = tail / size_ + 1;
+  std::atomic_ref(at.phase).store(phase, std::memory_order_release);
+
+  if ((entry.flags & RNIC_CQE_SOLICITED) != 0 || entry.status != RNIC_WC_SUCCESS)
+    pushed_solicited_.store(true, std::memory_order_relaxed);
+  pushed_.store(true, std::memory_order_relaxed);
+  return true;
+}
+
+bool CompletionQueue::take_notification() {
+  const std::uint32_t arm = std::atomic_ref(control_->arm).load(std::memory_order_relaxed);
+  const bool any = pushed_.exchange(false, std::memory_order_relaxed);
+  const bool solicited = pushed_solicited_.exchange(false, std::memory_order_relaxed);
+  if (!any) return false;
+  const std::uint32_t sequence = arm >> 2;
+  if (sequence == fired_) return false;
+  const std::uint32_t kind = arm & 3u;
+  if (kind != RNIC_ARM_NEXT && !(kind == RNIC_ARM_SOLICITED && solicited)) return false;
+  fired_ = sequence;
+  std::atomic_ref(control_->fired).store(sequence, std::memory_order_relaxed);
+  return true;
+}
+
+std::uint32_t CompletionQueue::unpolled() const {
+  const std::uint32_t waiting = tail_.load(std::memory_order_relaxed) -
+                                std::atomic_ref(control_->consumed).load(std::memory_order_acquire);
+  return waiting > size_ ? size_ : waiting;
+}
+
+bool CompletionQueue::resize(MutableBytes area, std::uint32_t size) {
+  RNIC_ASSERT(std::has_single_bit(size) && area.size() >= area_bytes(size));
+  const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
+  const std::uint32_t waiting = unpolled();
+  if (waiting > size) return false;
+  auto* control = reinterpret_cast<rnic_cq_control*>(area.data());
+  auto* entries = reinterpret_cast<rnic_cqe*>(area.data() + sizeof(rnic_cq_control));
+  for (std::uint32_t i = 0; i < waiting; ++i) {
+    entries[i] = entries_[(tail - waiting + i) & (size_ - 1)];
+    entries[i].phase = 1;
+  }
+  // An arming that has not fired is carried over.
+  control->arm = std::atomic_ref(control_->arm).load(std::memory_order_relaxed);
+  control->fired = fired_;
+  control_ = control;
+  entries_ = entries;
+  size_ = size;
+  // A full new ring would make the next index the second time round; phases follow from the tail.
+  tail_.store(waiting, std::memory_order_relaxed);
+  return true;
+}
+
+}  // namespace rnic::shm

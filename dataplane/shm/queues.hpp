@@ -1,0 +1,120 @@
+// Rings in shared memory to values, with distrust: an entry is copied once, the copy is checked,
+// and the copy is used. Sizes, strides and positions are private; what the application scribbles
+// is its own affair (V-SEC-08, V-SEC-09).
+//
+// Atomics and their partners: `produced` is loaded with acquire (pairs with the provider's release
+// when it posts); a CQE's `phase` is stored with release (pairs with the provider's acquire when it
+// polls).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/bytes.hpp"
+#include "base/list.hpp"
+#include "qp/work.hpp"
+#include "rnic_shm.h"
+
+namespace rnic::shm {
+
+// The send queue's end at its worker. Owned by the QP's worker.
+class SendQueue {
+ public:
+  SendQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride, std::uint32_t sge_max);
+  // False: nothing posted, or the application broke the ring (broken()).
+  bool take(qp::WorkRequest& out);
+  bool has_work() const;
+  bool broken() const { return broken_; }
+  std::uint32_t taken() const { return taken_; }
+  void set_worker(std::uint32_t worker);
+  static std::uint64_t area_bytes(std::uint32_t size, std::uint32_t stride);
+
+ private:
+  rnic_ring_control* control_;
+  std::byte* slots_;
+  std::uint32_t size_;
+  std::uint32_t stride_;
+  std::uint32_t sge_max_;
+  std::uint32_t taken_ = 0;
+  bool broken_ = false;
+};
+
+class ReceiveQueue {
+ public:
+  ReceiveQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride, std::uint32_t sge_max);
+  bool take(qp::ReceiveRequest& out);
+  std::uint32_t taken() const { return taken_; }
+  void set_worker(std::uint32_t worker);
+
+ private:
+  rnic_ring_control* control_;
+  std::byte* slots_;
+  std::uint32_t size_;
+  std::uint32_t stride_;
+  std::uint32_t sge_max_;
+  std::uint32_t taken_ = 0;
+};
+
+// Takers of several workers are serialised by a lock of the daemon's (V-SRQ-12, -13).
+class SharedReceiveQueue {
+ public:
+  SharedReceiveQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride, std::uint32_t sge_max);
+  bool take(qp::ReceiveRequest& out);
+  // Sets and arms the limit; 0 disarms (V-LIM-01..03).
+  void arm_limit(std::uint32_t limit);
+  std::uint32_t limit() const { return limit_.load(std::memory_order_relaxed); }  // 0 once fired
+  // True once after the available receives fell below the armed limit (V-LIM-02).
+  bool take_limit_event();
+  std::uint32_t available() const;
+  void set_worker(std::uint32_t worker);
+  static std::uint64_t area_bytes(std::uint32_t size, std::uint32_t stride);
+  std::uint64_t cookie = 0;  // control's name for it in events
+
+ private:
+  rnic_ring_control* control_;
+  std::uint32_t* ring_;
+  std::byte* slots_;
+  std::uint32_t size_;
+  std::uint32_t stride_;
+  std::uint32_t sge_max_;
+  std::uint32_t taken_ = 0;
+  std::atomic<std::uint32_t> limit_{0};
+  std::atomic<bool> limit_event_{false};
+  mutable std::atomic_flag lock_;
+};
+
+struct DirtyTag {};
+
+// Many producers. The tail is private; `consumed` is a hint for overflow only.
+class CompletionQueue : public ListLink<DirtyTag> {
+ public:
+  CompletionQueue(MutableBytes area, std::uint32_t size, std::uint64_t cookie);
+  // False: full; the queue has overflowed and takes nothing more (V-CQ-06, V-AE-37).
+  bool push(const rnic_cqe& entry);
+  // After a seq_cst fence that follows push(): does the application wait for what was pushed since
+  // the last call? At most once for each arming (V-NTF-02).
+  bool take_notification();
+  bool overflowed() const { return overflowed_.load(std::memory_order_relaxed); }
+  // Control, with no producer running: unpolled entries go to the front of the new ring. False if
+  // they do not fit (V-CQ-08).
+  bool resize(MutableBytes area, std::uint32_t size);
+  std::uint32_t size() const { return size_; }
+  std::uint64_t cookie() const { return cookie_; }
+  std::uint32_t unpolled() const;
+  static std::uint64_t area_bytes(std::uint32_t size) {
+    return sizeof(rnic_cq_control) + std::uint64_t{size} * sizeof(rnic_cqe);
+  }
+
+ private:
+  rnic_cq_control* control_;
+  rnic_cqe* entries_;
+  std::uint32_t size_;
+  std::uint64_t cookie_;
+  std::atomic<std::uint32_t> tail_{0};
+  std::uint32_t fired_ = 0;
+  std::atomic<bool> pushed_{false};
+  std::atomic<bool> pushed_solicited_{false};
+  std::atomic<bool> overflowed_{false};
+};
+
+}  // namespace rnic::shm

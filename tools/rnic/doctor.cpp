@@ -1,0 +1,157 @@
+// rnic doctor: checks this machine and says, in plain words, which ways of running rnic work here
+// and what is missing for the others.
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "client.hpp"
+#include "commands.hpp"
+#include "places.hpp"
+
+namespace rnic::tool {
+namespace {
+
+enum class Level { good, note, bad };
+
+void say(Level level, const std::string& what, const std::string& words) {
+  const char* mark = level == Level::good ? "ok  " : level == Level::note ? "note" : "BAD ";
+  std::printf("%s  %-22s %s\n", mark, what.c_str(), words.c_str());
+}
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+bool capable(unsigned capability) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2] = {};
+  if (syscall(SYS_capget, &header, data) != 0) return false;
+  return (data[capability / 32].effective >> (capability % 32) & 1u) != 0;
+}
+
+// A child of ours is reached as an application is.
+void check_remote_copy() {
+  int words[2];
+  if (pipe(words) != 0) return;
+  static volatile char target[16];
+  const pid_t child = fork();
+  if (child == 0) {
+    char wait;
+    close(words[1]);
+    [[maybe_unused]] const auto got = read(words[0], &wait, 1);
+    _exit(0);
+  }
+  close(words[0]);
+  char octets[16] = "reached";
+  const iovec local{octets, sizeof octets};
+  const iovec remote{const_cast<char*>(target), sizeof target};
+  const bool by_call = process_vm_writev(child, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(sizeof octets);
+  const int memory = open(("/proc/" + std::to_string(child) + "/mem").c_str(), O_RDWR | O_CLOEXEC);
+  const bool by_file =
+      memory >= 0 && pwrite(memory, octets, sizeof octets, reinterpret_cast<off_t>(target)) == static_cast<ssize_t>(sizeof octets);
+  if (memory >= 0) close(memory);
+  close(words[1]);
+  waitpid(child, nullptr, 0);
+  if (by_call)
+    say(Level::good, "application memory", "process_vm_readv/writev work (rung 4, the fast way)");
+  else if (by_file)
+    say(Level::note, "application memory", "process_vm_* are refused; /proc/PID/mem works (rung 4, slower)");
+  else
+    say(Level::bad, "application memory",
+        "neither process_vm_* nor /proc/PID/mem works here: applications need shared memory buffers, or a container "
+        "with ptrace allowed (--cap-add SYS_PTRACE)");
+}
+
+void check_memory() {
+  const int memory = memfd_create("rnic-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (memory < 0) {
+    say(Level::bad, "shared queues", std::string("memfd_create: ") + std::strerror(errno));
+  } else {
+    close(memory);
+    say(Level::good, "shared queues", "sealed memfds work");
+  }
+  rlimit limit{};
+  getrlimit(RLIMIT_MEMLOCK, &limit);
+  if (limit.rlim_cur == RLIM_INFINITY)
+    say(Level::good, "locked memory", "no limit");
+  else
+    say(Level::note, "locked memory",
+        std::to_string(limit.rlim_cur / 1024) + " KiB (ulimit -l). rnic locks nothing, but fio and others do and stop at it");
+  const std::string pages = first_line("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
+  say(Level::good, "huge pages", (pages.empty() ? "0" : pages) + " of 2 MiB (none are needed)");
+}
+
+void check_ports() {
+  say(Level::good, "loopback, pair, memif", "need nothing");
+  const bool raw = capable(CAP_NET_RAW);
+  const bool admin = capable(CAP_NET_ADMIN);
+  const bool bpf = capable(39 /* CAP_BPF */) || capable(CAP_SYS_ADMIN);
+  if (raw)
+    say(Level::good, "af_packet", "CAP_NET_RAW is there");
+  else
+    say(Level::note, "af_packet", "needs CAP_NET_RAW: run as root, or setcap cap_net_raw+ep on rnicd");
+  if (raw && admin && bpf)
+    say(Level::good, "af_xdp", "CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF are there");
+  else
+    say(Level::note, "af_xdp", "needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run as root");
+  if (access("/dev/net/tun", R_OK | W_OK) == 0 && admin)
+    say(Level::good, "tap", "/dev/net/tun is there");
+  else
+    say(Level::note, "tap", "needs /dev/net/tun and CAP_NET_ADMIN");
+  if (access("/dev/vfio/vfio", R_OK | W_OK) == 0)
+    say(Level::good, "pci", "VFIO is there; bind the NIC with dpdk-devbind.py -b vfio-pci ADDRESS");
+  else
+    say(Level::note, "pci", "no /dev/vfio/vfio: needs the vfio-pci module, an IOMMU, and the NIC bound to it");
+}
+
+void check_programs() {
+  say(daemon_program().empty() ? Level::bad : Level::good, "daemon", daemon_program().empty() ? "rnicd is not found" : daemon_program());
+  say(provider_stem().empty() ? Level::bad : Level::good, "provider",
+      provider_stem().empty() ? "librnic-rdmavNN.so is not found" : provider_stem() + "-rdmavNN.so");
+  say(standin_library().empty() ? Level::bad : Level::good, "stand-in",
+      standin_library().empty() ? "librnic-preload.so is not found" : standin_library());
+  struct stat found {};
+  const bool verbs = stat("/usr/lib/x86_64-linux-gnu/libibverbs.so.1", &found) == 0 || stat("/usr/lib64/libibverbs.so.1", &found) == 0 ||
+                     stat("/usr/lib/aarch64-linux-gnu/libibverbs.so.1", &found) == 0;
+  say(verbs ? Level::good : Level::note, "libibverbs", verbs ? "is installed" : "is not in the usual places; applications bring it along (Debian: libibverbs1)");
+  if (access("/sys/class/infiniband", F_OK) == 0)
+    say(Level::note, "kernel RDMA", "this kernel has RDMA devices of its own; under `rnic run` programs see rnic's only");
+  const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
+  if (!scope.empty() && scope != "0")
+    say(Level::note, "Yama", "ptrace_scope is " + scope + (scope == "1" ? ": applications allow the daemon by name, this works" : ": remote copies may be refused; see `application memory`"));
+}
+
+}  // namespace
+
+int doctor(const std::string& name) {
+  check_programs();
+  check_memory();
+  check_remote_copy();
+  check_ports();
+  say(capable(CAP_SYS_NICE) ? Level::good : Level::note, "scheduling",
+      capable(CAP_SYS_NICE) ? "the workers may run with SCHED_FIFO" : "no CAP_SYS_NICE: workers are scheduled as everybody else; latencies are higher when all cores are busy");
+  Client daemon;
+  if (daemon.connect(name))
+    say(Level::good, "daemon \"" + name + "\"", "is running, pid " + std::to_string(daemon.daemon_pid()));
+  else
+    say(Level::note, "daemon \"" + name + "\"", daemon.why());
+  return 0;
+}
+
+}  // namespace rnic::tool

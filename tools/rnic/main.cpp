@@ -1,0 +1,104 @@
+// rnic: the one command for users. A file for each subcommand; this one reads the command line.
+#include <CLI/CLI.hpp>
+
+#include "commands.hpp"
+
+namespace {
+
+// What `rnic up` hands to the daemon as it stood: an --address belongs to the --port before it.
+std::vector<std::string> words_for_daemon(int count, char** words) {
+  std::vector<std::string> kept;
+  bool after_up = false;
+  for (int i = 1; i < count; ++i) {
+    const std::string word = words[i];
+    if (!after_up) {
+      after_up = word == "up";
+      continue;
+    }
+    if (word == "--foreground" || word.rfind("--name=", 0) == 0) continue;
+    if (word == "--name") {
+      ++i;
+      continue;
+    }
+    kept.push_back(word);
+  }
+  return kept;
+}
+
+constexpr const char* kPorts =
+    "A port SPEC is one of:\n"
+    "  loopback                          peers on this host, no wire (the default, at 127.0.1.1)\n"
+    "  pair:NAME                         two devices of one daemon that name the same pair are joined\n"
+    "  memif:SOCKET,role=server|client   shared memory to another daemon on this host\n"
+    "  af_packet:IFACE                   any Linux interface (needs CAP_NET_RAW)\n"
+    "  af_xdp:IFACE                      the same, faster (needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF)\n"
+    "  tap:IFACE                         a new tap interface (needs CAP_NET_ADMIN)\n"
+    "  pci:ADDRESS                       a NIC bound to vfio-pci\n"
+    "  vdev:STRING                       any DPDK virtual device\n"
+    "Examples:\n"
+    "  rnic up\n"
+    "  rnic up --port pair:a --address 127.0.1.1/24 --port pair:a --address 127.0.1.2/24\n"
+    "  rnic run ib_write_bw -R\n";
+
+}  // namespace
+
+int main(int count, char** words) {
+  CLI::App app{"rnic: a software RNIC in user space. Unmodified RDMA programs over any Ethernet port."};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", RNIC_VERSION);
+  app.footer(kPorts);
+
+  rnic::tool::UpOptions up;
+  std::string config;
+  std::vector<std::string> ports, addresses, mtus, rest;
+  auto* up_command = app.add_subcommand("up", "Start a daemon, and return when it is ready");
+  up_command->add_option("--name", up.name, "The daemon's name")->capture_default_str();
+  up_command->add_option("--config", config, "A TOML file with [[device]] tables")->check(CLI::ExistingFile);
+  up_command->add_option("--port", ports, "A device on this port (see below); may be given again");
+  up_command->add_option("--address", addresses, "An address (CIDR) of the device before it; may be given again");
+  up_command->add_option("--mtu", mtus, "The MTU of the device before it");
+  up_command->add_flag("--foreground", up.foreground, "Stay in the foreground, log to the terminal");
+  up_command->footer(kPorts);
+
+  rnic::tool::RunOptions run;
+  auto* run_command = app.add_subcommand("run", "Run a command over the daemon's devices");
+  run_command->add_option("--name", run.name, "The daemon's name")->capture_default_str();
+  run_command->add_option("--device", run.device, "Let it see only this device");
+  run_command->add_option("command", run.command, "The command and its arguments")->required();
+  run_command->prefix_command();
+  run_command->positionals_at_end();
+
+  std::string down_name = "default";
+  auto* down_command = app.add_subcommand("down", "End a daemon");
+  down_command->add_option("--name", down_name, "The daemon's name")->capture_default_str();
+
+  rnic::tool::ShowOptions show;
+  auto* show_command = app.add_subcommand("show", "Show what a daemon has and does");
+  show_command->add_option("what", show.what, "dev, qp, cq, mr, conn, port or stats; all without it")
+      ->check(CLI::IsMember({"dev", "qp", "cq", "mr", "conn", "port", "stats"}));
+  show_command->add_option("--name", show.name, "The daemon's name")->capture_default_str();
+  show_command->add_flag("--json", show.json, "As JSON");
+
+  std::string doctor_name = "default";
+  auto* doctor_command = app.add_subcommand("doctor", "Check this machine: what works here, and what is missing for what");
+  doctor_command->add_option("--name", doctor_name, "The daemon's name")->capture_default_str();
+
+  try {
+    app.parse(count, words);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (*up_command) {
+    up.for_daemon = words_for_daemon(count, words);
+    return rnic::tool::up(up);
+  }
+  if (*run_command) {
+    const auto more = run_command->remaining();
+    run.command.insert(run.command.end(), more.begin(), more.end());
+    if (!run.command.empty() && run.command.front() == "--") run.command.erase(run.command.begin());
+    return rnic::tool::run(run);
+  }
+  if (*down_command) return rnic::tool::down(down_name);
+  if (*show_command) return rnic::tool::show(show);
+  return rnic::tool::doctor(doctor_name);
+}

@@ -1,0 +1,92 @@
+// rnic up: starts a daemon and waits until it is ready, or says why not.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "client.hpp"
+#include "commands.hpp"
+#include "control/run_directory.hpp"
+#include "places.hpp"
+
+namespace rnic::tool {
+
+int up(const UpOptions& options) {
+  if (!control::good_name(options.name)) {
+    std::fprintf(stderr, "rnic up: \"%s\" is not a name: letters, digits, '-', '_' and '.' only\n", options.name.c_str());
+    return 2;
+  }
+  const std::string program = daemon_program();
+  if (program.empty()) {
+    std::fprintf(stderr, "rnic up: the daemon rnicd is neither beside this program nor installed\n");
+    return 1;
+  }
+  {
+    Client running;
+    if (running.connect(options.name)) {
+      std::fprintf(stderr, "rnic up: a daemon \"%s\" is running already (pid %u); end it with: rnic down --name %s\n",
+                   options.name.c_str(), running.daemon_pid(), options.name.c_str());
+      return 1;
+    }
+  }
+  const std::string directory = control::run_directory(options.name);
+
+  std::vector<std::string> words{program, "--name", options.name, "--run-dir", directory};
+  int ready[2] = {-1, -1};
+  if (options.foreground) {
+    words.emplace_back("--foreground");
+  } else {
+    if (pipe2(ready, O_CLOEXEC) != 0) {
+      std::perror("rnic up: pipe");
+      return 1;
+    }
+    words.emplace_back("--ready-fd");
+    words.push_back(std::to_string(ready[1]));
+  }
+  words.insert(words.end(), options.for_daemon.begin(), options.for_daemon.end());
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+
+  if (options.foreground) {
+    execv(program.c_str(), arguments.data());
+    std::fprintf(stderr, "rnic up: cannot start %s: %s\n", program.c_str(), std::strerror(errno));
+    return 1;
+  }
+
+  const pid_t child = fork();
+  if (child < 0) {
+    std::perror("rnic up: fork");
+    return 1;
+  }
+  if (child == 0) {
+    setsid();
+    close(ready[0]);
+    fcntl(ready[1], F_SETFD, 0);
+    const int null = open("/dev/null", O_RDWR);
+    dup2(null, STDIN_FILENO);
+    dup2(null, STDOUT_FILENO);
+    execv(program.c_str(), arguments.data());
+    std::fprintf(stderr, "rnic up: cannot start %s: %s\n", program.c_str(), std::strerror(errno));
+    _exit(127);
+  }
+  close(ready[1]);
+  // The daemon writes one octet when it serves; its end, or its silence to the end, means that it
+  // has said on stderr why not.
+  char word = 0;
+  ssize_t got;
+  do got = read(ready[0], &word, 1);
+  while (got < 0 && errno == EINTR);
+  close(ready[0]);
+  if (got == 1) return 0;
+  int status = 0;
+  waitpid(child, &status, 0);
+  std::fprintf(stderr, "rnic up: the daemon did not start%s%s\n", access(control::log_file(directory).c_str(), R_OK) == 0 ? "; its log is " : "",
+               access(control::log_file(directory).c_str(), R_OK) == 0 ? control::log_file(directory).c_str() : "");
+  return WIFEXITED(status) && WEXITSTATUS(status) != 0 ? WEXITSTATUS(status) : 1;
+}
+
+}  // namespace rnic::tool
