@@ -374,7 +374,8 @@ struct rnic_alloc_mw_reply {
  *
  * Without a request structure, CM_OPEN makes a channel. With one it makes the channel of that
  * token usable on this connection too (a child of fork); the reply is of the same form, and the
- * descriptors may be left out. The channel then outlives the connection that made it.
+ * descriptors may be left out. A channel lives until CM_CLOSE, or until that socket hangs up;
+ * the end of the connection that made it is not its end while a child of fork has it.
  */
 struct rnic_cm_open {
 	uint8_t token[16];

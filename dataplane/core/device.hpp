@@ -116,6 +116,7 @@ enum class StreamError : std::uint8_t { address_in_use, no_ports, no_route, no_r
 struct DeviceCounters {
   std::uint64_t frames_in = 0, frames_out = 0, bytes_in = 0, bytes_out = 0;
   std::uint64_t bad_frames = 0, bad_checksums = 0, no_listener = 0, no_buffer = 0;
+  std::uint64_t frames_dropped = 0;  // to be sent, but the port or the loop had no room
 };
 
 // A line of `rnic show conn`.
@@ -160,6 +161,8 @@ class Device {
   // A queue pair's doorbell rang (its SQ, or its RQ/SRQ).
   void work_posted(qp::QueuePair& qp);
   void receive_posted(qp::QueuePair& qp);
+  // The QP was changed from outside of a turn, by modify_state() for example.
+  void touch(qp::QueuePair& qp);
   // Queue pairs with work fill segments (gathers submitted); settle() again after the flush.
   bool transmit(Instant now);
   // Segments, acknowledgements, ARP and the rest -> port.
@@ -172,6 +175,8 @@ class Device {
   // ---- what it is ----
   const DeviceOptions& options() const;
   port::Port& port() const;
+  // For the device's queue pairs: buffers for transmitted data, never all that the port has.
+  BufferPool& data_pool();
   const DeviceCounters& counters() const;
   std::size_t stream_count() const;
   std::vector<StreamInfo> streams() const;  // control's questions only

@@ -32,6 +32,7 @@ struct Config {
   tpt::Rights access = tpt::Rights::none;  // remote_read, remote_write, remote_atomic, window_bind
   std::uint32_t ird = 0, ord = 0;
   std::uint32_t ird_max = 128, ord_max = 128;
+  std::uint32_t send_depth = 512;  // work requests begun and not completed: the size of the SQ
   bool shared_receive = false;
   bool extensions = false;  // RFC 7306 opcodes (W-EXT-14)
   bool hold_without_receive = true;  // rnr = "hold" (V-SR-06); else "terminate"

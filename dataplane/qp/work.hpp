@@ -98,7 +98,7 @@ struct Completion {
   std::uint32_t length = 0;
   std::uint32_t word = 0;
   std::uint32_t detail = 0;  // remote_termination: layer << 12 | type << 8 | code
-  Bytes parked;              // a short message's octets, to be scattered by the provider; else empty
+  Bytes parked{};            // a short message's octets, to be scattered by the provider; else empty
 };
 
 // verbs.md s8.3 (V-AE-01..42); the numbers are the rows'.

@@ -239,11 +239,11 @@ CompletionQueue::CompletionQueue(MutableBytes area, std::uint32_t size, std::uin
 
 bool CompletionQueue::push(const rnic_cqe& entry) {
   if (overflowed_.load(std::memory_order_relaxed)) return false;
-  std::uint32_t tail = tail_.load(std::memory_order_relaxed);
+  std::uint64_t tail = tail_.load(std::memory_order_relaxed);
   do {
     // The acquire pairs with the provider's release of `consumed`: the slot has been read.
     const std::uint32_t consumed = std::atomic_ref(control_->consumed).load(std::memory_order_acquire);
-    if (tail - consumed >= size_) {
+    if (static_cast<std::uint32_t>(tail) - consumed >= size_) {
       overflowed_.store(true, std::memory_order_relaxed);
       std::atomic_ref(control_->overflowed).store(1u, std::memory_order_release);
       return false;
@@ -252,7 +252,7 @@ bool CompletionQueue::push(const rnic_cqe& entry) {
 
   rnic_cqe& at = entries_[tail & (size_ - 1)];
   std::memcpy(&at, &entry, offsetof(rnic_cqe, phase));
-  const std::uint32_t phase = tail / size_ + 1;
+  const auto phase = static_cast<std::uint32_t>((tail >> std::countr_zero(size_)) + 1);
   std::atomic_ref(at.phase).store(phase, std::memory_order_release);
 
   if ((entry.flags & RNIC_CQE_SOLICITED) != 0 || entry.status != RNIC_WC_SUCCESS)
@@ -276,14 +276,14 @@ bool CompletionQueue::take_notification() {
 }
 
 std::uint32_t CompletionQueue::unpolled() const {
-  const std::uint32_t waiting = tail_.load(std::memory_order_relaxed) -
+  const std::uint32_t waiting = static_cast<std::uint32_t>(tail_.load(std::memory_order_relaxed)) -
                                 std::atomic_ref(control_->consumed).load(std::memory_order_acquire);
   return waiting > size_ ? size_ : waiting;
 }
 
 bool CompletionQueue::resize(MutableBytes area, std::uint32_t size) {
   RNIC_ASSERT(std::has_single_bit(size) && area.size() >= area_bytes(size));
-  const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
+  const auto tail = static_cast<std::uint32_t>(tail_.load(std::memory_order_relaxed));
   const std::uint32_t waiting = unpolled();
   if (waiting > size) return false;
   auto* control = reinterpret_cast<rnic_cq_control*>(area.data());

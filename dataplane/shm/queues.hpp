@@ -110,7 +110,7 @@ class CompletionQueue : public ListLink<DirtyTag> {
   rnic_cqe* entries_;
   std::uint32_t size_;
   std::uint64_t cookie_;
-  std::atomic<std::uint32_t> tail_{0};
+  std::atomic<std::uint64_t> tail_{0};  // 64 bits: phases go on counting where 32 would begin again
   std::uint32_t fired_ = 0;
   std::atomic<bool> pushed_{false};
   std::atomic<bool> pushed_solicited_{false};

@@ -8,13 +8,13 @@
 namespace rnic::tool {
 namespace {
 
-// The directory two above this program: build/ in the build tree, where it is build/tools/rnic.
+// The directory three above this program: build/ in the build tree, where it is build/tools/rnic.
 std::string build_directory() {
   char path[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
   if (length <= 0) return {};
   std::string directory(path, static_cast<std::size_t>(length));
-  for (int up = 0; up < 2; ++up) {
+  for (int up = 0; up < 3; ++up) {
     const auto slash = directory.rfind('/');
     if (slash == std::string::npos) return {};
     directory.resize(slash);

@@ -1,0 +1,128 @@
+#include "control/build.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+
+#include "control/limits.hpp"
+#include "port/dpdk_runtime.hpp"
+#include "port/open.hpp"
+
+namespace rnic::control {
+namespace {
+
+std::uint64_t random_seed() {
+  std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
+}
+
+void make_workers(const Configuration& configuration, Machine& machine) {
+  const std::size_t count = std::max<std::size_t>(configuration.cores.size(), 1);
+  for (std::size_t i = 0; i < count; ++i) {
+    core::WorkerOptions options;
+    options.index = static_cast<unsigned>(i);
+    options.poll_always = configuration.poll_always;
+    options.sleep_delay = microseconds(configuration.sleep_delay_us);
+    options.cpu = configuration.cores.empty() ? -1 : configuration.cores[i];
+    options.realtime = configuration.sched_fifo;
+#ifndef RNIC_NO_DPDK
+    options.on_start = [] { port::dpdk_register_thread(); };
+#endif
+    machine.workers.push_back(std::make_unique<core::Worker>(options));
+  }
+}
+
+core::Worker& worker_for(const Configuration& configuration, const DeviceConfiguration& device, Machine& machine) {
+  const auto found = std::find(configuration.cores.begin(), configuration.cores.end(), device.core);
+  if (device.core < 0 || found == configuration.cores.end()) return *machine.workers.front();
+  return *machine.workers[static_cast<std::size_t>(found - configuration.cores.begin())];
+}
+
+void make_device(const Configuration& configuration, const DeviceConfiguration& wanted,
+                 std::unique_ptr<port::Port> port, Machine& machine) {
+  auto served = std::make_unique<ServedDevice>();
+  served->index = static_cast<std::uint32_t>(machine.devices.size());
+  served->name = wanted.name;
+  served->port_spec = port::to_string(*wanted.port);
+  served->port = std::move(port);
+  served->table = std::make_unique<tpt::Table>(kRegionsMax, random_seed());
+  served->node_guid = node_guid_of(served->port->facts().mac, served->index);
+  served->hold_without_receive = wanted.hold_without_receive;
+  served->rnr_timeout = seconds(wanted.rnr_timeout_s);
+  served->worker = &worker_for(configuration, wanted, machine);
+
+  core::DeviceOptions options;
+  options.name = wanted.name;
+  options.index = served->index;
+  options.addresses = wanted.addresses;
+  options.gateway = wanted.gateway;
+  options.mode = *wanted.mode;
+  options.tcp.timestamps = wanted.timestamps;
+  options.tcp.congestion = wanted.cubic ? tcp::Options::Congestion::cubic : tcp::Options::Congestion::newreno;
+  options.streams_max = wanted.streams_max;
+  options.crc_required = wanted.crc;
+  options.markers = wanted.markers;
+  options.peer_to_peer = wanted.peer_to_peer;
+  options.mpa_revision = wanted.mpa_revision;
+  options.seed = random_seed();
+  served->device = std::make_unique<core::Device>(options, *served->port, *served->worker);
+  served->worker->call([&](Instant) { served->worker->add_device(*served->device); });
+  machine.devices.push_back(std::move(served));
+}
+
+// Which device is at the other end of which pair.
+void join_mates(const Configuration& configuration, Machine& machine) {
+  for (std::size_t a = 0; a < configuration.devices.size(); ++a)
+    for (std::size_t b = 0; b < configuration.devices.size(); ++b) {
+      const auto& port = *configuration.devices[a].port;
+      if (a != b && port.kind == port::PortSpec::Kind::pair && port == *configuration.devices[b].port)
+        machine.devices[a]->mate = static_cast<int>(b);
+    }
+}
+
+}  // namespace
+
+std::string build_machine(const Configuration& configuration, const std::function<void(const std::string&)>& log,
+                          Machine& machine) {
+  machine.name = configuration.name;
+  machine.generation = static_cast<std::uint32_t>(random_seed()) | 1u;
+  make_workers(configuration, machine);
+  std::vector<port::PortSpec> all;
+  for (const DeviceConfiguration& device : configuration.devices) all.push_back(*device.port);
+  port::PortFactory factory(all, log);
+  for (const DeviceConfiguration& wanted : configuration.devices) {
+    std::string error;
+    auto port = factory.open(*wanted.port, wanted.port_options, error);
+    if (port == nullptr) return wanted.name + ": " + error;
+    make_device(configuration, wanted, std::move(port), machine);
+  }
+  join_mates(configuration, machine);
+  return {};
+}
+
+void start_workers(Machine& machine) {
+  for (const auto& worker : machine.workers) worker->start();
+}
+
+void stop_machine(Machine& machine) {
+  constexpr int kTries = 100;
+  constexpr useconds_t kPauseUs = 10'000;
+  for (int i = 0; i < kTries; ++i) {
+    std::size_t streams = 0;
+    for (const auto& device : machine.devices)
+      device->worker->call([&](Instant) { streams += device->device->stream_count(); });
+    if (streams == 0) break;
+    usleep(kPauseUs);
+  }
+  for (const auto& worker : machine.workers) worker->stop();
+  for (const auto& device : machine.devices) {
+    device->worker->remove_device(*device->device);
+    device->device.reset();
+    device->port.reset();
+  }
+  machine.devices.clear();
+  machine.workers.clear();
+}
+
+}  // namespace rnic::control

@@ -1,0 +1,21 @@
+// From a configuration to devices on workers.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "control/configuration.hpp"
+#include "control/machine.hpp"
+
+namespace rnic::control {
+
+// Opens ports, makes tables, devices and workers, and starts none. Empty, or why it cannot be: one
+// sentence for the user. `log` may be called from any thread.
+std::string build_machine(const Configuration& configuration, const std::function<void(const std::string&)>& log,
+                          Machine& machine);
+void start_workers(Machine& machine);
+// Waits, for a bounded time, until the streams of applications that have gone are closed; then stops
+// the workers and lets go of devices and ports.
+void stop_machine(Machine& machine);
+
+}  // namespace rnic::control

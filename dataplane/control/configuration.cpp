@@ -1,0 +1,365 @@
+#include "control/configuration.hpp"
+
+#define TOML_EXCEPTIONS 0
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "control/limits.hpp"
+#include "control/run_directory.hpp"
+#include "rnic_control.h"
+
+namespace rnic::control {
+namespace {
+
+constexpr const char* kDefaultPort = "loopback";
+constexpr const char* kDefaultAddress = "127.0.1.1/24";
+
+// The first thing that is wrong, and where.
+class Reader {
+ public:
+  explicit Reader(std::string path) : path_(std::move(path)) {}
+
+  const std::string& why() const { return why_; }
+  bool good() const { return why_.empty(); }
+  void fail(const toml::source_position& where, const std::string& words) {
+    if (why_.empty()) why_ = path_ + ":" + std::to_string(where.line) + ": " + words;
+  }
+  void fail(const toml::node& node, const std::string& words) { fail(node.source().begin, words); }
+
+  void take(const toml::node& node, const std::string& key, std::string& out) {
+    if (const auto value = node.value_exact<std::string>())
+      out = *value;
+    else
+      fail(node, key + " is a text in quotes");
+  }
+  void take(const toml::node& node, const std::string& key, bool& out) {
+    if (const auto value = node.value_exact<bool>())
+      out = *value;
+    else
+      fail(node, key + " is true or false");
+  }
+  template <typename T>
+  void take_number(const toml::node& node, const std::string& key, std::int64_t least, std::int64_t most, T& out) {
+    const auto value = node.value_exact<std::int64_t>();
+    if (value && *value >= least && *value <= most)
+      out = static_cast<T>(*value);
+    else
+      fail(node, key + " is a number from " + std::to_string(least) + " to " + std::to_string(most));
+  }
+  // One of two words.
+  void take_choice(const toml::node& node, const std::string& key, const char* yes, const char* no, bool& out) {
+    const auto value = node.value_exact<std::string>();
+    if (value && (*value == yes || *value == no))
+      out = *value == yes;
+    else
+      fail(node, key + " is \"" + yes + "\" or \"" + no + "\"");
+  }
+
+ private:
+  std::string path_;
+  std::string why_;
+};
+
+void read_addresses(Reader& reader, const toml::node& node, DeviceConfiguration& device) {
+  const auto one = [&](const toml::node& each) {
+    const auto text = each.value_exact<std::string>();
+    const auto address = text ? parse_cidr(*text) : std::nullopt;
+    if (!address)
+      reader.fail(each, "an address is written as \"10.0.0.1/24\"");
+    else
+      device.addresses.push_back(*address);
+  };
+  if (const toml::array* list = node.as_array()) {
+    for (const toml::node& each : *list) one(each);
+  } else {
+    one(node);
+  }
+}
+
+void read_mode(Reader& reader, const toml::node& node, DeviceConfiguration& device) {
+  const auto text = node.value_exact<std::string>();
+  if (text == "own")
+    device.mode = core::AddressMode::own;
+  else if (text == "local")
+    device.mode = core::AddressMode::local;
+  else if (text == "shared")
+    reader.fail(node, "mode \"shared\" is not served yet; give the device an address of its own");
+  else
+    reader.fail(node, "mode is \"own\" or \"local\"");
+}
+
+void read_device(Reader& reader, const toml::table& table, DeviceConfiguration& device) {
+  for (const auto& [toml_key, node] : table) {
+    const std::string key(toml_key.str());
+    if (key == "port") {
+      std::string text;
+      reader.take(node, key, text);
+      if (!reader.good()) return;
+      const auto spec = port::parse_spec(text);
+      if (spec)
+        device.port = *spec;
+      else
+        reader.fail(node, spec.error());
+    } else if (key == "name") {
+      reader.take(node, key, device.name);
+    } else if (key == "address") {
+      read_addresses(reader, node, device);
+    } else if (key == "mtu") {
+      reader.take_number(node, key, port::kMtuMin, port::kMtuMax, device.port_options.mtu_bytes);
+    } else if (key == "gateway") {
+      std::string text;
+      reader.take(node, key, text);
+      const auto gateway = wire::parse_ip(text);
+      if (gateway)
+        device.gateway = *gateway;
+      else
+        reader.fail(node, "gateway is an IP address");
+    } else if (key == "mode") {
+      read_mode(reader, node, device);
+    } else if (key == "mac") {
+      std::string text;
+      reader.take(node, key, text);
+      const auto mac = wire::parse_mac(text);
+      if (mac && !mac->is_multicast())
+        device.port_options.mac = *mac;
+      else
+        reader.fail(node, "mac is a unicast address such as \"02:00:00:00:00:01\"");
+    } else if (key == "crc") {
+      reader.take(node, key, device.crc);
+    } else if (key == "markers") {
+      reader.take(node, key, device.markers);
+    } else if (key == "peer_to_peer") {
+      reader.take(node, key, device.peer_to_peer);
+    } else if (key == "mpa_revision") {
+      reader.take_number(node, key, 1, 2, device.mpa_revision);
+    } else if (key == "congestion") {
+      reader.take_choice(node, key, "cubic", "newreno", device.cubic);
+    } else if (key == "timestamps") {
+      reader.take(node, key, device.timestamps);
+    } else if (key == "rnr") {
+      reader.take_choice(node, key, "hold", "terminate", device.hold_without_receive);
+    } else if (key == "rnr_timeout_s") {
+      reader.take_number(node, key, 0, 86'400, device.rnr_timeout_s);
+    } else if (key == "streams_max") {
+      reader.take_number(node, key, 16, 1'048'576, device.streams_max);
+    } else if (key == "buffers") {
+      reader.take_number(node, key, 512, 4'194'304, device.port_options.buffers);
+    } else if (key == "core") {
+      reader.take_number(node, key, 0, 4095, device.core);
+    } else {
+      reader.fail(toml_key.source().begin, "a device has no \"" + key + "\"");
+    }
+    if (!reader.good()) return;
+  }
+  if (!device.port) reader.fail(table, "a device needs a port, such as port = \"loopback\"");
+}
+
+void read_root(Reader& reader, const toml::table& table, Configuration& configuration) {
+  for (const auto& [toml_key, node] : table) {
+    const std::string key(toml_key.str());
+    if (key == "device") {
+      const toml::array* list = node.as_array();
+      if (list == nullptr) reader.fail(node, "devices are written as [[device]]");
+      for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
+        const toml::table* each = list->get(i)->as_table();
+        if (each == nullptr) {
+          reader.fail(*list->get(i), "devices are written as [[device]]");
+          break;
+        }
+        read_device(reader, *each, configuration.devices.emplace_back());
+        if (!reader.good()) return;
+      }
+    } else if (key == "name") {
+      reader.take(node, key, configuration.name);
+    } else if (key == "log_level") {
+      reader.take(node, key, configuration.log_level);
+      static constexpr const char* kLevels[] = {"trace", "debug", "info", "warn", "error"};
+      if (std::find(std::begin(kLevels), std::end(kLevels), configuration.log_level) == std::end(kLevels))
+        reader.fail(node, "log_level is \"trace\", \"debug\", \"info\", \"warn\" or \"error\"");
+    } else if (key == "poll") {
+      reader.take_choice(node, key, "always", "sleep", configuration.poll_always);
+    } else if (key == "sleep_delay_us") {
+      reader.take_number(node, key, 0, 1'000'000, configuration.sleep_delay_us);
+    } else if (key == "sched_fifo") {
+      reader.take(node, key, configuration.sched_fifo);
+    } else if (key == "cores") {
+      const toml::array* list = node.as_array();
+      if (list == nullptr || list->empty() || list->size() > RNIC_WORKERS_MAX)
+        reader.fail(node, "cores is a list of up to " + std::to_string(RNIC_WORKERS_MAX) + " numbers, such as [2]");
+      for (std::size_t i = 0; list != nullptr && i < list->size(); ++i)
+        reader.take_number(*list->get(i), "each of cores", 0, 4095, configuration.cores.emplace_back());
+    } else {
+      reader.fail(toml_key.source().begin, "there is no \"" + key + "\"");
+    }
+    if (!reader.good()) return;
+  }
+}
+
+DeviceConfiguration& last_device(Configuration& configuration) { return configuration.devices.back(); }
+
+bool in_127(const wire::IpAddress& address) { return address.is_v4() && address.to_v4() >> 24 == 127; }
+
+std::string complete_device(DeviceConfiguration& device) {
+  using Kind = port::PortSpec::Kind;
+  const std::string port_text = port::to_string(*device.port);
+  const std::string called = device.name + " (" + port_text + ")";
+  if (device.addresses.empty()) {
+    if (device.port->kind != Kind::loopback)
+      return called + " has no address; give it one, such as --address 10.0.0.1/24";
+    device.addresses.push_back(*parse_cidr(kDefaultAddress));
+  }
+  if (device.addresses.size() > 8) return called + " has more than 8 addresses";
+  // The kernel serves the same address for the application's own TCP, so ours must not be on a wire
+  // that the kernel hears (architecture.md s7).
+  const bool may_be_local = device.port->kind == Kind::loopback || device.port->kind == Kind::pair ||
+                            device.port->kind == Kind::memif;
+  bool some_local = false;
+  for (const core::DeviceAddress& each : device.addresses) {
+    const std::string text = wire::to_string(each.address);
+    if (each.address.is_v6()) return called + ": " + text + ": only IPv4 addresses are served yet";
+    if (each.address.is_unspecified() || each.address.is_multicast() || each.address.is_limited_broadcast())
+      return called + ": " + text + " is no address for a device";
+    const bool local = in_127(each.address);
+    some_local |= local;
+    if (local && !may_be_local)
+      return called + ": addresses of 127.0.0.0/8 are for loopback, pair and memif ports only; " + text + " is one";
+    if (local && device.mode == core::AddressMode::own)
+      return called + ": " + text + " is of 127.0.0.0/8, whose mode is \"local\"";
+    if (!local && device.mode == core::AddressMode::local)
+      return called + ": mode \"local\" is for addresses of 127.0.0.0/8; " + text + " is none";
+  }
+  if (!device.mode) device.mode = some_local ? core::AddressMode::local : core::AddressMode::own;
+  if (!device.gateway.is_unspecified()) {
+    const bool on_link = std::any_of(device.addresses.begin(), device.addresses.end(), [&](const auto& each) {
+      return wire::same_network(each.address, device.gateway, each.prefix_length);
+    });
+    if (!on_link) return called + ": its gateway " + wire::to_string(device.gateway) + " is on none of its networks";
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<core::DeviceAddress> parse_cidr(const std::string& text) {
+  const auto slash = text.find('/');
+  const auto address = wire::parse_ip(text.substr(0, slash));
+  if (!address) return std::nullopt;
+  core::DeviceAddress parsed{*address, 24};
+  if (slash == std::string::npos) return parsed;
+  const std::string length = text.substr(slash + 1);
+  if (length.empty() || length.size() > 3) return std::nullopt;
+  unsigned value = 0;
+  for (const char c : length) {
+    if (c < '0' || c > '9') return std::nullopt;
+    value = value * 10 + static_cast<unsigned>(c - '0');
+  }
+  if (value > (address->is_v4() ? 32u : 128u)) return std::nullopt;
+  parsed.prefix_length = static_cast<std::uint8_t>(value);
+  return parsed;
+}
+
+std::string read_configuration(const std::string& path, Configuration& configuration) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) return "cannot read " + path + ": " + std::strerror(errno);
+  return parse_configuration(text.str(), path, configuration);
+}
+
+std::string parse_configuration(const std::string& text, const std::string& path, Configuration& configuration) {
+  Reader reader(path);
+  const toml::parse_result result = toml::parse(text);
+  if (!result) {
+    reader.fail(result.error().source().begin, std::string(result.error().description()));
+    return reader.why();
+  }
+  read_root(reader, result.table(), configuration);
+  return reader.why();
+}
+
+std::string add_port(Configuration& configuration, const std::string& spec) {
+  const auto parsed = port::parse_spec(spec);
+  if (!parsed) return parsed.error();
+  configuration.devices.emplace_back().port = *parsed;
+  return {};
+}
+
+std::string add_address(Configuration& configuration, const std::string& text) {
+  // An address alone is the default device's.
+  if (configuration.devices.empty()) {
+    if (auto why = add_port(configuration, kDefaultPort); !why.empty()) return why;
+  }
+  const auto address = parse_cidr(text);
+  if (!address) return "\"" + text + "\" is no address; one is written as 10.0.0.1/24";
+  last_device(configuration).addresses.push_back(*address);
+  return {};
+}
+
+std::string set_mtu(Configuration& configuration, const std::string& text) {
+  if (configuration.devices.empty()) {
+    if (auto why = add_port(configuration, kDefaultPort); !why.empty()) return why;
+  }
+  std::uint32_t value = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9' || value > port::kMtuMax) return "\"" + text + "\" is no MTU";
+    value = value * 10 + static_cast<std::uint32_t>(c - '0');
+  }
+  if (value < port::kMtuMin || value > port::kMtuMax)
+    return "an MTU is between " + std::to_string(port::kMtuMin) + " and " + std::to_string(port::kMtuMax) + ", not " + text;
+  last_device(configuration).port_options.mtu_bytes = value;
+  return {};
+}
+
+std::string complete(Configuration& configuration) {
+  if (!good_name(configuration.name))
+    return "\"" + configuration.name + "\" is not a name: letters, digits, '-', '_' and '.' only";
+  if (configuration.devices.empty()) {
+    if (auto why = add_port(configuration, kDefaultPort); !why.empty()) return why;
+  }
+  if (configuration.devices.size() > kDevicesMax)
+    return "a daemon has up to " + std::to_string(kDevicesMax) + " devices, not " + std::to_string(configuration.devices.size());
+
+  std::set<std::string> names;
+  for (const DeviceConfiguration& device : configuration.devices)
+    if (!device.name.empty()) {
+      if (!good_name(device.name) || device.name.size() >= RNIC_NAME_MAX)
+        return "\"" + device.name + "\" is not a device's name: letters, digits, '-', '_' and '.' only, at most " +
+               std::to_string(RNIC_NAME_MAX - 1);
+      // The provider is chosen by the device's name.
+      if (device.name.rfind("rnic", 0) != 0) return "\"" + device.name + "\": the name of a device begins with \"rnic\"";
+      if (!names.insert(device.name).second) return "two devices are called " + device.name;
+    }
+  unsigned number = 0;
+  for (DeviceConfiguration& device : configuration.devices) {
+    while (device.name.empty()) {
+      std::string name = "rnic" + std::to_string(number++);
+      if (names.insert(name).second) device.name = std::move(name);
+    }
+    device.port_options.name = device.name;
+    if (auto why = complete_device(device); !why.empty()) return why;
+    if (device.core >= 0 &&
+        std::find(configuration.cores.begin(), configuration.cores.end(), device.core) == configuration.cores.end())
+      return device.name + ": core " + std::to_string(device.core) + " is none of the daemon's cores";
+  }
+
+  std::set<wire::IpAddress> addresses;
+  for (const DeviceConfiguration& device : configuration.devices)
+    for (const core::DeviceAddress& each : device.addresses)
+      if (!addresses.insert(each.address).second)
+        return "two devices have the address " + wire::to_string(each.address);
+
+  // The ends of a pair share memory that is one worker's (port/pair_port.hpp).
+  for (const DeviceConfiguration& a : configuration.devices)
+    for (const DeviceConfiguration& b : configuration.devices)
+      if (&a != &b && a.port->kind == port::PortSpec::Kind::pair && *a.port == *b.port && a.core != b.core)
+        return a.name + " and " + b.name + " are the ends of a pair and need the same core";
+  return {};
+}
+
+}  // namespace rnic::control

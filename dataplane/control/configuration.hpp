@@ -1,0 +1,75 @@
+// What a user asks of a daemon: a TOML file, the command line, or both. Every wrong word is one
+// sentence with its line.
+//
+//   name = "default"            poll = "sleep" | "always"     sleep_delay_us = 0
+//   log_level = "info"          cores = [2]                    sched_fifo = true
+//
+//   [[device]]
+//   port = "memif:/run/user/1000/a.sock,role=server"
+//   address = ["10.0.0.1/24"]   mtu = 1500                    gateway = "10.0.0.254"
+//   name = "rnic0"              mode = "own" | "local"         mac = "02:00:00:00:00:01"
+//   crc = true                  markers = false                peer_to_peer = true
+//   mpa_revision = 2            congestion = "cubic" | "newreno"
+//   rnr = "hold" | "terminate"  rnr_timeout_s = 30             timestamps = false
+//   buffers = 16384             core = 2                       streams_max = 16384
+//
+// Pure but for reading the file.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/device.hpp"
+#include "port/options.hpp"
+#include "port/spec.hpp"
+#include "wire/address.hpp"
+
+namespace rnic::control {
+
+struct DeviceConfiguration {
+  std::string name;  // rnic0, rnic1, ... where none is given
+  std::optional<port::PortSpec> port;
+  port::PortOptions port_options;
+  std::vector<core::DeviceAddress> addresses;
+  wire::IpAddress gateway;
+  std::optional<core::AddressMode> mode;  // local for addresses of 127.0.0.0/8, otherwise own
+  bool crc = true;
+  bool markers = false;
+  bool peer_to_peer = true;
+  std::uint32_t mpa_revision = 2;
+  bool cubic = true;
+  bool timestamps = false;
+  bool hold_without_receive = true;
+  std::uint32_t rnr_timeout_s = 30;
+  std::uint32_t streams_max = 16384;
+  int core = -1;  // one of the daemon's `cores`; -1: wherever
+};
+
+struct Configuration {
+  std::string name = "default";
+  std::string log_level = "info";
+  bool poll_always = false;
+  std::uint32_t sleep_delay_us = 0;
+  bool sched_fifo = true;
+  std::vector<int> cores;  // a worker for each; none: one worker, on any
+  std::vector<DeviceConfiguration> devices;
+};
+
+// Adds what the file says. Empty, or what is wrong: "FILE:LINE: ...".
+std::string read_configuration(const std::string& path, Configuration& configuration);
+std::string parse_configuration(const std::string& text, const std::string& path, Configuration& configuration);
+
+// Pieces of the command line. Empty, or what is wrong.
+std::string add_port(Configuration& configuration, const std::string& spec);
+std::string add_address(Configuration& configuration, const std::string& text);
+std::string set_mtu(Configuration& configuration, const std::string& text);
+
+// Fills in defaults, and says what does not fit together. To be called once, at the end.
+std::string complete(Configuration& configuration);
+
+// A.B.C.D/LEN; without a length 24.
+std::optional<core::DeviceAddress> parse_cidr(const std::string& text);
+
+}  // namespace rnic::control

@@ -1,0 +1,662 @@
+#include "control/connection_manager.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "control/addresses.hpp"
+
+namespace rnic::control {
+namespace {
+
+using core::StreamError;
+using core::StreamEvent;
+using core::StreamFailure;
+
+constexpr std::uint32_t kPortSpaceTcp = 0x0106;  // RDMA_PS_TCP
+// An ephemeral port may be one whose last connection to that peer is still in TIME-WAIT.
+constexpr int kPortTries = 64;
+
+// enum ibv_qp_state.
+constexpr std::uint32_t kQpsInit = 1, kQpsRtr = 2, kQpsRts = 3;
+
+// rdma_cm's levels and options.
+constexpr std::uint32_t kLevelId = 0;
+constexpr std::uint32_t kOptionTos = 0, kOptionReuse = 1, kOptionFamilyOnly = 2, kOptionAckTimeout = 3;
+constexpr std::uint32_t kEventCommunicationEstablished = 4;  // IBV_EVENT_COMM_EST
+
+int errno_of(StreamError error) {
+  switch (error) {
+    case StreamError::address_in_use: return EADDRINUSE;
+    case StreamError::no_ports: return EADDRNOTAVAIL;
+    case StreamError::no_route: return ENETUNREACH;
+    case StreamError::no_resources: return ENOMEM;
+    case StreamError::unknown: return ECONNRESET;
+    case StreamError::wrong_state: return EINVAL;
+  }
+  return EINVAL;
+}
+
+core::PrivateData to_private_data(Bytes octets) {
+  core::PrivateData data;
+  data.length = static_cast<std::uint16_t>(octets.size());
+  std::copy(octets.begin(), octets.end(), data.octets.begin());
+  return data;
+}
+
+core::PrivateData to_private_data(const rnic_cm_parameters& parameters) {
+  return to_private_data(as_bytes(parameters.private_data, parameters.private_data_length));
+}
+
+std::uint8_t depth(std::uint32_t value) { return static_cast<std::uint8_t>(std::min<std::uint32_t>(value, 255)); }
+
+void fill(rnic_cm_parameters& to, const StreamEvent& event) {
+  to.valid = 1;
+  to.responder_resources = depth(event.ird);
+  to.initiator_depth = depth(event.ord);
+  to.private_data_length =
+      static_cast<std::uint16_t>(std::min<std::size_t>(event.private_data.length, RNIC_PRIVATE_DATA_MAX));
+  std::memcpy(to.private_data, event.private_data.octets.data(), to.private_data_length);
+}
+
+}  // namespace
+
+const char* name(IdState state) {
+  switch (state) {
+    case IdState::idle: return "idle";
+    case IdState::bound: return "bound";
+    case IdState::address_resolved: return "address-resolved";
+    case IdState::route_resolved: return "route-resolved";
+    case IdState::listening: return "listening";
+    case IdState::connecting: return "connecting";
+    case IdState::requested: return "requested";
+    case IdState::accepting: return "accepting";
+    case IdState::connected: return "connected";
+    case IdState::ended: return "ended";
+  }
+  return "";
+}
+
+ConnectionManager::ConnectionManager(std::vector<CmDevice> devices, CmHost& host, std::uint64_t seed)
+    : devices_(std::move(devices)), host_(host), ports_(seed) {
+  RNIC_ASSERT(devices_.size() <= kDeviceSetMax);
+}
+
+// ---- channels ------------------------------------------------------------------------------------
+
+std::uint32_t ConnectionManager::open_channel(std::uint32_t uid) {
+  while (next_channel_ == 0 || channels_.contains(next_channel_)) ++next_channel_;
+  channels_[next_channel_].uid = uid;
+  return next_channel_++;
+}
+
+void ConnectionManager::close_channel(std::uint32_t channel) {
+  if (!channels_.contains(channel)) return;
+  std::vector<std::uint32_t> numbers;
+  for (const auto& [number, id] : ids_)
+    if (id->channel == channel) numbers.push_back(number);
+  // The purging of a listener's events destroys ids of the list.
+  for (const std::uint32_t number : numbers)
+    if (Id* id = find(number)) destroy(*id);
+  channels_.erase(channel);
+}
+
+Result<rnic_cm_get_event_reply, int> ConnectionManager::get_event(std::uint32_t channel) {
+  const auto found = channels_.find(channel);
+  if (found == channels_.end()) return Failure{EINVAL};
+  auto& events = found->second.events;
+  if (events.empty()) return Failure{EAGAIN};
+  const Event event = events.front();
+  events.pop_front();
+  if (Id* owner = find(event.owner)) ++owner->events_reported;
+  if (Id* id = find(event.reply.id)) id->known = true;
+  return event.reply;
+}
+
+// ---- ids -----------------------------------------------------------------------------------------
+
+ConnectionManager::Id* ConnectionManager::find(std::uint32_t id) {
+  const auto found = ids_.find(id);
+  return found == ids_.end() ? nullptr : found->second.get();
+}
+
+const ConnectionManager::Id* ConnectionManager::find(std::uint32_t id) const {
+  const auto found = ids_.find(id);
+  return found == ids_.end() ? nullptr : found->second.get();
+}
+
+ConnectionManager::Id& ConnectionManager::make_id(std::uint32_t channel) {
+  // The number is the cookie's lower half: late news of an id that is gone find nobody.
+  while (static_cast<std::uint32_t>(next_cookie_) == 0 || ids_.contains(static_cast<std::uint32_t>(next_cookie_)))
+    ++next_cookie_;
+  auto id = std::make_unique<Id>();
+  id->cookie = next_cookie_++;
+  id->number = static_cast<std::uint32_t>(id->cookie);
+  id->channel = channel;
+  Id& made = *id;
+  ids_.emplace(made.number, std::move(id));
+  return made;
+}
+
+Result<std::uint32_t, int> ConnectionManager::create_id(std::uint32_t channel, std::uint32_t port_space,
+                                                        std::uint64_t user_pointer, DeviceSet devices) {
+  if (!channels_.contains(channel)) return Failure{EINVAL};
+  if (port_space != kPortSpaceTcp) return Failure{EINVAL};
+  if (ids_.size() >= kIdsMax) return Failure{ENOMEM};
+  Id& id = make_id(channel);
+  id.user_pointer = user_pointer;
+  id.visible = devices;
+  id.known = true;
+  return id.number;
+}
+
+std::optional<std::uint32_t> ConnectionManager::channel_of(std::uint32_t number) const {
+  const Id* id = find(number);
+  if (id == nullptr || !id->known) return std::nullopt;
+  return id->channel;
+}
+
+void ConnectionManager::unlisten(Id& id) {
+  for (std::uint32_t device = 0; device < devices_.size(); ++device)
+    if ((id.listening_on >> device & 1u) != 0) host_.unlisten(device, id.source, id.source_port);
+  id.listening_on = 0;
+}
+
+std::uint32_t ConnectionManager::destroy(Id& id) {
+  switch (id.state) {
+    case IdState::listening:
+      unlisten(id);
+      break;
+    case IdState::connecting:
+    case IdState::accepting:
+    case IdState::connected:
+      host_.disconnect(static_cast<std::uint32_t>(id.device), id.stream);
+      break;
+    case IdState::requested:
+      (void)host_.reject(static_cast<std::uint32_t>(id.device), id.stream, {});
+      break;
+    case IdState::idle:
+    case IdState::bound:
+    case IdState::address_resolved:
+    case IdState::route_resolved:
+    case IdState::ended:
+      break;
+  }
+  // Requests that the application was not told of go with their listener.
+  std::vector<std::uint32_t> unheard;
+  const auto purged = std::erase_if(channels_[id.channel].events, [&](const Event& event) {
+    if (event.owner != id.number) return false;
+    if (event.reply.event == RNIC_CM_CONNECT_REQUEST) unheard.push_back(event.reply.id);
+    return true;
+  });
+  ports_.release(id.number);
+  ids_.erase(id.number);
+  for (const std::uint32_t number : unheard)
+    if (Id* request = find(number)) destroy(*request);
+  return static_cast<std::uint32_t>(purged);
+}
+
+Result<rnic_cm_destroy_id_reply, int> ConnectionManager::destroy_id(std::uint32_t number) {
+  Id* id = find(number);
+  if (id == nullptr) return Failure{EINVAL};
+  rnic_cm_destroy_id_reply reply{};
+  reply.events_reported = id->events_reported;
+  reply.purged = destroy(*id);
+  return reply;
+}
+
+Result<rnic_cm_migrate_id_reply, int> ConnectionManager::migrate_id(std::uint32_t number, std::uint32_t channel) {
+  Id* id = find(number);
+  if (id == nullptr || !channels_.contains(channel)) return Failure{EINVAL};
+  rnic_cm_migrate_id_reply reply{};
+  reply.events_reported = id->events_reported;
+  reply.old_channel = id->channel;
+  if (id->channel == channel) return reply;
+  Channel& from = channels_[id->channel];
+  Channel& to = channels_[channel];
+  for (const Event& event : from.events) {
+    if (event.owner != number) continue;
+    to.events.push_back(event);
+    ++reply.purged;
+    if (event.reply.event != RNIC_CM_CONNECT_REQUEST) continue;
+    if (Id* request = find(event.reply.id)) request->channel = channel;
+  }
+  std::erase_if(from.events, [&](const Event& event) { return event.owner == number; });
+  id->channel = channel;
+  if (reply.purged > 0) host_.events_added(channel, reply.purged);
+  return reply;
+}
+
+// ---- addresses and routes ------------------------------------------------------------------------
+
+std::optional<std::uint32_t> ConnectionManager::owner_of(const wire::IpAddress& address, DeviceSet among) const {
+  for (std::uint32_t device = 0; device < devices_.size(); ++device) {
+    if ((among >> device & 1u) == 0) continue;
+    for (const core::DeviceAddress& own : devices_[device].addresses)
+      if (own.address == address) return device;
+  }
+  return std::nullopt;
+}
+
+int ConnectionManager::bind_to(Id& id, const wire::IpAddress& address, std::uint16_t port) {
+  int device = -1;
+  DeviceSet devices = id.visible;
+  if (!address.is_unspecified()) {
+    const auto owner = owner_of(address, id.visible);
+    if (!owner) return EADDRNOTAVAIL;
+    device = static_cast<int>(*owner);
+    devices = DeviceSet{1} << *owner;
+  }
+  Binding binding{address, port, devices, id.reuse, id.family_only && address.is_v6()};
+  if (!ports_.bind(id.number, binding)) return port == 0 ? EADDRNOTAVAIL : EADDRINUSE;
+  id.device = device;
+  id.source = address;
+  id.source_port = binding.port;
+  id.has_source = true;
+  id.port_chosen = port != 0;
+  id.state = IdState::bound;
+  return 0;
+}
+
+int ConnectionManager::bind(std::uint32_t number, const rnic_address& address) {
+  Id* id = find(number);
+  if (id == nullptr) return EINVAL;
+  const auto ip = ip_of(address);
+  if (!ip) return EAFNOSUPPORT;
+  if (id->state != IdState::idle) return EINVAL;
+  return bind_to(*id, *ip, port_of(address));
+}
+
+// The device to reach `destination` by, and our address there: where the application is bound; a
+// device whose other end owns it; the device that owns it; on a device's own link; by a gateway.
+Result<ConnectionManager::Route, int> ConnectionManager::choose_route(const Id& id,
+                                                                      const wire::IpAddress& destination) const {
+  // Of the same network if there is one, otherwise the first of the same version of IP.
+  const auto source_on = [&](std::uint32_t device) -> std::optional<wire::IpAddress> {
+    std::optional<wire::IpAddress> first;
+    for (const core::DeviceAddress& own : devices_[device].addresses) {
+      if (own.address.is_v4() != destination.is_v4()) continue;
+      if (wire::same_network(own.address, destination, own.prefix_length)) return own.address;
+      if (!first) first = own.address;
+    }
+    return first;
+  };
+  const auto prefix_toward = [&](std::uint32_t device) {
+    int longest = -1;
+    for (const core::DeviceAddress& own : devices_[device].addresses)
+      if (wire::same_network(own.address, destination, own.prefix_length))
+        longest = std::max<int>(longest, own.prefix_length);
+    return longest;
+  };
+  const auto has_gateway = [&](std::uint32_t device) {
+    const wire::IpAddress& gateway = devices_[device].gateway;
+    return !gateway.is_unspecified() && gateway.is_v4() == destination.is_v4();
+  };
+  const auto mate_owns_it = [&](std::uint32_t device) {
+    const int mate = devices_[device].mate;
+    return mate >= 0 && owner_of(destination, DeviceSet{1} << mate).has_value();
+  };
+
+  if (id.device >= 0) {
+    const auto device = static_cast<std::uint32_t>(id.device);
+    if (id.source.is_v4() != destination.is_v4()) return Failure{EINVAL};
+    const bool reached = prefix_toward(device) >= 0 || has_gateway(device) || mate_owns_it(device) ||
+                         owner_of(destination, DeviceSet{1} << device).has_value();
+    if (!reached) return Failure{ENETUNREACH};
+    return Route{device, id.source};
+  }
+
+  std::optional<std::uint32_t> best;
+  for (std::uint32_t device = 0; device < devices_.size() && !best; ++device)
+    if (sees(id, device) && mate_owns_it(device)) best = device;
+  if (!best) best = owner_of(destination, id.visible);
+  if (!best) {
+    int longest = -1;
+    for (std::uint32_t device = 0; device < devices_.size(); ++device) {
+      const int prefix = sees(id, device) ? prefix_toward(device) : -1;
+      if (prefix <= longest) continue;
+      longest = prefix;
+      best = device;
+    }
+  }
+  for (std::uint32_t device = 0; device < devices_.size() && !best; ++device)
+    if (sees(id, device) && has_gateway(device)) best = device;
+  if (!best) return Failure{ENODEV};
+  const auto source = source_on(*best);
+  if (!source) return Failure{ENODEV};
+  return Route{*best, *source};
+}
+
+int ConnectionManager::resolve_address(std::uint32_t number, const rnic_address& source,
+                                       const rnic_address& destination) {
+  Id* id = find(number);
+  if (id == nullptr) return EINVAL;
+  auto to = ip_of(destination);
+  if (!to) return EINVAL;
+  std::optional<wire::IpAddress> from;
+  if (source.family != AF_UNSPEC) {
+    from = ip_of(source);
+    if (!from || from->is_v4() != to->is_v4()) return EINVAL;
+  }
+  if (id->state != IdState::idle && id->state != IdState::bound) return EINVAL;
+  // A wildcard for a destination is this host, as rdma_cm has it.
+  if (to->is_unspecified()) {
+    for (std::uint32_t device = 0; device < devices_.size() && to->is_unspecified(); ++device) {
+      if (!sees(*id, device) || (id->device >= 0 && id->device != static_cast<int>(device))) continue;
+      for (const core::DeviceAddress& own : devices_[device].addresses)
+        if (own.address.is_v4() == to->is_v4() && to->is_unspecified()) to = own.address;
+    }
+  }
+  if (id->state == IdState::idle) {
+    const wire::IpAddress any = to->is_v4() ? wire::IpAddress::v4(0) : wire::IpAddress();
+    const int error = bind_to(*id, from.value_or(any), from ? port_of(source) : std::uint16_t{0});
+    if (error != 0) return error;
+  }
+  id->destination = *to;
+  id->destination_port = port_of(destination);
+  id->has_destination = true;
+
+  const auto route = choose_route(*id, *to);
+  if (!route) {
+    queue(*id, RNIC_CM_ADDRESS_ERROR, -route.error());
+    return 0;
+  }
+  id->device = static_cast<int>(route->device);
+  id->source = route->source;
+  id->state = IdState::address_resolved;
+  queue(*id, RNIC_CM_ADDRESS_RESOLVED, 0);
+  return 0;
+}
+
+int ConnectionManager::resolve_route(std::uint32_t number) {
+  Id* id = find(number);
+  if (id == nullptr || id->state != IdState::address_resolved) return EINVAL;
+  id->state = IdState::route_resolved;
+  queue(*id, RNIC_CM_ROUTE_RESOLVED, 0);
+  return 0;
+}
+
+Result<rnic_cm_query_reply, int> ConnectionManager::query(std::uint32_t number) const {
+  const Id* id = find(number);
+  if (id == nullptr) return Failure{EINVAL};
+  rnic_cm_query_reply reply{};
+  if (id->has_source) reply.source = to_abi(id->source, id->source_port);
+  if (id->has_destination) reply.destination = to_abi(id->destination, id->destination_port);
+  // Device indexes are netlink's, which does not exist here: the GUID alone says which it is.
+  reply.device_index = ~0u;
+  if (id->device >= 0) {
+    reply.node_guid = devices_[static_cast<std::size_t>(id->device)].node_guid;
+    reply.port_number = 1;
+  }
+  return reply;
+}
+
+// ---- connections ---------------------------------------------------------------------------------
+
+int ConnectionManager::listen(std::uint32_t number, std::uint32_t backlog) {
+  Id* id = find(number);
+  if (id == nullptr) return EINVAL;
+  if (id->state == IdState::idle) {
+    if (const int error = bind_to(*id, wire::IpAddress::v4(0), 0); error != 0) return error;
+  }
+  if (id->state != IdState::bound) return EINVAL;
+  if (!ports_.may_listen(number)) return EADDRINUSE;
+  for (std::uint32_t device = 0; device < devices_.size(); ++device) {
+    if (!sees(*id, device) || (id->device >= 0 && id->device != static_cast<int>(device))) continue;
+    const auto opened = host_.listen(device, id->source, id->source_port, backlog, id->cookie);
+    if (!opened) {
+      unlisten(*id);
+      return errno_of(opened.error());
+    }
+    id->listening_on |= DeviceSet{1} << device;
+  }
+  if (id->listening_on == 0) return ENODEV;
+  id->state = IdState::listening;
+  return 0;
+}
+
+// 0, or what is wrong with the parameters of connect and accept.
+int ConnectionManager::check(const Id& id, const rnic_cm_parameters& parameters) const {
+  const CmDevice& device = devices_[static_cast<std::size_t>(id.device)];
+  if (parameters.valid == 0 || parameters.private_data_length > kPrivateDataMax) return EINVAL;
+  if (parameters.responder_resources > device.ird_max || parameters.initiator_depth > device.ord_max) return EINVAL;
+  return 0;
+}
+
+int ConnectionManager::connect(std::uint32_t number, const rnic_cm_parameters& parameters) {
+  Id* id = find(number);
+  if (id == nullptr || id->state != IdState::route_resolved) return EINVAL;
+  if (const int error = check(*id, parameters); error != 0) return error;
+
+  core::ConnectOptions options;
+  options.local = id->source;
+  options.remote = id->destination;
+  options.remote_port = id->destination_port;
+  options.ird = parameters.responder_resources;
+  options.ord = parameters.initiator_depth;
+  options.private_data = to_private_data(parameters);
+  options.cookie = id->cookie;
+  for (int tries = 0;; ++tries) {
+    options.local_port = id->source_port;
+    const auto stream = host_.connect(static_cast<std::uint32_t>(id->device), options,
+                                      {parameters.qp_number, channels_[id->channel].uid});
+    if (stream) {
+      id->stream = *stream;
+      break;
+    }
+    if (stream.error() != StreamError::address_in_use || id->port_chosen || tries == kPortTries)
+      return errno_of(stream.error());
+    Binding binding{id->source, 0, DeviceSet{1} << id->device, id->reuse, false};
+    if (!ports_.rebind(number, binding)) return EADDRNOTAVAIL;
+    id->source_port = binding.port;
+  }
+  id->state = IdState::connecting;
+  return 0;
+}
+
+int ConnectionManager::accept(std::uint32_t number, std::uint64_t user_pointer, const rnic_cm_parameters& parameters) {
+  Id* id = find(number);
+  if (id == nullptr || id->state != IdState::requested) return EINVAL;
+  if (const int error = check(*id, parameters); error != 0) return error;
+
+  core::AcceptOptions options;
+  options.ird = parameters.responder_resources;
+  options.ord = parameters.initiator_depth;
+  options.private_data = to_private_data(parameters);
+  options.cookie = id->cookie;
+  const auto accepted = host_.accept(static_cast<std::uint32_t>(id->device), id->stream, options,
+                                     {parameters.qp_number, channels_[id->channel].uid});
+  if (!accepted) {
+    // The peer has gone: there is nothing left to answer.
+    if (accepted.error() == StreamError::unknown) id->state = IdState::ended;
+    return errno_of(accepted.error());
+  }
+  id->user_pointer = user_pointer;
+  id->state = IdState::accepting;
+  return 0;
+}
+
+int ConnectionManager::reject(std::uint32_t number, Bytes private_data) {
+  Id* id = find(number);
+  if (id == nullptr || id->state != IdState::requested) return EINVAL;
+  if (private_data.size() > kPrivateDataMax) return EINVAL;
+  const auto rejected = host_.reject(static_cast<std::uint32_t>(id->device), id->stream, to_private_data(private_data));
+  // A peer that has gone meanwhile needs no answer.
+  if (!rejected && rejected.error() != StreamError::unknown) return errno_of(rejected.error());
+  id->state = IdState::ended;
+  return 0;
+}
+
+// On its way down, or down already, is no error: both sides of a connection disconnect, and one of
+// them is second.
+int ConnectionManager::disconnect(std::uint32_t number) {
+  Id* id = find(number);
+  if (id == nullptr) return EINVAL;
+  switch (id->state) {
+    case IdState::connected:
+    case IdState::accepting:
+      host_.disconnect(static_cast<std::uint32_t>(id->device), id->stream);
+      return 0;
+    case IdState::connecting:
+      host_.disconnect(static_cast<std::uint32_t>(id->device), id->stream);
+      id->state = IdState::ended;
+      // Whoever waits for the outcome of connect() must not wait for ever.
+      queue(*id, RNIC_CM_CONNECT_ERROR, -ECONNABORTED);
+      return 0;
+    case IdState::requested:
+    case IdState::ended:
+      return 0;
+    case IdState::idle:
+    case IdState::bound:
+    case IdState::address_resolved:
+    case IdState::route_resolved:
+    case IdState::listening:
+      break;
+  }
+  return EINVAL;
+}
+
+// What iw_cm says: rights on the way to INIT and RTR; RTS is the connection's own doing.
+Result<rnic_cm_init_qp_attributes_reply, int> ConnectionManager::init_qp_attributes(std::uint32_t number,
+                                                                                    std::uint32_t state) const {
+  if (find(number) == nullptr) return Failure{EINVAL};
+  rnic_cm_init_qp_attributes_reply reply{};
+  reply.state = state;
+  switch (state) {
+    case kQpsInit:
+    case kQpsRtr:
+      reply.mask = 2;
+      reply.access = RNIC_ACCESS_REMOTE_READ | RNIC_ACCESS_REMOTE_WRITE;
+      return reply;
+    case kQpsRts:
+      return reply;
+    default:
+      return Failure{EINVAL};
+  }
+}
+
+int ConnectionManager::set_option(std::uint32_t number, std::uint32_t level, std::uint32_t option, Bytes value) {
+  Id* id = find(number);
+  if (id == nullptr) return EINVAL;
+  if (level != kLevelId) return ENOSYS;
+  const bool on = std::any_of(value.begin(), value.end(), [](std::byte b) { return b != std::byte{}; });
+  switch (option) {
+    case kOptionTos:
+    case kOptionAckTimeout:
+      return value.size() == 1 ? 0 : EINVAL;
+    case kOptionReuse:
+      // After binding it would come too late.
+      if (value.size() != sizeof(std::int32_t) || id->state != IdState::idle) return EINVAL;
+      id->reuse = on;
+      return 0;
+    case kOptionFamilyOnly:
+      if (value.size() != sizeof(std::int32_t) || id->state != IdState::idle) return EINVAL;
+      id->family_only = on;
+      return 0;
+    default:
+      return ENOSYS;
+  }
+}
+
+int ConnectionManager::notify(std::uint32_t number, std::uint32_t event) const {
+  const Id* id = find(number);
+  if (id == nullptr || id->device < 0 || event != kEventCommunicationEstablished) return EINVAL;
+  return 0;
+}
+
+// ---- events --------------------------------------------------------------------------------------
+
+ConnectionManager::Event& ConnectionManager::queue(Id& id, rnic_cm_event kind, int status) {
+  Channel& channel = channels_[id.channel];
+  Event& event = channel.events.emplace_back();
+  event.owner = id.number;
+  event.reply.uid = id.user_pointer;
+  event.reply.id = id.number;
+  event.reply.event = kind;
+  event.reply.status = status;
+  host_.events_added(id.channel, 1);
+  return event;
+}
+
+// iw_cm's outcome of a connection attempt, as rdma_cm tells it.
+void ConnectionManager::queue_failure(Id& id, StreamFailure failure) {
+  switch (failure) {
+    case StreamFailure::refused: queue(id, RNIC_CM_REJECTED, -ECONNREFUSED); break;
+    case StreamFailure::reset: queue(id, RNIC_CM_REJECTED, -ECONNRESET); break;
+    case StreamFailure::unreachable: queue(id, RNIC_CM_UNREACHABLE, -EHOSTUNREACH); break;
+    case StreamFailure::timed_out: queue(id, RNIC_CM_UNREACHABLE, -ETIMEDOUT); break;
+    case StreamFailure::no_resources: queue(id, RNIC_CM_CONNECT_ERROR, -ENOMEM); break;
+    case StreamFailure::none:
+    case StreamFailure::protocol: queue(id, RNIC_CM_CONNECT_ERROR, -EPROTO); break;
+  }
+}
+
+void ConnectionManager::on_request(const StreamEvent& event) {
+  const auto device = owner_of(event.local, ~DeviceSet{0});
+  if (!device) return;
+  Id* listener = find(static_cast<std::uint32_t>(event.cookie));
+  if (listener == nullptr || listener->cookie != event.cookie || listener->state != IdState::listening ||
+      ids_.size() >= kIdsMax) {
+    (void)host_.reject(*device, event.stream, {});
+    return;
+  }
+  Id& id = make_id(listener->channel);
+  id.state = IdState::requested;
+  id.visible = listener->visible;
+  id.device = static_cast<int>(*device);
+  id.source = event.local;
+  id.source_port = event.local_port;
+  id.destination = event.remote;
+  id.destination_port = event.remote_port;
+  id.has_source = id.has_destination = true;
+  id.stream = event.stream;
+
+  Event& told = queue(*listener, RNIC_CM_CONNECT_REQUEST, 0);
+  told.reply.id = id.number;
+  told.reply.listener = listener->number;
+  fill(told.reply.parameters, event);
+}
+
+void ConnectionManager::on_stream_event(const StreamEvent& event) {
+  if (event.kind == StreamEvent::Kind::connect_request) {
+    on_request(event);
+    return;
+  }
+  Id* id = find(static_cast<std::uint32_t>(event.cookie));
+  if (id == nullptr || id->cookie != event.cookie) return;
+  const bool pending = id->state == IdState::connecting || id->state == IdState::accepting;
+  switch (event.kind) {
+    case StreamEvent::Kind::established:
+      if (!pending) return;
+      id->state = IdState::connected;
+      fill(queue(*id, RNIC_CM_ESTABLISHED, 0).reply.parameters, event);
+      break;
+    case StreamEvent::Kind::rejected:
+      if (!pending) return;
+      id->state = IdState::ended;
+      fill(queue(*id, RNIC_CM_REJECTED, -ECONNREFUSED).reply.parameters, event);
+      break;
+    case StreamEvent::Kind::failed:
+      if (!pending) return;
+      id->state = IdState::ended;
+      queue_failure(*id, event.failure);
+      break;
+    case StreamEvent::Kind::disconnected:
+      if (id->state != IdState::connected) return;
+      id->state = IdState::ended;
+      queue(*id, RNIC_CM_DISCONNECTED, 0);
+      break;
+    case StreamEvent::Kind::connect_request:
+      break;
+  }
+}
+
+std::vector<IdInfo> ConnectionManager::ids() const {
+  std::vector<IdInfo> infos;
+  for (const auto& [number, id] : ids_)
+    infos.push_back({number, id->state, id->source, id->destination, id->source_port, id->destination_port, id->device});
+  std::sort(infos.begin(), infos.end(), [](const IdInfo& a, const IdInfo& b) { return a.id < b.id; });
+  return infos;
+}
+
+}  // namespace rnic::control

@@ -1,0 +1,188 @@
+// The connection manager: ids and channels of rdma_cm, as Linux's rdma_cm and its iWARP half
+// (iw_cm) treat them, over the devices of this daemon.
+//
+// An id goes through IdState; each command says in which state it is allowed, and answers EINVAL in
+// any other. Commands to devices, and counts for the applications' descriptors, go out through
+// CmHost; the news of streams come in by on_stream_event(). What an application waits for is put
+// into the queue of its channel.
+//
+// Pure: no descriptor, no clock, no lock. Owned by the control thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.hpp"
+#include "control/port_space.hpp"
+#include "core/device.hpp"
+#include "rnic_control.h"
+#include "wire/address.hpp"
+
+namespace rnic::control {
+
+// What the connection manager knows of a device. Its index is its place in the list.
+struct CmDevice {
+  std::uint64_t node_guid = 0;  // network order
+  std::vector<core::DeviceAddress> addresses;
+  wire::IpAddress gateway;      // unspecified: none
+  int mate = -1;                // the device at the other end of a pair
+  std::uint32_t ird_max = 128, ord_max = 128;
+};
+
+// A QP, as an application names it; and whose it must be.
+struct QpClaim {
+  std::uint32_t number = 0;
+  std::uint32_t uid = 0;
+};
+
+// What the connection manager asks for. Answers at once.
+class CmHost {
+ public:
+  virtual Result<Done, core::StreamError> listen(std::uint32_t device, const wire::IpAddress& address,
+                                                 std::uint16_t port, std::uint32_t backlog, std::uint64_t cookie) = 0;
+  virtual void unlisten(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port) = 0;
+  // wrong_state: no such QP, on this device and of this user, that is Idle.
+  virtual Result<core::StreamId, core::StreamError> connect(std::uint32_t device, const core::ConnectOptions& options,
+                                                            const QpClaim& qp) = 0;
+  virtual Result<Done, core::StreamError> accept(std::uint32_t device, core::StreamId stream,
+                                                 const core::AcceptOptions& options, const QpClaim& qp) = 0;
+  virtual Result<Done, core::StreamError> reject(std::uint32_t device, core::StreamId stream,
+                                                 const core::PrivateData& private_data) = 0;
+  virtual void disconnect(std::uint32_t device, core::StreamId stream) = 0;
+  // So many more events wait in the channel.
+  virtual void events_added(std::uint32_t channel, std::uint32_t count) = 0;
+
+ protected:
+  ~CmHost() = default;
+};
+
+enum class IdState : std::uint8_t {
+  idle,
+  bound,
+  address_resolved,
+  route_resolved,
+  listening,
+  connecting,   // connect() was called
+  requested,    // of a listener; to be accepted or rejected
+  accepting,    // accept() was called
+  connected,
+  ended,        // rejected, failed or disconnected: only to be destroyed
+};
+const char* name(IdState state);
+
+// A line of `rnic show conn`.
+struct IdInfo {
+  std::uint32_t id = 0;
+  IdState state = IdState::idle;
+  wire::IpAddress source, destination;
+  std::uint16_t source_port = 0, destination_port = 0;
+  int device = -1;
+};
+
+class ConnectionManager {
+ public:
+  static constexpr std::uint32_t kIdsMax = 262'144;
+  static constexpr std::size_t kPrivateDataMax = 508;  // MPA's 512 less the enhanced block (RFC 6581 s4.2)
+
+  ConnectionManager(std::vector<CmDevice> devices, CmHost& host, std::uint64_t seed);
+
+  // Errors are errno values; 0 is none.
+  template <typename T>
+  using Answer = Result<T, int>;
+
+  // ---- channels ----
+  std::uint32_t open_channel(std::uint32_t uid);
+  void close_channel(std::uint32_t channel);  // its ids are destroyed
+  bool has_channel(std::uint32_t channel) const { return channels_.contains(channel); }
+  // EAGAIN: none waits.
+  Answer<rnic_cm_get_event_reply> get_event(std::uint32_t channel);
+
+  // ---- ids ----
+  // `devices`: those that the application sees.
+  Answer<std::uint32_t> create_id(std::uint32_t channel, std::uint32_t port_space, std::uint64_t user_pointer,
+                                  DeviceSet devices);
+  // Which channel's; nothing for an id that the application does not know (yet).
+  std::optional<std::uint32_t> channel_of(std::uint32_t id) const;
+  Answer<rnic_cm_destroy_id_reply> destroy_id(std::uint32_t id);
+  Answer<rnic_cm_migrate_id_reply> migrate_id(std::uint32_t id, std::uint32_t channel);
+  int bind(std::uint32_t id, const rnic_address& address);
+  int resolve_address(std::uint32_t id, const rnic_address& source, const rnic_address& destination);
+  int resolve_route(std::uint32_t id);
+  Answer<rnic_cm_query_reply> query(std::uint32_t id) const;
+  int listen(std::uint32_t id, std::uint32_t backlog);
+  int connect(std::uint32_t id, const rnic_cm_parameters& parameters);
+  int accept(std::uint32_t id, std::uint64_t user_pointer, const rnic_cm_parameters& parameters);
+  int reject(std::uint32_t id, Bytes private_data);
+  int disconnect(std::uint32_t id);
+  Answer<rnic_cm_init_qp_attributes_reply> init_qp_attributes(std::uint32_t id, std::uint32_t state) const;
+  int set_option(std::uint32_t id, std::uint32_t level, std::uint32_t option, Bytes value);
+  int notify(std::uint32_t id, std::uint32_t event) const;
+
+  // ---- devices ----
+  void on_stream_event(const core::StreamEvent& event);
+
+  // ---- what it is ----
+  std::vector<IdInfo> ids() const;
+  std::size_t id_count() const { return ids_.size(); }
+  std::size_t channel_count() const { return channels_.size(); }
+
+ private:
+  struct Id {
+    std::uint32_t number = 0;
+    std::uint64_t cookie = 0;
+    std::uint64_t user_pointer = 0;
+    std::uint32_t channel = 0;
+    bool known = false;  // to the application: created by it, or reported in a CONNECT_REQUEST
+    IdState state = IdState::idle;
+    DeviceSet visible = 0;
+    int device = -1;
+    wire::IpAddress source, destination;
+    std::uint16_t source_port = 0, destination_port = 0;
+    bool has_source = false, has_destination = false;
+    bool port_chosen = false;  // by the application
+    bool reuse = false, family_only = false;
+    DeviceSet listening_on = 0;
+    core::StreamId stream;
+    std::uint32_t events_reported = 0;
+  };
+  struct Event {
+    std::uint32_t owner = 0;  // whose count it goes to: the id's, or the listener's
+    rnic_cm_get_event_reply reply{};
+  };
+  struct Channel {
+    std::uint32_t uid = 0;
+    std::deque<Event> events;
+  };
+  struct Route {
+    std::uint32_t device = 0;
+    wire::IpAddress source;
+  };
+
+  Id* find(std::uint32_t id);
+  const Id* find(std::uint32_t id) const;
+  Id& make_id(std::uint32_t channel);
+  std::uint32_t destroy(Id& id);   // how many of its events were purged
+  void unlisten(Id& id);
+  bool sees(const Id& id, std::uint32_t device) const { return (id.visible >> device & 1u) != 0; }
+  std::optional<std::uint32_t> owner_of(const wire::IpAddress& address, DeviceSet among) const;
+  Result<Route, int> choose_route(const Id& id, const wire::IpAddress& destination) const;
+  int check(const Id& id, const rnic_cm_parameters& parameters) const;
+  int bind_to(Id& id, const wire::IpAddress& address, std::uint16_t port);
+  Event& queue(Id& id, rnic_cm_event kind, int status);
+  void queue_failure(Id& id, core::StreamFailure failure);
+  void on_request(const core::StreamEvent& event);
+
+  std::vector<CmDevice> devices_;
+  CmHost& host_;
+  PortSpace ports_;
+  std::unordered_map<std::uint32_t, Channel> channels_;
+  std::unordered_map<std::uint32_t, std::unique_ptr<Id>> ids_;
+  std::uint32_t next_channel_ = 1;
+  std::uint64_t next_cookie_ = 1;
+};
+
+}  // namespace rnic::control

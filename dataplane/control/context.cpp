@@ -1,0 +1,287 @@
+// Contexts, protection domains, regions and windows. Queues and queue pairs: context_queues.cpp.
+#include "control/context.hpp"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <cerrno>
+#include <climits>
+#include <fstream>
+
+#include "control/limits.hpp"
+
+namespace rnic::control {
+namespace {
+
+// procfs' `mem` of some process: what reads and writes of it reach is that process's memory.
+bool is_process_memory(int fd) {
+  struct statfs filesystem {};
+  if (fstatfs(fd, &filesystem) != 0 || filesystem.f_type != PROC_SUPER_MAGIC) return false;
+  struct stat status {};
+  if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDWR) return false;
+  char path[PATH_MAX];
+  const std::string link = "/proc/self/fd/" + std::to_string(fd);
+  const ssize_t length = readlink(link.c_str(), path, sizeof path);
+  constexpr std::string_view kName = "/mem";
+  return length > 0 && std::string_view(path, static_cast<std::size_t>(length)).ends_with(kName);
+}
+
+// A thread of this very process, and not its first: that one's id outlives an exec.
+bool is_helper_of(const Peer& peer, std::uint32_t tid) {
+  if (tid == 0 || tid == static_cast<std::uint32_t>(peer.pid)) return false;
+  const std::string path = "/proc/" + std::to_string(peer.pid) + "/task/" + std::to_string(tid);
+  return access(path.c_str(), F_OK) == 0;
+}
+
+std::string program_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
+  std::string name;
+  std::getline(file, name);
+  return name;
+}
+
+constexpr std::uint32_t kRegionAccess = RNIC_ACCESS_LOCAL_READ | RNIC_ACCESS_LOCAL_WRITE | RNIC_ACCESS_REMOTE_READ |
+                                        RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_REMOTE_ATOMIC |
+                                        RNIC_ACCESS_WINDOW_BIND | RNIC_ACCESS_ZERO_BASED;
+constexpr std::uint32_t kWritingAccess =
+    RNIC_ACCESS_LOCAL_WRITE | RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_REMOTE_ATOMIC;
+
+int errno_of(tpt::RegisterError error) {
+  switch (error) {
+    case tpt::RegisterError::no_resources: return ENOMEM;
+    case tpt::RegisterError::busy: return EBUSY;
+    case tpt::RegisterError::bad_rights:
+    case tpt::RegisterError::bad_range:
+    case tpt::RegisterError::bad_stag: return EINVAL;
+  }
+  return EINVAL;
+}
+
+constexpr std::uint32_t kRungShared = 2, kRungRemoteCopy = 4;
+
+}  // namespace
+
+// ---- life ----------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<Context>, int> Context::open(Machine& machine, ServedDevice& device, Loop& loop,
+                                                    const Peer& peer, Descriptor memory, std::uint32_t helper_tid) {
+  if (device.counts.contexts >= kContextsMax) return Failure{ENOMEM};
+  std::unique_ptr<Context> made(new Context(machine, device, peer));
+  if (memory && !is_process_memory(memory.get())) return Failure{EINVAL};
+  made->memory_fd_ = std::move(memory);
+  // By thread id only between equal users (architecture.md s4).
+  if (peer.uid == geteuid() && is_helper_of(peer, helper_tid)) made->helper_tid_ = static_cast<pid_t>(helper_tid);
+  made->program_ = program_of(peer.pid);
+
+  auto shared = shm::ContextMemory::create(static_cast<unsigned>(machine.workers.size()), machine.generation);
+  if (!shared) return Failure{shared.error()};
+  made->memory_ = std::move(*shared);
+  made->async_ = EventSocket::create(loop);
+  if (made->async_ == nullptr) return Failure{errno};
+  made->async_reader_ = made->async_->take_reader();
+
+  static std::uint32_t next_number = 1;
+  made->number_ = next_number++;
+  made->space_ = machine.new_space();
+  made->space_known_ = true;
+  ++device.counts.contexts;
+  const shm::SpaceReach reach{.helper_tid = made->helper_tid_, .mem_fd = made->memory_fd_.get()};
+  for (const auto& worker : machine.workers)
+    worker->call([&](Instant) { worker->mover().add_space(made->space_, reach); });
+  device.worker->call([&](Instant) { device.worker->add_context(*made->memory_); });
+  return made;
+}
+
+void Context::describe(Reply& reply) {
+  rnic_open_context_reply body{};
+  body.context = number_;
+  body.worker_count = memory_->worker_count();
+  body.attributes = machine_.attributes(device_);
+  body.device = machine_.info(device_);
+  reply.append(&body, sizeof body);
+  reply.add(memory_->status_fd());
+  reply.add(memory_->doorbells_fd());
+  reply.add(std::move(async_reader_));
+  reply.add(async_->writer());
+  for (unsigned worker = 0; worker < memory_->worker_count(); ++worker) reply.add(memory_->wake_fd(worker));
+}
+
+// In one call of the worker: no turn sees a queue pair whose regions are gone already, which would
+// turn the peer's last octets into a protection error.
+Context::~Context() {
+  if (!space_known_) return;
+  memory_->mark_dead();
+  device_.worker->call([&](Instant now) {
+    for (const auto& [handle, window] : windows_) (void)device_.table->deallocate_window(window->stag);
+    for (const auto& [handle, region] : regions_) (void)device_.table->deregister(region->stag);
+    for (const auto& [number, qp] : qps_) destroy_on_worker(*qp, now);
+    for (const auto& [handle, srq] : srqs_) {
+      device_.worker->unbind(*memory_, srq->doorbell);
+      srq->queue.reset();
+    }
+    for (const auto& [handle, cq] : cqs_) cq->queue.reset();
+    device_.worker->remove_context(*memory_);
+  });
+  for (const auto& worker : machine_.workers)
+    worker->call([&](Instant) { worker->mover().remove_space(space_); });
+  machine_.free_space(space_);
+  for (const auto& [number, qp] : qps_) forget(*qp);
+  for (const auto& [handle, srq] : srqs_) forget(*srq);
+  for (const auto& [handle, cq] : cqs_) forget(*cq);
+  auto& counts = device_.counts;
+  --counts.contexts;
+  counts.pds -= static_cast<std::uint32_t>(pds_.size());
+  counts.regions -= static_cast<std::uint32_t>(regions_.size());
+  counts.windows -= static_cast<std::uint32_t>(windows_.size());
+  counts.cqs -= static_cast<std::uint32_t>(cqs_.size());
+  counts.srqs -= static_cast<std::uint32_t>(srqs_.size());
+  counts.qps -= static_cast<std::uint32_t>(qps_.size());
+}
+
+Result<std::uint32_t, int> Context::take_doorbell() {
+  if (next_doorbell_ < RNIC_DOORBELLS_MAX) return next_doorbell_++;
+  if (free_doorbells_.empty()) return Failure{ENOMEM};
+  const std::uint32_t doorbell = free_doorbells_.front();
+  free_doorbells_.pop_front();
+  return doorbell;
+}
+
+// A memfd is passed with the first piece of it that the application hears of; not always the first
+// that was carved, which may have belonged to a command that failed.
+void Context::describe(Reply& reply, rnic_area& area, const shm::ContextMemory::Piece& piece) {
+  if (announced_.size() <= piece.arena) announced_.resize(piece.arena + 1);
+  const bool is_new = !announced_[piece.arena];
+  announced_[piece.arena] = true;
+  area.arena = piece.arena;
+  area.arena_is_new = is_new ? 1 : 0;
+  area.arena_size = piece.arena_size;
+  area.offset = piece.offset;
+  area.length = piece.length;
+  if (is_new) reply.add(piece.arena_fd);
+}
+
+// ---- protection domains --------------------------------------------------------------------------
+
+Reply Context::alloc_pd() {
+  if (device_.counts.pds >= kPdsMax) return Reply::error(ENOMEM);
+  const std::uint32_t handle = new_handle();
+  auto pd = std::make_unique<Pd>();
+  pd->id = machine_.new_pd();
+  pds_.emplace(handle, std::move(pd));
+  ++device_.counts.pds;
+  return Reply::with(rnic_handle_reply{handle, 0});
+}
+
+Reply Context::dealloc_pd(std::uint32_t handle) {
+  const Pd* pd = find(pds_, handle);
+  if (pd == nullptr) return Reply::error(EINVAL);
+  if (pd->uses != 0) return Reply::error(EBUSY);  // V-PD-04
+  pds_.erase(handle);
+  --device_.counts.pds;
+  return {};
+}
+
+// ---- regions and windows -------------------------------------------------------------------------
+
+// Only memory that behaves as memory: a file on a disk or across a network would let the
+// application decide how long a worker waits.
+Result<std::unique_ptr<shm::ApplicationMapping>, int> Context::map_shared(const rnic_reg_mr& request, int fd) const {
+  struct statfs filesystem {};
+  struct stat status {};
+  if (fstatfs(fd, &filesystem) != 0 || fstat(fd, &status) != 0) return Failure{EINVAL};
+  if (!S_ISREG(status.st_mode)) return Failure{EINVAL};
+  if (filesystem.f_type != TMPFS_MAGIC && filesystem.f_type != HUGETLBFS_MAGIC) return Failure{EINVAL};
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (request.shared_offset > size || request.length > size - request.shared_offset) return Failure{EINVAL};
+  const bool writes = (request.access & kWritingAccess) != 0;
+  const int mode = fcntl(fd, F_GETFL) & O_ACCMODE;
+  if (mode == O_WRONLY || (writes && mode != O_RDWR)) return Failure{EACCES};
+  return shm::ApplicationMapping::create(fd, request.shared_offset, request.length, writes);
+}
+
+Reply Context::reg_mr(const rnic_reg_mr& request, Descriptor shared) {
+  Pd* pd = find(pds_, request.pd);
+  if (pd == nullptr || request.length == 0 || (request.access & ~kRegionAccess) != 0) return Reply::error(EINVAL);
+  if (device_.counts.regions >= kRegionsMax) return Reply::error(ENOMEM);
+  if (request.start + request.length < request.start) return Reply::error(EINVAL);
+
+  auto region = std::make_unique<Region>();
+  region->rung = kRungRemoteCopy;
+  if (request.shared != 0) {
+    if (!shared) return Reply::error(EINVAL);
+    auto mapping = map_shared(request, shared.get());
+    if (!mapping) return Reply::error(mapping.error());
+    region->mapping = std::move(*mapping);
+    region->rung = kRungShared;
+  } else if (helper_tid_ == 0 && !memory_fd_) {
+    return Reply::error(EOPNOTSUPP);  // no way to reach it
+  }
+
+  tpt::RegionOptions options;
+  options.pd = pd->id;
+  options.rights = static_cast<tpt::Rights>(request.access);
+  options.base = (request.access & RNIC_ACCESS_ZERO_BASED) != 0 ? 0 : request.iova;
+  options.size = request.length;
+  options.key = static_cast<std::uint8_t>(request.key);
+  options.memory.space = space_;
+  options.memory.address = request.start;
+  options.memory.direct = region->mapping != nullptr ? region->mapping->octets() : nullptr;
+  const auto stag = device_.table->register_region(options);
+  if (!stag) return Reply::error(errno_of(stag.error()));
+
+  region->handle = new_handle();
+  region->pd = pd;
+  region->stag = *stag;
+  region->start = request.start;
+  region->length = request.length;
+  region->access = request.access;
+  ++pd->uses;
+  ++device_.counts.regions;
+  const rnic_reg_mr_reply reply{region->handle, stag->value, region->rung, 0};
+  regions_.emplace(region->handle, std::move(region));
+  return Reply::with(reply);
+}
+
+Reply Context::dereg_mr(std::uint32_t handle) {
+  Region* region = find(regions_, handle);
+  if (region == nullptr) return Reply::error(EINVAL);
+  if (!device_.table->deregister(region->stag)) return Reply::error(EBUSY);  // V-MR-19
+  // Not one more octet when we answer (V-MR-20), and only then is the memory let go.
+  machine_.wait_for_grace();
+  --region->pd->uses;
+  --device_.counts.regions;
+  regions_.erase(handle);
+  return {};
+}
+
+Reply Context::alloc_mw(const rnic_alloc_mw& request) {
+  Pd* pd = find(pds_, request.pd);
+  if (pd == nullptr) return Reply::error(EINVAL);
+  if (device_.counts.windows >= kRegionsMax) return Reply::error(ENOMEM);
+  const auto stag = device_.table->allocate_window(pd->id, static_cast<std::uint8_t>(request.key));
+  if (!stag) return Reply::error(errno_of(stag.error()));
+  const std::uint32_t handle = new_handle();
+  auto window = std::make_unique<Window>();
+  window->pd = pd;
+  window->stag = *stag;
+  windows_.emplace(handle, std::move(window));
+  ++pd->uses;
+  ++device_.counts.windows;
+  return Reply::with(rnic_alloc_mw_reply{handle, stag->value});
+}
+
+Reply Context::dealloc_mw(std::uint32_t handle) {
+  Window* window = find(windows_, handle);
+  if (window == nullptr) return Reply::error(EINVAL);
+  if (!device_.table->deallocate_window(window->stag)) return Reply::error(EBUSY);
+  machine_.wait_for_grace();
+  --window->pd->uses;
+  --device_.counts.windows;
+  windows_.erase(handle);
+  return {};
+}
+
+}  // namespace rnic::control

@@ -1,0 +1,193 @@
+// One open device of one application: its protection domains, regions, windows, queues and queue
+// pairs, by verbs.md's rules. What an application can name here is its own; a handle of another
+// context names nothing (V-RNIC-01).
+//
+// Owned by the control thread. What workers touch (queue pairs, queues, the table's memory) is made,
+// changed and destroyed on the device's worker, by Worker::call().
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "control/descriptor.hpp"
+#include "control/event_socket.hpp"
+#include "control/machine.hpp"
+#include "control/message.hpp"
+#include "qp/queue_pair.hpp"
+#include "rnic_control.h"
+#include "shm/context_memory.hpp"
+#include "shm/mapping.hpp"
+#include "shm/queue_host.hpp"
+#include "shm/queues.hpp"
+
+namespace rnic::control {
+
+// Whom the kernel says is at the other end of a connection.
+struct Peer {
+  pid_t pid = 0;
+  std::uint32_t uid = 0;
+};
+
+struct Pd {
+  PdId id;
+  std::uint32_t uses = 0;  // QPs, SRQs, regions, windows (V-PD-04)
+};
+
+struct Region {
+  std::uint32_t handle = 0;
+  Pd* pd = nullptr;
+  Stag stag;
+  std::uint64_t start = 0, length = 0;
+  std::uint32_t access = 0;
+  std::uint32_t rung = 0;
+  std::unique_ptr<shm::ApplicationMapping> mapping;
+};
+
+struct Window {
+  Pd* pd = nullptr;
+  Stag stag;
+};
+
+struct Cq {
+  std::uint32_t handle = 0;
+  std::uint64_t cookie = 0;
+  std::uint64_t user_pointer = 0;
+  Context* context = nullptr;
+  std::uint32_t uses = 0;  // work queues (V-CQ-09)
+  shm::ContextMemory::Piece piece;
+  std::unique_ptr<shm::CompletionQueue> queue;
+  std::shared_ptr<EventSocket> channel;
+  EventSocket::Subject completions, events;
+};
+
+struct Srq {
+  std::uint32_t handle = 0;
+  std::uint64_t cookie = 0;
+  std::uint64_t user_pointer = 0;
+  Context* context = nullptr;
+  Pd* pd = nullptr;
+  std::uint32_t uses = 0;  // QPs (V-SRQ-21)
+  std::uint32_t entries = 0, sge_max = 0;
+  std::uint32_t doorbell = 0;
+  shm::ContextMemory::Piece piece;
+  std::unique_ptr<shm::SharedReceiveQueue> queue;
+  EventSocket::Subject events;
+};
+
+struct Qp {
+  QpNumber number;
+  std::uint64_t cookie = 0;
+  std::uint64_t user_pointer = 0;
+  Context* context = nullptr;
+  Pd* pd = nullptr;
+  Cq* send_cq = nullptr;
+  Cq* recv_cq = nullptr;
+  Srq* srq = nullptr;
+  std::uint32_t send_doorbell = 0, recv_doorbell = 0;
+  shm::ContextMemory::Piece send_piece, recv_piece;
+  std::unique_ptr<shm::SendQueue> send;
+  std::unique_ptr<shm::ReceiveQueue> recv;
+  std::unique_ptr<shm::QueueHost> host;
+  std::unique_ptr<qp::QueuePair> qp;
+  EventSocket::Subject events;
+  rnic_address local{}, remote{};  // of its connection
+};
+
+class Context {
+ public:
+  // `memory`: the application's /proc/self/mem, or none. Errors are errno values, here and below.
+  static Result<std::unique_ptr<Context>, int> open(Machine& machine, ServedDevice& device, Loop& loop,
+                                                    const Peer& peer, Descriptor memory, std::uint32_t helper_tid);
+  // Destroys what is left, in the order MW, MR, QP, SRQ, CQ, PD.
+  ~Context();
+  void describe(Reply& reply);  // of OPEN_CONTEXT
+
+  Reply alloc_pd();
+  Reply dealloc_pd(std::uint32_t handle);
+  Reply reg_mr(const rnic_reg_mr& request, Descriptor shared);
+  Reply dereg_mr(std::uint32_t handle);
+  Reply alloc_mw(const rnic_alloc_mw& request);
+  Reply dealloc_mw(std::uint32_t handle);
+  // `channel`: null when the request names none.
+  Reply create_cq(const rnic_create_cq& request, std::shared_ptr<EventSocket> channel);
+  Reply resize_cq(const rnic_resize_cq& request);
+  Reply destroy_cq(std::uint32_t handle);
+  Reply create_srq(const rnic_create_srq& request);
+  Reply modify_srq(const rnic_modify_srq& request);
+  Reply query_srq(std::uint32_t handle);
+  Reply destroy_srq(std::uint32_t handle);
+  Reply create_qp(const rnic_create_qp& request);
+  Reply modify_qp(const rnic_modify_qp& request);
+  Reply query_qp(std::uint32_t number);
+  Reply destroy_qp(std::uint32_t number);
+
+  // ---- workers' news ----
+  void on_qp_event(Qp& qp, qp::Event event);
+  void on_srq_limit(Srq& srq);
+  void on_cq_overflow(Cq& cq);
+  void on_completions(Cq& cq);
+
+  // ---- what it is ----
+  std::uint32_t number() const { return number_; }
+  const Peer& peer() const { return peer_; }
+  const std::string& program() const { return program_; }
+  ServedDevice& device() { return device_; }
+  const std::map<std::uint32_t, std::unique_ptr<Region>>& regions() const { return regions_; }
+  const std::map<std::uint32_t, std::unique_ptr<Cq>>& cqs() const { return cqs_; }
+  const std::map<std::uint32_t, std::unique_ptr<Srq>>& srqs() const { return srqs_; }
+  const std::map<std::uint32_t, std::unique_ptr<Qp>>& qps() const { return qps_; }
+
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+ private:
+  Context(Machine& machine, ServedDevice& device, const Peer& peer) : machine_(machine), device_(device), peer_(peer) {}
+
+  template <typename T>
+  static T* find(const std::map<std::uint32_t, std::unique_ptr<T>>& objects, std::uint32_t handle) {
+    const auto found = objects.find(handle);
+    return found == objects.end() ? nullptr : found->second.get();
+  }
+  std::uint32_t new_handle() { return next_handle_++; }
+  Result<std::uint32_t, int> take_doorbell();
+  void give_doorbell(std::uint32_t doorbell) { free_doorbells_.push_back(doorbell); }
+  void describe(Reply& reply, rnic_area& area, const shm::ContextMemory::Piece& piece);
+  Result<std::unique_ptr<shm::ApplicationMapping>, int> map_shared(const rnic_reg_mr& request, int fd) const;
+  void destroy_on_worker(Qp& qp, Instant now);
+  void forget(Qp& qp);
+  void forget(Srq& srq);
+  void forget(Cq& cq);
+
+  Machine& machine_;
+  ServedDevice& device_;
+  Peer peer_;
+  std::string program_;
+  std::uint32_t number_ = 0;
+  std::unique_ptr<shm::ContextMemory> memory_;
+  SpaceId space_;
+  bool space_known_ = false;
+  Descriptor memory_fd_;
+  pid_t helper_tid_ = 0;
+  std::unique_ptr<EventSocket> async_;
+  Descriptor async_reader_;
+
+  std::uint32_t next_handle_ = 1;
+  std::uint32_t next_doorbell_ = 0;
+  std::deque<std::uint32_t> free_doorbells_;
+  std::vector<bool> announced_;  // arenas whose memfd the application has
+  std::map<std::uint32_t, std::unique_ptr<Pd>> pds_;
+  std::map<std::uint32_t, std::unique_ptr<Region>> regions_;
+  std::map<std::uint32_t, std::unique_ptr<Window>> windows_;
+  std::map<std::uint32_t, std::unique_ptr<Cq>> cqs_;
+  std::map<std::uint32_t, std::unique_ptr<Srq>> srqs_;
+  std::map<std::uint32_t, std::unique_ptr<Qp>> qps_;
+};
+
+}  // namespace rnic::control

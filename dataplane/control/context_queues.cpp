@@ -1,0 +1,473 @@
+// Completion queues, shared receive queues and queue pairs of a context.
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+#include "control/async_events.hpp"
+#include "control/context.hpp"
+#include "control/limits.hpp"
+
+namespace rnic::control {
+namespace {
+
+constexpr std::uint32_t rounded_to_line(std::uint32_t n) {
+  return (n + RNIC_CACHE_LINE - 1) / RNIC_CACHE_LINE * RNIC_CACHE_LINE;
+}
+
+constexpr std::uint32_t receive_stride(std::uint32_t sges) {
+  return rounded_to_line(static_cast<std::uint32_t>(sizeof(rnic_rqe) + sges * sizeof(rnic_sge)));
+}
+
+// Header, then SGEs or inline data, whichever is longer; COMPARE_SWAP and BIND have 8 octets more.
+constexpr std::uint32_t send_stride(std::uint32_t sges, std::uint32_t inline_bytes) {
+  const auto header = static_cast<std::uint32_t>(sizeof(rnic_sqe));
+  const std::uint32_t body = std::max(sges * static_cast<std::uint32_t>(sizeof(rnic_sge)) + 8, inline_bytes);
+  return std::max(rounded_to_line(header + body), kSendStrideMin);
+}
+
+std::uint32_t at_least_one(std::uint32_t n) { return std::max(n, 1u); }
+
+int errno_of(qp::ModifyError error) {
+  switch (error) {
+    case qp::ModifyError::invalid_state: return EINVAL;           // V-IS-24
+    case qp::ModifyError::invalid_attribute: return EOPNOTSUPP;   // V-IS-23
+    case qp::ModifyError::still_flushing: return EBUSY;           // V-IS-26
+  }
+  return EINVAL;
+}
+
+}  // namespace
+
+// ---- completion queues ---------------------------------------------------------------------------
+
+Reply Context::create_cq(const rnic_create_cq& request, std::shared_ptr<EventSocket> channel) {
+  if (request.entries_min == 0 || request.entries_min > kCqesMax) return Reply::error(EINVAL);  // V-CQ-02
+  if (request.vector >= kCompletionVectors) return Reply::error(EINVAL);                        // V-CQ-03
+  if (device_.counts.cqs >= kCqsMax) return Reply::error(ENOMEM);
+  const std::uint32_t entries = std::bit_ceil(request.entries_min);
+  auto piece = memory_->allocate(shm::CompletionQueue::area_bytes(entries));
+  if (!piece) return Reply::error(piece.error());
+
+  auto cq = std::make_unique<Cq>();
+  cq->handle = new_handle();
+  cq->cookie = machine_.next_cookie++;
+  cq->user_pointer = request.user_pointer;
+  cq->context = this;
+  cq->piece = *piece;
+  cq->queue = std::make_unique<shm::CompletionQueue>(piece->bytes(), entries, cq->cookie);
+  cq->channel = std::move(channel);
+  machine_.cqs_by_cookie[cq->cookie] = cq.get();
+  ++device_.counts.cqs;
+
+  Reply reply;
+  rnic_create_cq_reply body{};
+  body.cq = cq->handle;
+  body.entries = entries;
+  describe(reply, body.area, cq->piece);
+  if (cq->channel != nullptr) reply.add(cq->channel->writer());
+  reply.append(&body, sizeof body);
+  cqs_.emplace(cq->handle, std::move(cq));
+  return reply;
+}
+
+// The provider holds the CQ's lock, so that nobody polls; here the producers are stopped.
+Reply Context::resize_cq(const rnic_resize_cq& request) {
+  Cq* cq = find(cqs_, request.cq);
+  if (cq == nullptr || request.entries_min == 0 || request.entries_min > kCqesMax) return Reply::error(EINVAL);
+  const std::uint32_t entries = std::bit_ceil(request.entries_min);
+  auto piece = memory_->allocate(shm::CompletionQueue::area_bytes(entries));
+  if (!piece) return Reply::error(piece.error());
+  bool done = false;
+  machine_.with_all_stopped([&](Instant) { done = cq->queue->resize(piece->bytes(), entries); });
+  Reply reply;
+  if (!done) {  // V-CQ-08
+    memory_->release(*piece);
+    return Reply::error(EINVAL);
+  }
+  memory_->release(cq->piece);
+  cq->piece = *piece;
+  rnic_resize_cq_reply body{};
+  body.entries = entries;
+  describe(reply, body.area, cq->piece);
+  reply.append(&body, sizeof body);
+  return reply;
+}
+
+void Context::forget(Cq& cq) {
+  machine_.cqs_by_cookie.erase(cq.cookie);
+  if (cq.channel != nullptr) cq.channel->forget(cq.completions);
+  async_->forget(cq.events);
+}
+
+Reply Context::destroy_cq(std::uint32_t handle) {
+  Cq* cq = find(cqs_, handle);
+  if (cq == nullptr) return Reply::error(EINVAL);
+  if (cq->uses != 0) return Reply::error(EBUSY);  // V-CQ-09
+  // On the worker: it may stand in its list of those that want a look.
+  device_.worker->call([&](Instant) { cq->queue.reset(); });
+  forget(*cq);
+  const rnic_destroy_cq_reply reply{cq->completions.sent, 0};
+  memory_->release(cq->piece);
+  cqs_.erase(handle);
+  --device_.counts.cqs;
+  return Reply::with(reply);
+}
+
+// ---- shared receive queues -----------------------------------------------------------------------
+
+Reply Context::create_srq(const rnic_create_srq& request) {
+  Pd* pd = find(pds_, request.pd);
+  if (pd == nullptr) return Reply::error(EINVAL);
+  if (request.wr_min > kSrqWorkRequestsMax || request.sge_max > kSgesMax) return Reply::error(EINVAL);
+  const std::uint32_t entries = std::bit_ceil(at_least_one(request.wr_min));
+  if (request.limit > entries) return Reply::error(EINVAL);  // V-LIM-04
+  if (device_.counts.srqs >= kSrqsMax) return Reply::error(ENOMEM);
+  const std::uint32_t sges = at_least_one(request.sge_max);
+  const std::uint32_t stride = receive_stride(sges);
+  const auto doorbell = take_doorbell();
+  if (!doorbell) return Reply::error(doorbell.error());
+  auto piece = memory_->allocate(shm::SharedReceiveQueue::area_bytes(entries, stride));
+  if (!piece) {
+    give_doorbell(*doorbell);
+    return Reply::error(piece.error());
+  }
+
+  auto srq = std::make_unique<Srq>();
+  srq->handle = new_handle();
+  srq->cookie = machine_.next_cookie++;
+  srq->user_pointer = request.user_pointer;
+  srq->context = this;
+  srq->pd = pd;
+  srq->entries = entries;
+  srq->sge_max = sges;
+  srq->doorbell = *doorbell;
+  srq->piece = *piece;
+  srq->queue = std::make_unique<shm::SharedReceiveQueue>(piece->bytes(), entries, stride, sges);
+  srq->queue->cookie = srq->cookie;
+  srq->queue->set_worker(device_.worker->index());
+  srq->queue->arm_limit(request.limit);  // V-LIM-01
+  machine_.srqs_by_cookie[srq->cookie] = srq.get();
+  ++pd->uses;
+  ++device_.counts.srqs;
+
+  Reply reply;
+  rnic_create_srq_reply body{};
+  body.srq = srq->handle;
+  body.entries = entries;
+  body.stride = stride;
+  body.sge_max = sges;
+  body.doorbell = *doorbell;
+  describe(reply, body.area, srq->piece);
+  reply.append(&body, sizeof body);
+  srqs_.emplace(srq->handle, std::move(srq));
+  return reply;
+}
+
+Reply Context::modify_srq(const rnic_modify_srq& request) {
+  Srq* srq = find(srqs_, request.srq);
+  if (srq == nullptr || request.limit > srq->entries) return Reply::error(EINVAL);  // V-LIM-04
+  srq->queue->arm_limit(request.limit);  // V-LIM-03
+  return {};
+}
+
+Reply Context::query_srq(std::uint32_t handle) {
+  const Srq* srq = find(srqs_, handle);
+  if (srq == nullptr) return Reply::error(EINVAL);
+  return Reply::with(rnic_query_srq_reply{srq->entries, srq->sge_max, srq->queue->limit(), 0});  // V-SRA-02
+}
+
+void Context::forget(Srq& srq) {
+  machine_.srqs_by_cookie.erase(srq.cookie);
+  async_->forget(srq.events);
+}
+
+Reply Context::destroy_srq(std::uint32_t handle) {
+  Srq* srq = find(srqs_, handle);
+  if (srq == nullptr) return Reply::error(EINVAL);
+  if (srq->uses != 0) return Reply::error(EBUSY);  // V-SRQ-21
+  device_.worker->call([&](Instant) {
+    device_.worker->unbind(*memory_, srq->doorbell);
+    srq->queue.reset();
+  });
+  forget(*srq);
+  give_doorbell(srq->doorbell);
+  memory_->release(srq->piece);
+  --srq->pd->uses;
+  --device_.counts.srqs;
+  srqs_.erase(handle);
+  return {};
+}
+
+// ---- queue pairs ---------------------------------------------------------------------------------
+
+Reply Context::create_qp(const rnic_create_qp& request) {
+  Pd* pd = find(pds_, request.pd);
+  Cq* send_cq = find(cqs_, request.send_cq);
+  Cq* recv_cq = find(cqs_, request.recv_cq);
+  Srq* srq = find(srqs_, request.srq);
+  if (pd == nullptr || send_cq == nullptr || recv_cq == nullptr) return Reply::error(EINVAL);
+  if (request.srq != 0 && srq == nullptr) return Reply::error(EINVAL);
+  // V-QP-11: with a shared receive queue the depth of one of its own is not looked at.
+  const std::uint32_t recv_wr = srq != nullptr ? 0 : at_least_one(request.recv_wr_min);
+  const std::uint32_t recv_sges = srq != nullptr ? 0 : at_least_one(request.recv_sge_max);
+  const std::uint32_t send_sges = at_least_one(request.send_sge_max);
+  if (request.send_wr_min > kWorkRequestsMax || recv_wr > kWorkRequestsMax) return Reply::error(EINVAL);  // V-IS-15
+  if (send_sges > kSgesMax || recv_sges > kSgesMax) return Reply::error(EINVAL);                          // V-IS-16
+  if (request.inline_max > kInlineMax) return Reply::error(EINVAL);
+  if (device_.counts.qps >= kQpsMax) return Reply::error(ENOMEM);
+
+  const std::uint32_t send_entries = std::bit_ceil(at_least_one(request.send_wr_min));
+  const std::uint32_t stride = send_stride(send_sges, request.inline_max);
+  const std::uint32_t recv_entries = recv_wr == 0 ? 0 : std::bit_ceil(recv_wr);
+  const std::uint32_t recv_stride = recv_wr == 0 ? 0 : receive_stride(recv_sges);
+
+  auto qp = std::make_unique<Qp>();
+  int error = 0;
+  bool has_send = false, has_recv = false;
+  if (auto bell = take_doorbell(); bell) {
+    qp->send_doorbell = *bell;
+    has_send = true;
+  } else {
+    error = bell.error();
+  }
+  if (error == 0 && srq == nullptr) {
+    if (auto bell = take_doorbell(); bell) {
+      qp->recv_doorbell = *bell;
+      has_recv = true;
+    } else {
+      error = bell.error();
+    }
+  }
+  if (error == 0) {
+    if (auto piece = memory_->allocate(shm::SendQueue::area_bytes(send_entries, stride)); piece)
+      qp->send_piece = *piece;
+    else
+      error = piece.error();
+  }
+  if (error == 0 && srq == nullptr) {
+    if (auto piece = memory_->allocate(shm::SendQueue::area_bytes(recv_entries, recv_stride)); piece)
+      qp->recv_piece = *piece;
+    else
+      error = piece.error();
+  }
+  if (error != 0) {
+    if (has_send) give_doorbell(qp->send_doorbell);
+    if (has_recv) give_doorbell(qp->recv_doorbell);
+    memory_->release(qp->send_piece);
+    memory_->release(qp->recv_piece);
+    return Reply::error(error);
+  }
+
+  qp->number = machine_.new_qp_number();
+  qp->cookie = machine_.next_cookie++;
+  qp->user_pointer = request.user_pointer;
+  qp->context = this;
+  qp->pd = pd;
+  qp->send_cq = send_cq;
+  qp->recv_cq = recv_cq;
+  qp->srq = srq;
+  qp->send = std::make_unique<shm::SendQueue>(qp->send_piece.bytes(), send_entries, stride, send_sges);
+  if (srq == nullptr)
+    qp->recv = std::make_unique<shm::ReceiveQueue>(qp->recv_piece.bytes(), recv_entries, recv_stride, recv_sges);
+  core::Worker& worker = *device_.worker;
+  shm::QueueHost::Parts parts;
+  parts.send = qp->send.get();
+  parts.receive = qp->recv.get();
+  parts.shared = srq != nullptr ? srq->queue.get() : nullptr;
+  parts.send_cq = send_cq->queue.get();
+  parts.receive_cq = recv_cq->queue.get();
+  parts.qp_number = qp->number.value;
+  parts.user_pointer = qp->user_pointer;
+  parts.cookie = qp->cookie;
+  qp->host = std::make_unique<shm::QueueHost>(parts, worker);
+  qp->host->set_worker(worker.index(), worker);
+
+  qp::Config config;
+  config.number = qp->number;
+  config.pd = pd->id;
+  config.receive_pd = srq != nullptr ? srq->pd->id : pd->id;  // V-SRQ-15
+  config.access = tpt::Rights::window_bind;  // ibverbs has no enable for it (s1.5)
+  config.ird_max = kReadDepthMax;
+  config.ord_max = kReadDepthMax;
+  config.shared_receive = srq != nullptr;
+  config.hold_without_receive = device_.hold_without_receive;
+  config.rnr_timeout = device_.rnr_timeout;
+  worker.call([&](Instant) {
+    qp->qp = std::make_unique<qp::QueuePair>(config, *qp->host, *device_.table, worker.mover(),
+                                             device_.device->data_pool());
+    worker.bind_send(*memory_, qp->send_doorbell, *device_.device, *qp->qp);
+    if (srq != nullptr)
+      worker.bind_shared_receive(*memory_, srq->doorbell, *device_.device, *qp->qp);
+    else
+      worker.bind_receive(*memory_, qp->recv_doorbell, *device_.device, *qp->qp);
+  });
+  machine_.qps[qp->number.value] = qp.get();
+  machine_.qps_by_cookie[qp->cookie] = qp.get();
+  ++pd->uses;
+  ++send_cq->uses;
+  ++recv_cq->uses;
+  if (srq != nullptr) ++srq->uses;
+  ++device_.counts.qps;
+
+  Reply reply;
+  rnic_create_qp_reply body{};
+  body.qp_number = qp->number.value;
+  body.send_entries = send_entries;
+  body.send_stride = stride;
+  body.send_sge_max = send_sges;
+  body.send_doorbell = qp->send_doorbell;
+  body.recv_entries = recv_entries;
+  body.recv_stride = recv_stride;
+  body.recv_sge_max = recv_sges;
+  body.recv_doorbell = qp->recv_doorbell;
+  body.inline_max = std::min<std::uint32_t>(stride - static_cast<std::uint32_t>(sizeof(rnic_sqe)), kInlineMax);
+  describe(reply, body.send_area, qp->send_piece);
+  if (srq == nullptr) describe(reply, body.recv_area, qp->recv_piece);
+  reply.append(&body, sizeof body);
+  qps_.emplace(qp->number.value, std::move(qp));
+  return reply;
+}
+
+// V-MOD-01: attributes change in Idle and RTS, not on the way to another state; nothing changes on
+// an error (V-IMM-01).
+Reply Context::modify_qp(const rnic_modify_qp& request) {
+  Qp* qp = find(qps_, request.qp_number);
+  constexpr std::uint32_t kKnown = RNIC_MODIFY_STATE | RNIC_MODIFY_ACCESS | RNIC_MODIFY_ORD | RNIC_MODIFY_IRD;
+  if (qp == nullptr || (request.mask & ~kKnown) != 0) return Reply::error(EINVAL);
+  if ((request.mask & RNIC_MODIFY_ORD) != 0 && request.ord > kReadDepthMax) return Reply::error(EINVAL);  // V-IS-20
+  if ((request.mask & RNIC_MODIFY_IRD) != 0 && request.ird > kReadDepthMax) return Reply::error(EINVAL);  // V-IS-21
+  const bool changes_state = (request.mask & RNIC_MODIFY_STATE) != 0;
+  if (changes_state && request.state > RNIC_QP_ERROR) return Reply::error(EINVAL);
+  constexpr std::uint32_t kEnables = RNIC_ACCESS_REMOTE_READ | RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_REMOTE_ATOMIC |
+                                     RNIC_ACCESS_WINDOW_BIND;
+  int error = 0;
+  device_.worker->call([&](Instant now) {
+    qp::QueuePair& machine = *qp->qp;
+    const auto wanted = static_cast<qp::State>(request.state);
+    const bool attributes = (request.mask & ~RNIC_MODIFY_STATE) != 0;
+    if (changes_state && wanted == qp::State::rts && machine.state() != qp::State::rts) {
+      error = EINVAL;  // the connection manager's
+      return;
+    }
+    if (changes_state && wanted != machine.state()) {
+      if (attributes) {
+        error = EINVAL;
+        return;
+      }
+      if (const auto done = machine.modify_state(wanted, now); !done) error = errno_of(done.error());
+      device_.device->touch(machine);
+      return;
+    }
+    if (changes_state && wanted != qp::State::idle && wanted != qp::State::rts) {
+      error = EINVAL;  // on its way down already (V-ERRST-02, V-TERM-04, V-CLS-01)
+      return;
+    }
+    if ((request.mask & (RNIC_MODIFY_ORD | RNIC_MODIFY_IRD)) != 0) {
+      const std::uint32_t ird = (request.mask & RNIC_MODIFY_IRD) != 0 ? request.ird : machine.config().ird;
+      const std::uint32_t ord = (request.mask & RNIC_MODIFY_ORD) != 0 ? request.ord : machine.config().ord;
+      if ((request.mask & RNIC_MODIFY_ACCESS) != 0 && machine.state() != qp::State::idle) {
+        error = EOPNOTSUPP;
+        return;
+      }
+      if (const auto done = machine.set_depths(ird, ord); !done) {
+        error = errno_of(done.error());
+        return;
+      }
+    }
+    if ((request.mask & RNIC_MODIFY_ACCESS) != 0) {
+      if (const auto done = machine.set_access(static_cast<tpt::Rights>(request.access & kEnables)); !done)
+        error = errno_of(done.error());
+    }
+  });
+  return Reply::error(error);
+}
+
+Reply Context::query_qp(std::uint32_t number) {
+  Qp* qp = find(qps_, number);
+  if (qp == nullptr) return Reply::error(EINVAL);
+  rnic_query_qp_reply reply{};
+  device_.worker->call([&](Instant) {
+    const qp::QueuePair& machine = *qp->qp;
+    reply.state = static_cast<std::uint32_t>(machine.state());
+    reply.access = static_cast<std::uint32_t>(machine.config().access);
+    reply.ord = machine.config().ord;
+    reply.ird = machine.config().ird;
+    const qp::TerminateRecord& record = machine.terminate_record();
+    reply.terminate_length = record.length;
+    reply.terminate_origin = static_cast<std::uint32_t>(record.origin);
+    std::memcpy(reply.terminate, record.octets, sizeof reply.terminate);
+  });
+  reply.local = qp->local;
+  reply.remote = qp->remote;
+  return Reply::with(reply);
+}
+
+void Context::destroy_on_worker(Qp& qp, Instant now) {
+  core::Worker& worker = *device_.worker;
+  worker.unbind(*memory_, qp.send_doorbell);
+  if (qp.srq != nullptr)
+    worker.unbind_shared_receive(*memory_, qp.srq->doorbell, *qp.qp);
+  else
+    worker.unbind(*memory_, qp.recv_doorbell);
+  device_.device->release(*qp.qp, now);
+  qp.qp.reset();
+}
+
+void Context::forget(Qp& qp) {
+  machine_.qps.erase(qp.number.value);
+  machine_.qps_by_cookie.erase(qp.cookie);
+  async_->forget(qp.events);
+}
+
+Reply Context::destroy_qp(std::uint32_t number) {
+  Qp* qp = find(qps_, number);
+  if (qp == nullptr) return Reply::error(EINVAL);
+  bool bound = false;
+  device_.worker->call([&](Instant now) {
+    bound = device_.table->window_bound_to(qp->number);  // V-QP-15
+    if (!bound) destroy_on_worker(*qp, now);
+  });
+  if (bound) return Reply::error(EBUSY);
+  forget(*qp);
+  give_doorbell(qp->send_doorbell);
+  if (qp->srq == nullptr) give_doorbell(qp->recv_doorbell);
+  memory_->release(qp->send_piece);
+  memory_->release(qp->recv_piece);
+  --qp->pd->uses;
+  --qp->send_cq->uses;
+  --qp->recv_cq->uses;
+  if (qp->srq != nullptr) --qp->srq->uses;
+  --device_.counts.qps;
+  qps_.erase(number);
+  return {};
+}
+
+// ---- workers' news -------------------------------------------------------------------------------
+
+void Context::on_qp_event(Qp& qp, qp::Event event) {
+  if (const auto type = ibv_event(event))
+    async_->send_async(qp.events, qp.user_pointer, static_cast<std::uint32_t>(*type));
+}
+
+void Context::on_srq_limit(Srq& srq) {
+  async_->send_async(srq.events, srq.user_pointer, static_cast<std::uint32_t>(IbvEvent::srq_limit_reached));
+}
+
+// The queue takes nothing more: whoever reports to it can do no more work (architecture.md s3).
+void Context::on_cq_overflow(Cq& cq) {
+  async_->send_async(cq.events, cq.user_pointer, static_cast<std::uint32_t>(IbvEvent::cq_error));  // V-AE-37
+  device_.worker->call([&](Instant now) {
+    for (const auto& [number, qp] : qps_) {
+      if (qp->send_cq != &cq && qp->recv_cq != &cq) continue;
+      (void)qp->qp->modify_state(qp::State::error, now);
+      device_.device->touch(*qp->qp);
+    }
+  });
+}
+
+void Context::on_completions(Cq& cq) {
+  if (cq.channel != nullptr) cq.channel->send_completion(cq.completions, cq.user_pointer);
+}
+
+}  // namespace rnic::control

@@ -1,0 +1,70 @@
+// Events for an application on a SEQPACKET socket: a context's async events, a completion
+// channel's. Sending never waits. Such a socket holds only a few hundred messages; what does not
+// fit waits here, in order, until the application has read (architecture.md s3).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+
+#include "control/descriptor.hpp"
+#include "control/loop.hpp"
+
+namespace rnic::control {
+
+class EventSocket {
+ public:
+  // Whom events are about: a CQ, a QP, an SRQ, a device.
+  struct Subject {
+    std::uint32_t sent = 0;
+    std::uint32_t waiting = 0;
+  };
+
+  // Null: errno says why.
+  static std::unique_ptr<EventSocket> create(Loop& loop);
+  ~EventSocket();
+
+  // To be passed once, and then let go of: the application's end.
+  Descriptor take_reader() { return std::move(reader_); }
+  int writer() const { return writer_.get(); }
+  std::uint64_t cookie() const { return cookie_; }  // SO_COOKIE of the reading end
+
+  // A struct ib_uverbs_comp_event_desc. One that still waits is not repeated: the application has
+  // not seen it, and will look at its CQ when it does.
+  void send_completion(Subject& cq, std::uint64_t user_pointer);
+  // A struct ib_uverbs_async_event_desc.
+  void send_async(Subject& subject, std::uint64_t element, std::uint32_t type);
+  // Before the subject goes: those that wait are dropped.
+  void forget(Subject& subject);
+  std::size_t waiting() const { return waiting_.size(); }
+
+  EventSocket(const EventSocket&) = delete;
+  EventSocket& operator=(const EventSocket&) = delete;
+
+ private:
+  struct Message {
+    Subject* subject = nullptr;
+    std::array<std::uint64_t, 2> words{};
+    std::size_t size = 0;
+  };
+  enum class Sent : std::uint8_t { yes, full, broken };
+
+  explicit EventSocket(Loop& loop) : loop_(loop) {}
+  void submit(const Message& message);
+  Sent try_send(const Message& message);
+  void send_waiting();
+  void end();
+
+  // An application that never reads keeps us from remembering more than this.
+  static constexpr std::size_t kWaitingMax = 65536;
+
+  Loop& loop_;
+  Descriptor reader_, writer_;
+  std::uint64_t cookie_ = 0;
+  std::deque<Message> waiting_;
+  Loop::Watch watch_ = Loop::kNone;
+  bool broken_ = false;
+};
+
+}  // namespace rnic::control

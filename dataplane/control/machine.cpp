@@ -1,0 +1,111 @@
+#include "control/machine.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "control/addresses.hpp"
+#include "control/limits.hpp"
+
+namespace rnic::control {
+
+ServedDevice* Machine::find_device(const std::string& wanted) {
+  for (const auto& device : devices)
+    if (device->name == wanted) return device.get();
+  return nullptr;
+}
+
+QpNumber Machine::new_qp_number() {
+  constexpr std::uint32_t kMask = 0xFFFFFF;
+  if (next_qp_number_ == 0) next_qp_number_ = std::random_device{}();
+  do next_qp_number_ = (next_qp_number_ + 1) & kMask;
+  while (next_qp_number_ < 2 || qps.contains(next_qp_number_));  // 0 and 1 are special on InfiniBand
+  return QpNumber{next_qp_number_};
+}
+
+SpaceId Machine::new_space() {
+  if (free_spaces_.empty()) return SpaceId{next_space_++};
+  const SpaceId space = free_spaces_.back();
+  free_spaces_.pop_back();
+  return space;
+}
+
+void Machine::with_all_stopped(const std::function<void(Instant)>& task, std::size_t from) {
+  workers[from]->call([&](Instant now) {
+    if (from + 1 == workers.size())
+      task(now);
+    else
+      with_all_stopped(task, from + 1);
+  });
+}
+
+void Machine::wait_for_grace() {
+  for (const auto& worker : workers) worker->call([](Instant) {});
+}
+
+std::uint64_t node_guid_of(const wire::Mac& mac, std::uint32_t index) {
+  const auto& m = mac.octets;
+  // The index in the middle, where an EUI-64 made of a MAC has FF:FE: two devices of a daemon may
+  // share a port's MAC.
+  const std::uint8_t octets[8] = {static_cast<std::uint8_t>(m[0] | 0x02), m[1], m[2], 0xff,
+                                  static_cast<std::uint8_t>(0xfe - index), m[3], m[4], m[5]};
+  std::uint64_t guid;
+  std::memcpy(&guid, octets, sizeof guid);
+  return guid;
+}
+
+rnic_device_info Machine::info(const ServedDevice& device) const {
+  rnic_device_info info{};
+  const auto& facts = device.port->facts();
+  const auto copy_name = [](char (&to)[RNIC_NAME_MAX], const std::string& from) {
+    std::memcpy(to, from.data(), std::min(from.size(), sizeof to - 1));
+  };
+  copy_name(info.name, device.name);
+  copy_name(info.netdev, facts.netdev.empty() ? "lo" : facts.netdev);
+  info.node_guid = device.node_guid;
+  info.index = device.index;
+  info.mtu = facts.mtu_bytes;
+  std::memcpy(info.mac, facts.mac.octets.data(), sizeof info.mac);
+  info.link_up = device.port->link_up() ? 1 : 0;
+  info.address_mode = static_cast<std::uint8_t>(device.device->options().mode);
+  for (const core::DeviceAddress& address : device.addresses()) {
+    if (info.address_count == std::size(info.addresses)) break;
+    info.addresses[info.address_count] = to_abi(address.address, 0);
+    info.prefix_lengths[info.address_count++] = address.prefix_length;
+  }
+  return info;
+}
+
+rnic_device_attributes Machine::attributes(const ServedDevice& device) const {
+  rnic_device_attributes a{};
+  a.max_mr_size = ~std::uint64_t{0};
+  a.page_size_cap = 0xfffff000;  // every size of a page up to 2 GiB
+  a.node_guid = device.node_guid;
+  a.vendor_id = kVendorId;
+  a.vendor_part_id = kVendorPart;
+  a.hw_version = 0;
+  a.max_qp = kQpsMax;
+  a.max_qp_wr = kWorkRequestsMax;
+  a.max_sge = kSgesMax;
+  a.max_sge_read = kReadSgesMax;
+  a.max_cq = kCqsMax;
+  a.max_cqe = kCqesMax;
+  a.max_mr = kRegionsMax;
+  a.max_pd = kPdsMax;
+  a.max_mw = 0;
+  a.max_read_in = kReadDepthMax;
+  a.max_read_out = kReadDepthMax;
+  a.max_srq = kSrqsMax;
+  a.max_srq_wr = kSrqWorkRequestsMax;
+  a.max_srq_sge = kSgesMax;
+  a.max_inline = kInlineMax;
+  a.completion_vectors = kCompletionVectors;
+  a.atomics = 0;
+  a.capabilities = RNIC_CAP_INVALIDATE;
+  a.mtu = device.port->facts().mtu_bytes;
+  a.speed_mbps = device.port->facts().speed_mbps;
+  std::strncpy(a.firmware, RNIC_VERSION, sizeof a.firmware - 1);
+  return a;
+}
+
+}  // namespace rnic::control

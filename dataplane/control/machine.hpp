@@ -1,0 +1,85 @@
+// Everything that the daemon serves: workers, devices, and the names by which workers' news find
+// the objects they are about. Built by main(), then used by the control thread alone.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/ids.hpp"
+#include "core/device.hpp"
+#include "core/worker.hpp"
+#include "port/port.hpp"
+#include "rnic_control.h"
+#include "tpt/table.hpp"
+
+namespace rnic::control {
+
+class Context;
+struct Cq;
+struct Qp;
+struct Srq;
+
+struct ServedDevice {
+  std::uint32_t index = 0;
+  std::string name;
+  std::string port_spec;
+  std::unique_ptr<port::Port> port;
+  std::unique_ptr<core::Device> device;
+  core::Worker* worker = nullptr;
+  std::unique_ptr<tpt::Table> table;
+  std::uint64_t node_guid = 0;  // network order
+  int mate = -1;                // the device at the other end of its pair
+  bool hold_without_receive = true;
+  Duration rnr_timeout = seconds(30);
+
+  struct Counts {
+    std::uint32_t contexts = 0, pds = 0, regions = 0, windows = 0, cqs = 0, srqs = 0, qps = 0;
+  } counts;
+
+  const std::vector<core::DeviceAddress>& addresses() const { return device->options().addresses; }
+};
+
+struct Machine {
+  std::string name;
+  std::string run_directory;
+  std::uint32_t generation = 0;
+  std::vector<std::unique_ptr<core::Worker>> workers;
+  std::vector<std::unique_ptr<ServedDevice>> devices;
+
+  // Cookies are never given twice: late news of an object that is gone find nobody.
+  std::uint64_t next_cookie = 1;
+  std::unordered_map<std::uint64_t, Qp*> qps_by_cookie;
+  std::unordered_map<std::uint64_t, Cq*> cqs_by_cookie;
+  std::unordered_map<std::uint64_t, Srq*> srqs_by_cookie;
+  std::unordered_map<std::uint32_t, Qp*> qps;  // by number, over all devices
+
+  ServedDevice* find_device(const std::string& wanted);
+  // Unused so far; reused as late as possible (V-SEC-26).
+  QpNumber new_qp_number();
+  SpaceId new_space();
+  void free_space(SpaceId space) { free_spaces_.push_back(space); }
+  PdId new_pd() { return PdId{next_pd_++}; }
+
+  // Runs `task` while every worker stands between two turns.
+  void with_all_stopped(const std::function<void(Instant now)>& task, std::size_t from = 0);
+  // Every worker has passed between two turns since the call: what an invalidation waits for.
+  void wait_for_grace();
+
+  rnic_device_info info(const ServedDevice& device) const;
+  rnic_device_attributes attributes(const ServedDevice& device) const;
+
+ private:
+  std::uint32_t next_qp_number_ = 0;
+  std::uint32_t next_pd_ = 1;
+  std::uint32_t next_space_ = 0;
+  std::vector<SpaceId> free_spaces_;
+};
+
+// From the MAC, as an EUI-64 with the local bit as IPv6 has it, in network order; so no two devices
+// of a network have the same.
+std::uint64_t node_guid_of(const wire::Mac& mac, std::uint32_t index);
+
+}  // namespace rnic::control

@@ -1,0 +1,57 @@
+// The port space of rdma_cm: who is bound to which port of which devices.
+//
+// Holds to what Linux's rdma_cm does (port space TCP), seen by devices: two applications that see
+// different devices only do not meet here.
+//
+// Pure. Owned by the connection manager.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <unordered_map>
+
+#include "wire/address.hpp"
+
+namespace rnic::control {
+
+// A bit for each device of the daemon.
+using DeviceSet = std::uint64_t;
+inline constexpr std::uint32_t kDeviceSetMax = 64;
+
+struct Binding {
+  wire::IpAddress address;  // unspecified: all of the devices'
+  std::uint16_t port = 0;
+  DeviceSet devices = 0;
+  bool reuse = false;    // RDMA_OPTION_ID_REUSEADDR
+  bool v6_only = false;  // RDMA_OPTION_ID_AFONLY
+};
+
+class PortSpace {
+ public:
+  static constexpr std::uint16_t kEphemeralFirst = 32768;  // Linux's ip_local_port_range
+  static constexpr std::uint16_t kEphemeralLast = 60999;
+
+  explicit PortSpace(std::uint64_t seed) : rover_(static_cast<std::uint32_t>(seed % kEphemeralCount)) {}
+
+  // False: somebody else has it, and does not share it. Port 0: one that nobody has; it is in
+  // `binding` afterwards.
+  bool bind(std::uint32_t owner, Binding& binding);
+  // Before listening nobody else may be bound there, sharing or not.
+  bool may_listen(std::uint32_t owner) const;
+  void release(std::uint32_t owner);
+  // Another port for an owner who did not choose it. False: there is none.
+  bool rebind(std::uint32_t owner, Binding& binding);
+  std::size_t count() const { return by_owner_.size(); }
+
+ private:
+  static constexpr std::uint32_t kEphemeralCount = kEphemeralLast - kEphemeralFirst + 1u;
+
+  bool conflicts(const Binding& binding, std::uint32_t owner, bool sharing) const;
+
+  std::multimap<std::uint16_t, std::pair<std::uint32_t, Binding>> by_port_;
+  std::unordered_map<std::uint32_t, std::uint16_t> by_owner_;
+  std::uint32_t rover_;
+};
+
+}  // namespace rnic::control

@@ -1,0 +1,363 @@
+// Sessions, verbs and administration. Connection management: server_cm.cpp.
+#include "control/server.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "control/limits.hpp"
+#include "control/run_directory.hpp"
+#include "control/show.hpp"
+
+namespace rnic::control {
+namespace {
+
+constexpr std::uint32_t kModePersonal = 1;
+
+std::vector<CmDevice> cm_devices(const Machine& machine) {
+  std::vector<CmDevice> devices;
+  for (const auto& served : machine.devices) {
+    CmDevice device;
+    device.node_guid = served->node_guid;
+    device.addresses = served->addresses();
+    device.gateway = served->device->options().gateway;
+    device.mate = served->mate;
+    device.ird_max = device.ord_max = kReadDepthMax;
+    devices.push_back(std::move(device));
+  }
+  return devices;
+}
+
+// A name in a message: at most as long as its field, closed or not.
+template <std::size_t N>
+std::string text_of(const char (&field)[N]) {
+  return std::string(field, strnlen(field, N));
+}
+
+}  // namespace
+
+Server::Server(Machine& machine, Loop& loop, std::uint64_t seed, std::function<void(const std::string&)> log)
+    : machine_(machine), loop_(loop), log_(std::move(log)), cm_(cm_devices(machine), *this, seed) {
+  for (const auto& worker : machine_.workers)
+    worker_watches_.push_back(
+        loop_.add(worker->event_fd(), EPOLLIN, [this, &worker](std::uint32_t) { on_worker_news(*worker); }));
+}
+
+Server::~Server() {
+  end_all();
+  for (const Loop::Watch watch : worker_watches_) loop_.remove(watch);
+  if (listener_watch_ != Loop::kNone) loop_.remove(listener_watch_);
+}
+
+std::size_t Server::context_count() const {
+  return static_cast<std::size_t>(std::count_if(sessions_.begin(), sessions_.end(), [](const auto& entry) {
+    return entry.second->context != nullptr;
+  }));
+}
+
+// ---- sessions ------------------------------------------------------------------------------------
+
+std::string Server::listen() {
+  listener_ = Descriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::string path = control_socket(machine_.run_directory);
+  unlink(path.c_str());  // of a daemon that has died: the caller holds the lock of this name
+  Descriptor directory;
+  if (path.size() >= sizeof address.sun_path) {
+    // Too long a name for a socket, but not for a descriptor's.
+    directory = Descriptor(open(machine_.run_directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    path = "/proc/self/fd/" + std::to_string(directory.get()) + "/control.sock";
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  if (!listener_ || bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      chmod(path.c_str(), 0600) != 0 || ::listen(listener_.get(), 128) != 0)
+    return "cannot listen at " + control_socket(machine_.run_directory) + ": " + std::strerror(errno);
+  listener_watch_ = loop_.add(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_clients(); });
+  return {};
+}
+
+void Server::accept_clients() {
+  for (int i = 0; i < 16; ++i) {
+    Descriptor client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!client) return;
+    ucred credentials{};
+    socklen_t size = sizeof credentials;
+    if (getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) continue;
+    // A personal daemon serves its own user, and root.
+    if (credentials.uid != geteuid() && credentials.uid != 0) continue;
+    if (sessions_.size() >= kSessionsMax) continue;
+    adopt(std::move(client), {credentials.pid, credentials.uid});
+  }
+}
+
+void Server::adopt(Descriptor socket, const Peer& peer) {
+  auto session = std::make_unique<Session>();
+  const std::uint64_t number = next_session_++;
+  session->number = number;
+  session->peer = peer;
+  session->socket = std::move(socket);
+  session->watch = loop_.add(session->socket.get(), EPOLLIN, [this, number](std::uint32_t) { on_readable(number); });
+  if (session->watch == Loop::kNone) return;
+  sessions_.emplace(number, std::move(session));
+}
+
+void Server::on_readable(std::uint64_t number) {
+  Session& session = *sessions_.at(number);
+  switch (receive_request(session.socket.get(), request_)) {
+    case Received::nothing: return;
+    case Received::ended:
+    case Received::malformed: end(number); return;
+    case Received::too_many:
+      request_.descriptors.clear();
+      if (!send_reply(session.socket.get(), request_.header, Reply::error(EMFILE))) end(number);
+      return;
+    case Received::message: break;
+  }
+  // Whoever does not begin with HELLO speaks another protocol.
+  const bool introduced = session.kind != 0;
+  const Reply reply = serve(session, request_);
+  request_.descriptors.clear();
+  const bool sent = send_reply(session.socket.get(), request_.header, reply);
+  if (!sent || (!introduced && session.kind == 0)) end(number);
+}
+
+void Server::end(std::uint64_t number) {
+  const auto found = sessions_.find(number);
+  if (found == sessions_.end()) return;
+  const std::unique_ptr<Session> session = std::move(found->second);
+  sessions_.erase(found);
+  loop_.remove(session->watch);
+  if (session->process_watch != Loop::kNone) loop_.remove(session->process_watch);
+  session->context.reset();
+  std::erase_if(completion_channels_, [&](const auto& entry) { return entry.second.session == number; });
+  // Channels of rdma_cm end with their lifelines: a child of fork may have them.
+}
+
+void Server::end_all() {
+  while (!sessions_.empty()) end(sessions_.begin()->first);
+  while (!cm_channels_.empty()) close_cm_channel(cm_channels_.begin()->first);
+}
+
+// ---- requests ------------------------------------------------------------------------------------
+
+Reply Server::serve(Session& session, Request& request) {
+  const std::uint32_t type = request.header.type;
+  if (session.kind == 0) return type == RNIC_HELLO ? hello(session, request) : Reply::error(EPROTO);
+  switch (type) {
+    case RNIC_HELLO: return Reply::error(EPROTO);
+    case RNIC_LIST_DEVICES: return list_devices(session);
+    case RNIC_SHOW: return show(request);
+    case RNIC_STOP:
+      if (session.kind != RNIC_CLIENT_ADMIN) return Reply::error(EPERM);
+      log_("told to stop by process " + std::to_string(session.peer.pid));
+      if (stop_) stop_();
+      return {};
+    case RNIC_CREATE_CHANNEL: return create_channel(session);
+    case RNIC_DESTROY_CHANNEL: {
+      const auto handle = request.as<rnic_handle>();
+      return handle ? destroy_channel(session, handle->handle) : Reply::error(EINVAL);
+    }
+    case RNIC_OPEN_CONTEXT: return open_context(session, request);
+    default: break;
+  }
+  if (type >= RNIC_CM_OPEN && type <= RNIC_CM_MIGRATE_ID)
+    return session.kind == RNIC_CLIENT_CM ? serve_cm(session, request) : Reply::error(EPERM);
+  return serve_verbs(session, request);
+}
+
+Reply Server::hello(Session& session, const Request& request) {
+  const auto hello = request.as<rnic_hello>();
+  if (!hello) return Reply::error(EINVAL);
+  if (hello->abi_version != RNIC_ABI_VERSION) return Reply::error(EPROTONOSUPPORT);
+  if (hello->kind < RNIC_CLIENT_VERBS || hello->kind > RNIC_CLIENT_ADMIN) return Reply::error(EINVAL);
+  const std::string wanted = text_of(hello->device);
+  if (!wanted.empty()) {
+    session.device = machine_.find_device(wanted);
+    if (session.device == nullptr) return Reply::error(ENODEV);
+    session.visible = DeviceSet{1} << session.device->index;
+  } else {
+    session.visible = (DeviceSet{1} << machine_.devices.size()) - 1;
+  }
+  if (hello->kind == RNIC_CLIENT_VERBS) {
+    session.process = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, session.peer.pid, 0)));
+    if (session.process) {
+      const std::uint64_t number = session.number;
+      session.process_watch = loop_.add(session.process.get(), EPOLLIN, [this, number](std::uint32_t) { end(number); });
+    }
+  }
+  session.kind = hello->kind;
+  rnic_hello_reply reply{};
+  reply.abi_version = RNIC_ABI_VERSION;
+  reply.generation = machine_.generation;
+  reply.daemon_pid = static_cast<std::uint32_t>(getpid());
+  reply.device_count = static_cast<std::uint32_t>(machine_.devices.size());
+  reply.control_mode = kModePersonal;
+  return Reply::with(reply);
+}
+
+Reply Server::list_devices(const Session& session) const {
+  Reply reply;
+  rnic_list_devices_reply head{};
+  for (const auto& device : machine_.devices) head.count += (session.visible >> device->index & 1u) != 0 ? 1u : 0u;
+  reply.append(&head, sizeof head);
+  for (const auto& device : machine_.devices) {
+    if ((session.visible >> device->index & 1u) == 0) continue;
+    const rnic_device_info info = machine_.info(*device);
+    reply.append(&info, sizeof info);
+  }
+  return reply;
+}
+
+Reply Server::show(const Request& request) {
+  const auto wanted = request.as<rnic_show>();
+  if (!wanted) return Reply::error(EINVAL);
+  std::vector<Context*> contexts;
+  for (const auto& [number, session] : sessions_)
+    if (session->context != nullptr) contexts.push_back(session->context.get());
+  std::sort(contexts.begin(), contexts.end(), [](const Context* a, const Context* b) { return a->number() < b->number(); });
+  const std::string text = show_json(machine_, contexts, cm_, text_of(wanted->what));
+  if (text.empty()) return Reply::error(EINVAL);
+  Descriptor memory(memfd_create("rnic-show", MFD_CLOEXEC));
+  if (!memory || write(memory.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    return Reply::error(ENOMEM);
+  Reply reply = Reply::with(rnic_handle_reply{static_cast<std::uint32_t>(text.size()), 0});
+  reply.add(std::move(memory));
+  return reply;
+}
+
+// ---- verbs ---------------------------------------------------------------------------------------
+
+Reply Server::open_context(Session& session, Request& request) {
+  const auto wanted = request.as<rnic_open_context>();
+  if (!wanted) return Reply::error(EINVAL);
+  if (session.kind != RNIC_CLIENT_VERBS) return Reply::error(EPERM);
+  if (session.context != nullptr) return Reply::error(EBUSY);
+  const std::string name = text_of(wanted->device);
+  ServedDevice* device = name.empty() ? session.device : machine_.find_device(name);
+  if (device == nullptr || (session.visible >> device->index & 1u) == 0) return Reply::error(ENODEV);
+  auto opened =
+      Context::open(machine_, *device, loop_, session.peer, request.take_descriptor(), wanted->helper_tid);
+  if (!opened) return Reply::error(opened.error());
+  session.context = std::move(*opened);
+  Reply reply;
+  session.context->describe(reply);
+  return reply;
+}
+
+Reply Server::create_channel(Session& session) {
+  if (session.kind == RNIC_CLIENT_ADMIN) return Reply::error(EPERM);
+  if (completion_channels_.size() >= kCompletionChannelsMax) return Reply::error(ENOMEM);
+  std::shared_ptr<EventSocket> socket = EventSocket::create(loop_);
+  if (socket == nullptr) return Reply::error(errno);
+  while (next_completion_channel_ == 0 || completion_channels_.contains(next_completion_channel_))
+    ++next_completion_channel_;
+  const std::uint32_t handle = next_completion_channel_++;
+  Reply reply = Reply::with(rnic_create_channel_reply{handle, 0, socket->cookie()});
+  reply.add(socket->take_reader());
+  completion_channels_[handle] = {handle, session.peer.uid, session.number, std::move(socket)};
+  return reply;
+}
+
+// CQs that report to it keep it until they go.
+Reply Server::destroy_channel(Session& session, std::uint32_t handle) {
+  const auto found = completion_channels_.find(handle);
+  if (found == completion_channels_.end() || found->second.session != session.number) return Reply::error(EINVAL);
+  completion_channels_.erase(found);
+  return {};
+}
+
+Reply Server::serve_verbs(Session& session, Request& request) {
+  if (session.kind != RNIC_CLIENT_VERBS) return Reply::error(session.kind == RNIC_CLIENT_CM ? ENOSYS : EPERM);
+  const std::uint32_t type = request.header.type;
+  if (type < RNIC_ALLOC_PD || type > RNIC_DEALLOC_MW) return Reply::error(ENOSYS);
+  if (session.context == nullptr) return Reply::error(ENODEV);
+  Context& context = *session.context;
+  const auto with = [&]<typename T>(std::optional<T> body, auto&& serve_it) {
+    return body ? serve_it(*body) : Reply::error(EINVAL);
+  };
+  const auto by_handle = [&](Reply (Context::*command)(std::uint32_t)) {
+    const auto body = request.as<rnic_handle>();
+    return body ? (context.*command)(body->handle) : Reply::error(EINVAL);
+  };
+  switch (type) {
+    case RNIC_ALLOC_PD: return context.alloc_pd();
+    case RNIC_DEALLOC_PD: return by_handle(&Context::dealloc_pd);
+    case RNIC_REG_MR:
+      return with(request.as<rnic_reg_mr>(),
+                  [&](const rnic_reg_mr& body) { return context.reg_mr(body, request.take_descriptor()); });
+    case RNIC_DEREG_MR: return by_handle(&Context::dereg_mr);
+    case RNIC_CREATE_CQ:
+      return with(request.as<rnic_create_cq>(), [&](const rnic_create_cq& body) {
+        std::shared_ptr<EventSocket> channel;
+        if (body.channel_cookie != 0) {
+          for (const auto& [handle, known] : completion_channels_)
+            if (known.uid == session.peer.uid && known.socket->cookie() == body.channel_cookie) channel = known.socket;
+          if (channel == nullptr) return Reply::error(EINVAL);  // V-CQ-03
+        }
+        return context.create_cq(body, std::move(channel));
+      });
+    case RNIC_RESIZE_CQ:
+      return with(request.as<rnic_resize_cq>(), [&](const rnic_resize_cq& body) { return context.resize_cq(body); });
+    case RNIC_DESTROY_CQ: return by_handle(&Context::destroy_cq);
+    case RNIC_CREATE_SRQ:
+      return with(request.as<rnic_create_srq>(), [&](const rnic_create_srq& body) { return context.create_srq(body); });
+    case RNIC_MODIFY_SRQ:
+      return with(request.as<rnic_modify_srq>(), [&](const rnic_modify_srq& body) { return context.modify_srq(body); });
+    case RNIC_QUERY_SRQ: return by_handle(&Context::query_srq);
+    case RNIC_DESTROY_SRQ: return by_handle(&Context::destroy_srq);
+    case RNIC_CREATE_QP:
+      return with(request.as<rnic_create_qp>(), [&](const rnic_create_qp& body) { return context.create_qp(body); });
+    case RNIC_MODIFY_QP:
+      return with(request.as<rnic_modify_qp>(), [&](const rnic_modify_qp& body) { return context.modify_qp(body); });
+    case RNIC_QUERY_QP: return by_handle(&Context::query_qp);
+    case RNIC_DESTROY_QP: return by_handle(&Context::destroy_qp);
+    case RNIC_ALLOC_MW:
+      return with(request.as<rnic_alloc_mw>(), [&](const rnic_alloc_mw& body) { return context.alloc_mw(body); });
+    case RNIC_DEALLOC_MW: return by_handle(&Context::dealloc_mw);
+    default: return Reply::error(ENOSYS);
+  }
+}
+
+// ---- workers' news -------------------------------------------------------------------------------
+
+void Server::on_worker_news(core::Worker& worker) {
+  std::uint64_t count;
+  [[maybe_unused]] const auto got = read(worker.event_fd(), &count, sizeof count);
+  // Bounded by what stood in the rings: what comes meanwhile sets the descriptor again.
+  core::StreamEvent stream_event;
+  while (worker.pop_stream_event(stream_event)) cm_.on_stream_event(stream_event);
+  core::WorkerEvent event;
+  while (worker.pop_event(event)) {
+    using Kind = core::WorkerEvent::Kind;
+    switch (event.kind) {
+      case Kind::qp_event:
+        if (const auto found = machine_.qps_by_cookie.find(event.cookie); found != machine_.qps_by_cookie.end())
+          found->second->context->on_qp_event(*found->second, event.event);
+        break;
+      case Kind::srq_limit:
+        if (const auto found = machine_.srqs_by_cookie.find(event.cookie); found != machine_.srqs_by_cookie.end())
+          found->second->context->on_srq_limit(*found->second);
+        break;
+      case Kind::cq_overflow:
+        if (const auto found = machine_.cqs_by_cookie.find(event.cookie); found != machine_.cqs_by_cookie.end())
+          found->second->context->on_cq_overflow(*found->second);
+        break;
+      case Kind::cq_notify:
+        if (const auto found = machine_.cqs_by_cookie.find(event.cookie); found != machine_.cqs_by_cookie.end())
+          found->second->context->on_completions(*found->second);
+        break;
+      case Kind::qp_state:
+        break;  // the connection manager hears of the stream
+    }
+  }
+}
+
+}  // namespace rnic::control

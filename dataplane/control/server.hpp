@@ -1,0 +1,120 @@
+// The control socket: sessions of applications (verbs, connection management) and of the `rnic`
+// command, one request and one reply at a time. Nothing that a client says is believed but who the
+// kernel says it is; handles are looked up among what belongs to its session.
+//
+// Owned by the control thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+
+#include "control/connection_manager.hpp"
+#include "control/context.hpp"
+#include "control/event_socket.hpp"
+#include "control/loop.hpp"
+#include "control/machine.hpp"
+#include "control/message.hpp"
+
+namespace rnic::control {
+
+class Server final : private CmHost {
+ public:
+  // `log`: lines for the daemon's log.
+  Server(Machine& machine, Loop& loop, std::uint64_t seed, std::function<void(const std::string&)> log);
+  ~Server();
+
+  // Listens at RUN/control.sock. Empty, or why not.
+  std::string listen();
+  // A client that is connected already; for tests.
+  void adopt(Descriptor socket, const Peer& peer);
+  // What STOP does.
+  void on_stop(std::function<void()> handler) { stop_ = std::move(handler); }
+  // Ends all sessions: objects destroyed, streams closed.
+  void end_all();
+
+  const ConnectionManager& connection_manager() const { return cm_; }
+  std::size_t session_count() const { return sessions_.size(); }
+  std::size_t context_count() const;
+  std::size_t completion_channel_count() const { return completion_channels_.size(); }
+
+ private:
+  struct CompletionChannel {
+    std::uint32_t handle = 0;
+    std::uint32_t uid = 0;
+    std::uint64_t session = 0;
+    std::shared_ptr<EventSocket> socket;
+  };
+  struct CmChannel {
+    std::array<std::uint8_t, 16> token{};
+    std::uint32_t uid = 0;
+    Descriptor eventfd;
+    Descriptor lifeline;  // our end: hung up when no process has the channel any more
+    Loop::Watch watch = Loop::kNone;
+  };
+  struct Session {
+    std::uint64_t number = 0;
+    Descriptor socket;
+    Descriptor process;  // a pidfd, readable when the process is gone; a child may keep the socket
+    Loop::Watch watch = Loop::kNone, process_watch = Loop::kNone;
+    Peer peer;
+    std::uint32_t kind = 0;  // 0: no HELLO yet
+    DeviceSet visible = 0;
+    ServedDevice* device = nullptr;  // the only one it sees; null: all
+    std::unique_ptr<Context> context;
+    std::set<std::uint32_t> cm_channels;  // those it may use
+  };
+
+  // ---- server.cpp ----
+  void accept_clients();
+  void on_readable(std::uint64_t session);
+  void end(std::uint64_t session);
+  Reply serve(Session& session, Request& request);
+  Reply hello(Session& session, const Request& request);
+  Reply list_devices(const Session& session) const;
+  Reply open_context(Session& session, Request& request);
+  Reply create_channel(Session& session);
+  Reply destroy_channel(Session& session, std::uint32_t handle);
+  Reply show(const Request& request);
+  Reply serve_verbs(Session& session, Request& request);
+  void on_worker_news(core::Worker& worker);
+
+  // ---- server_cm.cpp ----
+  Reply serve_cm(Session& session, const Request& request);
+  Reply cm_open(Session& session, const Request& request);
+  void close_cm_channel(std::uint32_t channel);
+  bool may_use_id(const Session& session, std::uint32_t id) const;
+  Qp* claimed(std::uint32_t device, const QpClaim& claim) const;
+
+  Result<Done, core::StreamError> listen(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port,
+                                         std::uint32_t backlog, std::uint64_t cookie) override;
+  void unlisten(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port) override;
+  Result<core::StreamId, core::StreamError> connect(std::uint32_t device, const core::ConnectOptions& options,
+                                                    const QpClaim& qp) override;
+  Result<Done, core::StreamError> accept(std::uint32_t device, core::StreamId stream,
+                                         const core::AcceptOptions& options, const QpClaim& qp) override;
+  Result<Done, core::StreamError> reject(std::uint32_t device, core::StreamId stream,
+                                         const core::PrivateData& private_data) override;
+  void disconnect(std::uint32_t device, core::StreamId stream) override;
+  void events_added(std::uint32_t channel, std::uint32_t count) override;
+
+  Machine& machine_;
+  Loop& loop_;
+  std::function<void(const std::string&)> log_;
+  std::function<void()> stop_;
+  ConnectionManager cm_;
+  Descriptor listener_;
+  Loop::Watch listener_watch_ = Loop::kNone;
+  std::vector<Loop::Watch> worker_watches_;
+  std::uint64_t next_session_ = 1;
+  std::uint32_t next_completion_channel_ = 1;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;
+  std::unordered_map<std::uint32_t, CompletionChannel> completion_channels_;
+  std::unordered_map<std::uint32_t, CmChannel> cm_channels_;
+  Request request_;  // the one being served
+};
+
+}  // namespace rnic::control

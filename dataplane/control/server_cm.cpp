@@ -1,0 +1,229 @@
+// Connection management: the sessions' end of ConnectionManager, and what it asks of devices.
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "control/addresses.hpp"
+#include "control/limits.hpp"
+#include "control/server.hpp"
+
+namespace rnic::control {
+
+// ---- channels ------------------------------------------------------------------------------------
+
+Reply Server::cm_open(Session& session, const Request& request) {
+  rnic_cm_open_reply body{};
+  if (request.size > 0) {
+    // A channel that another connection of this user made: a child of fork has its token.
+    const auto wanted = request.as<rnic_cm_open>();
+    if (!wanted) return Reply::error(EINVAL);
+    for (const auto& [number, channel] : cm_channels_) {
+      if (channel.uid != session.peer.uid) continue;
+      if (std::memcmp(channel.token.data(), wanted->token, channel.token.size()) != 0) continue;
+      session.cm_channels.insert(number);
+      body.channel = number;
+      std::memcpy(body.token, channel.token.data(), sizeof body.token);
+      return Reply::with(body);
+    }
+    return Reply::error(ENOENT);
+  }
+
+  if (cm_channels_.size() >= kChannelsMax) return Reply::error(ENOMEM);
+  CmChannel channel;
+  channel.uid = session.peer.uid;
+  channel.eventfd = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE));
+  int ends[2];
+  if (!channel.eventfd || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return Reply::error(errno);
+  channel.lifeline = Descriptor(ends[0]);
+  Descriptor theirs(ends[1]);
+  if (getrandom(channel.token.data(), channel.token.size(), 0) != static_cast<ssize_t>(channel.token.size()))
+    return Reply::error(EIO);
+
+  const std::uint32_t number = cm_.open_channel(session.peer.uid);
+  // Nobody writes on it: whatever it says, it says that it hung up.
+  channel.watch = loop_.add(ends[0], EPOLLIN | EPOLLRDHUP, [this, number](std::uint32_t) { close_cm_channel(number); });
+  body.channel = number;
+  std::memcpy(body.token, channel.token.data(), sizeof body.token);
+  Reply reply = Reply::with(body);
+  reply.add(channel.eventfd.get());
+  reply.add(std::move(theirs));
+  session.cm_channels.insert(number);
+  cm_channels_.emplace(number, std::move(channel));
+  return reply;
+}
+
+void Server::close_cm_channel(std::uint32_t number) {
+  const auto found = cm_channels_.find(number);
+  if (found == cm_channels_.end()) return;
+  cm_.close_channel(number);
+  loop_.remove(found->second.watch);
+  cm_channels_.erase(number);
+  for (const auto& [session_number, session] : sessions_) session->cm_channels.erase(number);
+}
+
+void Server::events_added(std::uint32_t channel, std::uint32_t count) {
+  const auto found = cm_channels_.find(channel);
+  if (found == cm_channels_.end()) return;
+  const std::uint64_t value = count;
+  [[maybe_unused]] const auto written = write(found->second.eventfd.get(), &value, sizeof value);
+}
+
+// ---- commands ------------------------------------------------------------------------------------
+
+bool Server::may_use_id(const Session& session, std::uint32_t id) const {
+  const auto channel = cm_.channel_of(id);
+  return channel && session.cm_channels.contains(*channel);
+}
+
+Reply Server::serve_cm(Session& session, const Request& request) {
+  const auto answer = [](const auto& result) {
+    return result ? Reply::with(*result) : Reply::error(result.error());
+  };
+  // A command about an id: its body begins with the number.
+  const auto about_id = [&]<typename T>(std::optional<T> body, std::uint32_t T::*id, auto&& serve_it) {
+    if (!body) return Reply::error(EINVAL);
+    if (!may_use_id(session, (*body).*id)) return Reply::error(ENOENT);
+    return serve_it(*body);
+  };
+  switch (request.header.type) {
+    case RNIC_CM_OPEN:
+      return cm_open(session, request);
+    case RNIC_CM_CLOSE: {
+      const auto body = request.as<rnic_handle>();
+      if (!body || !session.cm_channels.contains(body->handle)) return Reply::error(EINVAL);
+      close_cm_channel(body->handle);
+      return {};
+    }
+    case RNIC_CM_CREATE_ID: {
+      const auto body = request.as<rnic_cm_create_id>();
+      if (!body || !session.cm_channels.contains(body->channel)) return Reply::error(EINVAL);
+      const auto id = cm_.create_id(body->channel, body->port_space, body->uid, session.visible);
+      if (!id) return Reply::error(id.error());
+      return Reply::with(rnic_handle_reply{*id, 0});
+    }
+    case RNIC_CM_DESTROY_ID:
+      return about_id(request.as<rnic_handle>(), &rnic_handle::handle,
+                      [&](const rnic_handle& body) { return answer(cm_.destroy_id(body.handle)); });
+    case RNIC_CM_BIND:
+      return about_id(request.as<rnic_cm_bind>(), &rnic_cm_bind::id,
+                      [&](const rnic_cm_bind& body) { return Reply::error(cm_.bind(body.id, body.address)); });
+    case RNIC_CM_RESOLVE_ADDRESS:
+      return about_id(request.as<rnic_cm_resolve_address>(), &rnic_cm_resolve_address::id,
+                      [&](const rnic_cm_resolve_address& body) {
+                        return Reply::error(cm_.resolve_address(body.id, body.source, body.destination));
+                      });
+    case RNIC_CM_RESOLVE_ROUTE:
+      return about_id(request.as<rnic_cm_resolve_route>(), &rnic_cm_resolve_route::id,
+                      [&](const rnic_cm_resolve_route& body) { return Reply::error(cm_.resolve_route(body.id)); });
+    case RNIC_CM_QUERY:
+      return about_id(request.as<rnic_handle>(), &rnic_handle::handle,
+                      [&](const rnic_handle& body) { return answer(cm_.query(body.handle)); });
+    case RNIC_CM_CONNECT:
+      return about_id(request.as<rnic_cm_connect>(), &rnic_cm_connect::id, [&](const rnic_cm_connect& body) {
+        return Reply::error(cm_.connect(body.id, body.parameters));
+      });
+    case RNIC_CM_LISTEN:
+      return about_id(request.as<rnic_cm_listen>(), &rnic_cm_listen::id,
+                      [&](const rnic_cm_listen& body) { return Reply::error(cm_.listen(body.id, body.backlog)); });
+    case RNIC_CM_ACCEPT:
+      return about_id(request.as<rnic_cm_connect>(), &rnic_cm_connect::id, [&](const rnic_cm_connect& body) {
+        return Reply::error(cm_.accept(body.id, body.uid, body.parameters));
+      });
+    case RNIC_CM_REJECT:
+      return about_id(request.as<rnic_cm_reject>(), &rnic_cm_reject::id, [&](const rnic_cm_reject& body) {
+        if (body.private_data_length > sizeof body.private_data) return Reply::error(EINVAL);
+        return Reply::error(cm_.reject(body.id, as_bytes(body.private_data, body.private_data_length)));
+      });
+    case RNIC_CM_DISCONNECT:
+      return about_id(request.as<rnic_handle>(), &rnic_handle::handle,
+                      [&](const rnic_handle& body) { return Reply::error(cm_.disconnect(body.handle)); });
+    case RNIC_CM_INIT_QP_ATTRIBUTES:
+      return about_id(
+          request.as<rnic_cm_init_qp_attributes>(), &rnic_cm_init_qp_attributes::id,
+          [&](const rnic_cm_init_qp_attributes& body) { return answer(cm_.init_qp_attributes(body.id, body.state)); });
+    case RNIC_CM_GET_EVENT: {
+      const auto body = request.as<rnic_handle>();
+      if (!body || !session.cm_channels.contains(body->handle)) return Reply::error(EINVAL);
+      return answer(cm_.get_event(body->handle));
+    }
+    case RNIC_CM_SET_OPTION:
+      return about_id(request.as<rnic_cm_set_option>(), &rnic_cm_set_option::id, [&](const rnic_cm_set_option& body) {
+        if (body.length > sizeof body.value) return Reply::error(EINVAL);
+        return Reply::error(cm_.set_option(body.id, body.level, body.option, as_bytes(body.value, body.length)));
+      });
+    case RNIC_CM_NOTIFY:
+      return about_id(request.as<rnic_cm_notify>(), &rnic_cm_notify::id,
+                      [&](const rnic_cm_notify& body) { return Reply::error(cm_.notify(body.id, body.event)); });
+    case RNIC_CM_MIGRATE_ID:
+      return about_id(request.as<rnic_cm_migrate_id>(), &rnic_cm_migrate_id::id, [&](const rnic_cm_migrate_id& body) {
+        if (!session.cm_channels.contains(body.channel)) return Reply::error(EINVAL);
+        return answer(cm_.migrate_id(body.id, body.channel));
+      });
+    default:
+      return Reply::error(ENOSYS);
+  }
+}
+
+// ---- what it asks of devices ---------------------------------------------------------------------
+
+Qp* Server::claimed(std::uint32_t device, const QpClaim& claim) const {
+  const auto found = machine_.qps.find(claim.number);
+  if (found == machine_.qps.end()) return nullptr;
+  Context& context = *found->second->context;
+  return context.device().index == device && context.peer().uid == claim.uid ? found->second : nullptr;
+}
+
+Result<Done, core::StreamError> Server::listen(std::uint32_t device, const wire::IpAddress& address,
+                                               std::uint16_t port, std::uint32_t backlog, std::uint64_t cookie) {
+  ServedDevice& served = *machine_.devices[device];
+  Result<Done, core::StreamError> result = Done{};
+  served.worker->call([&](Instant) { result = served.device->listen(address, port, backlog, cookie); });
+  return result;
+}
+
+void Server::unlisten(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port) {
+  ServedDevice& served = *machine_.devices[device];
+  served.worker->call([&](Instant) { served.device->unlisten(address, port); });
+}
+
+Result<core::StreamId, core::StreamError> Server::connect(std::uint32_t device, const core::ConnectOptions& options,
+                                                          const QpClaim& claim) {
+  Qp* qp = claimed(device, claim);
+  if (qp == nullptr) return Failure{core::StreamError::wrong_state};
+  ServedDevice& served = *machine_.devices[device];
+  Result<core::StreamId, core::StreamError> result = Failure{core::StreamError::wrong_state};
+  served.worker->call([&](Instant now) { result = served.device->connect(options, *qp->qp, now); });
+  if (result) {
+    qp->local = to_abi(options.local, options.local_port);
+    qp->remote = to_abi(options.remote, options.remote_port);
+  }
+  return result;
+}
+
+Result<Done, core::StreamError> Server::accept(std::uint32_t device, core::StreamId stream,
+                                               const core::AcceptOptions& options, const QpClaim& claim) {
+  Qp* qp = claimed(device, claim);
+  if (qp == nullptr) return Failure{core::StreamError::wrong_state};
+  ServedDevice& served = *machine_.devices[device];
+  Result<Done, core::StreamError> result = Done{};
+  served.worker->call([&](Instant now) { result = served.device->accept(stream, options, *qp->qp, now); });
+  return result;
+}
+
+Result<Done, core::StreamError> Server::reject(std::uint32_t device, core::StreamId stream,
+                                               const core::PrivateData& private_data) {
+  ServedDevice& served = *machine_.devices[device];
+  Result<Done, core::StreamError> result = Done{};
+  served.worker->call([&](Instant now) { result = served.device->reject(stream, private_data, now); });
+  return result;
+}
+
+void Server::disconnect(std::uint32_t device, core::StreamId stream) {
+  ServedDevice& served = *machine_.devices[device];
+  served.worker->call([&](Instant now) { served.device->disconnect(stream, now); });
+}
+
+}  // namespace rnic::control

@@ -1,0 +1,283 @@
+#include "control/show.hpp"
+
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace rnic::control {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string hex(std::uint64_t value) {
+  char text[20];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+std::string endpoint(const wire::IpAddress& address, std::uint16_t port) {
+  const std::string text = wire::to_string(address);
+  return (address.is_v4() ? text : "[" + text + "]") + ":" + std::to_string(port);
+}
+
+std::string guid_text(std::uint64_t network_order) {
+  const std::uint64_t guid = from_big(network_order);
+  char text[24];
+  std::snprintf(text, sizeof text, "%04x:%04x:%04x:%04x", static_cast<unsigned>(guid >> 48),
+                static_cast<unsigned>(guid >> 32 & 0xffff), static_cast<unsigned>(guid >> 16 & 0xffff),
+                static_cast<unsigned>(guid & 0xffff));
+  return text;
+}
+
+std::string rights_text(std::uint32_t access) {
+  struct Letter {
+    std::uint32_t right;
+    const char* text;
+  };
+  constexpr std::array<Letter, 6> kLetters{{{RNIC_ACCESS_LOCAL_READ, "lr"},
+                                            {RNIC_ACCESS_LOCAL_WRITE, "lw"},
+                                            {RNIC_ACCESS_REMOTE_READ, "rr"},
+                                            {RNIC_ACCESS_REMOTE_WRITE, "rw"},
+                                            {RNIC_ACCESS_REMOTE_ATOMIC, "ra"},
+                                            {RNIC_ACCESS_WINDOW_BIND, "mw"}}};
+  std::string text;
+  for (const Letter& letter : kLetters)
+    if ((access & letter.right) != 0) text += std::string(text.empty() ? "" : "+") + letter.text;
+  return text;
+}
+
+const char* rung_text(std::uint32_t rung) {
+  switch (rung) {
+    case 2: return "shared";
+    case 3: return "swapped";
+    case 4: return "remote-copy";
+    default: return "?";
+  }
+}
+
+const char* mode_text(core::AddressMode mode) {
+  switch (mode) {
+    case core::AddressMode::own: return "own";
+    case core::AddressMode::local: return "local";
+    case core::AddressMode::shared: return "shared";
+  }
+  return "?";
+}
+
+// Whose an object is.
+void put_owner(Json& row, Context& context) {
+  row["device"] = context.device().name;
+  row["pid"] = context.peer().pid;
+  row["program"] = context.program();
+}
+
+Json devices(const Machine& machine) {
+  Json rows = Json::array();
+  for (const auto& device : machine.devices) {
+    Json addresses = Json::array();
+    for (const core::DeviceAddress& address : device->addresses())
+      addresses.push_back(wire::to_string(address.address) + "/" + std::to_string(address.prefix_length));
+    const auto& counts = device->counts;
+    rows.push_back({{"name", device->name},
+                    {"port", device->port_spec},
+                    {"state", device->port->link_up() ? "up" : "down"},
+                    {"addresses", addresses},
+                    {"mode", mode_text(device->device->options().mode)},
+                    {"mtu", device->port->facts().mtu_bytes},
+                    {"guid", guid_text(device->node_guid)},
+                    {"worker", device->worker->index()},
+                    {"contexts", counts.contexts},
+                    {"pd", counts.pds},
+                    {"mr", counts.regions},
+                    {"cq", counts.cqs},
+                    {"srq", counts.srqs},
+                    {"qp", counts.qps}});
+  }
+  return rows;
+}
+
+Json queue_pairs(const std::vector<Context*>& contexts) {
+  Json rows = Json::array();
+  for (Context* context : contexts) {
+    // Values first: JSON is made where only control waits.
+    struct Seen {
+      const Qp* qp;
+      qp::State state;
+      qp::QpCounters counters;
+    };
+    std::vector<Seen> seen;
+    context->device().worker->call([&](Instant) {
+      for (const auto& [number, qp] : context->qps()) seen.push_back({qp.get(), qp->qp->state(), qp->qp->counters()});
+    });
+    for (const Seen& it : seen) {
+      Json row;
+      row["qp"] = it.qp->number.value;
+      put_owner(row, *context);
+      row["state"] = qp::name(it.state);
+      row["send_cq"] = it.qp->send_cq->handle;
+      row["recv_cq"] = it.qp->recv_cq->handle;
+      row["srq"] = it.qp->srq != nullptr ? Json(it.qp->srq->handle) : Json();
+      row["sends_out"] = it.counters.sends_out;
+      row["writes_out"] = it.counters.writes_out;
+      row["reads_out"] = it.counters.reads_out;
+      row["sends_in"] = it.counters.sends_in;
+      row["writes_in"] = it.counters.writes_in;
+      row["reads_in"] = it.counters.reads_in;
+      row["bytes_out"] = it.counters.bytes_out;
+      row["bytes_in"] = it.counters.bytes_in;
+      row["fpdus_out"] = it.counters.fpdus_out;
+      row["fpdus_in"] = it.counters.fpdus_in;
+      row["errors"] = it.counters.errors;
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+Json completion_queues(const std::vector<Context*>& contexts) {
+  Json rows = Json::array();
+  for (Context* context : contexts)
+    for (const auto& [handle, cq] : context->cqs()) {
+      Json row;
+      row["cq"] = handle;
+      put_owner(row, *context);
+      row["entries"] = cq->queue->size();
+      row["unpolled"] = cq->queue->unpolled();
+      row["work_queues"] = cq->uses;
+      row["channel"] = cq->channel != nullptr;
+      row["events_sent"] = cq->completions.sent;
+      row["overflowed"] = cq->queue->overflowed();
+      rows.push_back(std::move(row));
+    }
+  return rows;
+}
+
+Json regions(const std::vector<Context*>& contexts) {
+  Json rows = Json::array();
+  for (Context* context : contexts)
+    for (const auto& [handle, region] : context->regions()) {
+      Json row;
+      row["mr"] = handle;
+      put_owner(row, *context);
+      row["stag"] = hex(region->stag.value);
+      row["address"] = hex(region->start);
+      row["length"] = region->length;
+      row["rights"] = rights_text(region->access);
+      row["rung"] = region->rung;
+      row["reach"] = rung_text(region->rung);
+      row["dead"] = region->mapping != nullptr && region->mapping->dead();
+      rows.push_back(std::move(row));
+    }
+  return rows;
+}
+
+Json connections(Machine& machine) {
+  Json rows = Json::array();
+  for (const auto& device : machine.devices) {
+    std::vector<core::StreamInfo> streams;
+    device->worker->call([&](Instant) { streams = device->device->streams(); });
+    for (const core::StreamInfo& stream : streams)
+      rows.push_back({{"device", device->name},
+                      {"local", endpoint(stream.local, stream.local_port)},
+                      {"remote", endpoint(stream.remote, stream.remote_port)},
+                      {"phase", stream.phase},
+                      {"tcp", stream.tcp_state},
+                      {"qp", stream.qp_number != 0 ? Json(stream.qp_number) : Json()},
+                      {"mss", stream.mss_bytes},
+                      {"cwnd", stream.congestion_window_bytes},
+                      {"in_flight", stream.in_flight_bytes},
+                      {"rtt_us", stream.rtt_us},
+                      {"segments_out", stream.tcp.segments_out},
+                      {"segments_in", stream.tcp.segments_in},
+                      {"retransmitted", stream.tcp.retransmitted},
+                      {"timeouts", stream.tcp.timeouts},
+                      {"out_of_order", stream.tcp.out_of_order}});
+  }
+  return rows;
+}
+
+Json cm_ids(const Machine& machine, const ConnectionManager& cm) {
+  Json rows = Json::array();
+  for (const IdInfo& id : cm.ids())
+    rows.push_back({{"id", id.id},
+                    {"state", name(id.state)},
+                    {"device", id.device >= 0 ? Json(machine.devices[static_cast<std::size_t>(id.device)]->name) : Json()},
+                    {"source", endpoint(id.source, id.source_port)},
+                    {"destination", endpoint(id.destination, id.destination_port)}});
+  return rows;
+}
+
+Json ports(Machine& machine) {
+  Json rows = Json::array();
+  for (const auto& device : machine.devices) {
+    const auto& facts = device->port->facts();
+    core::DeviceCounters counters;
+    device->worker->call([&](Instant) { counters = device->device->counters(); });
+    rows.push_back({{"device", device->name},
+                    {"kind", facts.kind},
+                    {"name", facts.name},
+                    {"link", device->port->link_up() ? "up" : "down"},
+                    {"mac", wire::to_string(facts.mac)},
+                    {"mtu", facts.mtu_bytes},
+                    {"frames_in", counters.frames_in},
+                    {"frames_out", counters.frames_out},
+                    {"bytes_in", counters.bytes_in},
+                    {"bytes_out", counters.bytes_out},
+                    {"bad_frames", counters.bad_frames},
+                    {"bad_checksums", counters.bad_checksums},
+                    {"dropped", counters.frames_dropped},
+                    {"no_buffer", counters.no_buffer},
+                    {"no_listener", counters.no_listener}});
+  }
+  return rows;
+}
+
+Json statistics(Machine& machine, const std::vector<Context*>& contexts, const ConnectionManager& cm) {
+  Json stats;
+  stats["daemon"] = {{"name", machine.name},
+                     {"pid", getpid()},
+                     {"contexts", contexts.size()},
+                     {"cm_ids", cm.id_count()},
+                     {"cm_channels", cm.channel_count()}};
+  for (const auto& worker : machine.workers) {
+    core::WorkerCounters counters;
+    shm::MoverCounters moved;
+    worker->call([&](Instant) {
+      counters = worker->counters();
+      moved = worker->mover().counters();
+    });
+    stats["worker" + std::to_string(worker->index())] = {{"turns", counters.turns},
+                                                         {"busy_turns", counters.busy_turns},
+                                                         {"sleeps", counters.sleeps},
+                                                         {"wakes_by_timer", counters.wakes_by_timer},
+                                                         {"events_lost", counters.events_lost},
+                                                         {"copy_calls", moved.calls},
+                                                         {"copy_pieces", moved.pieces},
+                                                         {"copy_bytes", moved.bytes},
+                                                         {"copy_failures", moved.failures}};
+  }
+  return stats;
+}
+
+}  // namespace
+
+std::string show_json(Machine& machine, const std::vector<Context*>& contexts, const ConnectionManager& cm,
+                      const std::string& what) {
+  Json document = Json::object();
+  const auto wants = [&](const char* section) { return what.empty() || what == section; };
+  if (wants("dev")) document["dev"] = devices(machine);
+  if (wants("port")) document["port"] = ports(machine);
+  if (wants("qp")) document["qp"] = queue_pairs(contexts);
+  if (wants("cq")) document["cq"] = completion_queues(contexts);
+  if (wants("mr")) document["mr"] = regions(contexts);
+  if (wants("conn")) {
+    document["conn"] = connections(machine);
+    document["cm"] = cm_ids(machine, cm);
+  }
+  if (wants("stats")) document["stats"] = statistics(machine, contexts, cm);
+  if (document.empty()) return {};
+  // Names of programs are any octets: what is not UTF-8 is replaced, and nothing is thrown.
+  return document.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace rnic::control

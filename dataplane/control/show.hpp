@@ -1,0 +1,17 @@
+// What `rnic show` prints: the daemon's devices, objects and counters as JSON.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "control/connection_manager.hpp"
+#include "control/context.hpp"
+#include "control/machine.hpp"
+
+namespace rnic::control {
+
+// `what`: dev, qp, cq, mr, conn, port or stats; empty: all of them. Empty for anything else.
+std::string show_json(Machine& machine, const std::vector<Context*>& contexts, const ConnectionManager& cm,
+                      const std::string& what);
+
+}  // namespace rnic::control

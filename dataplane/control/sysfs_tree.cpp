@@ -1,0 +1,129 @@
+#include "control/sysfs_tree.hpp"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "control/limits.hpp"
+
+namespace rnic::control {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr unsigned kVerbsMajor = 231;  // IB_UVERBS_MAJOR
+constexpr unsigned kVerbsMinor = 192;  // of uverbs0
+
+class Tree {
+ public:
+  explicit Tree(std::string root) : root_(std::move(root)) {}
+
+  void file(const std::string& path, const std::string& text) {
+    const fs::path whole = root_ + "/class/" + path;
+    std::error_code error;
+    fs::create_directories(whole.parent_path(), error);
+    std::ofstream out(whole);
+    out << text << '\n';
+    if (!out.flush() && why_.empty()) why_ = "cannot write " + whole.string() + ": " + std::strerror(errno);
+  }
+  const std::string& why() const { return why_; }
+
+ private:
+  std::string root_;
+  std::string why_;
+};
+
+// Eight groups of four digits, as the kernel prints a GID.
+std::string gid_text(const wire::IpAddress& address) {
+  std::string text;
+  const auto& octets = address.octets();
+  for (std::size_t i = 0; i < octets.size(); i += 2) {
+    char group[8];
+    std::snprintf(group, sizeof group, "%s%02x%02x", i == 0 ? "" : ":", octets[i], octets[i + 1]);
+    text += group;
+  }
+  return text;
+}
+
+std::string guid_text(std::uint64_t network_order) {
+  std::uint8_t o[8];
+  std::memcpy(o, &network_order, sizeof o);
+  char text[24];
+  std::snprintf(text, sizeof text, "%02x%02x:%02x%02x:%02x%02x:%02x%02x", o[0], o[1], o[2], o[3], o[4], o[5], o[6], o[7]);
+  return text;
+}
+
+void write_device(Tree& tree, const ServedDevice& device) {
+  const std::string n = std::to_string(device.index);
+  const std::string verbs = "infiniband_verbs/uverbs" + n + "/";
+  tree.file(verbs + "ibdev", device.name);
+  tree.file(verbs + "dev", std::to_string(kVerbsMajor) + ":" + std::to_string(kVerbsMinor + device.index));
+  tree.file(verbs + "abi_version", "1");
+
+  const auto& facts = device.port->facts();
+  const std::string base = "infiniband/" + device.name + "/";
+  tree.file(base + "node_type", "4: RNIC");
+  tree.file(base + "node_guid", guid_text(device.node_guid));
+  tree.file(base + "sys_image_guid", guid_text(device.node_guid));
+  tree.file(base + "node_desc", device.name);
+  tree.file(base + "fw_ver", RNIC_VERSION);
+  tree.file(base + "hw_rev", "0");
+  tree.file(base + "board_id", "rnic");
+  tree.file(base + "hca_type", "rnic");
+
+  const std::string port = base + "ports/1/";
+  tree.file(port + "state", "4: ACTIVE");
+  tree.file(port + "phys_state", "5: LinkUp");
+  tree.file(port + "link_layer", "Ethernet");
+  tree.file(port + "rate", std::to_string(facts.speed_mbps / 1000) + " Gb/sec (1X)");
+  tree.file(port + "lid", "0x0");
+  tree.file(port + "lid_mask_count", "0");
+  tree.file(port + "sm_lid", "0x0");
+  tree.file(port + "sm_sl", "0");
+  tree.file(port + "cap_mask", "0x00010000");
+  tree.file(port + "pkeys/0", "0xffff");
+  std::size_t index = 0;
+  for (const core::DeviceAddress& address : device.addresses()) {
+    const std::string i = std::to_string(index++);
+    tree.file(port + "gids/" + i, gid_text(address.address));
+    // The one name of a type that libibverbs takes beside RoCE v2.
+    tree.file(port + "gid_attrs/types/" + i, "IB/RoCE v1");
+    tree.file(port + "gid_attrs/ndevs/" + i, facts.netdev.empty() ? "lo" : facts.netdev);
+  }
+}
+
+void write_common(Tree& tree) {
+  tree.file("infiniband_verbs/abi_version", "6");
+  tree.file("misc/rdma_cm/abi_version", "4");
+}
+
+}  // namespace
+
+std::string write_sysfs_trees(const Machine& machine) {
+  remove_sysfs_trees(machine.run_directory);
+  Tree all(machine.run_directory + "/sysfs");
+  write_common(all);
+  for (const auto& device : machine.devices) {
+    write_device(all, *device);
+    Tree alone(machine.run_directory + "/sysfs-" + device->name);
+    write_common(alone);
+    write_device(alone, *device);
+    if (!alone.why().empty()) return alone.why();
+  }
+  return all.why();
+}
+
+void remove_sysfs_trees(const std::string& run_directory) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(run_directory, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name != "sysfs" && name.rfind("sysfs-", 0) != 0) continue;
+    std::error_code ignored;
+    if (entry.is_symlink(ignored) || !entry.is_directory(ignored)) continue;
+    fs::remove_all(entry.path(), ignored);
+  }
+}
+
+}  // namespace rnic::control

@@ -1,0 +1,15 @@
+// The part of /sys that libibverbs, librdmacm and applications look at, as files of ours: the
+// stand-in points SYSFS_PATH here. RUN/sysfs has all devices, RUN/sysfs-DEVICE only that one.
+#pragma once
+
+#include <string>
+
+#include "control/machine.hpp"
+
+namespace rnic::control {
+
+// Removes what an earlier daemon of this name left, and writes the trees anew. Empty, or why not.
+std::string write_sysfs_trees(const Machine& machine);
+void remove_sysfs_trees(const std::string& run_directory);
+
+}  // namespace rnic::control

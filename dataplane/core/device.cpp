@@ -1,0 +1,321 @@
+// The turn of a device, step by step.
+#include "core/device.hpp"
+
+#include <algorithm>
+
+#include "core/device_impl.hpp"
+
+namespace rnic::core {
+
+namespace {
+tcp::Options tcp_options(const DeviceOptions& options, port::Port& port) {
+  tcp::Options tcp = options.tcp;
+  // A segment is one frame and one buffer.
+  const std::uint32_t headers = wire::Ipv4Header::kSize + wire::TcpHeader::kSize;
+  const std::uint32_t room = port.pool().room_bytes();
+  const std::uint32_t mtu = std::max(port.facts().mtu_bytes, headers + 128);
+  tcp.mss_bytes = std::min(mtu - headers, room);
+  return tcp;
+}
+}  // namespace
+
+Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents& events)
+    : options_(options),
+      port_(port),
+      events_(events),
+      data_pool_(port.pool()),
+      keys_(HashKeys::from_seed(options.seed)),
+      random_state_(keys_.isn0 ^ keys_.flow1),
+      mac_(port.facts().mac),
+      checksums_in_(!port.facts().verifies_checksums),
+      checksums_out_(!port.facts().fills_checksums),
+      flows_(options.streams_max + std::min<std::uint32_t>(kTimeWaitMax, options.streams_max)),
+      time_wait_(std::min<std::uint32_t>(kTimeWaitMax, options.streams_max)),
+      loop_(new Buffer*[kLoopRing]) {
+  options_.tcp = tcp_options(options, port);
+  for (const DeviceAddress& own : options_.addresses) routes_.add_own(own.address, own.prefix_length);
+  if (!options_.gateway.is_unspecified()) routes_.set_gateway(options_.gateway);
+  timers_.reserve(64);
+  queued_events_.reserve(16);
+  delivering_.reserve(16);
+}
+
+Device::Impl::~Impl() {
+  // Streams hold buffers of the port's pool; so do the rings.
+  for (auto& stream : streams_)
+    if (stream != nullptr) {
+      if (stream->qp != nullptr && stream->qp->attached()) stream->qp->detach(Instant{0});
+      timers_.cancel(*stream);
+      stream.reset();
+    }
+  for (unsigned i = 0; i < tx_count_; ++i) BufferRef{tx_[i]}.reset();
+  while (loop_head_ != loop_tail_) BufferRef{loop_[loop_head_++ & (kLoopRing - 1)]}.reset();
+  for (unsigned i = 0; i < control_count_; ++i) BufferRef{control_[i]}.reset();
+}
+
+std::uint64_t Device::Impl::random() {
+  // splitmix64.
+  std::uint64_t z = (random_state_ += 0x9E3779B97F4A7C15u);
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+bool Device::Impl::receive(Instant now) {
+  bool busy = false;
+  replies_left_ = kRepliesPerTurnMax;
+  data_pool_.refresh();
+
+  // Frames to ourselves first: they are the older ones.
+  for (unsigned left = std::min(loop_tail_ - loop_head_, kReceiveFramesMax); left > 0; --left) {
+    busy = true;
+    on_frame(BufferRef{loop_[loop_head_++ & (kLoopRing - 1)]}, true, now);
+  }
+  Buffer* burst[kReceiveBurst];
+  for (unsigned taken = 0; taken < kReceiveFramesMax;) {
+    const unsigned count = port_.receive_burst(burst, kReceiveBurst);
+    for (unsigned i = 0; i < count; ++i) {
+      if (i + 1 < count) __builtin_prefetch(burst[i + 1]->room + burst[i + 1]->head);
+      on_frame(BufferRef{burst[i]}, false, now);
+    }
+    taken += count;
+    busy |= count > 0;
+    if (count < kReceiveBurst) break;
+  }
+
+  for (Stream* stream = active_.front(); stream != nullptr; stream = active_.after(*stream)) take_input(*stream, now);
+  deliver_events();
+  return busy || !active_.empty();
+}
+
+bool Device::Impl::settle(Instant now) {
+  bool busy = false;
+  for (Stream* stream = active_.front(); stream != nullptr; stream = active_.after(*stream)) {
+    if (stream->attached()) busy |= stream->qp->settle(now);
+    stream->tcp.end_of_burst(now);
+    review(*stream, now);
+  }
+  for (qp::QueuePair* qp : loose_) busy |= qp->settle(now);
+  deliver_events();
+  return busy;
+}
+
+bool Device::Impl::transmit(Instant now) {
+  bool busy = false;
+  std::uint32_t waiting = 0;
+  for (Stream* s = active_.front(); s != nullptr; s = active_.after(*s)) ++waiting;
+  if (waiting > 0) {
+    // Deficit round robin by bytes: a turn's bytes are shared by those who want to send, and who
+    // comes too late for this turn is first in the next.
+    const std::int64_t quantum = std::clamp(kTransmitTurnBytes / waiting, kTransmitQuantumMin, kTransmitQuantumMax);
+    std::int64_t left = kTransmitTurnBytes;
+    for (; waiting > 0 && left > 0; --waiting) {
+      Stream& stream = *active_.pop_front();
+      active_.push_back(stream);
+      if (!stream.attached()) continue;
+      stream.deficit_bytes = std::min(stream.deficit_bytes + quantum, kTransmitQuantumMax);
+      if (stream.deficit_bytes <= 0) continue;
+      const std::uint64_t before = stream.qp->counters().bytes_out;
+      busy |= stream.qp->transmit(now, static_cast<std::uint32_t>(stream.deficit_bytes));
+      const auto used = static_cast<std::int64_t>(stream.qp->counters().bytes_out - before);
+      stream.deficit_bytes = stream.qp->idle() ? 0 : stream.deficit_bytes - used;
+      left -= used;
+    }
+  }
+  for (qp::QueuePair* qp : loose_) busy |= qp->transmit(now, 0);
+  return busy;
+}
+
+bool Device::Impl::send(Instant now) {
+  bool busy = false;
+  serve_neighbours(now);
+  flush_port(now);
+
+  unsigned budget = kSegmentsMax;
+  for (Stream* stream = active_.front(); stream != nullptr;) {
+    Stream* next = active_.after(*stream);
+    busy |= send_segments(*stream, now, budget);
+    review(*stream, now);
+    if (finish(*stream, now)) {
+      busy = true;
+    } else if (!needs_turn(*stream, now)) {
+      rearm(*stream, now);
+      stream->ListLink<ActiveTag>::unlink();
+    }
+    stream = next;
+  }
+  std::erase_if(loose_, [](const qp::QueuePair* qp) { return qp->idle(); });
+  flush_port(now);
+  deliver_events();
+  return busy;
+}
+
+bool Device::Impl::run_timers(Instant now) {
+  bool busy = false;
+  while (Timers::Node* node = timers_.next_due(now)) {
+    auto& stream = *static_cast<Stream*>(node);
+    busy = true;
+    activate(stream);
+    if (stream.phase_deadline <= now) on_phase_deadline(stream, now);
+  }
+  while (const auto slot = time_wait_.next_expired(now)) flows_.erase(time_wait_.at(*slot).hash, kTimeWaitBit | *slot);
+  if (neighbours_.next_deadline() <= now) {
+    serve_neighbours(now);
+    flush_port(now);
+    busy = true;
+  }
+  deliver_events();
+  return busy;
+}
+
+Instant Device::Impl::next_deadline() const { return std::min(timers_.earliest(), neighbours_.next_deadline()); }
+
+bool Device::Impl::idle() const {
+  return active_.empty() && loose_.empty() && tx_count_ == 0 && loop_head_ == loop_tail_ && queued_events_.empty();
+}
+
+// ---- events -------------------------------------------------------------------------------
+
+StreamEvent& Device::Impl::queue_event(StreamEvent::Kind kind, Stream& stream) {
+  StreamEvent& event = queued_events_.emplace_back();
+  event.kind = kind;
+  event.stream = stream.id();
+  event.cookie = stream.cookie;
+  event.local = stream.flow.local;
+  event.remote = stream.flow.remote;
+  event.local_port = stream.flow.local_port;
+  event.remote_port = stream.flow.remote_port;
+  return event;
+}
+
+void Device::Impl::tell_established(Stream& stream) {
+  if (stream.told_established || stream.told_end) return;
+  stream.told_established = true;
+  StreamEvent& event = queue_event(StreamEvent::Kind::established, stream);
+  event.ird = stream.agreed_ird;
+  event.ord = stream.agreed_ord;
+  event.private_data = stream.reply_data;
+}
+
+void Device::Impl::tell_failed(Stream& stream, StreamFailure failure) {
+  if (stream.told_end) return;
+  stream.told_end = true;
+  queue_event(StreamEvent::Kind::failed, stream).failure = failure;
+}
+
+void Device::Impl::tell_disconnected(Stream& stream) {
+  if (stream.told_end) return;
+  stream.told_end = true;
+  queue_event(StreamEvent::Kind::disconnected, stream);
+}
+
+// At the end of a step, never inside of one: who hears of an event may give commands at once.
+void Device::Impl::deliver_events() {
+  while (!queued_events_.empty()) {
+    delivering_.swap(queued_events_);
+    for (const StreamEvent& event : delivering_) events_.on_stream_event(event);
+    delivering_.clear();
+  }
+}
+
+// ---- the face -----------------------------------------------------------------------------
+
+Device::Device(const DeviceOptions& options, port::Port& port, StreamEvents& events)
+    : impl_(std::make_unique<Impl>(options, port, events)) {}
+Device::~Device() = default;
+
+Result<Done, StreamError> Device::listen(wire::IpAddress address, std::uint16_t port, std::uint32_t backlog,
+                                         std::uint64_t cookie) {
+  if (!address.is_unspecified() && !owns(address)) return Failure{StreamError::no_route};
+  if (impl_->listeners_.open(address, port, backlog, cookie) == Listeners::kNone)
+    return Failure{StreamError::address_in_use};
+  return Done{};
+}
+
+void Device::unlisten(wire::IpAddress address, std::uint16_t port) {
+  const std::uint32_t index = impl_->listeners_.find_exactly(address, port);
+  if (index == Listeners::kNone) return;
+  impl_->listeners_.close(index);
+  // Those that nobody was told of end with their listener; the others are the consumer's to answer.
+  for (const auto& stream : impl_->streams_)
+    if (stream != nullptr && stream->listener == index && !stream->told_request) {
+      stream->tcp.abort(Instant{0});
+      stream->told_end = true;
+      stream->phase = Stream::Phase::orphan;
+      impl_->stop_pending(*stream);
+      impl_->activate(*stream);
+    }
+}
+
+Result<StreamId, StreamError> Device::connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now) {
+  return impl_->connect(options, qp, now);
+}
+Result<Done, StreamError> Device::accept(StreamId stream, const AcceptOptions& options, qp::QueuePair& qp,
+                                         Instant now) {
+  return impl_->accept(stream, options, qp, now);
+}
+Result<Done, StreamError> Device::reject(StreamId stream, const PrivateData& private_data, Instant now) {
+  return impl_->reject(stream, private_data, now);
+}
+void Device::disconnect(StreamId stream, Instant now) { impl_->disconnect(stream, now); }
+void Device::release(qp::QueuePair& qp, Instant now) { impl_->release(qp, now); }
+bool Device::kill(StreamId stream, Instant now) { return impl_->kill(stream, now); }
+
+bool Device::receive(Instant now) { return impl_->receive(now); }
+bool Device::settle(Instant now) { return impl_->settle(now); }
+bool Device::transmit(Instant now) { return impl_->transmit(now); }
+bool Device::send(Instant now) { return impl_->send(now); }
+bool Device::run_timers(Instant now) { return impl_->run_timers(now); }
+Instant Device::next_deadline() const { return impl_->next_deadline(); }
+bool Device::idle() const { return impl_->idle(); }
+
+void Device::work_posted(qp::QueuePair& qp) {
+  qp.work_posted();
+  touch(qp);
+}
+
+void Device::receive_posted(qp::QueuePair& qp) {
+  qp.receive_posted();
+  touch(qp);
+}
+
+void Device::touch(qp::QueuePair& qp) {
+  if (Stream* stream = impl_->stream_of(qp)) {
+    impl_->activate(*stream);
+  } else if (qp.state() != qp::State::idle &&
+             std::find(impl_->loose_.begin(), impl_->loose_.end(), &qp) == impl_->loose_.end()) {
+    impl_->loose_.push_back(&qp);
+  }
+}
+
+const DeviceOptions& Device::options() const { return impl_->options_; }
+port::Port& Device::port() const { return impl_->port_; }
+BufferPool& Device::data_pool() { return impl_->data_pool_; }
+const DeviceCounters& Device::counters() const { return impl_->counters_; }
+std::size_t Device::stream_count() const { return impl_->stream_count_; }
+
+std::vector<StreamInfo> Device::streams() const {
+  std::vector<StreamInfo> all;
+  for (const auto& stream : impl_->streams_) {
+    if (stream == nullptr) continue;
+    all.push_back({.stream = stream->id(),
+                   .local = stream->flow.local,
+                   .remote = stream->flow.remote,
+                   .local_port = stream->flow.local_port,
+                   .remote_port = stream->flow.remote_port,
+                   .tcp_state = tcp::name(stream->tcp.state()),
+                   .phase = name(stream->phase),
+                   .qp_number = stream->qp != nullptr ? stream->qp->config().number.value : 0,
+                   .tcp = stream->tcp.counters(),
+                   .congestion_window_bytes = stream->tcp.congestion_window_bytes(),
+                   .in_flight_bytes = stream->tcp.in_flight_bytes(),
+                   .mss_bytes = stream->tcp.emss(),
+                   .rtt_us = stream->tcp.smoothed_rtt().ns / 1000});
+  }
+  return all;
+}
+
+bool Device::owns(const wire::IpAddress& address) const { return impl_->routes_.is_own(address); }
+bool Device::reaches(const wire::IpAddress& address) const { return impl_->routes_.next_hop(address).has_value(); }
+
+}  // namespace rnic::core

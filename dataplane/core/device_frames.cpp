@@ -1,0 +1,519 @@
+// Frames in and out: from Ethernet to a stream's connection, and from a connection's segment to
+// the port.
+//
+// Whatever makes no sense in a frame ends it here, counted; nothing in this file asserts on what a
+// peer sent.
+#include <algorithm>
+#include <cstring>
+
+#include "core/device_impl.hpp"
+#include "wire/arp.hpp"
+#include "wire/icmp.hpp"
+
+namespace rnic::core {
+
+namespace {
+constexpr std::size_t kEthernet = wire::EthernetHeader::kSize;
+constexpr std::size_t kIpv4 = wire::Ipv4Header::kSize;
+}  // namespace
+
+// ---- in -----------------------------------------------------------------------------------
+
+void Device::Impl::on_frame(BufferRef frame, bool trusted, Instant now) {
+  const Bytes bytes = frame->bytes();
+  ++counters_.frames_in;
+  counters_.bytes_in += bytes.size();
+  if (bytes.size() < kEthernet) {
+    ++counters_.bad_frames;
+    return;
+  }
+  const wire::Mac destination = wire::load_mac(bytes, 0);
+  if (destination != mac_ && !destination.is_multicast()) return;  // a wire may show us others' frames
+  switch (load_be<std::uint16_t>(bytes, 12)) {
+    case wire::ether_type::kIpv4:
+      on_ipv4(std::move(frame), kEthernet, trusted || frame->checksum_good != 0, now);
+      break;
+    case wire::ether_type::kArp:
+      on_arp(bytes.subspan(kEthernet), now);
+      break;
+    default:  // IPv6 has its place here
+      break;
+  }
+}
+
+// RFC 826's "packet reception".
+void Device::Impl::on_arp(Bytes packet, Instant now) {
+  const auto arp = wire::parse_arp(packet);
+  if (!arp) {
+    ++counters_.bad_frames;
+    return;
+  }
+  if (routes_.is_own(arp->sender_ip)) return;  // a conflict, or an echo of our own announcement
+  const bool for_us = routes_.is_own(arp->target_ip);
+  neighbours_.learn(arp->sender_ip, arp->sender_mac, for_us, now);
+  if (!for_us || arp->operation != wire::ArpPacket::kRequest || replies_left_ == 0) return;
+  --replies_left_;
+  send_arp({.operation = wire::ArpPacket::kReply,
+            .sender_mac = mac_,
+            .sender_ip = arp->target_ip,
+            .target_mac = arp->sender_mac,
+            .target_ip = arp->sender_ip},
+           arp->sender_mac, now);
+}
+
+void Device::Impl::on_ipv4(BufferRef frame, std::size_t offset, bool trusted, Instant now) {
+  const Bytes packet = frame->bytes().subspan(offset);
+  const auto parsed = wire::parse_ipv4(packet);
+  if (!parsed) {
+    ++counters_.bad_frames;
+    return;
+  }
+  const wire::Ipv4Header& header = parsed->header;
+  if (checksums_in_ && !trusted && !wire::ipv4_checksum_is_good(packet, *parsed)) {
+    ++counters_.bad_checksums;
+    return;
+  }
+  if (!routes_.is_own(header.destination)) return;
+  // RFC 1122 s3.2.1.3: addresses that no sender can have. Ours is one only of a frame that we sent.
+  if (header.source.is_multicast() || header.source.is_unspecified() || routes_.is_broadcast(header.source)) return;
+  if (header.is_fragment()) {
+    ++counters_.bad_frames;
+    return;
+  }
+  const Bytes payload = packet.subspan(parsed->header_size, parsed->payload_size());
+  switch (header.protocol) {
+    case wire::protocol::kTcp:
+      on_tcp(std::move(frame), payload, header.source, header.destination, trusted || !checksums_in_, now);
+      break;
+    case wire::protocol::kIcmp:
+      on_icmp(header.source, header.destination, payload, now);
+      break;
+    default:
+      break;
+  }
+}
+
+void Device::Impl::on_icmp(const wire::IpAddress& from, const wire::IpAddress& to, Bytes message, Instant now) {
+  const auto header = wire::parse_icmp(message);
+  if (!header) return;
+  // Looked at even on trusted ports: there is little of it, and it steers us.
+  if (!wire::icmp_checksum_is_good(message)) {
+    ++counters_.bad_checksums;
+    return;
+  }
+  if (header->type != wire::icmp_type::kEchoRequest) {
+    if (const auto error = ip::parse_icmp_error(message)) on_icmp_error(*error, now);
+    return;
+  }
+  if (replies_left_ == 0 || kIpv4 + message.size() > port_.facts().mtu_bytes) return;
+  --replies_left_;
+  BufferRef reply = take_control();
+  if (!reply || reply->tailroom() < message.size()) return;
+  const MutableBytes out = reply->append(static_cast<std::uint32_t>(message.size()));
+  if (!ip::answer_echo(message, out)) return;
+  wire::emit(wire::Ipv4Header{.total_length = static_cast<std::uint16_t>(kIpv4 + message.size()),
+                              .protocol = wire::protocol::kIcmp,
+                              .source = to,
+                              .destination = from},
+             reply->prepend(kIpv4));
+  route_packet(std::move(reply), from, now);
+}
+
+void Device::Impl::on_icmp_error(const ip::IcmpError& error, Instant now) {
+  const Flow flow{error.local, error.remote, error.local_port, error.remote_port};
+  Stream* stream = find(flow, hash_of(flow, keys_));
+  if (stream == nullptr) return;
+  // Somebody who cannot see our segments does not know what is in flight (RFC 5927 s4.1).
+  const tcp::Seq quoted{error.sequence};
+  const tcp::Seq first = stream->initial_send + static_cast<std::uint32_t>(stream->tcp.acknowledged());
+  if (quoted.before(first) || quoted.after(stream->send_next(true))) return;
+  switch (error.kind) {
+    case ip::IcmpError::Kind::packet_too_large:
+      if (const auto mtu = ip::lowered_path_mtu(error, stream->path_mtu_bytes)) {
+        stream->path_mtu_bytes = *mtu;
+        stream->tcp.set_mss(*mtu - static_cast<std::uint32_t>(kIpv4 + wire::TcpHeader::kSize));
+        activate(*stream);
+      }
+      break;
+    case ip::IcmpError::Kind::unreachable:
+      // Of an established connection it is only a hint (RFC 1122 s4.2.3.9); TCP's timeout decides.
+      if (stream->phase == Stream::Phase::opening && stream->initiator) {
+        tell_failed(*stream, StreamFailure::unreachable);
+        stream->tcp.abort(now);
+        abandon(*stream, now);
+      }
+      break;
+    case ip::IcmpError::Kind::other:
+      break;
+  }
+}
+
+void Device::Impl::on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress& from, const wire::IpAddress& to,
+                          bool trusted, Instant now) {
+  auto parsed = wire::parse_tcp(segment);
+  if (!parsed) {
+    ++counters_.bad_frames;
+    return;
+  }
+  if (!trusted && wire::transport_checksum(from, to, wire::protocol::kTcp, segment) != 0) {
+    ++counters_.bad_checksums;
+    return;
+  }
+  const Flow flow{to, from, parsed->header.destination_port, parsed->header.source_port};
+  tcp::SegmentIn in{parsed->header, std::move(frame), segment.subspan(parsed->data_offset)};
+  const std::uint64_t hash = hash_of(flow, keys_);
+  const auto found = flows_.find(hash, [&](std::uint32_t value) {
+    return (value & kTimeWaitBit) != 0 ? time_wait_.at(value & ~kTimeWaitBit).flow == flow
+                                       : streams_[value]->flow == flow;
+  });
+  if (!found) {
+    on_unknown_segment(flow, std::move(in), now);
+    return;
+  }
+  if ((*found & kTimeWaitBit) != 0) {
+    on_waiting_segment(*found & ~kTimeWaitBit, std::move(in), now);
+    return;
+  }
+  Stream& stream = *streams_[*found];
+  // The SYN-ACK's, for TIME-WAIT.
+  if (in.header.has(wire::tcp_flags::kSyn) && stream.initiator && stream.phase == Stream::Phase::opening)
+    stream.initial_receive = {in.header.sequence};
+  if (data_pool_.exhausted() && must_refuse(stream, in)) {
+    ++counters_.no_buffer;
+    return;
+  }
+  stream.tcp.on_segment(std::move(in), now);
+  activate(stream);
+}
+
+// Buffers are short. What fills a gap, or carries no octets, is always taken: it is what frees
+// buffers. What would only be kept is taken for lost.
+bool Device::Impl::must_refuse(const Stream& stream, const tcp::SegmentIn& segment) const {
+  if (segment.payload.empty()) return false;
+  if (tcp::Seq{segment.header.sequence}.after(stream.receive_next(false))) return true;
+  return data_pool_.nearly_empty() && stream.tcp.received() - stream.tcp.consumed() > kUnconsumedMax;
+}
+
+// RFC 9293 s3.10.7.1 and s3.10.7.2.
+void Device::Impl::on_unknown_segment(const Flow& flow, tcp::SegmentIn&& segment, Instant now) {
+  namespace flags = wire::tcp_flags;
+  const wire::TcpHeader& header = segment.header;
+  if (header.has(flags::kRst)) return;
+  if (header.has(flags::kSyn) && !header.has(flags::kAck)) {
+    const std::uint32_t listener = listeners_.find(flow.local, flow.local_port);
+    if (listener != Listeners::kNone) {
+      on_syn(listener, flow, hash_of(flow, keys_), std::move(segment), std::nullopt, now);
+      return;
+    }
+  }
+  ++counters_.no_listener;
+  send_reset(flow, segment, now);
+}
+
+void Device::Impl::send_reset(const Flow& flow, const tcp::SegmentIn& to, Instant now) {
+  namespace flags = wire::tcp_flags;
+  if (replies_left_ == 0 || to.header.has(flags::kRst)) return;
+  --replies_left_;
+  wire::TcpHeader reset;
+  if (to.header.has(flags::kAck)) {
+    reset.sequence = to.header.acknowledgement;
+    reset.flags = flags::kRst;
+  } else {
+    const auto length = static_cast<std::uint32_t>(to.payload.size()) + (to.header.has(flags::kSyn) ? 1 : 0) +
+                        (to.header.has(flags::kFin) ? 1 : 0);
+    reset.acknowledgement = to.header.sequence + length;
+    reset.flags = flags::kRst | flags::kAck;
+  }
+  send_bare_segment(flow, reset, now);
+}
+
+// RFC 9293 s3.10.7.4 in TIME-WAIT, and the reuse of RFC 1122 s4.2.2.13.
+void Device::Impl::on_waiting_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now) {
+  namespace flags = wire::tcp_flags;
+  const Waiting waiting = time_wait_.at(slot);
+  const wire::TcpHeader& header = segment.header;
+  if (header.has(flags::kRst)) return;  // RFC 1337: it does not cut TIME-WAIT short
+  if (header.has(flags::kSyn) && !header.has(flags::kAck) && tcp::Seq{header.sequence}.after(waiting.receive_next)) {
+    const std::uint32_t listener = listeners_.find(waiting.flow.local, waiting.flow.local_port);
+    flows_.erase(waiting.hash, kTimeWaitBit | slot);
+    time_wait_.remove(slot);
+    if (listener != Listeners::kNone)
+      on_syn(listener, waiting.flow, waiting.hash, std::move(segment), waiting.send_next, now);
+    else
+      send_reset(waiting.flow, segment, now);
+    return;
+  }
+  // Anything else that takes sequence space may be the peer's FIN again: our acknowledgement was lost.
+  if (segment.payload.empty() && !header.has(flags::kFin) && !header.has(flags::kSyn) &&
+      tcp::Seq{header.sequence} == waiting.receive_next)
+    return;
+  if (replies_left_ == 0) return;
+  --replies_left_;
+  wire::TcpHeader acknowledgement;
+  acknowledgement.sequence = waiting.send_next.value;
+  acknowledgement.acknowledgement = waiting.receive_next.value;
+  acknowledgement.flags = flags::kAck;
+  if (waiting.timestamp && header.timestamps)
+    acknowledgement.timestamps = {.value = *waiting.timestamp, .echo = header.timestamps->value};
+  send_bare_segment(waiting.flow, acknowledgement, now);
+}
+
+// ---- out ----------------------------------------------------------------------------------
+
+BufferRef Device::Impl::take_control() {
+  if (control_count_ == 0) {
+    control_count_ = port_.pool().take(control_.data(), static_cast<unsigned>(control_.size()));
+    if (control_count_ == 0) {
+      ++counters_.no_buffer;
+      return {};
+    }
+  }
+  return BufferRef{control_[--control_count_]};
+}
+
+bool Device::Impl::send_segments(Stream& stream, Instant now, unsigned& budget) {
+  bool busy = false;
+  stream.more_segments = false;
+  for (unsigned sent = 0;; ++sent) {
+    // What the port or the loop has no room for stays with TCP.
+    const bool room = stream.local_peer ? loop_room() > 0 : tx_has_room();
+    if (!room || sent == kSegmentsPerStreamMax || budget == 0) {
+      stream.more_segments = true;
+      break;
+    }
+    auto segment = stream.tcp.next_segment(now);
+    if (!segment) break;
+    --budget;
+    busy = true;
+    emit_segment(stream, std::move(*segment), now);
+  }
+  return busy;
+}
+
+// Ethernet and IP headers of all segments of a stream, but for lengths and checksum. False: the
+// neighbour is still being asked for, and `front` has no destination.
+bool Device::Impl::refresh_front(Stream& stream, Instant now) {
+  if (stream.hop_generation == neighbours_.generation() && now < stream.hop_until) return true;
+  const auto hop = routes_.next_hop(stream.flow.remote);
+  if (!hop) return false;
+  wire::Mac destination;
+  bool known = true;
+  if (stream.local_peer) {
+    destination = mac_;
+    stream.hop_until = kNever;
+    stream.hop_generation = neighbours_.generation();
+  } else if (const auto found = neighbours_.resolve(*hop, now)) {
+    destination = found->mac;
+    stream.hop_until = found->ask_again;
+    stream.hop_generation = neighbours_.generation();
+  } else {
+    known = false;
+  }
+  const MutableBytes front(stream.front);
+  wire::emit(wire::EthernetHeader{.destination = destination, .source = mac_, .type = wire::ether_type::kIpv4}, front);
+  wire::emit(wire::Ipv4Header{.total_length = 0,
+                              .dont_fragment = true,
+                              .protocol = wire::protocol::kTcp,
+                              .source = stream.flow.local,
+                              .destination = stream.flow.remote},
+             front.subspan(kEthernet));
+  store_be<std::uint16_t>(front, kEthernet + 10, 0);
+  stream.front_size = static_cast<std::uint32_t>(kEthernet + kIpv4);
+  stream.ip_sum = wire::sum_of(front.subspan(kEthernet, kIpv4));
+  stream.pseudo_sum = wire::pseudo_header(stream.flow.local, stream.flow.remote, wire::protocol::kTcp, 0);
+  return known;
+}
+
+void Device::Impl::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Instant now) {
+  const bool known = refresh_front(stream, now);
+  const auto tcp_size = static_cast<std::uint32_t>(wire::header_size(segment.header));
+  const std::uint32_t front_size = static_cast<std::uint32_t>(kEthernet + kIpv4);
+  const std::uint32_t headers = front_size + tcp_size;
+  const auto payload_size = static_cast<std::uint32_t>(segment.payload.size());
+
+  BufferRef frame;
+  if (segment.whole && payload_size > 0) {
+    Buffer& buffer = *segment.buffer;
+    const auto at = static_cast<std::uint32_t>(segment.payload.data() - buffer.room);
+    RNIC_ASSERT(at >= headers);
+    buffer.head = at - headers;
+    buffer.length = headers + payload_size;
+    frame = std::move(segment.buffer);
+  } else {
+    frame = take_control();
+    if (!frame) return;  // as if lost; TCP sends it again
+    if (payload_size > 0) {
+      if (frame->tailroom() < payload_size) {
+        ++counters_.no_buffer;
+        return;
+      }
+      std::memcpy(frame->append(payload_size).data(), segment.payload.data(), payload_size);
+    }
+    frame->prepend(headers);
+  }
+
+  const MutableBytes bytes = frame->bytes();
+  std::memcpy(bytes.data(), stream.front.data(), front_size);
+  const auto total_length = static_cast<std::uint16_t>(bytes.size() - kEthernet);
+  if (segment.header.timestamps) stream.timestamp_sent = segment.header.timestamps->value;
+  segment.header.source_port = stream.flow.local_port;
+  segment.header.destination_port = stream.flow.remote_port;
+  const MutableBytes tcp = bytes.subspan(front_size);
+  if (tcp_size == wire::TcpHeader::kSize)
+    wire::emit_plain(segment.header, tcp);
+  else
+    wire::emit(segment.header, tcp);
+  store_be(bytes, kEthernet + 2, total_length);
+  if (checksums_out_ && !stream.local_peer) {
+    store_be(bytes, kEthernet + 10, wire::checksum_of(stream.ip_sum + wire::PartialSum{to_big(total_length)}));
+    const auto tcp_length = static_cast<std::uint32_t>(tcp.size());
+    const auto sum = stream.pseudo_sum + wire::PartialSum{to_big(tcp_length)} + wire::sum_of(tcp);
+    store_be(tcp, wire::TcpHeader::kChecksumOffset, wire::checksum_of(sum));
+  }
+
+  if (stream.local_peer)
+    push_loop(std::move(frame));
+  else if (known)
+    push_frame(std::move(frame), now);
+  else if (const auto hop = routes_.next_hop(stream.flow.remote))
+    neighbours_.hold(*hop, std::move(frame));
+}
+
+void Device::Impl::send_bare_segment(const Flow& flow, const wire::TcpHeader& header, Instant now) {
+  BufferRef packet = take_control();
+  if (!packet) return;
+  wire::TcpHeader filled = header;
+  filled.source_port = flow.local_port;
+  filled.destination_port = flow.remote_port;
+  const MutableBytes tcp = packet->append(static_cast<std::uint32_t>(wire::header_size(filled)));
+  wire::emit(filled, tcp);
+  store_be(tcp, wire::TcpHeader::kChecksumOffset,
+           wire::transport_checksum(flow.local, flow.remote, wire::protocol::kTcp, tcp));
+  wire::emit(wire::Ipv4Header{.total_length = static_cast<std::uint16_t>(kIpv4 + tcp.size()),
+                              .dont_fragment = true,
+                              .protocol = wire::protocol::kTcp,
+                              .source = flow.local,
+                              .destination = flow.remote},
+             packet->prepend(kIpv4));
+  route_packet(std::move(packet), flow.remote, now);
+}
+
+void Device::Impl::route_packet(BufferRef packet, const wire::IpAddress& to, Instant now) {
+  const auto next = routes_.next_hop(to);
+  if (!next) return;
+  wire::EthernetHeader link{.destination = mac_, .source = mac_, .type = wire::ether_type::kIpv4};
+  const bool own = routes_.is_own(to);
+  const auto hop = own ? std::nullopt : neighbours_.resolve(*next, now);
+  if (hop) link.destination = hop->mac;
+  wire::emit(link, packet->prepend(kEthernet));
+  if (own)
+    push_loop(std::move(packet));
+  else if (hop)
+    push_frame(std::move(packet), now);
+  else
+    neighbours_.hold(*next, std::move(packet));
+}
+
+void Device::Impl::send_arp(const wire::ArpPacket& packet, const wire::Mac& to, Instant now) {
+  BufferRef frame = take_control();
+  if (!frame) return;
+  wire::emit(packet, frame->append(wire::ArpPacket::kSize));
+  wire::emit(wire::EthernetHeader{.destination = to, .source = mac_, .type = wire::ether_type::kArp},
+             frame->prepend(kEthernet));
+  // Ethernet's smallest frame without FCS; drivers differ in whether they fill it up.
+  const MutableBytes pad = frame->append(60 - static_cast<std::uint32_t>(frame->length));
+  std::fill(pad.begin(), pad.end(), std::byte{0});
+  push_frame(std::move(frame), now);
+}
+
+// Gratuitous ARP for each of our addresses (RFC 5227 s2.3): neighbours that knew another holder
+// of it learn anew.
+void Device::Impl::announce(Instant now) {
+  for (const DeviceAddress& own : options_.addresses) {
+    if (!own.address.is_v4()) continue;
+    send_arp({.operation = wire::ArpPacket::kRequest,
+              .sender_mac = mac_,
+              .sender_ip = own.address,
+              .target_mac = {},
+              .target_ip = own.address},
+             wire::kBroadcastMac, now);
+  }
+}
+
+void Device::Impl::serve_neighbours(Instant now) {
+  const bool up = port_.link_up();
+  if (up && !link_was_up_) announce(now);
+  link_was_up_ = up;
+
+  while (const auto question = neighbours_.next_question(now)) {
+    const auto source = routes_.source_for(question->address);
+    if (!source || !question->address.is_v4()) continue;
+    send_arp({.operation = wire::ArpPacket::kRequest,
+              .sender_mac = mac_,
+              .sender_ip = *source,
+              .target_mac = {},
+              .target_ip = question->address},
+             question->known.value_or(wire::kBroadcastMac), now);
+  }
+  while (auto frame = neighbours_.next_released()) push_frame(std::move(*frame), now);
+  while (const auto failed = neighbours_.next_failed()) {
+    for (const auto& stream : streams_) {
+      if (stream == nullptr || !stream->initiator || stream->phase != Stream::Phase::opening) continue;
+      if (routes_.next_hop(stream->flow.remote) != failed) continue;
+      tell_failed(*stream, StreamFailure::unreachable);
+      stream->tcp.abort(now);
+      abandon(*stream, now);
+    }
+  }
+}
+
+void Device::Impl::push_loop(BufferRef frame) {
+  if (loop_room() == 0) {  // lost, as on any wire; streams have asked for the room before
+    ++counters_.frames_dropped;
+    return;
+  }
+  ++counters_.frames_out;
+  counters_.bytes_out += frame->length;
+  loop_[loop_tail_++ & (kLoopRing - 1)] = frame.release();
+}
+
+void Device::Impl::push_frame(BufferRef frame, Instant now) {
+  if (!tx_has_room()) flush_port(now);
+  if (!tx_has_room()) {
+    ++counters_.frames_dropped;
+    return;
+  }
+  tx_[tx_count_++] = frame.release();
+  if (tx_count_ == kTxQueue) flush_port(now);
+}
+
+void Device::Impl::flush_port(Instant now) {
+  if (tx_count_ == 0) return;
+  unsigned sent = 0;
+  while (sent < tx_count_) {
+    const unsigned count = std::min(tx_count_ - sent, kReceiveBurst);
+    std::uint64_t bytes = 0;
+    std::array<std::uint32_t, kReceiveBurst> lengths;
+    for (unsigned i = 0; i < count; ++i) lengths[i] = tx_[sent + i]->length;
+    const unsigned taken = port_.send_burst(tx_.data() + sent, count);
+    for (unsigned i = 0; i < taken; ++i) bytes += lengths[i];
+    counters_.frames_out += taken;
+    counters_.bytes_out += bytes;
+    sent += taken;
+    if (taken < count) break;
+  }
+  std::copy(tx_.begin() + sent, tx_.begin() + tx_count_, tx_.begin());
+  tx_count_ -= sent;
+  if (tx_count_ == 0) {
+    tx_progress_ = kNever;
+    return;
+  }
+  if (sent > 0 || tx_progress_ == kNever) tx_progress_ = now;
+  if (port_.link_up() && now - tx_progress_ < kTxStuck) return;
+  counters_.frames_dropped += tx_count_;
+  for (unsigned i = 0; i < tx_count_; ++i) BufferRef{tx_[i]}.reset();
+  tx_count_ = 0;
+  tx_progress_ = kNever;
+}
+
+}  // namespace rnic::core

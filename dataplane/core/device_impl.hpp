@@ -1,0 +1,176 @@
+// The inside of core::Device. Three sources: device.cpp (the turn), device_frames.cpp (Ethernet,
+// ARP, IP, ICMP and TCP headers, in and out), device_streams.cpp (life of streams).
+#pragma once
+
+#include <array>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "core/data_pool.hpp"
+#include "core/device.hpp"
+#include "core/flow_table.hpp"
+#include "core/listeners.hpp"
+#include "core/stream.hpp"
+#include "core/time_wait.hpp"
+#include "core/timers.hpp"
+#include "ip/icmp.hpp"
+#include "ip/neighbours.hpp"
+#include "ip/routes.hpp"
+#include "wire/arp.hpp"
+
+namespace rnic::core {
+
+// Bounds of one turn.
+inline constexpr unsigned kReceiveBurst = 64;            // frames asked of the port at a time
+inline constexpr unsigned kReceiveFramesMax = 256;       // taken in one turn, from port and loop each
+inline constexpr std::int64_t kTransmitQuantumMax = 64 * 1024;   // bytes of one stream's share
+inline constexpr std::int64_t kTransmitQuantumMin = 4 * 1024;
+inline constexpr std::int64_t kTransmitTurnBytes = 256 * 1024;  // of all streams
+inline constexpr unsigned kSegmentsPerStreamMax = 64;    // sent in one turn
+inline constexpr unsigned kSegmentsMax = 1024;
+inline constexpr unsigned kTxQueue = 256;                // frames that wait for a full port
+inline constexpr unsigned kLoopRing = 4096;              // frames to our own addresses; a power of two
+inline constexpr unsigned kTimeWaitMax = 16384;
+inline constexpr unsigned kRepliesPerTurnMax = 64;       // ICMP echo, RST, ARP: answers to anybody
+inline constexpr std::uint64_t kOrphanDiscardMax = 1u << 20;
+inline constexpr std::uint64_t kUnconsumedMax = 64 * 1024;  // of a stream, while buffers are nearly gone
+inline constexpr Duration kStarvedPause = microseconds(50);   // before a starved queue pair asks for buffers again
+inline constexpr Duration kTxStuck = milliseconds(100);  // a port that takes nothing for so long loses its frames
+inline constexpr Duration kCloseTimeout = seconds(5);    // after a refusal or a failed startup
+
+struct Device::Impl {
+  Impl(const DeviceOptions& options, port::Port& port, StreamEvents& events);
+  ~Impl();
+
+  // ---- the turn ---------------------------------------------------------------------------
+  bool receive(Instant now);
+  bool settle(Instant now);
+  bool transmit(Instant now);
+  bool send(Instant now);
+  bool run_timers(Instant now);
+  Instant next_deadline() const;
+  bool idle() const;
+
+  // ---- frames in (device_frames.cpp) ------------------------------------------------------
+  void on_frame(BufferRef frame, bool trusted, Instant now);
+  void on_arp(Bytes packet, Instant now);
+  void on_ipv4(BufferRef frame, std::size_t offset, bool trusted, Instant now);
+  void on_icmp(const wire::IpAddress& from, const wire::IpAddress& to, Bytes message, Instant now);
+  void on_icmp_error(const ip::IcmpError& error, Instant now);
+  void on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress& from, const wire::IpAddress& to, bool trusted,
+              Instant now);
+  bool must_refuse(const Stream& stream, const tcp::SegmentIn& segment) const;
+  void on_unknown_segment(const Flow& flow, tcp::SegmentIn&& segment, Instant now);
+  void on_waiting_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now);
+
+  // ---- frames out (device_frames.cpp) -----------------------------------------------------
+  bool send_segments(Stream& stream, Instant now, unsigned& budget);
+  void emit_segment(Stream& stream, tcp::SegmentOut&& segment, Instant now);
+  bool refresh_front(Stream& stream, Instant now);
+  // A segment without a stream: RST, or an acknowledgement of TIME-WAIT.
+  void send_bare_segment(const Flow& flow, const wire::TcpHeader& header, Instant now);
+  void send_reset(const Flow& flow, const tcp::SegmentIn& to, Instant now);
+  void send_arp(const wire::ArpPacket& packet, const wire::Mac& to, Instant now);
+  void announce(Instant now);
+  // `packet` has an IP packet; puts the link header in front and sends or holds it.
+  void route_packet(BufferRef packet, const wire::IpAddress& to, Instant now);
+  void serve_neighbours(Instant now);
+  BufferRef take_control();
+  void push_frame(BufferRef frame, Instant now);
+  void push_loop(BufferRef frame);
+  void flush_port(Instant now);
+  bool tx_has_room() const { return tx_count_ < kTxQueue; }
+  unsigned loop_room() const { return kLoopRing - (loop_tail_ - loop_head_); }
+
+  // ---- streams (device_streams.cpp) -------------------------------------------------------
+  Stream* make_stream(const Flow& flow);
+  void free_stream(Stream& stream);
+  Stream* find(StreamId id);
+  Stream* find(const Flow& flow, std::uint64_t hash);
+  Stream* stream_of(const qp::QueuePair& qp);
+  void bind(qp::QueuePair& qp, Stream& stream);
+  void unbind(Stream& stream);
+  bool flow_in_use(const Flow& flow) const;
+  std::optional<std::uint16_t> ephemeral_port(Flow flow);
+  void on_syn(std::uint32_t listener, const Flow& flow, std::uint64_t hash, tcp::SegmentIn&& syn,
+              std::optional<tcp::Seq> isn_after, Instant now);
+  void activate(Stream& stream) { active_.push_back(stream); }
+
+  void take_input(Stream& stream, Instant now);   // after the burst
+  void begin_startup(Stream& stream, Instant now);
+  void feed_startup(Stream& stream, Instant now);
+  void on_accepted(Stream& stream, Instant now);
+  void on_startup_failed(Stream& stream, Instant now);
+  void attach(Stream& stream, const mpa::Negotiated& negotiated, Instant now);
+  void review(Stream& stream, Instant now);       // what the steps before have changed
+  void check_connection_lost(Stream& stream, Instant now);
+  void on_phase_deadline(Stream& stream, Instant now);
+  void abandon(Stream& stream, Instant now);      // the QP is gone
+  bool finish(Stream& stream, Instant now);       // true: it is no more
+  void discard_input(Stream& stream, Instant now);
+  bool send_octets(Stream& stream, Bytes octets);
+  void send_terminate(Stream& stream, const wire::TerminateCode& code, const mpa::Negotiated& framing);
+  void stop_pending(Stream& stream);
+  void rearm(Stream& stream, Instant now);
+  bool needs_turn(const Stream& stream, Instant now) const;
+
+  Result<StreamId, StreamError> connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now);
+  Result<Done, StreamError> accept(StreamId id, const AcceptOptions& options, qp::QueuePair& qp, Instant now);
+  Result<Done, StreamError> reject(StreamId id, const PrivateData& private_data, Instant now);
+  void disconnect(StreamId id, Instant now);
+  void release(qp::QueuePair& qp, Instant now);
+  bool kill(StreamId id, Instant now);
+
+  // ---- events -----------------------------------------------------------------------------
+  StreamEvent& queue_event(StreamEvent::Kind kind, Stream& stream);
+  void tell_established(Stream& stream);
+  void tell_failed(Stream& stream, StreamFailure failure);
+  void tell_disconnected(Stream& stream);
+  void deliver_events();
+
+  std::uint64_t random();
+
+  DeviceOptions options_;
+  port::Port& port_;
+  StreamEvents& events_;
+  DataPool data_pool_;
+  HashKeys keys_;
+  std::uint64_t random_state_;
+  wire::Mac mac_;
+  bool checksums_in_ = true, checksums_out_ = true;
+  bool link_was_up_ = false;
+
+  ip::Routes routes_;
+  ip::Neighbours neighbours_;
+  Listeners listeners_;
+  FlowTable flows_;  // value: index of a stream, or kTimeWaitBit and a slot
+  static constexpr std::uint32_t kTimeWaitBit = 0x80000000;
+  TimeWait time_wait_;
+  Timers timers_;
+
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<std::uint32_t> generations_;
+  std::vector<std::uint32_t> free_slots_;
+  std::size_t stream_count_ = 0;
+  List<Stream, ActiveTag> active_;
+  // QPs that have a stream. Looked at by doorbells.
+  std::unordered_map<const qp::QueuePair*, Stream*> bound_;
+  // QPs without a stream whose doorbell rang: they flush what was posted too late.
+  std::vector<qp::QueuePair*> loose_;
+
+  std::vector<StreamEvent> queued_events_, delivering_;
+
+  std::array<Buffer*, kTxQueue> tx_{};
+  unsigned tx_count_ = 0;
+  Instant tx_progress_ = kNever;  // since when the port takes nothing
+  std::unique_ptr<Buffer*[]> loop_;
+  unsigned loop_head_ = 0, loop_tail_ = 0;
+  std::array<Buffer*, 32> control_{};
+  unsigned control_count_ = 0;
+  unsigned replies_left_ = 0;
+
+  DeviceCounters counters_;
+};
+
+}  // namespace rnic::core

@@ -1,0 +1,678 @@
+// The life of streams: opened by connect() or a SYN, through the MPA startup, attached to a queue
+// pair, and orphaned when that is gone.
+//
+// Before changing this file, read wire.md s1.1, s1.2 and verbs.md s2.4, s2.11.
+#include <algorithm>
+#include <cstring>
+
+#include "core/device_impl.hpp"
+#include "mpa/packer.hpp"
+#include "wire/ddp.hpp"
+#include "wire/rdmap.hpp"
+#include "wire/terminate.hpp"
+
+namespace rnic::core {
+
+namespace {
+
+constexpr std::uint16_t kEphemeralFirst = 49152;  // RFC 6335 s6
+constexpr std::uint32_t kEphemeralCount = 65536 - kEphemeralFirst;
+constexpr std::uint32_t kDepthUnknown = 128;  // what a peer that negotiates no depths is taken to have
+constexpr Duration kLostRequestKept = seconds(30);
+
+std::uint32_t depth_of(std::uint16_t told) {
+  return told == wire::EnhancedBlock::kNotNegotiated ? kDepthUnknown : told;
+}
+std::uint16_t depth_for(std::uint32_t wanted) {
+  return static_cast<std::uint16_t>(std::min<std::uint32_t>(wanted, wire::EnhancedBlock::kDepthMax));
+}
+
+void copy_private_data(Bytes from, PrivateData& to) {
+  to.length = static_cast<std::uint16_t>(std::min(from.size(), to.octets.size()));
+  std::copy_n(from.begin(), to.length, to.octets.begin());
+}
+Bytes bytes_of(const PrivateData& data) {
+  return {data.octets.data(), std::min<std::size_t>(data.length, data.octets.size())};
+}
+
+StreamFailure failure_of(tcp::Ended ended) {
+  switch (ended) {
+    case tcp::Ended::refused:
+      return StreamFailure::refused;
+    case tcp::Ended::timed_out:
+      return StreamFailure::timed_out;
+    case tcp::Ended::no:
+    case tcp::Ended::gracefully:
+    case tcp::Ended::reset:
+    case tcp::Ended::aborted:
+      break;
+  }
+  return StreamFailure::reset;
+}
+
+StreamFailure failure_of(mpa::StartupFailure reason) {
+  if (reason == mpa::StartupFailure::timed_out) return StreamFailure::timed_out;
+  if (reason == mpa::StartupFailure::ended) return StreamFailure::reset;
+  return StreamFailure::protocol;
+}
+
+qp::Start::Rtr rtr_of(mpa::Rtr rtr) {
+  switch (rtr) {
+    case mpa::Rtr::none:
+      return qp::Start::Rtr::none;
+    case mpa::Rtr::write:
+      return qp::Start::Rtr::write;
+    case mpa::Rtr::read:
+      return qp::Start::Rtr::read;
+    case mpa::Rtr::send:
+      return qp::Start::Rtr::send;
+  }
+  return qp::Start::Rtr::none;
+}
+
+mpa::StartupOptions startup_options(const DeviceOptions& options) {
+  mpa::StartupOptions startup;
+  startup.crc = options.crc_required;
+  startup.markers = options.markers;
+  startup.revision = static_cast<std::uint8_t>(options.mpa_revision);
+  startup.peer_to_peer = options.peer_to_peer;
+  startup.request_timeout = options.request_timeout;
+  startup.reply_timeout = options.reply_timeout;
+  return startup;
+}
+
+}  // namespace
+
+const char* name(Stream::Phase phase) {
+  switch (phase) {
+    case Stream::Phase::opening:
+      return "opening";
+    case Stream::Phase::negotiating:
+      return "negotiating";
+    case Stream::Phase::waiting:
+      return "waiting";
+    case Stream::Phase::starting:
+      return "starting";
+    case Stream::Phase::running:
+      return "running";
+    case Stream::Phase::orphan:
+      return "orphan";
+  }
+  return "";
+}
+
+// ---- finding ------------------------------------------------------------------------------
+
+Stream* Device::Impl::make_stream(const Flow& flow) {
+  std::uint32_t index;
+  if (!free_slots_.empty()) {
+    index = free_slots_.back();
+    free_slots_.pop_back();
+  } else if (streams_.size() < options_.streams_max) {
+    index = static_cast<std::uint32_t>(streams_.size());
+    streams_.emplace_back();
+    generations_.push_back(0);
+  } else {
+    return nullptr;
+  }
+  streams_[index] = std::make_unique<Stream>(options_.tcp, flow);
+  Stream& stream = *streams_[index];
+  stream.index = index;
+  stream.generation = ++generations_[index];
+  stream.hash = hash_of(flow, keys_);
+  stream.local_peer = routes_.is_own(flow.remote);
+  stream.path_mtu_bytes = port_.facts().mtu_bytes;
+  flows_.insert(stream.hash, index);
+  ++stream_count_;
+  timers_.reserve(stream_count_);
+  return &stream;
+}
+
+void Device::Impl::free_stream(Stream& stream) {
+  stop_pending(stream);
+  unbind(stream);
+  timers_.cancel(stream);
+  flows_.erase(stream.hash, stream.index);
+  free_slots_.push_back(stream.index);
+  --stream_count_;
+  streams_[stream.index].reset();
+}
+
+Stream* Device::Impl::find(StreamId id) {
+  const auto index = static_cast<std::uint32_t>(id.value) - 1;
+  if (index >= streams_.size() || streams_[index] == nullptr) return nullptr;
+  return streams_[index]->id() == id ? streams_[index].get() : nullptr;
+}
+
+Stream* Device::Impl::find(const Flow& flow, std::uint64_t hash) {
+  const auto found = flows_.find(hash, [&](std::uint32_t value) {
+    return (value & kTimeWaitBit) == 0 && streams_[value]->flow == flow;
+  });
+  return found ? streams_[*found].get() : nullptr;
+}
+
+Stream* Device::Impl::stream_of(const qp::QueuePair& qp) {
+  const auto found = bound_.find(&qp);
+  return found == bound_.end() ? nullptr : found->second;
+}
+
+void Device::Impl::bind(qp::QueuePair& qp, Stream& stream) {
+  stream.qp = &qp;
+  bound_[&qp] = &stream;
+}
+
+void Device::Impl::unbind(Stream& stream) {
+  if (stream.qp == nullptr) return;
+  bound_.erase(stream.qp);
+  stream.qp = nullptr;
+}
+
+bool Device::Impl::flow_in_use(const Flow& flow) const {
+  return flows_
+      .find(hash_of(flow, keys_),
+            [&](std::uint32_t value) {
+              return (value & kTimeWaitBit) != 0
+                         ? time_wait_.at(value & ~kTimeWaitBit).flow == flow
+                         : streams_[value]->flow == flow;
+            })
+      .has_value();
+}
+
+// RFC 6056 s3.3.1: begins at a place by chance.
+std::optional<std::uint16_t> Device::Impl::ephemeral_port(Flow flow) {
+  const auto start = static_cast<std::uint32_t>(random() % kEphemeralCount);
+  for (std::uint32_t i = 0; i < kEphemeralCount; ++i) {
+    flow.local_port = static_cast<std::uint16_t>(kEphemeralFirst + (start + i) % kEphemeralCount);
+    if (listeners_.port_taken(flow.local_port)) continue;
+    if (!flow_in_use(flow)) return flow.local_port;
+  }
+  return std::nullopt;
+}
+
+// ---- opening ------------------------------------------------------------------------------
+
+Result<StreamId, StreamError> Device::Impl::connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now) {
+  if (qp.state() != qp::State::idle || qp.attached() || stream_of(qp) != nullptr)
+    return Failure{StreamError::wrong_state};
+  Flow flow{options.local, options.remote, options.local_port, options.remote_port};
+  if (flow.local.is_unspecified()) {
+    const auto source = routes_.source_for(flow.remote);
+    if (!source) return Failure{StreamError::no_route};
+    flow.local = *source;
+  }
+  if (!routes_.is_own(flow.local) || !routes_.next_hop(flow.remote) || !flow.remote.is_v4())
+    return Failure{StreamError::no_route};
+  if (flow.local_port == 0) {
+    const auto port = ephemeral_port(flow);
+    if (!port) return Failure{StreamError::no_ports};
+    flow.local_port = *port;
+  } else if (flow_in_use(flow)) {
+    return Failure{StreamError::address_in_use};
+  }
+  Stream* stream = make_stream(flow);
+  if (stream == nullptr) return Failure{StreamError::no_resources};
+  stream->initiator = true;
+  stream->cookie = options.cookie;
+  stream->wishes = options;
+  stream->initial_send = initial_sequence(flow, keys_, now);
+  bind(qp, *stream);
+  stream->tcp.open_active(stream->initial_send, now);
+  activate(*stream);
+  return stream->id();
+}
+
+// What does not fit the backlog is dropped, not refused: the peer tries again (RFC 9293 leaves it
+// open; a RST would be taken for "nobody listens").
+void Device::Impl::on_syn(std::uint32_t listener, const Flow& flow, std::uint64_t, tcp::SegmentIn&& syn,
+                          std::optional<tcp::Seq> isn_after, Instant now) {
+  Listener& at = listeners_.at(listener);
+  if (at.pending >= at.backlog || !routes_.next_hop(flow.remote)) return;
+  Stream* stream = make_stream(flow);
+  if (stream == nullptr) return;
+  ++at.pending;
+  stream->listener = listener;
+  stream->cookie = at.cookie;
+  stream->initial_receive = {syn.header.sequence};
+  stream->initial_send = initial_sequence(flow, keys_, now);
+  // A connection that takes the place of one in TIME-WAIT begins behind it.
+  if (isn_after && !stream->initial_send.after(*isn_after)) stream->initial_send = *isn_after + 65536;
+  stream->tcp.open_passive(syn, stream->initial_send, now);
+  activate(*stream);
+}
+
+void Device::Impl::stop_pending(Stream& stream) {
+  if (stream.listener == Listeners::kNone) return;
+  --listeners_.at(stream.listener).pending;
+  stream.listener = Listeners::kNone;
+}
+
+// ---- startup ------------------------------------------------------------------------------
+
+bool Device::Impl::send_octets(Stream& stream, Bytes octets) {
+  while (!octets.empty()) {
+    BufferRef buffer = take_control();
+    if (!buffer) return false;
+    const std::size_t size =
+        std::min({octets.size(), std::size_t{std::max(stream.tcp.emss(), 1u)}, std::size_t{buffer->tailroom()}});
+    std::memcpy(buffer->append(static_cast<std::uint32_t>(size)).data(), octets.data(), size);
+    if (!stream.tcp.append(std::move(buffer))) return false;
+    octets = octets.subspan(size);
+  }
+  return true;
+}
+
+void Device::Impl::begin_startup(Stream& stream, Instant now) {
+  stream.phase = Stream::Phase::negotiating;
+  mpa::StartupOptions options = startup_options(options_);
+  if (!stream.initiator) {
+    stream.startup = std::make_unique<Stream::Startup>(std::in_place_type<mpa::Responder>, options, now);
+    stream.phase_deadline = std::get<mpa::Responder>(*stream.startup).next_deadline();
+    return;
+  }
+  options.ird = depth_for(stream.wishes.ird);
+  options.ord = depth_for(stream.wishes.ord);
+  options.ird_max = depth_for(stream.qp->config().ird_max);
+  options.ord_max = depth_for(stream.qp->config().ord_max);
+  stream.startup = std::make_unique<Stream::Startup>(std::in_place_type<mpa::Initiator>, options,
+                                                     bytes_of(stream.wishes.private_data), now);
+  auto& initiator = std::get<mpa::Initiator>(*stream.startup);
+  stream.phase_deadline = initiator.next_deadline();
+  if (initiator.outcome() == mpa::Fed::Outcome::failed) {
+    on_startup_failed(stream, now);
+  } else if (!send_octets(stream, initiator.request())) {
+    tell_failed(stream, StreamFailure::no_resources);
+    stream.tcp.abort(now);
+    abandon(stream, now);
+  }
+}
+
+void Device::Impl::feed_startup(Stream& stream, Instant now) {
+  using Outcome = mpa::Fed::Outcome;
+  const auto feed = [&](Bytes octets) {
+    return std::visit([&](auto& machine) { return machine.feed(octets); }, *stream.startup);
+  };
+  Outcome outcome = Outcome::more;
+  bool stuck = false;
+  while (outcome == Outcome::more && !stuck && stream.tcp.readable_count() > 0) {
+    const mpa::Fed fed = feed(stream.tcp.readable(0).span);
+    stream.tcp.consume(fed.consumed);
+    outcome = fed.outcome;
+    stuck = fed.consumed == 0;
+  }
+  if (outcome == Outcome::more && (stream.tcp.peer_closed() || stream.tcp.ended() != tcp::Ended::no)) {
+    if (stream.tcp.ended() != tcp::Ended::no) {
+      check_connection_lost(stream, now);
+      return;
+    }
+    outcome = std::visit([](auto& machine) { return machine.on_end(); }, *stream.startup);
+  }
+  switch (outcome) {
+    case Outcome::more:
+      break;
+    case Outcome::request: {
+      const auto& responder = std::get<mpa::Responder>(*stream.startup);
+      stream.phase = Stream::Phase::waiting;
+      stream.phase_deadline = kNever;
+      stream.told_request = true;
+      StreamEvent& event = queue_event(StreamEvent::Kind::connect_request, stream);
+      event.ird = depth_of(responder.negotiated().peer_ord);
+      event.ord = depth_of(responder.negotiated().peer_ird);
+      copy_private_data(responder.private_data(), event.private_data);
+      break;
+    }
+    case Outcome::accepted:
+      on_accepted(stream, now);
+      break;
+    case Outcome::rejected: {
+      const auto& initiator = std::get<mpa::Initiator>(*stream.startup);
+      stream.told_end = true;
+      StreamEvent& event = queue_event(StreamEvent::Kind::rejected, stream);
+      event.ird = depth_of(initiator.negotiated().peer_ord);
+      event.ord = depth_of(initiator.negotiated().peer_ird);
+      copy_private_data(initiator.private_data(), event.private_data);
+      abandon(stream, now);
+      stream.phase_deadline = now + kCloseTimeout;
+      break;
+    }
+    case Outcome::failed:
+      on_startup_failed(stream, now);
+      break;
+  }
+}
+
+void Device::Impl::on_accepted(Stream& stream, Instant now) {
+  const auto& initiator = std::get<mpa::Initiator>(*stream.startup);
+  if (stream.qp->state() != qp::State::idle) {  // the application has given up its QP meanwhile
+    tell_failed(stream, StreamFailure::reset);
+    stream.tcp.abort(now);
+    abandon(stream, now);
+    return;
+  }
+  copy_private_data(initiator.private_data(), stream.reply_data);
+  const mpa::Negotiated negotiated = initiator.negotiated();
+  attach(stream, negotiated, now);
+  stream.phase_deadline = kNever;
+  // FPDUs may have come together with the Reply (W-MPA-22).
+  stream.qp->receive(now);
+}
+
+// Full operation from here on: the queue pair has the connection.
+void Device::Impl::attach(Stream& stream, const mpa::Negotiated& negotiated, Instant now) {
+  stream.agreed_ird = negotiated.ird;
+  stream.agreed_ord = negotiated.ord;
+  stream.phase = Stream::Phase::starting;
+  qp::Start start;
+  start.initiator = stream.initiator;
+  start.crc = negotiated.crc;
+  start.markers_out = negotiated.markers_out != mpa::Markers::none;
+  start.markers_in = negotiated.markers_in;
+  start.rtr = rtr_of(negotiated.rtr);
+  start.peer_to_peer = negotiated.peer_to_peer;
+  start.ird = negotiated.ird;
+  start.ord = negotiated.ord;
+  stream.qp->attach(stream.tcp, start, now);
+  stream.startup.reset();
+}
+
+void Device::Impl::on_startup_failed(Stream& stream, Instant now) {
+  const mpa::StartupVerdict verdict =
+      std::visit([](auto& machine) { return machine.verdict(); }, *stream.startup);
+  if (stream.initiator || stream.told_request) tell_failed(stream, failure_of(verdict.reason));
+  if (verdict.terminate)
+    send_terminate(stream, *verdict.terminate, std::visit([](auto& m) { return m.negotiated(); }, *stream.startup));
+  abandon(stream, now);
+  stream.phase_deadline = now + kCloseTimeout;
+}
+
+// The first and only FPDU of a stream whose Reply was not what it had to be (W-MPA-35, -43, -84).
+void Device::Impl::send_terminate(Stream& stream, const wire::TerminateCode& code, const mpa::Negotiated& framing) {
+  wire::TerminateMessage message;
+  message.code = code;
+  std::array<std::byte, wire::UntaggedHeader::kSize + wire::TerminateMessage::kSizeMax> ulpdu;
+  wire::emit(wire::UntaggedHeader{.last = true,
+                                  .rdmap_control = wire::rdmap_control(wire::RdmapOpcode::terminate),
+                                  .invalidate = {},
+                                  .queue = wire::queue_number::kTerminate,
+                                  .msn = 1,
+                                  .message_offset = 0},
+             ulpdu);
+  const std::size_t size =
+      wire::UntaggedHeader::kSize + wire::emit(message, MutableBytes(ulpdu).subspan(wire::UntaggedHeader::kSize));
+  mpa::Packer packer(framing.crc, framing.markers_out);
+  std::array<std::byte, 256> fpdu;
+  auto pieces = std::make_unique<mpa::PieceList>();
+  const std::uint32_t octets = packer.begin(fpdu, Bytes(ulpdu).first(size), 0, *pieces);
+  packer.seal(MutableBytes(fpdu).first(octets));
+  send_octets(stream, Bytes(fpdu).first(octets));
+}
+
+// ---- answering ----------------------------------------------------------------------------
+
+Result<Done, StreamError> Device::Impl::accept(StreamId id, const AcceptOptions& options, qp::QueuePair& qp,
+                                               Instant now) {
+  Stream* stream = find(id);
+  if (stream == nullptr || stream->phase != Stream::Phase::waiting) return Failure{StreamError::unknown};
+  if (qp.state() != qp::State::idle || qp.attached() || stream_of(qp) != nullptr)
+    return Failure{StreamError::wrong_state};
+  activate(*stream);
+  if (stream->lost) {
+    abandon(*stream, now);
+    return Failure{StreamError::unknown};
+  }
+  auto& responder = std::get<mpa::Responder>(*stream->startup);
+  const auto reply = responder.accept(bytes_of(options.private_data), depth_for(options.ird), depth_for(options.ord));
+  if (!reply) return Failure{StreamError::no_resources};
+  stop_pending(*stream);
+  stream->cookie = options.cookie;
+  if (!send_octets(*stream, *reply)) {
+    stream->tcp.abort(now);
+    abandon(*stream, now);
+    return Failure{StreamError::no_resources};
+  }
+  // The QP takes FPDUs before the Reply is out: it leaves in send() (W-MPA-80).
+  bind(qp, *stream);
+  const mpa::Negotiated negotiated = responder.negotiated();
+  attach(*stream, negotiated, now);
+  if (negotiated.peer_to_peer) {
+    stream->phase_deadline = now + mpa::kFirstFpduTimeout;  // W-MPA-90
+  } else {
+    // A client may stay silent, and a server that waited for it would hang (W-MPA-90).
+    stream->phase = Stream::Phase::running;
+    tell_established(*stream);
+  }
+  return Done{};
+}
+
+Result<Done, StreamError> Device::Impl::reject(StreamId id, const PrivateData& private_data, Instant now) {
+  Stream* stream = find(id);
+  if (stream == nullptr || stream->phase != Stream::Phase::waiting) return Failure{StreamError::unknown};
+  activate(*stream);
+  stream->told_end = true;
+  if (!stream->lost) {
+    auto& responder = std::get<mpa::Responder>(*stream->startup);
+    const auto reply = responder.reject(bytes_of(private_data));
+    if (!reply) {
+      stream->told_end = false;
+      return Failure{StreamError::no_resources};
+    }
+    send_octets(*stream, *reply);
+  }
+  // FIN after the Reply, never RST, so that it arrives (W-MPA-19).
+  abandon(*stream, now);
+  stream->phase_deadline = now + kCloseTimeout;
+  return Done{};
+}
+
+void Device::Impl::disconnect(StreamId id, Instant now) {
+  Stream* stream = find(id);
+  if (stream == nullptr) return;
+  activate(*stream);
+  switch (stream->phase) {
+    case Stream::Phase::opening:
+    case Stream::Phase::negotiating:
+      stream->told_end = true;
+      stream->tcp.abort(now);
+      abandon(*stream, now);
+      break;
+    case Stream::Phase::waiting:
+      (void)reject(id, {}, now);
+      break;
+    case Stream::Phase::starting:
+    case Stream::Phase::running:
+      (void)stream->qp->modify_state(qp::State::closing, now);  // one that is on its way down stays so
+      break;
+    case Stream::Phase::orphan:
+      break;
+  }
+}
+
+void Device::Impl::release(qp::QueuePair& qp, Instant now) {
+  std::erase(loose_, &qp);
+  Stream* stream = stream_of(qp);
+  if (stream == nullptr) {
+    if (qp.attached()) qp.detach(now);
+    return;
+  }
+  activate(*stream);
+  bool graceful = false;
+  if (stream->attached() && qp.attached()) graceful = qp.detach(now) == qp::QueuePair::Leftover::graceful;
+  if (stream->told_established)
+    tell_disconnected(*stream);
+  else
+    tell_failed(*stream, StreamFailure::reset);
+  if (!graceful) stream->tcp.abort(now);
+  abandon(*stream, now);
+}
+
+bool Device::Impl::kill(StreamId id, Instant now) {
+  Stream* stream = find(id);
+  if (stream == nullptr) return false;
+  activate(*stream);
+  if (stream->attached()) {
+    (void)stream->qp->modify_state(qp::State::error, now);
+    if (stream->qp->attached()) stream->tcp.abort(now);
+    review(*stream, now);
+  } else if (stream->phase == Stream::Phase::waiting) {
+    stream->tcp.abort(now);
+  } else {
+    tell_failed(*stream, StreamFailure::reset);
+    stream->tcp.abort(now);
+    abandon(*stream, now);
+  }
+  return true;
+}
+
+// ---- running ------------------------------------------------------------------------------
+
+void Device::Impl::take_input(Stream& stream, Instant now) {
+  switch (stream.phase) {
+    case Stream::Phase::opening:
+      if (stream.tcp.ended() != tcp::Ended::no) {
+        check_connection_lost(stream, now);
+        break;
+      }
+      if (!stream.tcp.established()) break;
+      begin_startup(stream, now);
+      // The Request may have come with the third segment of the handshake (W-TCP-16).
+      if (stream.phase == Stream::Phase::negotiating) feed_startup(stream, now);
+      break;
+    case Stream::Phase::negotiating:
+      feed_startup(stream, now);
+      break;
+    case Stream::Phase::waiting:
+      if (stream.lost) break;
+      // Octets before our Reply are the peer's error (W-MPA-17); its FIN means that it gave up.
+      if (stream.tcp.readable_count() > 0 || stream.tcp.peer_closed()) stream.tcp.abort(now);
+      if (stream.tcp.ended() != tcp::Ended::no) check_connection_lost(stream, now);
+      break;
+    case Stream::Phase::starting:
+    case Stream::Phase::running:
+      stream.qp->receive(now);
+      break;
+    case Stream::Phase::orphan:
+      discard_input(stream, now);
+      break;
+  }
+}
+
+// Before a queue pair is attached nobody but us sees that the connection has ended.
+void Device::Impl::check_connection_lost(Stream& stream, Instant now) {
+  if (stream.phase == Stream::Phase::waiting) {
+    // The consumer has been told of a request: it finds out when it answers.
+    stream.lost = true;
+    stream.phase_deadline = now + kLostRequestKept;
+    return;
+  }
+  if (stream.initiator) tell_failed(stream, failure_of(stream.tcp.ended()));
+  abandon(stream, now);
+}
+
+void Device::Impl::review(Stream& stream, Instant) {
+  if (!stream.attached()) return;
+  if (stream.phase == Stream::Phase::starting && stream.qp->gate_open()) {
+    stream.phase = Stream::Phase::running;
+    stream.phase_deadline = kNever;
+    tell_established(stream);
+  }
+  if (stream.qp->state() != qp::State::rts) {
+    if (stream.phase == Stream::Phase::running)
+      tell_disconnected(stream);
+    else
+      tell_failed(stream, failure_of(stream.tcp.ended()));
+  }
+}
+
+void Device::Impl::on_phase_deadline(Stream& stream, Instant now) {
+  stream.phase_deadline = kNever;
+  switch (stream.phase) {
+    case Stream::Phase::opening:
+      break;
+    case Stream::Phase::negotiating:
+      if (std::visit([&](auto& machine) { return machine.on_time(now); }, *stream.startup) ==
+          mpa::Fed::Outcome::failed)
+        on_startup_failed(stream, now);
+      else
+        stream.phase_deadline = std::visit([](auto& machine) { return machine.next_deadline(); }, *stream.startup);
+      break;
+    case Stream::Phase::waiting:
+      abandon(stream, now);
+      break;
+    case Stream::Phase::starting:
+      tell_failed(stream, StreamFailure::timed_out);
+      (void)stream.qp->modify_state(qp::State::error, now);
+      break;
+    case Stream::Phase::running:
+      break;
+    case Stream::Phase::orphan:
+      stream.tcp.abort(now);
+      break;
+  }
+}
+
+void Device::Impl::abandon(Stream& stream, Instant now) {
+  stop_pending(stream);
+  unbind(stream);
+  stream.startup.reset();
+  stream.phase = Stream::Phase::orphan;
+  stream.phase_deadline = now + options_.orphan_timeout;
+  stream.tcp.hold_acknowledgements_from(tcp::Connection::kNoHold);
+  if (stream.tcp.ended() == tcp::Ended::no) stream.tcp.close(now);
+  discard_input(stream, now);
+  activate(stream);
+}
+
+// Nobody is there who wants it. It is acknowledged all the same while octets of ours are still to
+// arrive: a RST now could make the peer throw away what it has of them (RFC 9293 s3.6).
+void Device::Impl::discard_input(Stream& stream, Instant now) {
+  const std::uint64_t bytes = stream.tcp.received() - stream.tcp.consumed();
+  if (bytes == 0) return;
+  stream.tcp.consume(bytes);
+  stream.discarded_bytes += bytes;
+  if (stream.discarded_bytes > kOrphanDiscardMax && stream.tcp.acknowledged() == stream.tcp.appended())
+    stream.tcp.abort(now);
+}
+
+bool Device::Impl::finish(Stream& stream, Instant now) {
+  if (stream.attached() && !stream.qp->attached()) abandon(stream, now);
+  if (stream.phase != Stream::Phase::orphan || stream.more_segments) return false;
+  if (stream.tcp.state() == tcp::State::time_wait) {
+    if (const Waiting* lost = time_wait_.about_to_lose())
+      flows_.erase(lost->hash, kTimeWaitBit | time_wait_.slot_of(*lost));
+    const Flow flow = stream.flow;
+    const std::uint64_t hash = stream.hash;
+    const Waiting waiting{.flow = flow,
+                          .hash = hash,
+                          .send_next = stream.send_next(true),
+                          .receive_next = stream.receive_next(true),
+                          .timestamp = stream.timestamp_sent,
+                          .until = now + options_.tcp.time_wait,
+                          .used = true};
+    free_stream(stream);
+    flows_.insert(hash, kTimeWaitBit | time_wait_.add(waiting));
+    return true;
+  }
+  if (stream.tcp.ended() == tcp::Ended::no) return false;
+  if (stream.tcp.next_deadline() <= now) return false;  // its RST is still to go
+  free_stream(stream);
+  return true;
+}
+
+bool Device::Impl::needs_turn(const Stream& stream, Instant now) const {
+  if (stream.more_segments || stream.tcp.next_deadline() <= now) return true;
+  // TCP gives up while it is asked for segments: who is above it hears of it in the next turn.
+  if (stream.tcp.ended() != tcp::Ended::no && stream.phase != Stream::Phase::orphan && !stream.lost) return true;
+  if (!stream.attached()) return false;
+  return (!stream.qp->idle() && !data_pool_.exhausted()) || stream.qp->next_deadline() <= now;
+}
+
+void Device::Impl::rearm(Stream& stream, Instant now) {
+  Instant due = std::min(stream.phase_deadline, stream.tcp.next_deadline());
+  if (stream.attached()) {
+    due = std::min(due, stream.qp->next_deadline());
+    // Buffers come back without a word, from a port or from a peer on the same pair.
+    if (!stream.qp->idle()) due = std::min(due, now + kStarvedPause);
+  }
+  timers_.schedule(stream, due);
+}
+
+}  // namespace rnic::core

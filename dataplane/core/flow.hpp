@@ -1,0 +1,44 @@
+// What names a TCP connection on a device, and the keyed hashes over it.
+#pragma once
+
+#include <cstdint>
+
+#include "base/time.hpp"
+#include "tcp/seq.hpp"
+#include "wire/address.hpp"
+
+namespace rnic::core {
+
+struct Flow {
+  wire::IpAddress local, remote;
+  std::uint16_t local_port = 0, remote_port = 0;
+  bool operator==(const Flow&) const = default;
+};
+
+// Secrets of a device, made of its seed at start.
+struct HashKeys {
+  std::uint64_t flow0 = 0, flow1 = 0;  // of the table: a peer must not be able to choose its chain
+  std::uint64_t isn0 = 0, isn1 = 0;    // RFC 6528 s3
+  static HashKeys from_seed(std::uint64_t seed);
+};
+
+// For the flow table: fast, and not to be foreseen without the keys.
+inline std::uint64_t hash_of(const Flow& flow, const HashKeys& keys) {
+  const auto fold = [](std::uint64_t a, std::uint64_t b) {
+    const auto product = static_cast<unsigned __int128>(a) * b;
+    return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+  };
+  std::uint64_t word[4];
+  std::memcpy(&word[0], flow.local.octets().data(), 16);
+  std::memcpy(&word[2], flow.remote.octets().data(), 16);
+  const std::uint64_t ports = std::uint64_t{flow.local_port} << 16 | flow.remote_port;
+  return fold(fold(word[0] ^ word[2] ^ keys.flow0, word[1] ^ keys.flow1) ^ keys.flow1, word[3] ^ ports << 32 ^ ports ^ keys.flow0);
+}
+
+// SipHash-2-4 of the flow: for what a peer sees the result of.
+std::uint64_t siphash(const Flow& flow, std::uint64_t key0, std::uint64_t key1);
+
+// RFC 6528 s3: a 4 microsecond clock plus a keyed hash of the connection's name.
+tcp::Seq initial_sequence(const Flow& flow, const HashKeys& keys, Instant now);
+
+}  // namespace rnic::core

@@ -1,0 +1,74 @@
+// Who listens where on a device, and how many of its connections await an answer.
+//
+// Owned by one worker; looked at once per SYN.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.hpp"
+#include "wire/address.hpp"
+
+namespace rnic::core {
+
+struct Listener {
+  wire::IpAddress address;  // unspecified: all of the device
+  std::uint16_t port = 0;
+  std::uint32_t backlog = 0;
+  std::uint32_t pending = 0;  // SYN taken, not yet accepted or rejected
+  std::uint64_t cookie = 0;
+  bool open = false;
+};
+
+class Listeners {
+ public:
+  static constexpr std::uint32_t kNone = 0xFFFFFFFF;
+  static constexpr std::uint32_t kBacklogDefault = 128;
+  static constexpr std::uint32_t kBacklogMax = 4096;
+
+  // kNone: somebody listens there already; a wildcard overlaps with all.
+  std::uint32_t open(const wire::IpAddress& address, std::uint16_t port, std::uint32_t backlog, std::uint64_t cookie) {
+    for (const Listener& other : listeners_)
+      if (other.open && other.port == port &&
+          (other.address == address || other.address.is_unspecified() || address.is_unspecified()))
+        return kNone;
+    std::uint32_t index = 0;
+    // A closed one is used again when none of its connections is left.
+    while (index < listeners_.size() && (listeners_[index].open || listeners_[index].pending > 0)) ++index;
+    if (index == listeners_.size()) listeners_.emplace_back();
+    if (backlog == 0) backlog = kBacklogDefault;
+    listeners_[index] = {.address = address,
+                         .port = port,
+                         .backlog = backlog < kBacklogMax ? backlog : kBacklogMax,
+                         .cookie = cookie,
+                         .open = true};
+    return index;
+  }
+
+  std::uint32_t find(const wire::IpAddress& address, std::uint16_t port) const {
+    for (std::uint32_t i = 0; i < listeners_.size(); ++i)
+      if (const Listener& it = listeners_[i];
+          it.open && it.port == port && (it.address == address || it.address.is_unspecified()))
+        return i;
+    return kNone;
+  }
+  // As it was opened.
+  std::uint32_t find_exactly(const wire::IpAddress& address, std::uint16_t port) const {
+    for (std::uint32_t i = 0; i < listeners_.size(); ++i)
+      if (const Listener& it = listeners_[i]; it.open && it.port == port && it.address == address) return i;
+    return kNone;
+  }
+  bool port_taken(std::uint16_t port) const {
+    for (const Listener& it : listeners_)
+      if (it.open && it.port == port) return true;
+    return false;
+  }
+
+  Listener& at(std::uint32_t index) { return listeners_[index]; }
+  void close(std::uint32_t index) { listeners_[index].open = false; }
+
+ private:
+  std::vector<Listener> listeners_;
+};
+
+}  // namespace rnic::core

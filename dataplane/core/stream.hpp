@@ -1,0 +1,97 @@
+// A stream: one TCP connection of a device from its first SYN to its last acknowledgement, with
+// the MPA startup that begins it and the queue pair that runs on it in between.
+//
+//            connect()                                SYN to a listener
+//                |                                           |
+//             opening ---------- TCP handshake ----------- opening
+//                |                                           |
+//           negotiating: Request, Reply               negotiating: Request
+//                |                                           |
+//                |                                        waiting: accept() or reject()
+//                |                                           |
+//            starting: RTR is due                        starting: first FPDU is due
+//                |                                           |
+//                +---------------- running -----------------+
+//                                     |
+//                                   orphan: no queue pair and no consumer any more; TCP brings to
+//                                           an end what it holds, within a time
+//
+// Owned by one worker.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+
+#include "base/list.hpp"
+#include "core/device.hpp"
+#include "core/flow.hpp"
+#include "core/listeners.hpp"
+#include "core/timers.hpp"
+#include "mpa/startup.hpp"
+#include "wire/checksum.hpp"
+#include "wire/ethernet.hpp"
+#include "wire/ipv4.hpp"
+
+namespace rnic::core {
+
+struct ActiveTag;
+
+struct Stream : ListLink<ActiveTag>, Timers::Node {
+  enum class Phase : std::uint8_t { opening, negotiating, waiting, starting, running, orphan };
+  using Startup = std::variant<mpa::Initiator, mpa::Responder>;
+
+  Stream(const tcp::Options& options, const Flow& with) : flow(with), tcp(options) {}
+
+  std::uint32_t index = 0;
+  std::uint32_t generation = 0;
+  bool initiator = false;
+  Phase phase = Phase::opening;
+  Flow flow;
+  std::uint64_t hash = 0;
+  tcp::Connection tcp;
+  std::unique_ptr<Startup> startup;  // from the handshake until the QP is attached
+  qp::QueuePair* qp = nullptr;
+  std::uint32_t listener = Listeners::kNone;  // that counts us as pending
+  std::uint64_t cookie = 0;
+  ConnectOptions wishes;  // of connect()
+  Instant phase_deadline = kNever;
+
+  bool told_request = false;      // the consumer of a listener knows of us
+  bool told_established = false;
+  bool told_end = false;          // failed, rejected or disconnected: nothing more is told
+  bool lost = false;              // while waiting: the peer is gone, accept() comes too late
+  std::uint32_t agreed_ird = 0, agreed_ord = 0;
+  PrivateData reply_data;  // for the established event
+
+  // What a segment of ours starts with, and how long it holds.
+  std::array<std::byte, wire::EthernetHeader::kSize + wire::Ipv4Header::kSize> front{};
+  std::uint32_t front_size = 0;
+  wire::PartialSum ip_sum;      // of the IP header with lengths left 0
+  wire::PartialSum pseudo_sum;  // of the pseudo-header without the length
+  bool local_peer = false;      // an address of the same device
+  std::uint64_t hop_generation = 0;
+  Instant hop_until{};
+  std::uint32_t path_mtu_bytes = 0;
+
+  // For TIME-WAIT and for judging ICMP: both initial sequence numbers; our last timestamp.
+  tcp::Seq initial_send, initial_receive;
+  std::optional<std::uint32_t> timestamp_sent;
+
+  std::int64_t deficit_bytes = 0;       // of this stream's share of the transmit turns
+  bool more_segments = false;           // send() stopped at a bound
+  std::uint64_t discarded_bytes = 0;    // orphan: octets that nobody wants any more
+
+  StreamId id() const { return {std::uint64_t{generation} << 32 | (index + 1)}; }
+  tcp::Seq send_next(bool fin) const {
+    return initial_send + (1 + static_cast<std::uint32_t>(tcp.appended()) + (fin ? 1 : 0));
+  }
+  tcp::Seq receive_next(bool fin) const {
+    return initial_receive + (1 + static_cast<std::uint32_t>(tcp.received()) + (fin ? 1 : 0));
+  }
+  bool attached() const { return qp != nullptr && (phase == Phase::starting || phase == Phase::running); }
+};
+
+const char* name(Stream::Phase phase);
+
+}  // namespace rnic::core

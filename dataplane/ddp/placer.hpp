@@ -1,0 +1,87 @@
+// Placement of a segment's payload (RFC 5041 s5.4, s7): from where it lies in receive buffers to
+// memory that the TPT has permitted. Nothing is checked here: whoever has an Access has checked.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "base/bytes.hpp"
+#include "tpt/mover.hpp"
+
+namespace rnic::ddp {
+
+// The last octets of a message, which a poller must not see before the rest (V-ORD-09).
+inline constexpr std::uint32_t kTailBytes = 8;
+
+constexpr tpt::Access slice(const tpt::Access& whole, std::uint64_t offset, std::uint32_t length) {
+  tpt::Access part = whole;
+  part.address += offset;
+  if (part.direct != nullptr) part.direct += offset;
+  part.length = length;
+  return part;
+}
+
+// A payload's octets, in order, in as few pieces as they lie in.
+class Payload {
+ public:
+  Payload(std::span<const Bytes> spans, std::size_t skip) : spans_(spans) {
+    while (skip != 0) {
+      const std::size_t step = std::min(skip, spans_[index_].size() - offset_);
+      skip -= step;
+      step_over(step);
+    }
+  }
+  // The next piece, of at most `most` octets; the caller knows that one is left.
+  Bytes take(std::size_t most) {
+    while (spans_[index_].size() == offset_) ++index_, offset_ = 0;
+    const Bytes piece = spans_[index_].subspan(offset_, std::min(most, spans_[index_].size() - offset_));
+    step_over(piece.size());
+    return piece;
+  }
+
+ private:
+  void step_over(std::size_t n) {
+    offset_ += n;
+    if (offset_ == spans_[index_].size()) ++index_, offset_ = 0;
+  }
+  std::span<const Bytes> spans_;
+  std::size_t index_ = 0;
+  std::size_t offset_ = 0;
+};
+
+// What became of a segment's places so far.
+struct Placement {
+  std::uint32_t later = 0;  // on_moved calls to come
+  bool failed = false;
+};
+
+enum class Ends : std::uint8_t { nothing, message };
+
+// All of `to` from the next octets of `payload`. With Ends::message the last of them are the
+// message's last, and become a place of their own behind all others.
+inline void place(tpt::Mover& mover, Payload& payload, const tpt::Access& to, Ends ends, tpt::MoveTicket ticket,
+                  Placement& placement) {
+  const auto submit = [&](Bytes from, std::uint64_t at, tpt::Part part) {
+    switch (mover.place(from, slice(to, at, static_cast<std::uint32_t>(from.size())), part, ticket)) {
+      case tpt::Moved::done: break;
+      case tpt::Moved::failed: placement.failed = true; break;
+      case tpt::Moved::later: ++placement.later; break;
+    }
+  };
+  std::uint32_t done = 0;
+  while (done < to.length) {
+    const Bytes piece = payload.take(to.length - done);
+    const auto size = static_cast<std::uint32_t>(piece.size());
+    if (ends == Ends::message && done + size == to.length) {
+      const std::uint32_t tail = std::min(size, kTailBytes);
+      if (size > tail) submit(piece.first(size - tail), done, tpt::Part::body);
+      submit(piece.last(tail), done + size - tail, tpt::Part::tail);
+    } else {
+      submit(piece, done, tpt::Part::body);
+    }
+    done += size;
+  }
+}
+
+}  // namespace rnic::ddp

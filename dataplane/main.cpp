@@ -1,0 +1,225 @@
+// rnicd: the daemon. Reads what is asked for, builds every object, starts the workers, and serves
+// until it is told to end.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "base/assert.hpp"
+#include "control/build.hpp"
+#include "control/configuration.hpp"
+#include "control/descriptor.hpp"
+#include "control/loop.hpp"
+#include "control/run_directory.hpp"
+#include "control/server.hpp"
+#include "control/sysfs_tree.hpp"
+#include "shm/mapping.hpp"
+
+namespace {
+
+using rnic::control::Configuration;
+using rnic::control::Descriptor;
+
+struct Options {
+  Configuration configuration;
+  std::string run_directory;
+  bool foreground = false;
+  int ready_fd = -1;
+};
+
+// One sentence for whoever started us, and the end.
+int refuse(const std::string& why) {
+  std::fprintf(stderr, "rnicd: %s\n", why.c_str());
+  if (spdlog::default_logger_raw() != nullptr && spdlog::default_logger_raw()->name() == "rnicd") spdlog::error(why);
+  return 1;
+}
+
+// An --address or --mtu belongs to the --port before it, so order counts. Empty, or what is wrong.
+std::string read_devices(const CLI::App& app, const CLI::Option* port, const CLI::Option* address,
+                         const CLI::Option* mtu, Configuration& configuration) {
+  std::map<const CLI::Option*, std::size_t> next;
+  for (const CLI::Option* option : app.parse_order()) {
+    if (option != port && option != address && option != mtu) continue;
+    const std::size_t index = next[option]++;
+    if (index >= option->results().size()) continue;
+    const std::string& word = option->results()[index];
+    std::string why;
+    if (option == port) why = rnic::control::add_port(configuration, word);
+    if (option == address) why = rnic::control::add_address(configuration, word);
+    if (option == mtu) why = rnic::control::set_mtu(configuration, word);
+    if (!why.empty()) return why;
+  }
+  return {};
+}
+
+// The pid file, locked for as long as we live. Nothing: another daemon of this name has it.
+Descriptor take_name(const std::string& run_directory, std::string& why) {
+  const std::string path = rnic::control::pid_file(run_directory);
+  Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file) {
+    why = "cannot open " + path + ": " + std::strerror(errno);
+    return {};
+  }
+  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    char text[32] = {};
+    [[maybe_unused]] const auto got = pread(file.get(), text, sizeof text - 1, 0);
+    text[std::strcspn(text, "\n")] = '\0';
+    why = std::string("a daemon of this name is running already (pid ") + text + ")";
+    return {};
+  }
+  const std::string pid = std::to_string(getpid()) + "\n";
+  if (ftruncate(file.get(), 0) != 0 || pwrite(file.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
+    why = "cannot write " + path + ": " + std::strerror(errno);
+    return {};
+  }
+  return file;
+}
+
+std::string start_log(const Options& options) {
+  const std::string path = rnic::control::log_file(options.run_directory);
+  Descriptor probe(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!probe) return "cannot write " + path + ": " + std::strerror(errno);
+  std::vector<spdlog::sink_ptr> sinks{std::make_shared<spdlog::sinks::basic_file_sink_mt>(path)};
+  if (options.foreground) sinks.push_back(std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+  auto logger = std::make_shared<spdlog::logger>("rnicd", sinks.begin(), sinks.end());
+  logger->set_level(spdlog::level::from_str(options.configuration.log_level == "warn" ? "warning" : options.configuration.log_level));
+  logger->flush_on(spdlog::level::info);
+  spdlog::set_default_logger(logger);
+  rnic::set_assertion_hook([](const char* condition, const char* file, int line) {
+    spdlog::critical("assertion failed: {} ({}:{})", condition, file, line);
+    spdlog::default_logger_raw()->flush();
+  });
+  return {};
+}
+
+// Each context of an application takes some ten descriptors.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Blocked in every thread; the control thread reads them.
+Descriptor watch_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  return Descriptor(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+void say_ready(int fd) {
+  if (fd < 0) return;
+  const char word = '1';
+  [[maybe_unused]] const auto written = write(fd, &word, 1);
+  close(fd);
+}
+
+std::string describe(const rnic::control::ServedDevice& device) {
+  std::string addresses;
+  for (const auto& address : device.addresses())
+    addresses += " " + rnic::wire::to_string(address.address) + "/" + std::to_string(address.prefix_length);
+  return fmt::format("{}: {} mtu {} at{}", device.name, device.port_spec, device.port->facts().mtu_bytes, addresses);
+}
+
+int serve(const Options& options) {
+  Descriptor signals = watch_signals();
+  raise_descriptor_limit();
+  rnic::shm::install_sigbus_handler();
+  spdlog::info("rnicd {} starts: \"{}\", pid {}", RNIC_VERSION, options.configuration.name, getpid());
+
+  rnic::control::Machine machine;
+  machine.run_directory = options.run_directory;
+  const auto log = [](const std::string& line) { spdlog::info("{}", line); };
+  if (const auto why = rnic::control::build_machine(options.configuration, log, machine); !why.empty()) return refuse(why);
+  for (const auto& device : machine.devices) spdlog::info("{}", describe(*device));
+  if (const auto why = rnic::control::write_sysfs_trees(machine); !why.empty()) return refuse(why);
+
+  rnic::control::Loop loop;
+  {
+    rnic::control::Server server(machine, loop, machine.generation, log);
+    server.on_stop([&] { loop.stop(); });
+    loop.add(signals.get(), EPOLLIN, [&](std::uint32_t) {
+      signalfd_siginfo info{};
+      if (read(signals.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return;
+      // Who started us from a terminal and closed it does not want us to end with it.
+      if (info.ssi_signo == SIGHUP && !options.foreground) return;
+      spdlog::info("signal {}", info.ssi_signo);
+      loop.stop();
+    });
+    start_workers(machine);
+    if (const auto why = server.listen(); !why.empty()) {
+      stop_machine(machine);
+      return refuse(why);
+    }
+    spdlog::info("serves at {}", rnic::control::control_socket(options.run_directory));
+    say_ready(options.ready_fd);
+    loop.run();
+    spdlog::info("ends: {} contexts", server.context_count());
+    // Nobody new finds us from here on.
+    unlink(rnic::control::control_socket(options.run_directory).c_str());
+    server.end_all();
+  }
+  stop_machine(machine);
+  rnic::control::remove_sysfs_trees(options.run_directory);
+  spdlog::info("has ended");
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  CLI::App app{"rnicd: the data plane of rnic. Usually started by `rnic up`."};
+  app.set_version_flag("--version", RNIC_VERSION);
+  Options options;
+  std::string config, name;
+  std::vector<std::string> ports, addresses, mtus;
+  app.add_option("--name", name, "The daemon's name");
+  app.add_option("--config", config, "A TOML file with [[device]] tables");
+  auto* port = app.add_option("--port", ports, "A device on this port; may be given again")->expected(1)->take_all();
+  auto* address =
+      app.add_option("--address", addresses, "An address (CIDR) of the device before it")->expected(1)->take_all();
+  auto* mtu = app.add_option("--mtu", mtus, "The MTU of the device before it")->expected(1)->take_all();
+  app.add_option("--run-dir", options.run_directory, "Where its socket, log and trees are");
+  app.add_flag("--foreground", options.foreground, "Log to the terminal too");
+  app.add_option("--ready-fd", options.ready_fd, "Gets one octet when it serves");
+  try {
+    app.parse(count, words);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+
+  Configuration& configuration = options.configuration;
+  if (!config.empty()) {
+    if (const auto why = rnic::control::read_configuration(config, configuration); !why.empty()) return refuse(why);
+  }
+  if (!name.empty()) configuration.name = name;
+  if (const auto why = read_devices(app, port, address, mtu, configuration); !why.empty()) return refuse(why);
+  if (const auto why = rnic::control::complete(configuration); !why.empty()) return refuse(why);
+  if (options.run_directory.empty()) options.run_directory = rnic::control::run_directory(configuration.name);
+  if (const auto why = rnic::control::make_directory(options.run_directory); !why.empty()) return refuse(why);
+
+  std::string why;
+  const Descriptor lock = take_name(options.run_directory, why);
+  if (!lock) return refuse(why);
+  if (why = start_log(options); !why.empty()) return refuse(why);
+  const int code = serve(options);
+  unlink(rnic::control::pid_file(options.run_directory).c_str());
+  return code;
+}

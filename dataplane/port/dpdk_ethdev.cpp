@@ -1,0 +1,135 @@
+// Ethdev: the life of one DPDK device. See port/dpdk_port.hpp.
+#include <rte_dev.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+
+#include <atomic>
+
+#include "port/dpdk_port.hpp"
+#include "port/dpdk_runtime.hpp"
+
+namespace rnic::port {
+namespace {
+
+// DPDK's own words where it said any, and what the number means where it did not.
+std::string reason(int code) {
+  const std::string complaint = dpdk_complaint();
+  return complaint.empty() ? std::string(rte_strerror(code < 0 ? -code : code)) : complaint;
+}
+
+constexpr std::uint64_t kSendChecksums = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
+constexpr std::uint64_t kReceiveChecksums = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_TCP_CKSUM;
+
+}  // namespace
+
+std::string fresh_device_name(const std::string& driver) {
+  static std::atomic<unsigned> count{0};
+  return driver + "_rnic" + std::to_string(count.fetch_add(1, std::memory_order_relaxed));
+}
+
+Ethdev::~Ethdev() {
+  if (!present_) return;
+  stop();
+  if (!close_) return;
+  rte_eth_dev_close(id_);
+  if (!virtual_name_.empty()) rte_eal_hotplug_remove("vdev", virtual_name_.c_str());
+}
+
+bool Ethdev::make_virtual(const std::string& name, const std::string& arguments, std::string& error) {
+  (void)dpdk_complaint();
+  if (const int code = rte_eal_hotplug_add("vdev", name.c_str(), arguments.c_str()); code != 0) {
+    // A name that no driver claims is answered by -1 and its like, without a word.
+    error = dpdk_complaint();
+    if (error.empty()) error = "DPDK has no driver for a device of this name";
+    return false;
+  }
+  virtual_name_ = name;
+  return find(name, error);
+}
+
+bool Ethdev::find(const std::string& name, std::string& error) {
+  if (rte_eth_dev_get_port_by_name(name.c_str(), &id_) != 0) {
+    error = "DPDK has no Ethernet device " + name;
+    return false;
+  }
+  present_ = true;
+  return true;
+}
+
+bool Ethdev::configure(const Wishes& wishes, DpdkPool& pool, std::string& error) {
+  (void)dpdk_complaint();
+  rte_eth_dev_info info{};
+  if (const int code = rte_eth_dev_info_get(id_, &info); code != 0) {
+    error = reason(code);
+    return false;
+  }
+  rte_eth_conf conf{};
+  conf.rxmode.mtu = wishes.mtu_bytes;
+  if (wishes.checksums) {
+    if ((info.tx_offload_capa & kSendChecksums) == kSendChecksums) conf.txmode.offloads |= kSendChecksums;
+    conf.rxmode.offloads |= info.rx_offload_capa & kReceiveChecksums;
+  }
+  conf.intr_conf.rxq = wishes.receive_interrupts ? 1 : 0;
+
+  std::uint16_t receive = wishes.descriptors;
+  std::uint16_t transmit = wishes.descriptors;
+  const auto attempt = [&] {
+    int code = rte_eth_dev_configure(id_, 1, 1, &conf);
+    if (code == 0) code = rte_eth_dev_adjust_nb_rx_tx_desc(id_, &receive, &transmit);
+    if (code == 0) code = rte_eth_rx_queue_setup(id_, 0, receive, SOCKET_ID_ANY, nullptr, pool.mempool());
+    if (code == 0) code = rte_eth_tx_queue_setup(id_, 0, transmit, SOCKET_ID_ANY, nullptr);
+    return code;
+  };
+  int code = attempt();
+  if (code != 0 && conf.intr_conf.rxq != 0) {
+    conf.intr_conf.rxq = 0;
+    (void)dpdk_complaint();
+    code = attempt();
+  }
+  if (code != 0) {
+    error = reason(code);
+    return false;
+  }
+  receive_interrupts_ = conf.intr_conf.rxq != 0;
+  fills_checksums_ = (conf.txmode.offloads & kSendChecksums) == kSendChecksums;
+  return true;
+}
+
+bool Ethdev::start(std::string& error) {
+  if (started_) return true;
+  (void)dpdk_complaint();
+  if (const int code = rte_eth_dev_start(id_); code != 0) {
+    error = reason(code);
+    return false;
+  }
+  started_ = true;
+  return true;
+}
+
+void Ethdev::stop() {
+  if (!started_) return;
+  rte_eth_dev_stop(id_);
+  started_ = false;
+}
+
+wire::Mac Ethdev::mac() const {
+  rte_ether_addr address{};
+  wire::Mac mac;
+  if (rte_eth_macaddr_get(id_, &address) == 0)
+    for (std::size_t i = 0; i < wire::Mac::kSize; ++i) mac.octets[i] = address.addr_bytes[i];
+  return mac;
+}
+
+bool Ethdev::link_up() const {
+  rte_eth_link link{};
+  return rte_eth_link_get_nowait(id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+}
+
+std::uint32_t Ethdev::speed_mbps() const {
+  rte_eth_link link{};
+  if (rte_eth_link_get_nowait(id_, &link) != 0) return 10'000;
+  return link.link_speed == RTE_ETH_SPEED_NUM_NONE || link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ? 10'000
+                                                                                                   : link.link_speed;
+}
+
+}  // namespace rnic::port

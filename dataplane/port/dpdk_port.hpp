@@ -1,0 +1,105 @@
+// A port over a DPDK ethdev with one receive and one transmit queue: af_packet, af_xdp, tap, pci,
+// vdev. memif needs more and is in port/dpdk_memif.
+//
+// Frames are mbufs of the port's own pool (port/dpdk_pool). Checksums are the NIC's where it is a
+// PCI device that can; elsewhere they are done above.
+//
+// How it wakes a sleeping worker:
+//   af_packet, af_xdp  the driver's own socket: poll() on it looks at the ring, so it is readable
+//                      as long as frames wait, and nothing is to be armed
+//   tap, pci, vdev     receive interrupts, where the driver has them
+//
+// Owned by one worker, but for link_up() and facts().
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+
+#include "port/dpdk_pool.hpp"
+#include "port/options.hpp"
+#include "port/port.hpp"
+#include "port/spec.hpp"
+
+namespace rnic::port {
+
+// An ethdev that is ours. One queue each way.
+class Ethdev {
+ public:
+  struct Wishes {
+    std::uint16_t descriptors = 1024;
+    bool receive_interrupts = false;
+    bool checksums = false;      // in hardware, both ways, if it can
+    std::uint16_t mtu_bytes = 0;  // 0: leave what it is
+  };
+
+  Ethdev() = default;
+  ~Ethdev();
+  Ethdev(const Ethdev&) = delete;
+  Ethdev& operator=(const Ethdev&) = delete;
+
+  // A virtual device made now, or a PCI device that DPDK found at its start.
+  bool make_virtual(const std::string& name, const std::string& arguments, std::string& error);
+  bool find(const std::string& name, std::string& error);
+  bool configure(const Wishes& wishes, DpdkPool& pool, std::string& error);
+  bool start(std::string& error);
+  void stop();
+
+  std::uint16_t id() const { return id_; }
+  bool started() const { return started_; }
+  bool has_receive_interrupts() const { return receive_interrupts_; }
+  bool fills_checksums() const { return fills_checksums_; }
+  wire::Mac mac() const;
+  bool link_up() const;
+  std::uint32_t speed_mbps() const;
+  // The driver cannot be taken down safely while the process lives on.
+  void never_close() { close_ = false; }
+
+ private:
+  std::string virtual_name_;  // empty for PCI
+  std::uint16_t id_ = 0xffff;
+  bool present_ = false;
+  bool started_ = false;
+  bool close_ = true;
+  bool receive_interrupts_ = false;
+  bool fills_checksums_ = false;
+};
+
+class DpdkPort : public Port {
+ public:
+  // Any kind but loopback, pair and memif. Null: the sentence says why.
+  static std::unique_ptr<DpdkPort> open(const PortSpec& spec, const PortOptions& options, std::string& error);
+  ~DpdkPort() override;
+
+  const PortFacts& facts() const override { return facts_; }
+  bool link_up() const override;
+  BufferPool& pool() override { return *pool_; }
+  unsigned receive_burst(Buffer** out, unsigned max) override;
+  unsigned send_burst(Buffer* const* frames, unsigned count) override;
+  int wake_descriptor() override { return wake_; }
+  bool arm() override;
+  void disarm() override;
+
+ protected:
+  static constexpr unsigned kBurst = 64;
+
+  DpdkPort() = default;
+  unsigned receive_now(Buffer** out, unsigned max);
+  unsigned send_now(Buffer* const* frames, unsigned count);
+  // Looks for frames and keeps what it finds for the next receive_burst().
+  bool frames_wait();
+
+  PortFacts facts_;
+  std::unique_ptr<DpdkPool> pool_;  // goes after the device that sends from it
+  Ethdev device_;
+  std::array<Buffer*, kBurst> stash_{};
+  unsigned stash_next_ = 0;
+  unsigned stash_count_ = 0;
+  int wake_ = -1;
+  bool interrupts_armed_ = false;
+};
+
+// Numbers the devices of this process: net_tap_rnic0, ...
+std::string fresh_device_name(const std::string& driver);
+
+}  // namespace rnic::port

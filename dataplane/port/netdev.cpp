@@ -1,0 +1,127 @@
+#include "port/netdev.hpp"
+
+#include <linux/capability.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <net/if_arp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+namespace rnic::port {
+namespace {
+
+// A socket to ask by, closed when done.
+class Asker {
+ public:
+  explicit Asker(const std::string& interface) : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+    std::memset(&request_, 0, sizeof request_);
+    interface.copy(request_.ifr_name, sizeof request_.ifr_name - 1);
+  }
+  ~Asker() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Asker(const Asker&) = delete;
+  Asker& operator=(const Asker&) = delete;
+
+  bool ask(unsigned long what) { return fd_ >= 0 && ioctl(fd_, what, &request_) == 0; }
+  bool ethtool(void* command) {
+    request_.ifr_data = static_cast<char*>(command);
+    return ask(SIOCETHTOOL);
+  }
+  const ifreq& answer() const { return request_; }
+
+ private:
+  int fd_;
+  ifreq request_;
+};
+
+bool switch_off(const std::string& interface, std::uint32_t get, std::uint32_t set, std::uint32_t mask) {
+  Asker asker(interface);
+  ethtool_value value{get, 0};
+  if (!asker.ethtool(&value)) return true;  // it has no such thing
+  if ((value.data & mask) == 0) return true;
+  value.cmd = set;
+  value.data &= ~mask;
+  return asker.ethtool(&value);
+}
+
+}  // namespace
+
+std::optional<Netdev> find_netdev(const std::string& interface) {
+  Asker asker(interface);
+  Netdev found;
+  if (!asker.ask(SIOCGIFINDEX)) return std::nullopt;
+  found.index = asker.answer().ifr_ifindex;
+  if (asker.ask(SIOCGIFHWADDR)) {
+    std::memcpy(found.mac.octets.data(), asker.answer().ifr_hwaddr.sa_data, wire::Mac::kSize);
+    found.ethernet = asker.answer().ifr_hwaddr.sa_family == ARPHRD_ETHER;
+  }
+  if (asker.ask(SIOCGIFMTU)) found.mtu_bytes = static_cast<std::uint32_t>(asker.answer().ifr_mtu);
+  if (asker.ask(SIOCGIFFLAGS)) {
+    found.up = (asker.answer().ifr_flags & IFF_UP) != 0;
+    found.carrier = (asker.answer().ifr_flags & IFF_RUNNING) != 0;
+  }
+  return found;
+}
+
+bool netdev_link_up(const std::string& interface) {
+  Asker asker(interface);
+  if (!asker.ask(SIOCGIFFLAGS)) return false;
+  constexpr int kBoth = IFF_UP | IFF_RUNNING;
+  return (asker.answer().ifr_flags & kBoth) == kBoth;
+}
+
+unsigned netdev_queues(const std::string& interface) {
+  Asker asker(interface);
+  ethtool_channels channels{};
+  channels.cmd = ETHTOOL_GCHANNELS;
+  if (!asker.ethtool(&channels)) return 1;
+  const unsigned queues = channels.combined_count + channels.rx_count;
+  return queues == 0 ? 1 : queues;
+}
+
+bool stop_merging(const std::string& interface) {
+  const bool gro = switch_off(interface, ETHTOOL_GGRO, ETHTOOL_SGRO, ~0u);
+  const bool lro = switch_off(interface, ETHTOOL_GFLAGS, ETHTOOL_SFLAGS, ETH_FLAG_LRO);
+  return gro && lro;
+}
+
+bool has(Capability capability) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+  if (syscall(SYS_capget, &header, data) != 0) return false;
+  const unsigned bit = static_cast<unsigned>(capability);
+  return (data[bit / 32].effective >> (bit % 32) & 1) != 0;
+}
+
+const char* name(Capability capability) {
+  switch (capability) {
+    case Capability::net_admin: return "CAP_NET_ADMIN";
+    case Capability::net_raw: return "CAP_NET_RAW";
+    case Capability::ipc_lock: return "CAP_IPC_LOCK";
+    case Capability::sys_admin: return "CAP_SYS_ADMIN";
+    case Capability::bpf: return "CAP_BPF";
+  }
+  return "a capability";
+}
+
+std::vector<int> sockets_of_family(int family) {
+  std::vector<int> found;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    int domain = 0;
+    socklen_t size = sizeof domain;
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == family) found.push_back(fd);
+  }
+  return found;
+}
+
+}  // namespace rnic::port

@@ -1,0 +1,41 @@
+// What the kernel says of one of its network interfaces, and what it lets us do.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wire/address.hpp"
+
+namespace rnic::port {
+
+struct Netdev {
+  int index = 0;
+  wire::Mac mac;
+  std::uint32_t mtu_bytes = 0;
+  bool up = false;
+  bool carrier = false;
+  bool ethernet = true;
+};
+std::optional<Netdev> find_netdev(const std::string& interface);
+
+// Is it up, with carrier? Asks the kernel each time.
+bool netdev_link_up(const std::string& interface);
+
+// How many receive queues share its traffic; 1 where it does not say.
+unsigned netdev_queues(const std::string& interface);
+
+// Frames must come as they were on the wire: merged ones (GRO, LRO) do not fit a buffer. Best
+// effort; true if nothing merges now.
+bool stop_merging(const std::string& interface);
+
+enum class Capability : std::uint8_t { net_admin = 12, net_raw = 13, ipc_lock = 14, sys_admin = 21, bpf = 39 };
+bool has(Capability capability);  // effective, of this thread
+const char* name(Capability capability);
+
+// Descriptors of this process's sockets of one family (AF_PACKET, AF_XDP). A driver opens its own
+// and has no call to name them: the difference between two looks does.
+std::vector<int> sockets_of_family(int family);
+
+}  // namespace rnic::port

@@ -1,0 +1,83 @@
+#include "port/open.hpp"
+
+#include "port/loopback_port.hpp"
+#include "port/pair_port.hpp"
+#ifndef RNIC_NO_DPDK
+#include "port/dpdk_memif.hpp"
+#include "port/dpdk_port.hpp"
+#include "port/dpdk_runtime.hpp"
+#endif
+
+namespace rnic::port {
+
+PortFactory::PortFactory(std::vector<PortSpec> all, std::function<void(const std::string&)> log)
+    : all_(std::move(all)), log_(std::move(log)) {}
+
+std::unique_ptr<Port> PortFactory::open(const PortSpec& spec, const PortOptions& options, std::string& error) {
+  if (options.mtu_bytes != 0 && (options.mtu_bytes < kMtuMin || options.mtu_bytes > kMtuMax)) {
+    error = "port \"" + to_string(spec) + "\": an MTU is between " + std::to_string(kMtuMin) + " and " + std::to_string(kMtuMax) +
+            ", not " + std::to_string(options.mtu_bytes);
+    return nullptr;
+  }
+  switch (spec.kind) {
+    case PortSpec::Kind::loopback: return std::make_unique<LoopbackPort>(options);
+    case PortSpec::Kind::pair: return open_pair(spec, options, error);
+    default: return open_dpdk(spec, options, error);
+  }
+}
+
+std::unique_ptr<Port> PortFactory::open_pair(const PortSpec& spec, const PortOptions& options, std::string& error) {
+  const std::string& pair = spec.target;
+  const std::uint32_t mtu = options.mtu_bytes != 0 ? options.mtu_bytes : kMtuDefault;
+  if (joined_[pair]) {
+    error = "port \"" + to_string(spec) + "\": a pair has two ends, and a third device names it";
+    return nullptr;
+  }
+  const auto found = half_open_.find(pair);
+  if (found == half_open_.end()) {
+    const auto wire = std::make_shared<PairWire>(pair, mtu, options.buffers);
+    half_open_[pair] = wire;
+    return std::make_unique<PairPort>(wire, 0, options);
+  }
+  if (found->second->mtu_bytes() != mtu) {
+    error = "port \"" + to_string(spec) + "\": its two devices must have the same MTU, not " +
+            std::to_string(found->second->mtu_bytes()) + " and " + std::to_string(mtu);
+    return nullptr;
+  }
+  const auto wire = found->second;
+  half_open_.erase(found);
+  joined_[pair] = true;
+  return std::make_unique<PairPort>(wire, 1, options);
+}
+
+#ifdef RNIC_NO_DPDK
+
+std::unique_ptr<Port> PortFactory::open_dpdk(const PortSpec& spec, const PortOptions&, std::string& error) {
+  error = "port \"" + to_string(spec) + "\": this build is without DPDK; only loopback and pair work";
+  return nullptr;
+}
+
+#else
+
+std::unique_ptr<Port> PortFactory::open_dpdk(const PortSpec& spec, const PortOptions& options, std::string& error) {
+  if (!dpdk_started()) {
+    DpdkOptions dpdk;
+    dpdk.log = log_;
+    for (const PortSpec& each : all_) {
+      if (each.kind == PortSpec::Kind::pci) dpdk.pci_addresses.push_back(each.target);
+      // Pools that devices or other processes must reach are in EAL's memory.
+      if (each.kind == PortSpec::Kind::pci || each.kind == PortSpec::Kind::vdev) {
+        const std::uint32_t buffer_bytes = (options.mtu_bytes != 0 ? options.mtu_bytes : kMtuDefault) + 1024;
+        // A buffer of up to a page is kept within one where there are no huge pages.
+        dpdk.memory_mib += 16 + options.buffers / 256 * ((buffer_bytes + 4095) / 4096);
+      }
+    }
+    if (!start_dpdk(dpdk, error)) return nullptr;
+  }
+  if (spec.kind == PortSpec::Kind::memif) return MemifPort::open(spec, options, error);
+  return DpdkPort::open(spec, options, error);
+}
+
+#endif
+
+}  // namespace rnic::port

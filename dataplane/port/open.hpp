@@ -1,0 +1,39 @@
+// Opening ports: what main() needs to know of this folder.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "port/options.hpp"
+#include "port/port.hpp"
+#include "port/spec.hpp"
+
+namespace rnic::port {
+
+class PairWire;
+
+// Owned by the control thread. Outlives nothing: the ports it opened may live longer.
+class PortFactory {
+ public:
+  // `all`: every SPEC that will be opened, because DPDK is told of PCI devices when it starts and
+  // never later. `log` gets DPDK's complaints, from any thread.
+  explicit PortFactory(std::vector<PortSpec> all, std::function<void(const std::string&)> log = {});
+
+  // Null: `error` is one sentence that says why. DPDK is started by the first port that needs it.
+  // The first two that name the same pair are joined; their MTUs must be equal.
+  std::unique_ptr<Port> open(const PortSpec& spec, const PortOptions& options, std::string& error);
+
+ private:
+  std::unique_ptr<Port> open_pair(const PortSpec& spec, const PortOptions& options, std::string& error);
+  std::unique_ptr<Port> open_dpdk(const PortSpec& spec, const PortOptions& options, std::string& error);
+
+  std::vector<PortSpec> all_;
+  std::function<void(const std::string&)> log_;
+  std::map<std::string, std::shared_ptr<PairWire>> half_open_;  // one end is taken
+  std::map<std::string, bool> joined_;
+};
+
+}  // namespace rnic::port

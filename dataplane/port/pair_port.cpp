@@ -1,0 +1,124 @@
+#include "port/pair_port.hpp"
+
+#include <algorithm>
+
+namespace rnic::port {
+namespace {
+constexpr std::uint32_t kLinkHeaderMax = 18;  // Ethernet with a VLAN tag
+}
+
+// ---- the pool ----------------------------------------------------------------------------------
+
+// A buffer can be in more than one view: it was sent again while the receiver still held the first.
+// As many views as buffers is a bound that honest use does not reach.
+PairPool::PairPool(std::uint32_t buffers, std::uint32_t room_bytes)
+    : buffers_(buffers, room_bytes), views_(new View[buffers]), view_count_(buffers) {
+  free_views_.reserve(view_count_);
+  for (std::uint32_t i = view_count_; i-- > 0;) {
+    views_[i].pool = this;
+    free_views_.push_back(&views_[i]);
+  }
+}
+
+PairPool::~PairPool() = default;
+
+Buffer* PairPool::view(Buffer* original) {
+  if (free_views_.empty()) return nullptr;
+  View* view = free_views_.back();
+  free_views_.pop_back();
+  view->room = original->room;
+  view->room_bytes = original->room_bytes;
+  view->head = original->head;
+  view->length = original->length;
+  view->refs = 1;
+  view->next = nullptr;
+  view->checksum_good = 1;  // it never left memory
+  view->mark = 0;
+  view->original = original;
+  return view;
+}
+
+// Only views have this pool's address in them: a plain buffer goes straight back to the heap pool.
+void PairPool::give(Buffer* const* buffers, unsigned n) {
+  for (unsigned i = 0; i < n; ++i) {
+    auto* view = static_cast<View*>(buffers[i]);
+    RNIC_ASSERT(view->pool == this && free_views_.size() < view_count_);
+    BufferRef original(std::exchange(view->original, nullptr));
+    free_views_.push_back(view);
+  }
+}
+
+bool PairPool::shared(const Buffer& buffer) const { return buffer.pool == this || buffer.refs > 1; }
+
+// ---- the wire ----------------------------------------------------------------------------------
+
+PairWire::PairWire(std::string name, std::uint32_t mtu_bytes, std::uint32_t buffers)
+    : name_(std::move(name)), mtu_bytes_(mtu_bytes), pool_(buffers, mtu_bytes + kLinkHeaderMax) {}
+
+PairWire::~PairWire() {
+  for (Ring& ring : toward_) ring.drop_all();
+}
+
+void PairWire::Ring::drop_all() {
+  while (taken != produced) BufferRef dropped(slots[taken++ % PairPort::kRing]);
+}
+
+// ---- an end ------------------------------------------------------------------------------------
+
+PairPort::PairPort(std::shared_ptr<PairWire> wire, unsigned end, const PortOptions& options)
+    : wire_(std::move(wire)),
+      end_(end),
+      facts_{.kind = "pair",
+             .name = "pair:" + wire_->name(),
+             .mac = options.mac ? *options.mac : random_mac(),
+             .mtu_bytes = wire_->mtu_bytes(),
+             .verifies_checksums = true,
+             .fills_checksums = true,
+             .speed_mbps = 100'000,
+             .netdev = {}} {
+  RNIC_ASSERT(end < 2 && !wire_->attached_[end]);
+  wire_->attached_[end] = true;
+}
+
+PairPort::~PairPort() {
+  wire_->toward_[end_].drop_all();
+  wire_->attached_[end_] = false;
+}
+
+bool PairPort::link_up() const { return wire_->attached_[1 - end_]; }
+
+BufferPool& PairPort::pool() { return wire_->pool_; }
+
+unsigned PairPort::receive_burst(Buffer** out, unsigned max) {
+  PairWire::Ring& ring = wire_->toward_[end_];
+  const unsigned n = std::min(max, ring.produced - ring.taken);
+  for (unsigned i = 0; i < n; ++i) out[i] = ring.slots[ring.taken++ % kRing];
+  return n;
+}
+
+unsigned PairPort::send_burst(Buffer* const* frames, unsigned count) {
+  if (!link_up()) {
+    for (unsigned i = 0; i < count; ++i) BufferRef dropped(frames[i]);
+    return count;
+  }
+  PairWire::Ring& ring = wire_->toward_[1 - end_];
+  const unsigned n = std::min(count, kRing - (ring.produced - ring.taken));
+  for (unsigned i = 0; i < n; ++i) {
+    Buffer* frame = frames[i];
+    if (frame->refs > 1) {
+      frame = wire_->pool_.view(frame);
+      if (frame == nullptr) return i;
+    } else {
+      frame->checksum_good = 1;
+    }
+    ring.slots[ring.produced++ % kRing] = frame;
+  }
+  return n;
+}
+
+bool PairPort::arm() {
+  const PairWire::Ring& ring = wire_->toward_[end_];
+  return ring.produced == ring.taken;
+}
+
+}  // namespace rnic::port

@@ -1,0 +1,47 @@
+// What a port does: whole frames in bursts, and one question for who wants to sleep.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/buffer.hpp"
+#include "wire/ethernet.hpp"
+
+namespace rnic::port {
+
+struct PortFacts {
+  std::string kind;  // "pair", "loopback", "memif", "af_packet", ...
+  std::string name;  // as configured
+  wire::Mac mac;
+  std::uint32_t mtu_bytes = 1500;  // IP octets in one frame
+  bool verifies_checksums = false;    // received IP and TCP checksums need no check (or never leave memory)
+  bool fills_checksums = false;       // sent frames need no IP and TCP checksums
+  std::uint32_t speed_mbps = 10'000;
+  std::string netdev;  // the kernel's interface, if there is one
+};
+
+// Owned by the worker that polls it, but for link_up() and facts().
+class Port {
+ public:
+  virtual ~Port() = default;
+  virtual const PortFacts& facts() const = 0;
+  virtual bool link_up() const = 0;
+  // Buffers for frames sent and received here.
+  virtual BufferPool& pool() = 0;
+  // Up to `max` received frames, each with one reference for the caller. buffer->checksum_good
+  // says that checksums were verified.
+  virtual unsigned receive_burst(Buffer** out, unsigned max) = 0;
+  // Takes over one reference of each of the frames it accepts (the first n; returns n). The caller
+  // may hold other references and then changes nothing while pool().shared(buffer).
+  virtual unsigned send_burst(Buffer* const* frames, unsigned count) = 0;
+  // What descriptor becomes readable when frames wait, if any (-1: none; a timed sleep is needed)?
+  virtual int wake_descriptor() = 0;
+  // Before the worker blocks: arm the wake-up. Returns false if frames wait already.
+  virtual bool arm() = 0;
+  // After it woke up, whoever woke it.
+  virtual void disarm() = 0;
+  // Housekeeping now and then (a memif link that comes up). Cheap.
+  virtual void tend() {}
+};
+
+}  // namespace rnic::port

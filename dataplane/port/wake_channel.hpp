@@ -1,0 +1,84 @@
+// How the two ends of a memif link wake each other: beside the link's socket SOCKET there is
+// SOCKET.wake, over which two rnicd exchange an eventfd each and one page that holds both sides'
+// `asleep` words. A memif peer that is no rnicd has no such socket, and then there is no channel.
+//
+//   sleeper: store `asleep`, fence, look for frames, block on its bell
+//   sender:  frames into the ring, fence, load the other's `asleep`; if set, take it and ring
+//
+// The fences are sequentially consistent and pair with each other: either the sleeper sees the
+// frames or the sender sees the word.
+//
+// join/serve/drop are for one thread (the gate's), the rest for the worker, and the port's lock is
+// held for both.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace rnic::port {
+
+class WakeChannel {
+ public:
+  enum class Role : std::uint8_t { server, client };
+
+  WakeChannel(std::string path, Role role);
+  ~WakeChannel();
+  WakeChannel(const WakeChannel&) = delete;
+  WakeChannel& operator=(const WakeChannel&) = delete;
+
+  // Server: the page, and the socket to be joined at. False: the sentence says why.
+  bool open(std::string& error);
+
+  // Ours; readable once somebody rang. Good to wait for whether joined or not.
+  int bell() const { return bell_; }
+  void ring_own();  // from any thread
+  void quiet();     // so that it can be waited for again
+
+  void join();   // client: tries once, without waiting
+  void serve();  // whatever its sockets have to say
+  void drop();   // the peer is gone
+  bool joined() const { return peer_bell_ >= 0; }
+  void descriptors(std::vector<int>& out) const;
+
+  // The worker is about to sleep, or is awake again. Ends with the fence.
+  void set_asleep(bool asleep) {
+    if (mine_ == nullptr) return;
+    mine_->store(asleep ? 1 : 0, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  // After frames were put into the ring.
+  void wake_peer() {
+    if (peer_bell_ < 0) return;
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    // Taken by one sender only, so that a burst of sends rings once.
+    if (theirs_->load(std::memory_order_relaxed) != 0 && theirs_->exchange(0, std::memory_order_relaxed) != 0)
+      ring_peer();
+  }
+
+ private:
+  using Word = std::atomic<std::uint32_t>;
+
+  bool greet();
+  void hear();
+  bool map(int memfd);
+  void ring_peer();
+
+  std::string path_;
+  Role role_;
+  int bell_ = -1;
+  int memfd_ = -1;   // server's
+  int listener_ = -1;
+  int peer_ = -1;    // the connection
+  int peer_bell_ = -1;
+  void* page_ = nullptr;
+  Word* mine_ = nullptr;
+  Word* theirs_ = nullptr;
+};
+
+// Makes way for a listener at `path`: removes what a dead process left there. False if a living one
+// listens, or something that is no socket lies there.
+bool clear_stale_socket(const std::string& path, std::string& error);
+
+}  // namespace rnic::port

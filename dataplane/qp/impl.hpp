@@ -1,0 +1,306 @@
+// What a queue pair is made of. The parts, each a file of its own:
+//
+//  queue_pair.cpp    life: attach, modify, detach, the stream's end, the way down
+//  send_path.cpp     work requests and Read Responses -> segments -> the connection
+//  receive_path.cpp  the stream -> FPDUs -> checks -> placements
+//  deliver.cpp       placements done -> completions, invalidations, Reads to serve
+//  flush.cpp         completions in order, and what becomes of work that will not be done
+//
+// Everything is bounded: rings are taken at the first attachment and kept (house.md s10).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "ddp/placer.hpp"
+#include "ddp/segmenter.hpp"
+#include "ddp/untagged.hpp"
+#include "mpa/packer.hpp"
+#include "qp/held_sends.hpp"
+#include "qp/queue_pair.hpp"
+#include "qp/state.hpp"
+#include "rdmap/read_queue.hpp"
+#include "rdmap/receiver.hpp"
+#include "rdmap/sender.hpp"
+#include "rdmap/terminate.hpp"
+
+namespace rnic::qp {
+
+// Segments being filled or waiting for their gathers. Bounds what one turn has under way.
+inline constexpr std::uint32_t kSegmentsMax = 256;
+// FPDUs whose CRC waits for a gather.
+inline constexpr std::uint32_t kUnsealedMax = 1024;
+// FPDUs accepted whose placement, or that of one before, is not done.
+inline constexpr std::uint32_t kDeliveriesMax = 1024;
+// Work requests that need no segment, done in one turn at most: others wait for their turn too.
+inline constexpr std::uint32_t kLocalWorkMax = 64;
+// Work requests begun and not completed, at most.
+inline constexpr std::uint32_t kWorkMax = 4096;
+// Flushed in one call at most; more are flushed by the next.
+inline constexpr std::uint32_t kFlushMax = 65536;
+// The first FPDU is due within this time where the startup says that one must come (W-MPA-90).
+inline constexpr Duration kFirstFpduTime = seconds(10);
+
+// A work request that has been begun and not yet completed.
+struct Work {
+  enum class Until : std::uint8_t {
+    built,     // not yet: its segments are not all filled
+    appended,  // `segment` is with TCP, so its payload has been copied out (V-ORD-08)
+    read,      // its Read Response is delivered
+    moved,     // nothing of ours is on its way to or from memory any more
+    nothing,   // done
+  } until = Until::built;
+  Opcode opcode = Opcode::send;
+  Status status = Status::success;
+  bool signaled = false;
+  std::uint32_t slot = 0;
+  std::uint32_t detail = 0;
+  std::uint64_t segment = 0;  // the number of its last
+};
+
+// A segment being filled: whole FPDUs.
+struct FillingSegment {
+  BufferRef buffer;
+  std::uint32_t gathers = 0;   // to come
+  std::uint32_t unsealed = 0;  // FPDUs in `unsealed_` that are its
+  bool failed = false;
+  std::uint32_t failed_work = 0;
+};
+
+struct UnsealedFpdu {
+  std::uint32_t offset = 0;
+  std::uint32_t size = 0;
+};
+
+// An FPDU that was accepted, until what it brought is placed and everything before it delivered.
+struct Delivery {
+  enum class Act : std::uint8_t { nothing, receive, read_response, read_request, terminate, fault };
+  std::uint64_t position = 0;  // the stream may be consumed up to here
+  std::uint64_t held_mark = 0; // what it was held in may be released; 0: nothing
+  std::uint32_t moves = 0;     // places to come
+  Act act = Act::nothing;
+  bool failed = false;         // the memory could not be reached
+  bool stored = false;         // it lies in the framer's store
+  bool invalidates = false;
+  bool solicited = false;
+  bool shared = false;
+  std::uint32_t slot = 0;
+  std::uint32_t length = 0;
+  Stag invalidate;
+  std::uint32_t msn = 0, offset = 0, ulpdu_size = 0;  // of the last segment, for a Terminate
+};
+
+// A receive that a message is being placed in.
+struct Receiving {
+  bool active = false;
+  Status status = Status::success;  // why it will fail, if it will
+  ReceiveRequest request;
+  std::uint64_t capacity = 0;
+  std::uint32_t sge = 0;         // where the next octet goes
+  std::uint32_t sge_offset = 0;
+  std::uint64_t checked_in = 0;  // the turn in which `access` was made
+  std::array<tpt::Access, kSgesMax> access;
+};
+
+// The message being sent: at most one at a time, whatever it is (W-DDP-10).
+struct Sending {
+  enum class Kind : std::uint8_t { nothing, data, request, response } kind = Kind::nothing;
+  ddp::OutboundMessage message;
+  bool of_consumer = false;  // `work` is its work request
+  std::uint32_t work = 0;
+  std::uint32_t sge = 0;     // where the next octet comes from
+  std::uint32_t sge_offset = 0;
+  wire::ReadRequestHeader request;  // Kind::request
+};
+
+// The first thing that went wrong with what came in, until all before it is delivered (V-STOP-06).
+struct PendingFault {
+  rdmap::Fault fault = rdmap::Fault::catastrophic;
+  rdmap::Culprit culprit;
+};
+
+// A token names a gather (segment slot and work request) or a place (delivery slot).
+namespace token {
+inline constexpr std::uint32_t kGather = 0x80000000;
+static_assert(kSegmentsMax <= 256);
+// No work request's: a Read Response's.
+inline constexpr std::uint32_t kNoWork = 0xFFFF;
+constexpr std::uint32_t gather(std::uint64_t segment, std::uint32_t work) {
+  return kGather | (work & 0xFFFF) << 8 | static_cast<std::uint32_t>(segment % kSegmentsMax);
+}
+constexpr std::uint32_t segment(std::uint32_t token) { return token & 0xFF; }
+constexpr std::uint32_t work(std::uint32_t token) { return token >> 8 & 0xFFFF; }
+}  // namespace token
+
+struct QueuePair::Impl {
+  Impl(QueuePair& owner, const Config& config, Host& host, tpt::Table& table, tpt::Mover& mover, BufferPool& pool);
+
+  // ---- queue_pair.cpp
+  void attach(tcp::Connection& connection, const Start& start, Instant now);
+  Result<Done, ModifyError> modify_state(State wanted, Instant now);
+  Leftover detach(Instant now);
+  bool settle(Instant now);
+  bool idle() const;
+  Instant next_deadline() const;
+  void leave_rts(State next, Instant now);
+  void begin_closing(Instant now);
+  void begin_terminate(rdmap::Fault fault, const rdmap::Culprit& culprit, Instant now);
+  void stop_after_terminate(Instant now);
+  void blame_read();
+  enum class Stream : std::uint8_t { reset, let_be };
+  void to_error(std::optional<Event> event, Stream stream, Instant now);
+  void to_idle();
+  void apply(StreamStep step, Instant now);
+  bool check_stream(Instant now);
+  void check_deadline(Instant now);
+  bool go_down(Instant now);
+  bool send_terminate(Instant now);
+  bool quiet();
+  bool closing_is_bad(Instant now);
+  Instant held_deadline() const;
+  void drop_segments();
+  void forget_stream();
+  bool moving() const { return gathers_ != 0 || places_ != 0; }
+
+  // ---- send_path.cpp
+  bool transmit(Instant now, std::uint32_t budget_bytes);
+  bool begin_message(Instant now);
+  bool begin_rtr();
+  bool begin_response(Instant now);
+  bool begin_work(Instant now);
+  enum class Began : std::uint8_t { message, completed, waits, failed };
+  Began begin_next_work(Instant now);
+  Status check_gather(const WorkRequest& request);
+  bool emit_segment(std::uint32_t& budget_bytes, Instant now);
+  FillingSegment* room_for(std::uint32_t octets);
+  void gather(FillingSegment& segment, const mpa::PieceList& pieces);
+  void gather_piece(FillingSegment& segment, const tpt::Access& from, MutableBytes into);
+  void close_segment() { open_ = nullptr; }
+  // The message under way goes no further. Its work request is among those begun, and no longer the
+  // one to be taken next: it must not be flushed twice.
+  void stop_sending() {
+    if (sending_.kind != Sending::Kind::nothing && sending_.of_consumer) has_next_ = false;
+    sending_.kind = Sending::Kind::nothing;
+  }
+  bool push_segments(Instant now);
+  void fail_work(std::uint32_t work, Status status, Instant now);
+  Status bind(const WorkRequest& request);
+
+  // ---- receive_path.cpp
+  bool receive(Instant now);
+  bool parse(Instant now);
+  bool take_fpdu(Instant now);
+  bool on_ulpdu(std::span<const Bytes> spans, std::uint32_t size, std::uint64_t held_mark, Instant now);
+  bool on_send(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size, Instant now);
+  void place_send(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size, std::uint64_t held_mark,
+                  Instant now);
+  void on_read_request(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size, bool is_set_aside,
+                       Instant now);
+  Result<tpt::Access, rdmap::Fault> check_sink(const rdmap::Inbound& in) const;
+  void place_tagged(const rdmap::Inbound& in, const tpt::Access& to, std::span<const Bytes> spans);
+  void on_write(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size, Instant now);
+  void on_read_response(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size, Instant now);
+  bool set_aside(std::span<const Bytes> spans, std::uint32_t size, Instant now);
+  bool take_held(Instant now);
+  bool take_receive();
+  Status check_scatter();
+  void refuse(rdmap::Fault fault, std::span<const Bytes> spans, std::uint32_t size, Instant now);
+  Delivery& next_delivery() { return deliveries_[deliveries_.next()]; }
+  void finish_delivery(Instant now);
+
+  // ---- deliver.cpp
+  bool deliver_all(Instant now);
+  void deliver(Delivery& delivery, Instant now);
+  void deliver_receive(Delivery& delivery, Instant now);
+  void deliver_read_response(Delivery& delivery, Instant now);
+  void consume();
+
+  // ---- flush.cpp
+  bool complete_work(Instant now);
+  void complete(Work& work, Status status);
+  void complete_receive(std::uint32_t slot, bool shared, Status status);
+  void flush_sends();
+  void flush_receives();
+  void flush();
+
+  QueuePair& owner_;
+  Config config_;
+  Host& host_;
+  tpt::Table& table_;
+  tpt::Mover& mover_;
+  BufferPool& pool_;
+
+  State state_ = State::idle;
+  TerminateRecord record_;
+  QpCounters counters_;
+  std::uint64_t turn_ = 1;  // Access values are good within one
+
+  // The stream.
+  tcp::Connection* connection_ = nullptr;
+  Start start_;
+  std::uint64_t base_ = 0;    // the connection's position of the first FPDU octet
+  Instant deadline_ = kNever; // of Closing and Terminate; of the first FPDU
+  bool gate_open_ = false;
+  bool gate_rtr_ = false;  // initiator: the RTR is still to be sent
+  std::optional<std::uint64_t> rtr_segment_;
+
+  // Sending.
+  std::optional<mpa::Packer> packer_;
+  rdmap::Sender sender_;
+  bool send_hint_ = false;  // the send queue may hold something
+  bool has_next_ = false;
+  WorkRequest next_;        // taken, and begun or waiting to be
+  std::array<tpt::Access, kSgesMax> next_access_;
+  std::uint64_t next_checked_in_ = 0;
+  Sending sending_;
+  bool work_was_last_ = false;  // of work and responses, which was served last
+  bool starved_ = false;        // no buffer: to be tried again
+  bool next_waits_ = false;     // for a Read, a fence, or a place among the work begun
+  std::uint32_t needs_room_ = 0;  // the FPDU that found none
+  rdmap::Ring<Work> work_;
+  rdmap::Ring<rdmap::OutboundRead> reads_out_;
+  std::uint32_t responses_due_ = 0;  // of these, whose Response has not come in full
+  std::unique_ptr<FillingSegment[]> segments_;
+  std::uint64_t first_segment_ = 0, next_segment_ = 0;  // numbers; slot: modulo kSegmentsMax
+  FillingSegment* open_ = nullptr;
+  std::uint32_t open_room_ = 0;  // octets that the open segment may still take
+  std::uint32_t filling_bytes_ = 0;
+  std::uint32_t room_ = 0;       // in this turn
+  rdmap::Ring<UnsealedFpdu> unsealed_;
+  mpa::PieceList pieces_;
+  std::uint32_t gathers_ = 0;
+
+  // Receiving.
+  std::optional<mpa::Framer> framer_;
+  mpa::SpanList ulpdu_;
+  std::uint64_t parsed_ = 0;        // octets of the FPDU stream that were framed
+  std::uint64_t consumable_ = 0;    // and of these, done with
+  bool has_ulpdu_ = false;          // framed, and waits for room to be set aside in
+  bool ulpdu_stored_ = false;
+  bool inbound_stopped_ = false;    // nothing more is looked at
+  bool holds_acknowledgements_ = false;
+  bool parse_paused_ = false;       // too many deliveries are open
+  std::array<ddp::InboundQueue, 4> inbound_;
+  Receiving receiving_;
+  bool first_fpdu_ = true;          // none was taken yet
+  bool receive_hint_ = false;
+  HeldSends held_;
+  Instant held_since_ = kNever;
+  rdmap::Ring<rdmap::InboundRead> reads_in_;
+  std::uint32_t reads_ready_ = 0;   // of these, may be served
+  rdmap::Ring<Delivery> deliveries_;
+  std::uint32_t places_ = 0;
+  PendingFault fault_;
+  std::array<std::byte, sizeof(TerminateRecord::octets)> terminate_in_;
+  std::uint32_t terminate_in_size_ = 0;
+
+  // The way down.
+  bool terminate_due_ = false;  // record_ is to be sent
+  bool fin_due_ = false;
+  bool told_by_event_ = false;  // the cause of Terminate
+  bool flushed_ = true;         // nothing begun is left; what is posted now is flushed as it is found
+  bool drop_unsent_ = false;    // what was filled is not sent any more
+};
+
+}  // namespace rnic::qp

@@ -1,0 +1,64 @@
+// A row for each RDMAP opcode (RFC 5040 s4.1 figures 4 and 5; RFC 7306 s4): which DDP model it uses,
+// which queue, how long its own header is, and what its arrival means. Adding an operation is a row
+// here and a function in its receiver.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "wire/ddp.hpp"
+#include "wire/rdmap.hpp"
+
+namespace rnic::rdmap {
+
+enum class Model : std::uint8_t { none, tagged, untagged };
+
+// Who takes it.
+enum class Receiver : std::uint8_t { nobody, write, read_response, send, read_request, terminate, extension };
+
+struct Message {
+  Model model = Model::none;
+  std::uint8_t queue = 0;         // untagged only
+  std::uint8_t header_bytes = 0;  // of RDMAP, after the DDP header
+  bool solicited = false;
+  bool invalidates = false;  // the word behind the control octets names an STag
+  bool extension = false;    // RFC 7306: off unless configured (W-EXT-14)
+  Receiver receiver = Receiver::nobody;
+
+  constexpr bool known() const { return model != Model::none; }
+};
+
+inline constexpr std::array<Message, 16> kMessages{{
+    // model           queue  header  SE     inval  ext    receiver
+    {Model::tagged,    0,     0,      false, false, false, Receiver::write},          // RDMA Write
+    {Model::untagged,  1,     28,     false, false, false, Receiver::read_request},   // Read Request
+    {Model::tagged,    0,     0,      false, false, false, Receiver::read_response},  // Read Response
+    {Model::untagged,  0,     0,      false, false, false, Receiver::send},           // Send
+    {Model::untagged,  0,     0,      false, true,  false, Receiver::send},           // Send, Invalidate
+    {Model::untagged,  0,     0,      true,  false, false, Receiver::send},           // Send, SE
+    {Model::untagged,  0,     0,      true,  true,  false, Receiver::send},           // Send, SE, Inv.
+    {Model::untagged,  2,     4,      false, false, false, Receiver::terminate},      // Terminate
+    {Model::untagged,  0,     8,      false, false, true,  Receiver::extension},      // Immediate
+    {Model::untagged,  0,     8,      true,  false, true,  Receiver::extension},      // Immediate, SE
+    {Model::untagged,  1,     52,     false, false, true,  Receiver::extension},      // Atomic Request
+    {Model::untagged,  3,     12,     false, false, true,  Receiver::extension},      // Atomic Response
+    {}, {}, {}, {},
+}};
+
+constexpr const Message& message(wire::RdmapOpcode opcode) {
+  return kMessages[static_cast<std::size_t>(opcode) & 0xF];
+}
+
+static_assert(message(wire::RdmapOpcode::read_request).header_bytes == wire::ReadRequestHeader::kSize);
+static_assert(message(wire::RdmapOpcode::send_se_invalidate).solicited);
+static_assert(!message(wire::RdmapOpcode{12}).known(), "unassigned (RFC 6580 s3.4)");
+
+// Send types, by what they also do.
+constexpr wire::RdmapOpcode send_opcode(bool solicited, bool invalidates) {
+  using enum wire::RdmapOpcode;
+  if (solicited) return invalidates ? send_se_invalidate : send_se;
+  return invalidates ? send_invalidate : send;
+}
+
+}  // namespace rnic::rdmap

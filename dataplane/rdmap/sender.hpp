@@ -1,0 +1,50 @@
+// The messages we send, as DDP messages (RFC 5040 s4, s5): the opcode row and the header fields of
+// each. MSNs are counted here: one message sequence for each untagged queue (W-DDP-05).
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "ddp/segmenter.hpp"
+#include "rdmap/messages.hpp"
+#include "wire/rdmap.hpp"
+
+namespace rnic::rdmap {
+
+class Sender {
+ public:
+  ddp::OutboundMessage send(bool solicited, bool invalidates, Stag invalidate, std::uint32_t length) {
+    return untagged(send_opcode(solicited, invalidates), invalidates ? invalidate : Stag{}, length);
+  }
+  static ddp::OutboundMessage write(Stag sink, std::uint64_t to, std::uint32_t length) {
+    return tagged(wire::RdmapOpcode::write, sink, to, length);
+  }
+  // Its payload is the 28 octets of the request.
+  ddp::OutboundMessage read_request() {
+    return untagged(wire::RdmapOpcode::read_request, {}, wire::ReadRequestHeader::kSize);
+  }
+  // Sink STag and TO as the request has them, not interpreted (W-RDMAP-13).
+  static ddp::OutboundMessage read_response(Stag sink, std::uint64_t to, std::uint32_t length) {
+    return tagged(wire::RdmapOpcode::read_response, sink, to, length);
+  }
+  ddp::OutboundMessage terminate(std::uint32_t length) {
+    return untagged(wire::RdmapOpcode::terminate, {}, length);
+  }
+
+ private:
+  static ddp::OutboundMessage tagged(wire::RdmapOpcode opcode, Stag stag, std::uint64_t to, std::uint32_t length) {
+    return {.tagged = true, .rdmap_control = wire::rdmap_control(opcode), .stag = stag, .to = to, .length = length};
+  }
+  ddp::OutboundMessage untagged(wire::RdmapOpcode opcode, Stag invalidate, std::uint32_t length) {
+    const std::uint32_t queue = message(opcode).queue;
+    return {.tagged = false,
+            .rdmap_control = wire::rdmap_control(opcode),
+            .stag = invalidate,
+            .queue = queue,
+            .msn = msn_[queue]++,
+            .length = length};
+  }
+  std::array<std::uint32_t, 4> msn_{1, 1, 1, 1};
+};
+
+}  // namespace rnic::rdmap

@@ -1,0 +1,646 @@
+// The events of RFC 9293 s3.10: open, append, close, abort, and a segment that arrives.
+#include "tcp/connection.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace rnic::tcp {
+
+namespace flag = wire::tcp_flags;
+
+const char* name(State state) {
+  switch (state) {
+    case State::closed:
+      return "CLOSED";
+    case State::listen:
+      return "LISTEN";
+    case State::syn_sent:
+      return "SYN-SENT";
+    case State::syn_received:
+      return "SYN-RECEIVED";
+    case State::established:
+      return "ESTABLISHED";
+    case State::fin_wait_1:
+      return "FIN-WAIT-1";
+    case State::fin_wait_2:
+      return "FIN-WAIT-2";
+    case State::close_wait:
+      return "CLOSE-WAIT";
+    case State::closing:
+      return "CLOSING";
+    case State::last_ack:
+      return "LAST-ACK";
+    case State::time_wait:
+      return "TIME-WAIT";
+  }
+  return "?";
+}
+
+std::optional<wire::TcpHeader> reset_in_reply(const wire::TcpHeader& header, std::size_t payload_bytes) {
+  if (header.has(flag::kRst)) return std::nullopt;
+  wire::TcpHeader reset;
+  reset.source_port = header.destination_port;
+  reset.destination_port = header.source_port;
+  if (header.has(flag::kAck)) {
+    reset.sequence = header.acknowledgement;
+    reset.flags = flag::kRst;
+  } else {
+    const std::uint32_t length =
+        static_cast<std::uint32_t>(payload_bytes) + (header.has(flag::kSyn) ? 1 : 0) + (header.has(flag::kFin) ? 1 : 0);
+    reset.acknowledgement = header.sequence + length;
+    reset.flags = flag::kRst | flag::kAck;
+  }
+  return reset;
+}
+
+namespace {
+
+// Smaller than this, a peer's MSS is a mistake or an attack: nearly all would be headers.
+constexpr std::uint32_t kMssMin = 48;
+
+// The least shift that lets 16 bits say the window (RFC 7323 s2.3).
+std::uint8_t window_shift(std::uint32_t window_bytes) {
+  std::uint8_t shift = 0;
+  while (shift < 14 && (window_bytes >> shift) > 0xFFFF) ++shift;
+  return shift;
+}
+
+// RFC 7323 s5.5: after so long without news TS.Recent says nothing.
+constexpr Duration kTimestampLife = seconds(24 * 24 * 3600);
+
+}  // namespace
+
+Connection::Connection(const Options& options)
+    : queue_(options.send_segments_max),
+      congestion_(options.congestion == Options::Congestion::cubic),
+      rtt_(options.rto_initial, options.rto_min, options.rto_max),
+      readable_(options.receive_segments_max),
+      reassembly_(options.out_of_order_segments_max),
+      options_(options) {
+  window_shift_ = window_shift(options.receive_window_bytes);
+  update_emss();
+}
+
+// ---- opening -------------------------------------------------------------------------------
+
+void Connection::start(Seq initial) {
+  RNIC_ASSERT(state_ == State::closed && ended_ == Ended::no);
+  iss_ = initial;
+  queue_.start(initial + 1);
+  recovery_end_ = initial + 1;
+  // Not the machine's uptime on the wire.
+  timestamp_offset_ = initial.value * 0x9E3779B1u;
+  syn_due_ = true;
+}
+
+void Connection::open_active(Seq initial, Instant) {
+  start(initial);
+  state_ = State::syn_sent;
+}
+
+void Connection::open_passive(const SegmentIn& syn, Seq initial, Instant now) {
+  start(initial);
+  passive_ = true;
+  adopt_syn(syn.header);
+  if (timestamps_) timestamp_recent_at_ = now;
+  state_ = State::syn_received;
+}
+
+// What the peer's SYN says. Data on it is not taken: the peer sends it again.
+void Connection::adopt_syn(const wire::TcpHeader& syn) {
+  irs_ = Seq{syn.sequence};
+  rcv_nxt_ = last_ack_sent_ = irs_ + 1;
+  receive_edge_ = rcv_nxt_ + std::min(options_.receive_window_bytes, 0xFFFFu);
+  receive_limit_ = rcv_nxt_ + options_.receive_window_bytes;
+  peer_mss_ = std::max<std::uint32_t>(syn.mss.value_or(kDefaultMss), kMssMin);
+  sack_ = options_.sack && syn.sack_permitted;
+  timestamps_ = options_.timestamps && syn.timestamps.has_value();
+  if (timestamps_) timestamp_recent_ = syn.timestamps->value;
+  if (options_.window_scale && syn.window_scale) {
+    send_shift_ = std::min<std::uint8_t>(*syn.window_scale, 14);  // RFC 7323 s2.3
+    receive_shift_ = window_shift_;
+    scaling_ = true;
+  } else {
+    receive_limit_ = receive_edge_;
+    options_.receive_window_bytes = std::min(options_.receive_window_bytes, 0xFFFFu);
+  }
+  window_sequence_ = irs_;
+  send_edge_ = iss_ + 1 + syn.window;  // never scaled in a SYN
+  send_window_max_ = syn.window;
+  update_emss();
+}
+
+void Connection::become_established(const wire::TcpHeader& header, Instant now) {
+  state_ = State::established;
+  syn_due_ = false;
+  rto_at_ = kNever;
+  retransmissions_ = 0;
+  if (syn_sent_count_ == 1)
+    rtt_.sample(now - syn_sent_at_);
+  else
+    rtt_.on_handshake_loss(options_.rto_initial);
+  congestion_.start(emss_, syn_sent_count_ > 1);
+  last_sent_at_ = now;
+  const std::uint32_t window = std::uint32_t{header.window} << (header.has(flag::kSyn) ? 0 : send_shift_);
+  send_edge_ = queue_.una() + window;
+  send_window_max_ = std::max(send_window_max_, window);
+  window_sequence_ = Seq{header.sequence};
+  window_ack_ = Seq{header.acknowledgement};
+  if (options_.keepalive.ns > 0) keepalive_at_ = now + options_.keepalive;
+  if (close_after_handshake_) close(now);
+}
+
+// ---- a segment arrives ---------------------------------------------------------------------
+
+void Connection::on_segment(SegmentIn&& segment, Instant now) {
+  ++counters_.segments_in;
+  if (state_ <= State::syn_sent) [[unlikely]] {
+    if (state_ == State::syn_sent) return on_segment_syn_sent(segment.header, now);
+    return on_segment_closed(segment);
+  }
+  Incoming in{.segment = segment,
+              .sequence = Seq{segment.header.sequence},
+              .payload = segment.payload,
+              .fin = segment.header.has(flag::kFin)};
+  if (timestamps_ && !check_timestamps(in, now)) return;
+  if (!check_sequence(in, now)) return;
+  if (segment.header.has(flag::kRst | flag::kSyn)) [[unlikely]] {
+    if (!check_reset(in, now) || !check_syn(in, now)) return;
+  }
+  if (!process_ack(in, now)) return;
+  if (!in.payload.empty()) process_payload(in, now);
+  if (in.fin || peer_fin_known_) [[unlikely]]
+    process_fin(in, now);
+}
+
+// RFC 9293 s3.10.7.1.
+void Connection::on_segment_closed(const SegmentIn& segment) {
+  if (auto reset = reset_in_reply(segment.header, segment.payload.size())) {
+    reset_ = *reset;
+    reset_due_ = true;
+  }
+}
+
+// RFC 9293 s3.10.7.3.
+void Connection::on_segment_syn_sent(const wire::TcpHeader& header, Instant now) {
+  const bool acknowledges = header.has(flag::kAck);
+  if (acknowledges && Seq{header.acknowledgement} != iss_ + 1) {
+    if (auto reset = reset_in_reply(header, 0)) {
+      reset_ = *reset;
+      reset_due_ = true;
+    }
+    return;
+  }
+  if (header.has(flag::kRst)) {
+    if (acknowledges) end(Ended::refused);
+    return;
+  }
+  if (!header.has(flag::kSyn)) return;
+  adopt_syn(header);
+  if (timestamps_) timestamp_recent_at_ = now;
+  if (acknowledges) {
+    become_established(header, now);
+    forced_acks_ = 1;
+  } else {  // both called at once (RFC 9293 s3.5)
+    state_ = State::syn_received;
+    syn_due_ = true;
+  }
+}
+
+// PAWS (RFC 7323 s5.3, R1).
+bool Connection::check_timestamps(const Incoming& in, Instant now) {
+  const wire::TcpHeader& header = in.segment.header;
+  if (header.has(flag::kRst)) return true;
+  if (!header.timestamps) return header.has(flag::kSyn);  // s3.2: dropped in silence
+  const auto age = static_cast<std::int32_t>(header.timestamps->value - timestamp_recent_);
+  if (age < 0 && now - timestamp_recent_at_ < kTimestampLife && !header.has(flag::kSyn)) {
+    ++counters_.duplicates;
+    if (challenges_.allows(now)) forced_acks_ = std::max(forced_acks_, 1u);
+    return false;
+  }
+  // s4.3: only a segment at the left edge says what is echoed. Whether it is acceptable at all is
+  // seen later, but one that begins there is.
+  if (!in.sequence.after(last_ack_sent_) && !in.sequence.before(last_ack_sent_ - 1)) {
+    timestamp_recent_ = header.timestamps->value;
+    timestamp_recent_at_ = now;
+  }
+  return true;
+}
+
+// First, check sequence number; what is outside the window is cut away.
+bool Connection::check_sequence(Incoming& in, Instant now) {
+  const bool syn = in.segment.header.has(flag::kSyn);
+  std::uint32_t length = static_cast<std::uint32_t>(in.payload.size()) + (in.fin ? 1 : 0);
+  if (in.sequence == rcv_nxt_ && length <= receive_edge_.since(rcv_nxt_)) [[likely]]
+    return true;
+
+  if (in.segment.header.has(flag::kRst)) return true;  // has rules of its own
+  length += syn ? 1 : 0;
+  if (in.sequence.before(rcv_nxt_)) {
+    const std::uint32_t old = rcv_nxt_.since(in.sequence);
+    if (syn && state_ == State::syn_received && in.sequence == irs_) {
+      // The peer's SYN again: our SYN-ACK was lost. Or, when both called at once, its SYN-ACK.
+      if (!in.segment.header.has(flag::kAck)) {
+        syn_due_ = true;
+        return false;
+      }
+      in.sequence = rcv_nxt_;
+      in.payload = {};
+      in.fin = false;
+      return true;
+    }
+    if (syn) return true;  // check_syn() answers it
+    if (length <= old) {
+      on_old_segment(in, length, now);
+      return false;
+    }
+    if (old > 0 && !in.payload.empty()) {
+      const std::uint32_t cut = std::min(old, static_cast<std::uint32_t>(in.payload.size()));
+      if (sack_ && !acknowledgement().before(rcv_nxt_)) {
+        has_duplicate_ = true;
+        duplicate_ = {in.sequence.value, rcv_nxt_.value};
+      }
+      forced_acks_ = std::max(forced_acks_, 1u);
+      in.payload = in.payload.subspan(cut);
+    }
+    in.sequence = rcv_nxt_;
+    length -= old;
+  }
+
+  const std::uint32_t window = receive_edge_.since(rcv_nxt_);
+  const std::uint32_t offset = in.sequence.since(rcv_nxt_);
+  if (offset < window || (offset == window && length == 0)) {
+    const std::uint32_t room = window - offset;
+    if (in.payload.size() > room) {
+      in.payload = in.payload.first(room);
+      in.fin = false;
+      ++counters_.out_of_window;
+      forced_acks_ = std::max(forced_acks_, 1u);
+    }
+    return true;
+  }
+  ++counters_.out_of_window;
+  // Our window is shut: a probe. Its octets are refused, its ACK counts (s3.10.7.4).
+  if (offset == 0) {
+    forced_acks_ = std::max(forced_acks_, 1u);
+    in.payload = {};
+    in.fin = in.fin && in.segment.payload.empty();
+    return true;
+  }
+  if (length > 0 || empty_answers_.allows(now)) forced_acks_ = std::max(forced_acks_, 1u);
+  return false;
+}
+
+// All of it is before RCV.NXT.
+void Connection::on_old_segment(const Incoming& in, std::uint32_t length, Instant now) {
+  ++counters_.duplicates;
+  if (length == 0) {  // a keepalive probe, or an ACK that was overtaken
+    if (empty_answers_.allows(now)) forced_acks_ = std::max(forced_acks_, 1u);
+    return;
+  }
+  forced_acks_ = std::max(forced_acks_, 1u);
+  const Seq end = in.sequence + static_cast<std::uint32_t>(in.payload.size());
+  if (sack_ && !in.payload.empty() && !end.after(acknowledgement())) {
+    has_duplicate_ = true;
+    duplicate_ = {in.sequence.value, end.value};
+  }
+  // Our last ACK was lost (s3.10.7.4, eighth).
+  if (in.fin && state_ == State::time_wait) time_wait_at_ = now + options_.time_wait;
+}
+
+// Second, check the RST bit (RFC 5961 s3.2). Where acknowledgements are held back, the peer's next
+// octet may be what we acknowledged last.
+bool Connection::check_reset(const Incoming& in, Instant now) {
+  if (!in.segment.header.has(flag::kRst)) return true;
+  const Seq sequence{in.segment.header.sequence};
+  if (sequence != rcv_nxt_ && sequence != last_ack_sent_) {
+    const std::uint32_t window = std::max(receive_edge_.since(rcv_nxt_), 1u);
+    if (sequence.since(rcv_nxt_) < window) challenge(now);
+    return false;
+  }
+  if (state_ == State::syn_received)
+    end(passive_ ? Ended::reset : Ended::refused);
+  else
+    end(Ended::reset);
+  return false;
+}
+
+// Fourth, check the SYN bit (RFC 5961 s4.2).
+bool Connection::check_syn(const Incoming& in, Instant now) {
+  if (!in.segment.header.has(flag::kSyn)) return true;
+  if (state_ == State::syn_received && in.sequence == rcv_nxt_ && Seq{in.segment.header.sequence} == irs_)
+    return true;  // check_sequence() let it through for its ACK
+  challenge(now);
+  return false;
+}
+
+// Fifth, check the ACK field.
+bool Connection::process_ack(const Incoming& in, Instant now) {
+  const wire::TcpHeader& header = in.segment.header;
+  if (!header.has(flag::kAck)) return false;
+  const Seq ack{header.acknowledgement};
+  if (state_ == State::syn_received) [[unlikely]] {
+    if (ack != iss_ + 1 || syn_sent_count_ == 0) {
+      on_segment_closed(in.segment);
+      return false;
+    }
+    become_established(header, now);
+    if (header.has(flag::kSyn)) {
+      forced_acks_ = 1;
+      return false;
+    }
+  }
+  // RFC 5961 s5: neither of the future nor of a past that cannot be.
+  const Seq una = queue_.una();
+  if (ack.after(queue_.nxt()) || ack.before(una - send_window_max_)) [[unlikely]] {
+    challenge(now);
+    return false;
+  }
+  if (options_.keepalive.ns > 0) {
+    keepalive_at_ = now + options_.keepalive;
+    keepalive_probes_ = 0;
+  }
+  if (ack.before(una)) {
+    if (header.sack_count > 0 && sack_ && take_sack(header, una)) detect_losses(false, false);
+    return true;
+  }
+  on_acknowledgement(in, ack, now);
+  return state_ != State::closed;
+}
+
+void Connection::on_our_fin_acknowledged(Instant now) {
+  switch (state_) {
+    case State::fin_wait_1:
+      state_ = State::fin_wait_2;
+      break;
+    case State::closing:
+      enter_time_wait(now);
+      break;
+    case State::last_ack:
+      end(Ended::gracefully);
+      break;
+    case State::closed:
+    case State::listen:
+    case State::syn_sent:
+    case State::syn_received:
+    case State::established:
+    case State::fin_wait_2:
+    case State::close_wait:
+    case State::time_wait:
+      break;
+  }
+}
+
+// Seventh, process the segment text.
+void Connection::process_payload(Incoming& in, Instant now) {
+  if (peer_closed_ || state_ > State::fin_wait_2) return;
+  const auto octets = static_cast<std::uint32_t>(in.payload.size());
+  if (octets > peer_segment_bytes_) peer_segment_bytes_ = octets;
+  if (in.sequence != rcv_nxt_) {
+    ++counters_.out_of_order;
+    if (options_.out_of_order_segments_max > 0) reassemble(in);
+    // The sender without SACK counts our duplicate ACKs (RFC 5681 s4.2).
+    forced_acks_ = sack_ ? 1 : forced_acks_ + 1;
+    return;
+  }
+  if (reassembly_.empty()) [[likely]] {
+    if (!accept_in_order(std::move(in.segment.buffer), in.payload)) {
+      forced_acks_ = std::max(forced_acks_, 1u);
+      return;
+    }
+    acknowledge_soon(octets, now);
+    return;
+  }
+  // It fills a gap, wholly or partly. What came first of its octets stays.
+  while (!in.payload.empty() && in.sequence == rcv_nxt_) {
+    const std::uint32_t until_next = reassembly_.first().since(rcv_nxt_);
+    const Bytes part = in.payload.first(
+        std::min<std::size_t>(reassembly_.empty() ? in.payload.size() : until_next, in.payload.size()));
+    if (!part.empty() && !accept_in_order(in.segment.buffer.share(), part)) break;
+    drain_reassembly();
+    const Seq end = in.sequence + static_cast<std::uint32_t>(in.payload.size());
+    if (!end.after(rcv_nxt_)) break;
+    in.payload = in.payload.subspan(rcv_nxt_.since(in.sequence));
+    in.sequence = rcv_nxt_;
+    if (part.empty() && reassembly_.front(rcv_nxt_) != nullptr) break;  // no room above
+  }
+  forced_acks_ = std::max(forced_acks_, 1u);
+}
+
+bool Connection::accept_in_order(BufferRef&& buffer, Bytes octets) {
+  if (!readable_.push(std::move(buffer), octets)) {
+    ++counters_.dropped_no_room;
+    return false;
+  }
+  const auto size = static_cast<std::uint32_t>(octets.size());
+  rcv_nxt_ = rcv_nxt_ + size;
+  received_ += size;
+  counters_.bytes_in += size;
+  return true;
+}
+
+void Connection::reassemble(Incoming& in) {
+  switch (reassembly_.add(in.sequence, in.payload, in.segment.buffer)) {
+    case Reassembly::Added::kept:
+      break;
+    case Reassembly::Added::no_room:
+      ++counters_.dropped_no_room;
+      break;
+    case Reassembly::Added::duplicate:
+      ++counters_.duplicates;
+      has_duplicate_ = true;
+      duplicate_ = {in.sequence.value, in.sequence.value + static_cast<std::uint32_t>(in.payload.size())};
+      break;
+  }
+}
+
+void Connection::drain_reassembly() {
+  while (auto* piece = reassembly_.front(rcv_nxt_)) {
+    if (!accept_in_order(piece->buffer.share(), {piece->data, piece->length})) return;
+    reassembly_.pop();
+  }
+}
+
+// Eighth, check the FIN bit. One that came before octets in front of it waits for them.
+void Connection::process_fin(const Incoming& in, Instant now) {
+  if (peer_closed_) return;
+  if (in.fin && !peer_fin_known_) {
+    peer_fin_known_ = true;
+    peer_fin_ = in.sequence + static_cast<std::uint32_t>(in.payload.size());
+    if (peer_fin_ != rcv_nxt_) forced_acks_ = std::max(forced_acks_, 1u);
+  }
+  if (peer_fin_ != rcv_nxt_) return;
+  peer_closed_ = true;
+  rcv_nxt_ = rcv_nxt_ + 1;
+  forced_acks_ = std::max(forced_acks_, 1u);
+  reassembly_.clear();
+  switch (state_) {
+    case State::established:
+      state_ = State::close_wait;
+      break;
+    case State::fin_wait_1:
+      state_ = State::closing;
+      break;
+    case State::fin_wait_2:
+      enter_time_wait(now);
+      break;
+    case State::closed:
+    case State::listen:
+    case State::syn_sent:
+    case State::syn_received:
+    case State::close_wait:
+    case State::closing:
+    case State::last_ack:
+    case State::time_wait:
+      break;
+  }
+}
+
+// In order and new: every second full segment at once, else when the burst ends or the timer
+// says so (RFC 5681 s4.2).
+void Connection::acknowledge_soon(std::uint32_t octets, Instant now) {
+  unacknowledged_bytes_ += octets;
+  if (unacknowledged_bytes_ >= 2 * peer_segment_bytes_) progress_ack_ = true;
+  if (delayed_ack_at_ == kNever) delayed_ack_at_ = now + options_.delayed_ack;
+}
+
+void Connection::challenge(Instant now) {
+  if (!challenges_.allows(now)) return;
+  ++counters_.challenge_acks;
+  forced_acks_ = std::max(forced_acks_, 1u);
+}
+
+void Connection::enter_time_wait(Instant now) {
+  state_ = State::time_wait;
+  ended_ = Ended::gracefully;
+  rto_at_ = persist_at_ = tail_probe_at_ = keepalive_at_ = kNever;
+  time_wait_at_ = now + options_.time_wait;
+}
+
+// What has been received in order stays readable.
+void Connection::end(Ended why) {
+  state_ = State::closed;
+  if (ended_ == Ended::no) ended_ = why;
+  queue_.clear();
+  reassembly_.clear();
+  rto_at_ = delayed_ack_at_ = persist_at_ = tail_probe_at_ = keepalive_at_ = time_wait_at_ = kNever;
+  syn_due_ = progress_ack_ = tail_probe_due_ = window_probe_due_ = keepalive_due_ = false;
+  forced_acks_ = 0;
+}
+
+bool Connection::may_be_replaced_by(const wire::TcpHeader& syn) const {
+  if (state_ != State::time_wait || !syn.has(flag::kSyn)) return false;
+  if (syn.has(flag::kAck | flag::kRst | flag::kFin)) return false;
+  if (timestamps_ && syn.timestamps && static_cast<std::int32_t>(syn.timestamps->value - timestamp_recent_) > 0)
+    return true;
+  return Seq{syn.sequence}.after(rcv_nxt_);
+}
+
+// ---- what the layer above asks for ---------------------------------------------------------
+
+void Connection::update_emss() {
+  const std::uint32_t mss = std::max(std::min(options_.mss_bytes, peer_mss_), kMssMin);
+  emss_ = mss - (timestamps_ ? 12 : 0);
+}
+
+void Connection::set_mss(std::uint32_t mss_bytes) {
+  const std::uint32_t before = emss_;
+  options_.mss_bytes = mss_bytes;
+  update_emss();
+  if (state_ < State::established || emss_ == before) return;
+  congestion_.set_mss(emss_);
+  // Larger ones did not get through (RFC 1191 s6.4): again, cut, and not for congestion.
+  if (emss_ < before) queue_.mark_lost_longer_than(emss_);
+}
+
+bool Connection::append(BufferRef payload) {
+  if (fin_appended_) return false;
+  if (state_ != State::established && state_ != State::close_wait) return false;
+  if (payload->length == 0) return true;
+  return queue_.append(std::move(payload));
+}
+
+// RFC 9293 s3.10.4.
+void Connection::close(Instant) {
+  switch (state_) {
+    case State::syn_sent:
+      end(Ended::aborted);
+      break;
+    case State::syn_received:
+      close_after_handshake_ = true;
+      break;
+    case State::established:
+    case State::close_wait:
+      queue_.append_fin();
+      fin_appended_ = true;
+      state_ = state_ == State::established ? State::fin_wait_1 : State::last_ack;
+      break;
+    case State::closed:
+    case State::listen:
+    case State::fin_wait_1:
+    case State::fin_wait_2:
+    case State::closing:
+    case State::last_ack:
+    case State::time_wait:
+      break;
+  }
+}
+
+// RFC 9293 s3.10.5. Also from CLOSING and LAST-ACK, where the RFC is content to forget: the peer
+// may still wait for octets that will not come.
+void Connection::abort(Instant now) {
+  const bool tell = state_ >= State::syn_received && state_ != State::time_wait;
+  if (tell) {
+    reset_ = wire::TcpHeader{};
+    fill(reset_, flag::kRst | flag::kAck, send_next(), now);
+    reset_due_ = true;
+  }
+  end(Ended::aborted);
+  readable_.clear();
+  consumed_ = received_;
+}
+
+void Connection::consume(std::uint64_t bytes) {
+  RNIC_ASSERT(bytes <= received_ - consumed_);
+  readable_.consume(bytes);
+  consumed_ += bytes;
+  receive_limit_ = receive_limit_ + static_cast<std::uint32_t>(bytes);
+  if (!reassembly_.empty()) [[unlikely]]
+    drain_reassembly();
+  // The peer hears of the room by our ACKs. Only where it may be waiting for room, by an ACK of
+  // its own.
+  const std::uint32_t gain = receive_limit_.since(receive_edge_);
+  if (gain < options_.receive_window_bytes / 2) {
+    if (receive_edge_.since(rcv_nxt_) >= 2 * options_.mss_bytes) return;
+    if (gain < std::min(options_.receive_window_bytes / 2, options_.mss_bytes)) return;
+  }
+  if (state_ >= State::established && state_ <= State::fin_wait_2 && !peer_closed_)
+    forced_acks_ = std::max(forced_acks_, 1u);
+}
+
+void Connection::hold_acknowledgements_from(std::uint64_t position) {
+  hold_ = position;
+  if (delayed_ack_at_ == kNever && acknowledgement().after(last_ack_sent_)) progress_ack_ = true;
+}
+
+void Connection::end_of_burst(Instant) {
+  if (state_ >= State::established && acknowledgement() != last_ack_sent_) progress_ack_ = true;
+}
+
+std::uint64_t Connection::appended() const { return queue_.appended(); }
+std::uint64_t Connection::acknowledged() const { return queue_.acknowledged(); }
+std::uint32_t Connection::emss() const { return emss_; }
+std::size_t Connection::readable_count() const { return readable_.count(); }
+Readable Connection::readable(std::size_t index) { return {readable_.buffer(index), readable_.span(index)}; }
+std::uint64_t Connection::received() const { return received_; }
+std::uint64_t Connection::consumed() const { return consumed_; }
+bool Connection::peer_closed() const { return peer_closed_; }
+State Connection::state() const { return state_; }
+Ended Connection::ended() const { return ended_; }
+bool Connection::established() const { return state_ >= State::established && ended_ == Ended::no; }
+const Counters& Connection::counters() const { return counters_; }
+Duration Connection::smoothed_rtt() const { return rtt_.smoothed(); }
+std::uint32_t Connection::congestion_window_bytes() const { return congestion_.window_bytes(); }
+std::uint32_t Connection::in_flight_bytes() const { return queue_.nxt().since(queue_.una()); }
+
+}  // namespace rnic::tcp

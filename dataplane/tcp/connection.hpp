@@ -1,0 +1,356 @@
+// One TCP connection (RFC 9293), as a machine that touches nothing.
+//
+// Before changing this file, read RFC 9293 s3.10, RFC 6298, RFC 5681, RFC 6675 and RFC 7323.
+//
+// Segments go in, segments come out, and the caller says what time it is. No clock, no socket,
+// no allocation after construction: a test drives it by hand, a worker by DPDK.
+//
+// What is special about an RNIC's TCP: it sends *segments*, each a packet buffer that the layer
+// above filled with whole FPDUs (W-TCP-02, W-TCP-24); the retransmit queue keeps these buffers, so
+// a retransmission is the same octets in the same segments (W-TCP-03, W-TCP-19). It hands received
+// octets up where they lie, in the buffers that they came in.
+//
+// Owned by one worker. Not safe to share.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+#include "base/buffer.hpp"
+#include "base/time.hpp"
+#include "tcp/congestion/control.hpp"
+#include "tcp/rate_limit.hpp"
+#include "tcp/reassembly.hpp"
+#include "tcp/receive_queue.hpp"
+#include "tcp/rtt.hpp"
+#include "tcp/send_queue.hpp"
+#include "tcp/seq.hpp"
+#include "wire/tcp.hpp"
+
+namespace rnic::tcp {
+
+// RFC 9293 s3.3.2.
+enum class State : std::uint8_t {
+  closed,
+  listen,
+  syn_sent,
+  syn_received,
+  established,
+  fin_wait_1,
+  fin_wait_2,
+  close_wait,
+  closing,
+  last_ack,
+  time_wait,
+};
+const char* name(State state);  // as the RFC spells it: FIN-WAIT-1
+
+// Why a connection is no more.
+enum class Ended : std::uint8_t {
+  no,
+  gracefully,  // both FINs are through; state() says TIME-WAIT for as long as that lasts
+  reset,       // a RST that we believe
+  refused,     // a RST in answer to our SYN
+  timed_out,   // too many retransmissions, or keepalive
+  aborted,     // by us
+};
+
+struct Options {
+  std::uint32_t mss_bytes = 1460;  // what we announce, and what our path lets through
+  std::uint32_t receive_window_bytes = 1u << 20;
+  std::uint32_t send_segments_max = 1024;  // slots of the retransmit queue; a power of two
+  std::uint32_t out_of_order_segments_max = 512;
+  std::uint32_t receive_segments_max = 1024;  // in order and not consumed; a power of two
+  bool window_scale = true;
+  bool timestamps = false;  // 12 octets off every segment; default of the device
+  bool sack = true;
+  bool nagle = false;           // W-TCP-13
+  bool tail_loss_probe = true;  // RFC 8985 s7; needs SACK
+  enum class Congestion : std::uint8_t { newreno, cubic } congestion = Congestion::cubic;
+  Duration rto_min = milliseconds(200);
+  Duration rto_initial = seconds(1);
+  Duration rto_max = seconds(60);
+  Duration delayed_ack = milliseconds(40);
+  std::uint32_t retransmissions_max = 12;
+  std::uint32_t syn_retransmissions_max = 5;
+  Duration keepalive = Duration{0};  // 0: off
+  Duration time_wait = seconds(60);
+};
+
+struct SegmentIn {
+  wire::TcpHeader header;  // options parsed
+  BufferRef buffer;        // holds the payload; kept while it is needed
+  Bytes payload;           // within `buffer`
+};
+
+// A segment to put on the wire. The receiver of this value fills in the ports and prepends TCP, IP
+// and link headers.
+// `payload` empty: `buffer` is null, take a control buffer. `whole`: payload is all of the
+// buffer's octets and nobody else holds the buffer, so headers may be put in its headroom;
+// otherwise the octets are to be copied into a fresh buffer.
+struct SegmentOut {
+  SegmentOut() {}  // members say their own defaults; zeroing the whole first would cost as much again
+
+  wire::TcpHeader header;
+  BufferRef buffer;  // a counted reference; the retransmit queue keeps its own
+  Bytes payload;
+  bool whole = false;
+};
+
+struct Counters {
+  std::uint64_t segments_in = 0, segments_out = 0;
+  std::uint64_t bytes_in = 0, bytes_out = 0;
+  std::uint64_t retransmitted = 0, timeouts = 0, fast_retransmits = 0;
+  std::uint64_t duplicates = 0, out_of_order = 0, out_of_window = 0, challenge_acks = 0;
+  std::uint64_t dropped_no_room = 0;  // in the window, but our queues were full
+  std::uint64_t tail_probes = 0, window_probes = 0;
+};
+
+// The RST that answers a segment for which there is no connection (RFC 9293 s3.10.7.1), ports
+// turned round; nothing when the segment is a RST itself.
+std::optional<wire::TcpHeader> reset_in_reply(const wire::TcpHeader& header, std::size_t payload_bytes);
+
+// Received octets in order, where they lie. Index 0 is the first not yet consumed.
+struct Readable {
+  BufferRef* buffers = nullptr;  // of entry i
+  Bytes span;
+};
+
+class Connection {
+ public:
+  explicit Connection(const Options& options);
+
+  // ---- opening -----------------------------------------------------------------------------
+  void open_active(Seq initial, Instant now);
+  // A SYN that a listener accepted; the connection goes to SYN-RECEIVED.
+  void open_passive(const SegmentIn& syn, Seq initial, Instant now);
+
+  // ---- the wire ----------------------------------------------------------------------------
+  // Takes one segment whose checksum and ports are already known to be good.
+  void on_segment(SegmentIn&& segment, Instant now);
+  // The next segment to put on the wire, or nothing. Call until nothing.
+  std::optional<SegmentOut> next_segment(Instant now);
+  // When to call next_segment again even if no segment arrives; kNever if idle. A time that has
+  // passed means: now.
+  Instant next_deadline() const;
+  // Path MTU, or the port's, has changed (W-MPA-59, W-TCP-07, -08).
+  void set_mss(std::uint32_t mss_bytes);
+
+  // ---- sending -----------------------------------------------------------------------------
+  // Payload octets of a full segment, options that are on every segment taken off (RFC 5044's
+  // EMSS). Changes only by set_mss and when the handshake ends.
+  std::uint32_t emss() const;
+  // Payload octets that could be handed over now and would leave at once: the window's and the
+  // congestion window's room, less what is queued unsent. When nothing at all is queued or in
+  // flight it is at least one EMSS, so that small windows and zero-window probes have octets to
+  // work with. 0 when the queue has no slot, or the state takes no data.
+  std::uint32_t room_bytes() const;
+  // Takes a segment's payload (all octets of the buffer, at most emss() of them, or more when the
+  // EMSS has shrunk since: then it is cut). False if there is no slot or the stream is closed.
+  bool append(BufferRef payload);
+  std::uint64_t appended() const;      // octets of our stream handed over, ever
+  std::uint64_t acknowledged() const;  // octets of our stream that the peer has acknowledged
+  // No more octets from us: FIN after all that was appended (W-TCP-18).
+  void close(Instant now);
+  // RST now; everything is dropped.
+  void abort(Instant now);
+
+  // ---- receiving ---------------------------------------------------------------------------
+  // The i-th readable span counted from `offset` octets after the consumption point is found by
+  // walking: readable_count() spans, readable(i).
+  std::size_t readable_count() const;
+  Readable readable(std::size_t index);
+  std::uint64_t received() const;  // octets of the peer's stream in order so far, ever
+  std::uint64_t consumed() const;
+  // Gives the first `bytes` readable octets' buffers back; opens the window.
+  void consume(std::uint64_t bytes);
+  // No acknowledgement is sent for stream octets at and after this position (octets whose
+  // placement is not done); kNoHold: none held.
+  static constexpr std::uint64_t kNoHold = ~std::uint64_t{0};
+  void hold_acknowledgements_from(std::uint64_t position);
+  // The peer's FIN has arrived, and all octets before it.
+  bool peer_closed() const;
+  // The caller's burst is over: an acknowledgement that is due may go (ACK at the end of each
+  // burst; every second full segment at the latest).
+  void end_of_burst(Instant now);
+
+  // ---- what it is --------------------------------------------------------------------------
+  State state() const;
+  Ended ended() const;
+  bool established() const;  // the handshake is over and no end was reached
+  const Counters& counters() const;
+  Duration smoothed_rtt() const;
+  std::uint32_t congestion_window_bytes() const;
+  std::uint32_t in_flight_bytes() const;
+
+  // In TIME-WAIT: whether this SYN begins a new connection between the same ports that cannot be
+  // confused with the old one (RFC 9293 s3.10.7.4, MAY-2). The caller then drops this object.
+  bool may_be_replaced_by(const wire::TcpHeader& syn) const;
+
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+ private:
+  // The segment under examination, trimmed as the checks go on.
+  struct Incoming {
+    SegmentIn& segment;
+    Seq sequence;
+    Bytes payload;
+    bool fin;
+  };
+
+  // connection.cpp: the steps of RFC 9293 s3.10.7, in its order, one function each. A check that
+  // returns false has dealt with the segment.
+  void on_segment_closed(const SegmentIn& segment);
+  void on_segment_syn_sent(const wire::TcpHeader& header, Instant now);
+  bool check_timestamps(const Incoming& in, Instant now);
+  bool check_sequence(Incoming& in, Instant now);
+  bool check_reset(const Incoming& in, Instant now);
+  bool check_syn(const Incoming& in, Instant now);
+  bool process_ack(const Incoming& in, Instant now);
+  void process_payload(Incoming& in, Instant now);
+  void process_fin(const Incoming& in, Instant now);
+
+  void start(Seq initial);
+  void adopt_syn(const wire::TcpHeader& syn);
+  void become_established(const wire::TcpHeader& header, Instant now);
+  void on_old_segment(const Incoming& in, std::uint32_t length, Instant now);
+  void on_our_fin_acknowledged(Instant now);
+  bool accept_in_order(BufferRef&& buffer, Bytes octets);
+  void reassemble(Incoming& in);
+  void drain_reassembly();
+  void acknowledge_soon(std::uint32_t octets, Instant now);
+  void challenge(Instant now);
+  void enter_time_wait(Instant now);
+  void end(Ended why);
+  void update_emss();
+  Seq send_next() const;
+
+  // acknowledgements.cpp: what the peer says of our octets.
+  void on_acknowledgement(const Incoming& in, Seq ack, Instant now);
+  bool update_window(const wire::TcpHeader& header, Seq ack);
+  bool take_sack(const wire::TcpHeader& header, Seq ack);
+  void detect_losses(bool advances, bool duplicate);
+  void start_recovery();
+  void restart_retransmission_timer(Instant now);
+  void schedule_tail_probe(Instant now);
+
+  // timers.cpp
+  Instant earliest_timer() const {
+    return std::min(std::min(std::min(rto_at_, delayed_ack_at_), std::min(persist_at_, tail_probe_at_)),
+                    std::min(keepalive_at_, time_wait_at_));
+  }
+  void run_timers(Instant now);
+  void on_retransmission_timeout(Instant now);
+  void on_keepalive(Instant now);
+
+  // output.cpp: what goes out.
+  std::uint32_t pipe_bytes() const;
+  std::uint32_t window_room() const;
+  std::uint32_t sendable_bytes() const;
+  bool may_send_fin() const;
+  bool may_retransmit(SendQueue::Index i) const;
+  bool acknowledgement_due() const;
+  bool tells_sack() const;
+  bool has_work() const;
+  Seq acknowledgement() const;
+  std::uint16_t window_field();
+  void fill(wire::TcpHeader& header, std::uint8_t flags, Seq sequence, Instant now);
+  void add_sack(wire::TcpHeader& header, std::uint32_t room_bytes);
+  void fill_handshake(SegmentOut& out, Instant now);
+  void fill_acknowledgement(SegmentOut& out, Instant now);
+  void fill_keepalive(SegmentOut& out, Instant now);
+  void fill_data(SegmentOut& out, SendQueue::Index i, bool first_time, Instant now);
+  void send_first_unsent(SegmentOut& out, std::uint32_t octets, Instant now);
+  void retransmit(SegmentOut& out, SendQueue::Index i, Instant now);
+
+  static constexpr Instant kPast{std::numeric_limits<std::int64_t>::min()};
+
+  // ---- what every segment needs stands first -------------------------------------------------
+  State state_ = State::closed;
+  Ended ended_ = Ended::no;
+  bool sack_ = false;               // negotiated
+  bool timestamps_ = false;         // negotiated
+  std::uint8_t send_shift_ = 0;     // window scale of what the peer says
+  std::uint8_t receive_shift_ = 0;  // and of what we say
+  std::uint8_t window_shift_ = 0;   // what our SYN offers
+  bool scaling_ = false;            // negotiated
+
+  // Receiving (RFC 9293 s3.3.1: RCV.NXT, RCV.WND).
+  Seq rcv_nxt_{};
+  Seq receive_edge_{};   // the right edge that we have advertised; never moves left
+  Seq receive_limit_{};  // where it could be
+  Seq last_ack_sent_{};
+  std::uint64_t received_ = 0;
+  std::uint64_t consumed_ = 0;
+  std::uint64_t hold_ = kNoHold;
+  std::uint32_t unacknowledged_bytes_ = 0;  // in order, since our last ACK
+  std::uint32_t peer_segment_bytes_ = 536;  // the largest that came
+  std::uint32_t forced_acks_ = 0;           // to be sent whether they say news or not
+  bool progress_ack_ = false;               // to be sent if it says news
+  bool peer_closed_ = false;
+  bool peer_fin_known_ = false;
+  Seq peer_fin_{};              // where it is
+  bool has_duplicate_ = false;  // a DSACK block to tell (RFC 2883)
+  wire::SackBlock duplicate_{};
+
+  // Sending (SND.UNA and SND.NXT are the queue's).
+  Seq send_edge_{};                    // SND.UNA + SND.WND: the peer's right edge
+  Seq window_sequence_{};              // SND.WL1
+  Seq window_ack_{};                   // SND.WL2
+  std::uint32_t send_window_max_ = 0;  // the largest window that the peer ever had
+  std::uint32_t emss_ = 0;
+  std::uint32_t duplicate_acks_ = 0;  // without SACK only
+  enum class Recovery : std::uint8_t { none, fast, timeout } recovery_ = Recovery::none;
+  bool send_one_anyway_ = false;  // the first retransmission does not ask the window
+  bool fin_appended_ = false;
+  bool tail_probe_out_ = false;
+  bool tail_probe_due_ = false;
+  bool window_probe_due_ = false;
+  bool keepalive_due_ = false;
+  Seq recovery_end_{};
+  Seq tail_probe_end_{};
+  std::uint32_t retransmissions_ = 0;   // timeouts without an answer
+  std::uint32_t keepalive_probes_ = 0;  // without an answer
+
+  // Timers; kNever when not running.
+  Instant rto_at_ = kNever;
+  Instant delayed_ack_at_ = kNever;
+  Instant persist_at_ = kNever;
+  Instant tail_probe_at_ = kNever;
+  Instant keepalive_at_ = kNever;
+  Instant time_wait_at_ = kNever;
+  Instant last_sent_at_{};
+
+  SendQueue queue_;
+  CongestionControl congestion_;
+  RttEstimator rtt_;
+  ReceiveQueue readable_;
+  Reassembly reassembly_;
+  Counters counters_;
+  Options options_;
+
+  // ---- handshake, timestamps, and what is rare -----------------------------------------------
+  Seq iss_{};
+  Seq irs_{};
+  std::uint32_t peer_mss_ = kDefaultMss;
+  bool passive_ = false;
+  bool syn_due_ = false;
+  bool close_after_handshake_ = false;
+  bool reset_due_ = false;
+  std::uint32_t syn_sent_count_ = 0;
+  Instant syn_sent_at_{};
+  wire::TcpHeader reset_{};
+  std::uint32_t timestamp_offset_ = 0;
+  std::uint32_t timestamp_recent_ = 0;  // TS.Recent
+  Instant timestamp_recent_at_{};
+  RateLimit challenges_{10, seconds(5)};     // RFC 5961 s7
+  RateLimit empty_answers_{10, seconds(5)};  // against two ends that ACK each other's ACKs
+
+  static constexpr std::uint32_t kDefaultMss = 536;  // RFC 9293 s3.7.1
+};
+
+}  // namespace rnic::tcp

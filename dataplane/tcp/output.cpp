@@ -1,0 +1,284 @@
+// What goes out, and when: retransmissions first, then new octets as far as both windows let them,
+// then acknowledgements that found no segment to ride on.
+#include <algorithm>
+
+#include "tcp/connection.hpp"
+
+namespace rnic::tcp {
+
+namespace flag = wire::tcp_flags;
+
+// ---- what may go ---------------------------------------------------------------------------
+
+Seq Connection::send_next() const {
+  if (state_ == State::syn_sent || state_ == State::syn_received) return syn_sent_count_ > 0 ? iss_ + 1 : iss_;
+  return queue_.nxt();
+}
+
+// Without SACK, each duplicate ACK says that one segment has left the network (RFC 5681 s3.2).
+std::uint32_t Connection::pipe_bytes() const {
+  const std::uint32_t pipe = queue_.pipe_bytes();
+  if (duplicate_acks_ == 0) [[likely]]
+    return pipe;
+  return pipe - std::min(pipe, duplicate_acks_ * emss_);
+}
+
+std::uint32_t Connection::window_room() const {
+  const Seq next = queue_.nxt();
+  return send_edge_.after(next) ? send_edge_.since(next) : 0;
+}
+
+// Octets of the first unsent segment that may go now; less than all of it where it must be cut.
+std::uint32_t Connection::sendable_bytes() const {
+  if (!queue_.has_unsent()) return 0;
+  const QueuedSegment& segment = queue_.at(queue_.first_unsent());
+  const std::uint32_t piece = std::min(segment.length, emss_);  // longer when the EMSS has shrunk
+  const bool idle = queue_.all_acknowledged();
+  const std::uint32_t room = window_room();
+  if (piece > room) [[unlikely]] {
+    if (!idle) return 0;  // W-TCP-27: rather wait than cut
+    // A cut must be worth it (RFC 9293 s3.8.6.2.1), or the time be up.
+    if (room > 0 && room >= std::min(emss_, send_window_max_ / 2)) return room;
+    return window_probe_due_ && !segment.has(QueuedSegment::kFin) ? std::max(room, 1u) : 0;
+  }
+  if (idle) return piece;
+  const std::uint32_t pipe = pipe_bytes();
+  if (pipe > 0 && pipe + piece > congestion_.window_bytes()) return 0;
+  if (options_.nagle && piece < emss_ && !fin_appended_) return 0;
+  return piece;
+}
+
+// All octets have gone. The FIN asks no window: at worst it is not taken and goes again.
+bool Connection::may_send_fin() const {
+  return fin_appended_ && queue_.has_unsent() && queue_.at(queue_.first_unsent()).has(QueuedSegment::kFin);
+}
+
+bool Connection::may_retransmit(SendQueue::Index i) const {
+  const QueuedSegment& segment = queue_.at(i);
+  if (!segment.sequence.before(send_edge_) && i != queue_.oldest()) return false;
+  if (send_one_anyway_) return true;
+  const std::uint32_t pipe = pipe_bytes();
+  return pipe == 0 || pipe + segment.length <= congestion_.window_bytes();
+}
+
+bool Connection::acknowledgement_due() const {
+  return forced_acks_ > 0 || (progress_ack_ && acknowledgement() != last_ack_sent_);
+}
+
+bool Connection::tells_sack() const { return sack_ && (has_duplicate_ || !reassembly_.empty()); }
+
+bool Connection::has_work() const {
+  if (reset_due_ || syn_due_) return true;
+  if (state_ < State::established) return false;
+  if (acknowledgement_due() || keepalive_due_ || tail_probe_due_) return true;
+  if (const auto lost = queue_.first_lost(); lost && may_retransmit(*lost)) return true;
+  if (!queue_.has_unsent()) return false;
+  if (sendable_bytes() > 0 || may_send_fin()) return true;
+  return queue_.all_acknowledged() && persist_at_ == kNever;  // to start the persist timer
+}
+
+Instant Connection::next_deadline() const { return has_work() ? kPast : earliest_timer(); }
+
+std::uint32_t Connection::room_bytes() const {
+  if (state_ != State::established && state_ != State::close_wait) return 0;
+  if (fin_appended_ || !queue_.has_slot()) return 0;
+  const std::uint32_t pipe = pipe_bytes();
+  const std::uint32_t congestion = congestion_.window_bytes();
+  std::uint32_t room = std::min(congestion > pipe ? congestion - pipe : 0, window_room());
+  if (queue_.empty()) return std::max(room, emss_);
+  const std::uint32_t unsent = queue_.unsent_bytes();
+  return room > unsent ? room - unsent : 0;
+}
+
+// ---- headers -------------------------------------------------------------------------------
+
+// What we acknowledge: all that is in order, up to where the layer above asks us to hold.
+Seq Connection::acknowledgement() const {
+  if (hold_ >= received_) [[likely]]
+    return rcv_nxt_;
+  return irs_ + 1 + static_cast<std::uint32_t>(hold_);
+}
+
+// The right edge moves when it moves by enough (RFC 9293 s3.8.6.2.2).
+std::uint16_t Connection::window_field() {
+  const std::uint32_t gain = receive_limit_.since(receive_edge_);
+  if (gain >= std::min(options_.receive_window_bytes / 2, options_.mss_bytes)) receive_edge_ = receive_limit_;
+  const Seq from = acknowledgement();
+  const std::uint32_t room = receive_edge_.after(from) ? receive_edge_.since(from) : 0;
+  return static_cast<std::uint16_t>(std::min(room >> receive_shift_, 0xFFFFu));
+}
+
+// Every segment that carries an ACK says all of it, so none is owed after it.
+void Connection::fill(wire::TcpHeader& header, std::uint8_t flags, Seq sequence, Instant now) {
+  header.sequence = sequence.value;
+  header.flags = flags;
+  const Seq ack = acknowledgement();
+  header.acknowledgement = ack.value;
+  header.window = window_field();
+  if (timestamps_) [[unlikely]]
+    header.timestamps = {static_cast<std::uint32_t>(now.ns >> 20) + timestamp_offset_, timestamp_recent_};
+  last_ack_sent_ = ack;
+  unacknowledged_bytes_ = 0;
+  progress_ack_ = false;
+  delayed_ack_at_ = kNever;
+  ++counters_.segments_out;
+}
+
+// As many blocks as fit into `room_bytes` of options; a duplicate's first (RFC 2883 s4).
+void Connection::add_sack(wire::TcpHeader& header, std::uint32_t room_bytes) {
+  if (room_bytes < 12) return;
+  const unsigned most = std::min((room_bytes - 4) / 8, timestamps_ ? 3u : 4u);
+  unsigned count = 0;
+  if (has_duplicate_) header.sack[count++] = duplicate_;
+  has_duplicate_ = false;
+  count += reassembly_.blocks(&header.sack[count], most - count);
+  header.sack_count = static_cast<std::uint8_t>(count);
+}
+
+void Connection::fill_handshake(SegmentOut& out, Instant now) {
+  syn_due_ = false;
+  ++counters_.segments_out;
+  if (syn_sent_count_++ == 0) syn_sent_at_ = now;
+  if (rto_at_ == kNever) rto_at_ = now + rtt_.rto();
+  wire::TcpHeader& header = out.header;
+  const bool answer = state_ == State::syn_received;
+  header.sequence = iss_.value;
+  header.flags = answer ? flag::kSyn | flag::kAck : flag::kSyn;
+  header.acknowledgement = answer ? rcv_nxt_.value : 0;
+  header.window = static_cast<std::uint16_t>(std::min(options_.receive_window_bytes, 0xFFFFu));
+  header.mss = static_cast<std::uint16_t>(std::min(options_.mss_bytes, 0xFFFFu));
+  // An answer agrees to what was offered, and offers nothing.
+  header.sack_permitted = answer ? sack_ : options_.sack;
+  if (answer ? scaling_ : options_.window_scale) header.window_scale = window_shift_;
+  if (answer ? timestamps_ : options_.timestamps)
+    header.timestamps = {static_cast<std::uint32_t>(now.ns >> 20) + timestamp_offset_, answer ? timestamp_recent_ : 0};
+}
+
+void Connection::fill_acknowledgement(SegmentOut& out, Instant now) {
+  fill(out.header, flag::kAck, queue_.nxt(), now);
+  if (forced_acks_ > 0) --forced_acks_;
+  if (tells_sack()) add_sack(out.header, 40 - (timestamps_ ? 12 : 0));
+}
+
+// An octet that the peer has had: it must answer (RFC 9293 s3.8.4).
+void Connection::fill_keepalive(SegmentOut& out, Instant now) {
+  keepalive_due_ = false;
+  fill(out.header, flag::kAck, queue_.nxt() - 1, now);
+}
+
+// `first_time`: no driver can hold the buffer, so its pool need not be asked.
+void Connection::fill_data(SegmentOut& out, SendQueue::Index i, bool first_time, Instant now) {
+  const QueuedSegment& segment = queue_.at(i);
+  std::uint8_t flags = flag::kAck;
+  if (segment.has(QueuedSegment::kFin)) [[unlikely]]
+    flags |= flag::kFin;
+  else if (queue_.is_last(i))
+    flags |= flag::kPsh;  // W-TCP-14
+  fill(out.header, flags, segment.sequence, now);
+  forced_acks_ = 0;
+  // W-TCP-25: only where there is room for blocks.
+  if (tells_sack()) [[unlikely]]
+    add_sack(out.header, emss_ - std::min(emss_, segment.length));
+  last_sent_at_ = now;
+  Buffer* const buffer = segment.buffer;
+  if (buffer == nullptr) return;
+  if (segment.has(QueuedSegment::kWholeBuffer)) {
+    out.whole = first_time ? buffer->refs == 1 : !buffer->pool->shared(*buffer);
+    if (out.whole) {  // an earlier sending left its headers
+      buffer->head = segment.head;
+      buffer->length = segment.length;
+    }
+  }
+  ++buffer->refs;
+  out.buffer = BufferRef(buffer);
+  out.payload = segment.octets();
+}
+
+// ---- sending -------------------------------------------------------------------------------
+
+void Connection::send_first_unsent(SegmentOut& out, std::uint32_t octets, Instant now) {
+  const SendQueue::Index i = queue_.first_unsent();
+  if (queue_.all_acknowledged() && now - last_sent_at_ > rtt_.rto()) congestion_.on_idle();
+  if (window_probe_due_) [[unlikely]] {
+    window_probe_due_ = false;
+    ++counters_.window_probes;
+  }
+  persist_at_ = kNever;
+  fill_data(out, i, true, now);
+  queue_.on_sent(now);
+  counters_.bytes_out += octets;
+  if (rto_at_ == kNever) rto_at_ = now + rtt_.rto();
+  schedule_tail_probe(now);
+}
+
+void Connection::retransmit(SegmentOut& out, SendQueue::Index i, Instant now) {
+  send_one_anyway_ = false;
+  ++counters_.retransmitted;
+  const bool too_long = queue_.at(i).length > emss_ && !queue_.cut(i, emss_);
+  fill_data(out, i, false, now);
+  if (too_long) {  // no slot to cut it: its front, and the rest when that is acknowledged
+    out.payload = out.payload.first(emss_);
+    out.whole = false;
+  }
+  queue_.on_retransmitted(i, now);
+  if (rto_at_ == kNever) rto_at_ = now + rtt_.rto();
+}
+
+std::optional<SegmentOut> Connection::next_segment(Instant now) {
+  std::optional<SegmentOut> out;
+  if (earliest_timer() <= now) [[unlikely]]
+    run_timers(now);
+  if (reset_due_) [[unlikely]] {
+    reset_due_ = false;
+    out.emplace().header = reset_;
+    return out;
+  }
+  if (state_ < State::established) [[unlikely]] {
+    if (syn_due_) fill_handshake(out.emplace(), now);
+    return out;
+  }
+  // Blocks that found no room on a segment go by themselves, and at once.
+  if (forced_acks_ > 0 && tells_sack()) [[unlikely]] {
+    fill_acknowledgement(out.emplace(), now);
+    return out;
+  }
+  if (const auto lost = queue_.first_lost(); lost && may_retransmit(*lost)) [[unlikely]] {
+    retransmit(out.emplace(), *lost, now);
+    return out;
+  }
+  if (tail_probe_due_) [[unlikely]] {
+    tail_probe_due_ = false;
+    if (const auto last = queue_.last_not_sacked()) {
+      tail_probe_out_ = true;
+      tail_probe_end_ = queue_.nxt();
+      ++counters_.tail_probes;
+      retransmit(out.emplace(), *last, now);
+      rto_at_ = now + rtt_.rto();
+      return out;
+    }
+  }
+  if (queue_.has_unsent()) {
+    const std::uint32_t octets = sendable_bytes();
+    if (octets > 0) {
+      const SendQueue::Index i = queue_.first_unsent();
+      if (octets == queue_.at(i).length || queue_.cut(i, octets)) [[likely]] {
+        send_first_unsent(out.emplace(), octets, now);
+        return out;
+      }
+    } else if (may_send_fin()) {
+      send_first_unsent(out.emplace(), 0, now);
+      return out;
+    } else if (queue_.all_acknowledged() && persist_at_ == kNever) {
+      persist_at_ = now + rtt_.rto();  // blocked by the peer's window
+    }
+  }
+  if (acknowledgement_due()) {
+    fill_acknowledgement(out.emplace(), now);
+    return out;
+  }
+  if (keepalive_due_) [[unlikely]]
+    fill_keepalive(out.emplace(), now);
+  return out;
+}
+
+}  // namespace rnic::tcp

@@ -1,0 +1,138 @@
+// An ordered ring of pieces and an ordered list of the runs that they form. Segments nearly always
+// come at the end, so both are searched from behind.
+#include "tcp/reassembly.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace rnic::tcp {
+
+Reassembly::Reassembly(std::uint32_t segments_max)
+    : capacity_(std::max(segments_max, 1u)),
+      pieces_(std::make_unique<Piece[]>(std::bit_ceil(capacity_))),
+      runs_(std::make_unique<Run[]>(capacity_)),
+      mask_(std::bit_ceil(capacity_) - 1) {}
+
+Reassembly::Added Reassembly::add(Seq first, Bytes octets, const BufferRef& buffer) {
+  const Seq end = first + static_cast<std::uint32_t>(octets.size());
+  bool news = false, full = false;
+  // What lies in the gaps between runs is new. `at` walks over the segment.
+  Seq at = first;
+  std::uint32_t r = run_count_;
+  while (r > 0 && at.before(runs_[r - 1].end)) --r;  // runs before r end at or before `at`
+  // Gaps are collected first: inserting changes the runs.
+  struct Gap {
+    Seq first, end;
+  } gaps[kRecentMax * 2];
+  unsigned gap_count = 0;
+  for (; at.before(end) && gap_count < kRecentMax * 2; ++r) {
+    const Seq gap_end = r < run_count_ && runs_[r].first.before(end) ? runs_[r].first : end;
+    if (at.before(gap_end)) gaps[gap_count++] = {at, gap_end};
+    if (r >= run_count_ || !runs_[r].first.before(end)) break;
+    at = runs_[r].end;
+  }
+  for (unsigned i = 0; i < gap_count; ++i) {
+    const Bytes part = octets.subspan(gaps[i].first.since(first), gaps[i].end.since(gaps[i].first));
+    if (insert(gaps[i].first, part, buffer))
+      news = true;
+    else
+      full = true;
+  }
+  if (count_ > 0 && (news || gap_count == 0)) remember(first, end);
+  if (news) return Added::kept;
+  return full ? Added::no_room : Added::duplicate;
+}
+
+bool Reassembly::insert(Seq first, Bytes octets, const BufferRef& buffer) {
+  if (count_ == capacity_) return false;
+  std::uint32_t place = count_;
+  for (; place > 0; --place) {
+    Piece& before = pieces_[(begin_ + place - 1) & mask_];
+    if (before.first.before(first)) break;
+    pieces_[(begin_ + place) & mask_] = std::move(before);
+  }
+  Piece& piece = pieces_[(begin_ + place) & mask_];
+  piece.first = first;
+  piece.length = static_cast<std::uint32_t>(octets.size());
+  piece.data = octets.data();
+  piece.buffer = buffer.share();
+  ++count_;
+  join_runs(first, first + piece.length);
+  return true;
+}
+
+// [first, end) overlaps no run; it may touch one on either side.
+void Reassembly::join_runs(Seq first, Seq end) {
+  std::uint32_t r = run_count_;
+  while (r > 0 && first.before(runs_[r - 1].first)) --r;  // belongs behind run r-1
+  const bool touches_before = r > 0 && runs_[r - 1].end == first;
+  const bool touches_after = r < run_count_ && runs_[r].first == end;
+  if (touches_before && touches_after) {
+    runs_[r - 1].end = runs_[r].end;
+    std::move(&runs_[r + 1], &runs_[run_count_], &runs_[r]);
+    --run_count_;
+  } else if (touches_before) {
+    runs_[r - 1].end = end;
+  } else if (touches_after) {
+    runs_[r].first = first;
+  } else {
+    std::move_backward(&runs_[r], &runs_[run_count_], &runs_[run_count_ + 1]);
+    runs_[r] = {first, end};
+    ++run_count_;
+  }
+}
+
+// The run that holds an octet of [first, end) becomes the most recent.
+void Reassembly::remember(Seq first, Seq end) {
+  for (std::uint32_t r = run_count_; r > 0; --r) {
+    const Run& run = runs_[r - 1];
+    if (!run.first.before(end) || !first.before(run.end)) continue;
+    const auto in_run = [&](Seq s) { return !s.before(run.first) && s.before(run.end); };
+    Seq kept[kRecentMax];
+    unsigned count = 0;
+    kept[count++] = run.first;
+    for (unsigned i = 0; i < recent_count_ && count < kRecentMax; ++i)
+      if (!in_run(recent_[i])) kept[count++] = recent_[i];
+    std::copy(kept, kept + count, recent_);
+    recent_count_ = count;
+    return;
+  }
+}
+
+Reassembly::Piece* Reassembly::front(Seq next) {
+  if (count_ == 0) return nullptr;
+  Piece& first = pieces_[begin_ & mask_];
+  return first.first == next ? &first : nullptr;
+}
+
+void Reassembly::pop() {
+  Piece& first = pieces_[begin_ & mask_];
+  RNIC_ASSERT(count_ > 0 && runs_[0].first == first.first);
+  runs_[0].first = first.first + first.length;
+  if (runs_[0].first == runs_[0].end) {
+    std::move(&runs_[1], &runs_[run_count_], &runs_[0]);
+    --run_count_;
+  }
+  first.buffer.reset();
+  ++begin_;
+  --count_;
+}
+
+unsigned Reassembly::blocks(wire::SackBlock* out, unsigned most) const {
+  unsigned found = 0;
+  for (unsigned i = 0; i < recent_count_ && found < most; ++i)
+    for (std::uint32_t r = run_count_; r > 0; --r) {
+      const Run& run = runs_[r - 1];
+      if (recent_[i].before(run.first) || !recent_[i].before(run.end)) continue;
+      out[found++] = {run.first.value, run.end.value};
+      break;
+    }
+  return found;
+}
+
+void Reassembly::clear() {
+  for (; count_ > 0; --count_, ++begin_) pieces_[begin_ & mask_].buffer.reset();
+  run_count_ = recent_count_ = 0;
+}
+
+}  // namespace rnic::tcp

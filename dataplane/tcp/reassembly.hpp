@@ -1,0 +1,66 @@
+// Octets that came before those in front of them, and what SACK says of them (RFC 2018, RFC 2883).
+//
+// The first copy of an octet wins, whatever comes later (W-TCP-11), and nothing is let go before
+// it is in order: what was SACKed stays (W-TCP-26).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/buffer.hpp"
+#include "tcp/seq.hpp"
+#include "wire/tcp.hpp"
+
+namespace rnic::tcp {
+
+class Reassembly {
+ public:
+  explicit Reassembly(std::uint32_t segments_max);
+
+  bool empty() const { return count_ == 0; }
+  std::uint32_t count() const { return count_; }
+  // Where the first piece begins; nothing sensible when empty().
+  Seq first() const { return pieces_[begin_ & mask_].first; }
+
+  enum class Added : std::uint8_t { kept, duplicate, no_room };
+  // Keeps what is new of the octets, which begin at `first`, after all that is in order.
+  Added add(Seq first, Bytes octets, const BufferRef& buffer);
+
+  // The piece that begins at `next`, or nothing. It stays until pop().
+  struct Piece {
+    Seq first{};
+    std::uint32_t length = 0;
+    const std::byte* data = nullptr;
+    BufferRef buffer;
+  };
+  Piece* front(Seq next);
+  void pop();
+
+  // Blocks for the SACK option, the one that changed last first; returns how many.
+  unsigned blocks(wire::SackBlock* out, unsigned most) const;
+
+  void clear();
+
+ private:
+  struct Run {  // without a gap
+    Seq first{};
+    Seq end{};
+  };
+  bool insert(Seq first, Bytes octets, const BufferRef& buffer);
+  void join_runs(Seq first, Seq end);
+  void remember(Seq first, Seq end);
+
+  static constexpr unsigned kRecentMax = 4;
+
+  std::uint32_t capacity_;
+  std::unique_ptr<Piece[]> pieces_;  // a ring, ordered
+  std::unique_ptr<Run[]> runs_;      // ordered; never more than pieces
+  std::uint32_t mask_;
+  std::uint32_t begin_ = 0;
+  std::uint32_t count_ = 0;
+  std::uint32_t run_count_ = 0;
+  Seq recent_[kRecentMax];  // an octet of each of the runs that changed last
+  unsigned recent_count_ = 0;
+};
+
+}  // namespace rnic::tcp

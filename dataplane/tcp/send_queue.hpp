@@ -1,0 +1,147 @@
+// The segments of our stream that the peer has not acknowledged, sent and unsent, with the SACK
+// scoreboard (RFC 6675 s3) kept on them.
+//
+// A segment is a buffer, or a part of one when it had to be cut (W-TCP-27, a smaller EMSS). Its
+// octets are never touched (W-TCP-19). A fixed ring; nothing is allocated after construction.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+
+#include "base/buffer.hpp"
+#include "base/time.hpp"
+#include "tcp/seq.hpp"
+
+namespace rnic::tcp {
+
+struct QueuedSegment {
+  enum Flag : std::uint8_t {
+    kSacked = 1,         // the peer has it
+    kLost = 2,           // taken for lost
+    kRetransmitted = 4,  // sent again since it was taken for lost
+    kSentTwice = 8,      // no round-trip sample from it (Karn)
+    kFin = 16,           // no octets: our FIN
+    kWholeBuffer = 32,   // all octets of the buffer, never cut nor partly acknowledged
+  };
+
+  Buffer* buffer = nullptr;  // one counted reference
+  Instant sent_at{};
+  Seq sequence{};
+  std::uint32_t head = 0;    // of the octets, in the buffer's storage
+  std::uint32_t length = 0;  // octets
+  std::uint8_t flags = 0;
+
+  bool has(std::uint8_t flag) const { return (flags & flag) != 0; }
+  std::uint32_t sequence_length() const { return length + (has(kFin) ? 1 : 0); }
+  Seq end() const { return sequence + sequence_length(); }
+  Bytes octets() const { return buffer == nullptr ? Bytes{} : Bytes{buffer->room + head, length}; }
+};
+static_assert(sizeof(QueuedSegment) == 32, "two fill a cache line");
+
+class SendQueue {
+ public:
+  using Index = std::uint32_t;  // only grows; wraps at 2^32
+
+  // `slots`: a power of two. Some are kept back so that a segment can be cut when the queue is
+  // full.
+  explicit SendQueue(std::uint32_t slots);
+  ~SendQueue() { clear(); }
+  SendQueue(const SendQueue&) = delete;
+  SendQueue& operator=(const SendQueue&) = delete;
+
+  void start(Seq first);  // the sequence number of the stream's first octet
+  void clear();           // gives every buffer back
+
+  // ---- filling -----------------------------------------------------------------------------
+  bool has_slot() const { return tail_ - head_ < usable_; }
+  bool append(BufferRef payload);
+  void append_fin();
+
+  // ---- where we are ------------------------------------------------------------------------
+  Seq una() const { return una_; }
+  Seq nxt() const { return nxt_; }
+  bool all_acknowledged() const { return una_ == nxt_; }
+  bool empty() const { return head_ == tail_; }
+  bool has_unsent() const { return next_ != tail_; }
+  Index first_unsent() const { return next_; }
+  Index oldest() const { return head_; }
+  // No octets of ours come after it.
+  bool is_last(Index i) const { return i + 1 == tail_ || (i + 2 == tail_ && at(i + 1).has(QueuedSegment::kFin)); }
+  bool is_sent(Index i) const { return i - head_ < next_ - head_; }
+  std::uint32_t sent_count() const { return next_ - head_; }
+  std::uint32_t unsent_bytes() const { return unsent_bytes_; }
+  std::uint64_t appended() const { return appended_; }
+  std::uint64_t acknowledged() const { return acknowledged_; }
+  // RFC 6675's pipe: octets that are thought to be in the network.
+  std::uint32_t pipe_bytes() const { return pipe_bytes_; }
+  const QueuedSegment& at(Index i) const { return slots_[i & mask_]; }
+
+  // ---- sending -----------------------------------------------------------------------------
+  // Makes two of one: the first with `octets`. False when there is no slot for the second.
+  bool cut(Index i, std::uint32_t octets);
+  void on_sent(Instant now);  // the first unsent
+  void on_retransmitted(Index i, Instant now);
+  // The first that is lost and not yet sent again.
+  std::optional<Index> first_lost() const {
+    if (lost_waiting_ == 0) [[likely]]
+      return std::nullopt;
+    return find_lost();
+  }
+  // The last that was sent and that the peer does not have, as far as we know.
+  std::optional<Index> last_not_sacked() const;
+
+  // ---- what the peer says --------------------------------------------------------------------
+  struct Acknowledged {
+    std::uint32_t octets = 0;
+    bool fin = false;
+    bool sampled = false;  // sent_at may serve as a round-trip sample
+    Instant sent_at{};
+  };
+  Acknowledged acknowledge(Seq ack);
+  // Octets [first, end) are at the peer; whether that is news.
+  bool sack(Seq first, Seq end);
+  // RFC 6675 s4 IsLost, by segments; and what was sent `reordering` before something that has
+  // arrived (RFC 8985 s6.2, without its timer). Whether a segment was newly taken for lost.
+  bool detect_losses(std::uint32_t mss_bytes, Duration reordering);
+  // The same for what was sent again and is lost again.
+  bool detect_lost_retransmissions(Duration reordering);
+  bool mark_oldest_lost();
+  // After a timeout. When the peer has dropped what it had SACKed (the oldest segment is SACKed,
+  // yet not acknowledged), nothing that it said counts (RFC 2018 s8).
+  void mark_all_lost();
+  void mark_lost_from(Seq first);
+  void mark_lost_longer_than(std::uint32_t octets);
+  bool any_sacked() const { return sacked_count_ != 0; }
+
+ private:
+  QueuedSegment& slot(Index i) { return slots_[i & mask_]; }
+  Index find_lost() const;
+  Index find(Seq sequence) const;  // the first sent segment that ends after it
+  static std::uint32_t pipe_share(const QueuedSegment& s);
+  void set_flags(QueuedSegment& s, std::uint8_t set, std::uint8_t cleared);
+  bool mark_lost(Index i);
+
+  std::unique_ptr<QueuedSegment[]> slots_;
+  std::uint32_t mask_;
+  std::uint32_t usable_;
+  Index head_ = 0;  // oldest not acknowledged
+  Index next_ = 0;  // first unsent
+  Index tail_ = 0;  // behind the last
+  Seq una_{};
+  Seq nxt_{};
+  Seq end_{};  // behind the last octet appended
+  std::uint32_t unsent_bytes_ = 0;
+  std::uint32_t pipe_bytes_ = 0;
+  std::uint32_t sacked_count_ = 0;
+  Index judged_ = 0;                // those before it are SACKed or taken for lost
+  Index highest_sacked_ = 0;        // behind the last SACKed; meaningful when sacked_count_ is not 0
+  mutable Index lost_from_ = 0;     // no segment before it waits to be sent again
+  std::uint32_t lost_waiting_ = 0;  // lost and not sent again
+  Instant newest_delivered_{std::numeric_limits<std::int64_t>::min()};
+  std::uint64_t appended_ = 0;
+  std::uint64_t acknowledged_ = 0;
+};
+
+}  // namespace rnic::tcp

@@ -1,0 +1,524 @@
+#include "tpt/table.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "base/assert.hpp"
+
+namespace rnic::tpt {
+namespace {
+
+constexpr std::uint32_t kIndexBits = 24;
+constexpr Rights kRemote = Rights::remote_read | Rights::remote_write | Rights::remote_atomic;
+constexpr Rights kAll = kRemote | Rights::local_read | Rights::local_write | Rights::window_bind | Rights::zero_based;
+
+constexpr bool any(Rights rights) { return rights != Rights::none; }
+
+// What a remote right needs of the local ones: V-ACC-01 for a region, V-ACC-02 for a window on it.
+// An atomic operation reads and writes.
+constexpr bool local_rights_allow(Rights local, Rights remote) {
+  if (permits(remote, Rights::remote_read) && !permits(local, Rights::local_read)) return false;
+  if (permits(remote, Rights::remote_write) && !permits(local, Rights::local_write)) return false;
+  return !permits(remote, Rights::remote_atomic) || permits(local, Rights::local_read | Rights::local_write);
+}
+
+constexpr bool region_rights_allowed(Rights rights) {
+  return permits(kAll, rights) && any(rights & (Rights::local_read | Rights::local_write)) &&
+         local_rights_allow(rights, rights);
+}
+static_assert(!region_rights_allowed(Rights::none) && !region_rights_allowed(Rights::remote_read));
+static_assert(!region_rights_allowed(Rights::local_read | Rights::remote_write));
+
+// Past 2^64. The octet 2^64 - 1 exists: a piece that ends with it does not wrap.
+constexpr bool wraps(std::uint64_t first, std::uint64_t length) {
+  return length != 0 && length - 1 > std::numeric_limits<std::uint64_t>::max() - first;
+}
+
+// Subtractions only: `offset + length <= base + size` is false comfort near 2^64.
+constexpr bool within(std::uint64_t first, std::uint64_t length, std::uint64_t base, std::uint64_t size) {
+  return first >= base && first - base <= size && length <= size - (first - base);
+}
+
+constexpr Access no_octets(Stag stag) {
+  Access access;
+  access.stag = stag;
+  return access;
+}
+
+// SipHash-2-4 of a counter (Aumasson, Bernstein 2012): numbers from which, without the seed, the
+// next ones cannot be told.
+class Unpredictable {
+ public:
+  explicit Unpredictable(std::uint64_t seed) : seed_(seed) {}
+  std::uint64_t next() {
+    std::uint64_t v0 = seed_ ^ 0x736f6d6570736575, v1 = ~seed_ ^ 0x646f72616e646f6d;
+    std::uint64_t v2 = seed_ ^ 0x6c7967656e657261, v3 = ~seed_ ^ 0x7465646279746573;
+    const auto rounds = [&](int n) {
+      for (; n > 0; --n) {
+        v0 += v1, v1 = std::rotl(v1, 13) ^ v0, v0 = std::rotl(v0, 32);
+        v2 += v3, v3 = std::rotl(v3, 16) ^ v2;
+        v0 += v3, v3 = std::rotl(v3, 21) ^ v0;
+        v2 += v1, v1 = std::rotl(v1, 17) ^ v2, v2 = std::rotl(v2, 32);
+      }
+    };
+    for (const std::uint64_t word : {count_++, std::uint64_t{8} << 56}) {
+      v3 ^= word;
+      rounds(2);
+      v0 ^= word;
+    }
+    v2 ^= 0xff;
+    rounds(4);
+    return v0 ^ v1 ^ v2 ^ v3;
+  }
+  std::uint32_t below(std::uint32_t bound) {
+    return static_cast<std::uint32_t>(((next() >> 32) * bound) >> 32);
+  }
+
+ private:
+  std::uint64_t seed_;
+  std::uint64_t count_ = 0;
+};
+
+}  // namespace
+
+enum class Kind : std::uint8_t { none, region, window };
+
+// What an entry says. Memory and TOs are a window's own: after a Bind its region is not asked any
+// more (V-MW-11).
+struct Table::Fields {
+  Stag stag;
+  Kind kind = Kind::none;
+  bool valid = false;
+  bool shared = false;
+  std::uint8_t rights = 0;
+  PdId pd;
+  SpaceId space;
+  std::uint32_t bound = 0;  // region: windows bound to it; window: which entry it is bound to
+  QpNumber qp;              // of a Valid window
+  std::uint64_t base = 0;
+  std::uint64_t size = 0;
+  std::uint64_t address = 0;
+  std::byte* direct = nullptr;
+
+  Rights have() const { return static_cast<Rights>(rights); }
+  bool exists(Stag wanted) const { return kind != Kind::none && stag.index() == wanted.index(); }
+  // All 32 bits (V-STAG-05).
+  bool names(Stag wanted) const { return valid && stag == wanted; }
+  Access access(std::uint64_t to, std::uint32_t length) const {
+    const std::uint64_t offset = to - base;
+    return {.space = space,
+            .address = address + offset,
+            .direct = direct != nullptr ? direct + offset : nullptr,
+            .length = length,
+            .stag = stag};
+  }
+  static Fields region(const RegionOptions& options) {
+    Fields fields;
+    fields.kind = Kind::region;
+    fields.valid = true;
+    fields.rights = static_cast<std::uint8_t>(options.rights);
+    fields.pd = options.pd;
+    fields.space = options.memory.space;
+    fields.base = permits(options.rights, Rights::zero_based) ? 0 : options.base;
+    fields.size = options.size;
+    fields.address = options.memory.address;
+    fields.direct = options.memory.direct;
+    return fields;
+  }
+};
+
+// One cache line. `sequence` is odd while somebody writes; a reader that saw the same even number
+// before and after its copy has a whole one. Zeroed memory is an entry that does not exist.
+struct alignas(64) Table::Entry {
+  static constexpr std::size_t kWords = sizeof(Fields) / sizeof(std::uint64_t);
+
+  std::uint32_t sequence;
+  std::uint32_t unused;
+  std::uint64_t words[kWords];
+
+  // Acquire and release on each word keep them between the two looks at, or changes of, the
+  // sequence; on x86 they cost nothing.
+  //
+  // Word by word to where it is wanted: a second copy by vectors would read what two stores have
+  // just written, and wait for both.
+  void load(Fields& fields) {
+    static_assert(std::is_trivially_copyable_v<Fields>);
+    auto* copy = reinterpret_cast<std::byte*>(&fields);
+    for (std::size_t i = 0; i < kWords; ++i) {
+      const std::uint64_t word = std::atomic_ref(words[i]).load(std::memory_order_acquire);
+      std::memcpy(copy + i * sizeof word, &word, sizeof word);
+    }
+  }
+  void store(const Fields& fields) {
+    const auto copy = std::bit_cast<std::array<std::uint64_t, kWords>>(fields);
+    for (std::size_t i = 0; i < kWords; ++i) std::atomic_ref(words[i]).store(copy[i], std::memory_order_release);
+  }
+  void read(Fields& fields) {
+    std::atomic_ref sequence_now(sequence);
+    for (;;) {
+      const std::uint32_t before = sequence_now.load(std::memory_order_acquire);
+      if ((before & 1) == 0) {
+        load(fields);
+        if (sequence_now.load(std::memory_order_relaxed) == before) return;
+      }
+      __builtin_ia32_pause();
+    }
+  }
+};
+
+// The right to change an entry. Who needs two takes the window's first, then its region's.
+class Table::Locked {
+ public:
+  explicit Locked(Entry& entry) : entry_(entry) {
+    std::atomic_ref sequence(entry.sequence);
+    std::uint32_t even = sequence.load(std::memory_order_relaxed) & ~1u;
+    while (!sequence.compare_exchange_weak(even, even + 1, std::memory_order_acquire, std::memory_order_relaxed)) {
+      even &= ~1u;
+      __builtin_ia32_pause();
+    }
+    entry.load(fields);
+  }
+  ~Locked() { std::atomic_ref(entry_.sequence).fetch_add(1, std::memory_order_release); }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+  // Readers have it when the lock is gone.
+  void write() { entry_.store(fields); }
+
+  Fields fields;
+
+ private:
+  Entry& entry_;
+};
+
+// First freed, first used again: the longest time before an entry is another's.
+struct Table::Free {
+  explicit Free(std::uint64_t seed) : chance(seed) {}
+  std::vector<std::uint32_t> ring;
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+  Unpredictable chance;
+};
+
+Table::Table(std::uint32_t entries_max, std::uint64_t seed)
+    : free_(std::make_unique<Free>(seed)), bound_by_qp_(new std::atomic<std::uint32_t>[kQpCounters]()) {
+  static_assert(sizeof(Fields) == 56 && sizeof(Entry) == 64, "one check, one cache line");
+  RNIC_ASSERT(entries_max >= 1 && entries_max <= kEntriesMax);
+  const std::uint32_t bits = static_cast<std::uint32_t>(std::bit_width(entries_max));
+  slot_mask_ = (1u << bits) - 1;
+  // Slot 0 is nobody's, so that no index is 0, whatever stands above the slot's bits (V-STAG-06).
+  slots_ = entries_max + 1;
+  entries_bytes_ = std::size_t{slots_} * sizeof(Entry);
+  // Zeroed, and not there before it is touched.
+  void* memory = mmap(nullptr, entries_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  RNIC_ASSERT(memory != MAP_FAILED);
+  entries_ = static_cast<Entry*>(memory);
+
+  free_->ring.resize(entries_max);
+  free_->count = entries_max;
+  for (std::uint32_t i = 0; i < entries_max; ++i) {
+    const std::uint32_t other = free_->chance.below(i + 1);
+    free_->ring[i] = free_->ring[other];
+    free_->ring[other] = i + 1;
+  }
+}
+
+Table::~Table() { munmap(entries_, entries_bytes_); }
+
+// The entry that an STag of this index would be in, if it exists.
+inline Table::Entry* Table::find(Stag stag) const {
+  const std::uint32_t slot = stag.index() & slot_mask_;
+  return slot < slots_ ? &entries_[slot] : nullptr;
+}
+
+// False when there can be no such entry.
+inline bool Table::read(Stag stag, Fields& fields) const {
+  Entry* entry = find(stag);
+  if (entry == nullptr) return false;
+  entry->read(fields);
+  return true;
+}
+
+std::atomic<std::uint32_t>& Table::bound_near(QpNumber qp) const { return bound_by_qp_[qp.value % kQpCounters]; }
+
+// ---- control ----
+
+Result<Stag, RegisterError> Table::add(Fields fields, std::uint8_t key) {
+  std::uint32_t slot = 0, above = 0;
+  {
+    const std::lock_guard lock(control_);
+    if (free_->count == 0) return Failure{RegisterError::no_resources};
+    const auto size = static_cast<std::uint32_t>(free_->ring.size());
+    slot = free_->ring[free_->first];
+    free_->first = (free_->first + 1) % size;
+    --free_->count;
+    above = static_cast<std::uint32_t>(free_->chance.next());
+  }
+  const std::uint32_t index = ((above & ~slot_mask_) | slot) & ((1u << kIndexBits) - 1);
+  fields.stag = Stag{index << 8 | key};
+  Locked entry(entries_[slot]);
+  entry.fields = fields;
+  entry.write();
+  return fields.stag;
+}
+
+// The caller still holds the lock: nobody is given the entry before it is clean.
+void Table::remove(Locked& entry) {
+  const std::uint32_t slot = entry.fields.stag.index() & slot_mask_;
+  entry.fields = Fields{};
+  entry.write();
+  const std::lock_guard lock(control_);
+  const auto size = static_cast<std::uint32_t>(free_->ring.size());
+  free_->ring[(free_->first + free_->count) % size] = slot;
+  ++free_->count;
+}
+
+namespace {
+std::optional<RegisterError> refusal(const RegionOptions& options) {
+  if (!region_rights_allowed(options.rights)) return RegisterError::bad_rights;
+  const std::uint64_t base = permits(options.rights, Rights::zero_based) ? 0 : options.base;
+  if (wraps(base, options.size) || wraps(options.memory.address, options.size)) return RegisterError::bad_range;
+  return std::nullopt;
+}
+}  // namespace
+
+Result<Stag, RegisterError> Table::register_region(const RegionOptions& options) {
+  if (const auto reason = refusal(options)) return Failure{*reason};
+  return add(Fields::region(options), options.key);
+}
+
+Result<Stag, RegisterError> Table::register_shared(Stag existing, const RegionOptions& options) {
+  Fields fields;
+  {
+    Entry* entry = find(existing);
+    if (entry == nullptr) return Failure{RegisterError::bad_stag};
+    Locked source(*entry);
+    if (!source.fields.names(existing) || source.fields.kind != Kind::region) return Failure{RegisterError::bad_stag};
+    RegionOptions same_memory = options;
+    same_memory.size = source.fields.size;
+    same_memory.memory = {
+        .space = source.fields.space, .address = source.fields.address, .direct = source.fields.direct};
+    if (const auto reason = refusal(same_memory)) return Failure{*reason};
+    {
+      // A failure changes nothing: the source becomes Shared only when there is an entry to share
+      // it with. Whoever takes the last one in between makes add() fail; then the source is Shared
+      // alone, which takes nothing from its owner but invalidation.
+      const std::lock_guard lock(control_);
+      if (free_->count == 0) return Failure{RegisterError::no_resources};
+    }
+    source.fields.shared = true;
+    source.write();
+    fields = Fields::region(same_memory);
+    fields.shared = true;
+  }
+  return add(fields, options.key);
+}
+
+Result<Stag, RegisterError> Table::reregister(Stag stag, const RegionOptions& options) {
+  Entry* at = find(stag);
+  if (at == nullptr) return Failure{RegisterError::bad_stag};
+  Locked entry(*at);
+  const Fields& now = entry.fields;
+  if (!now.exists(stag) || now.kind != Kind::region || now.shared) return Failure{RegisterError::bad_stag};
+  if (now.bound != 0) return Failure{RegisterError::busy};
+  if (const auto reason = refusal(options)) {
+    remove(entry);
+    return Failure{*reason};
+  }
+  entry.fields = Fields::region(options);
+  entry.fields.stag = Stag{stag.index() << 8 | options.key};
+  entry.write();
+  return entry.fields.stag;
+}
+
+Result<Done, Refusal> Table::deregister(Stag stag) {
+  Entry* at = find(stag);
+  if (at == nullptr) return Failure{Refusal::invalid_stag};
+  Locked entry(*at);
+  if (!entry.fields.exists(stag)) return Failure{Refusal::invalid_stag};
+  if (entry.fields.kind != Kind::region) return Failure{Refusal::invalid_region};
+  if (entry.fields.bound != 0) return Failure{Refusal::cannot_invalidate};
+  remove(entry);
+  return Done{};
+}
+
+Result<Stag, RegisterError> Table::allocate_window(PdId pd, std::uint8_t key) {
+  Fields fields;
+  fields.kind = Kind::window;
+  fields.pd = pd;
+  return add(fields, key);
+}
+
+Result<Done, Refusal> Table::deallocate_window(Stag stag) {
+  Entry* at = find(stag);
+  if (at == nullptr) return Failure{Refusal::invalid_stag};
+  Locked entry(*at);
+  if (!entry.fields.exists(stag)) return Failure{Refusal::invalid_stag};
+  if (entry.fields.kind != Kind::window) return Failure{Refusal::invalid_window};
+  if (entry.fields.valid) unbind(entry);
+  remove(entry);
+  return Done{};
+}
+
+std::uint32_t Table::used() const {
+  const std::lock_guard lock(control_);
+  return static_cast<std::uint32_t>(free_->ring.size()) - free_->count;
+}
+
+std::optional<StagInfo> Table::query(Stag stag) const {
+  Fields fields;
+  if (!read(stag, fields) || !fields.exists(stag)) return std::nullopt;
+  return StagInfo{.stag = fields.stag,
+                  .window = fields.kind == Kind::window,
+                  .valid = fields.valid,
+                  .shared = fields.shared,
+                  .pd = fields.pd,
+                  .qp = fields.qp,
+                  .rights = fields.have(),
+                  .base = fields.base,
+                  .size = fields.size,
+                  .memory = {.space = fields.space, .address = fields.address, .direct = fields.direct},
+                  .windows_bound = fields.kind == Kind::region ? fields.bound : 0};
+}
+
+// ---- workers ----
+
+// The order of the checks is part of the contract (V-ACC-08): a peer that errs in two ways hears of
+// the first. No memory is touched before all have passed.
+Result<Access, Refusal> Table::check_local(Stag stag, PdId pd, Rights wanted, std::uint64_t to,
+                                           std::uint32_t length) const {
+  if (length == 0) return no_octets(stag);
+  Fields entry;
+  if (!read(stag, entry) || !entry.names(stag)) return Failure{Refusal::invalid_stag};
+  if (entry.kind == Kind::window) return Failure{Refusal::window};
+  if (entry.pd != pd) return Failure{Refusal::not_associated};
+  if (!permits(entry.have(), wanted)) return Failure{Refusal::access_rights};
+  if (wraps(to, length)) return Failure{Refusal::to_wrap};
+  if (!within(to, length, entry.base, entry.size)) return Failure{Refusal::base_or_bounds};
+  return entry.access(to, length);
+}
+
+Result<Access, Refusal> Table::check_remote(Stag stag, PdId pd, QpNumber qp, Rights wanted, std::uint64_t to,
+                                            std::uint32_t length) const {
+  if (length == 0) return no_octets(stag);
+  Fields entry;
+  if (!read(stag, entry) || !entry.names(stag)) return Failure{Refusal::invalid_stag};
+  const bool associated = entry.kind == Kind::region ? entry.pd == pd : entry.qp == qp;
+  if (!associated) return Failure{Refusal::not_associated};
+  if (!permits(entry.have(), wanted)) return Failure{Refusal::access_rights};
+  if (wraps(to, length)) return Failure{Refusal::to_wrap};
+  if (!within(to, length, entry.base, entry.size)) return Failure{Refusal::base_or_bounds};
+  return entry.access(to, length);
+}
+
+Result<Done, Refusal> Table::invalidate_remote(Stag stag, PdId pd, QpNumber qp, Rights qp_enables) {
+  return invalidate(stag, pd, qp, true, qp_enables);
+}
+
+Result<Done, Refusal> Table::invalidate_local(Stag stag, PdId pd, QpNumber qp) {
+  return invalidate(stag, pd, qp, false, Rights::none);
+}
+
+Result<Done, Refusal> Table::invalidate(Stag stag, PdId pd, QpNumber qp, bool remote, Rights qp_enables) {
+  Entry* at = find(stag);
+  if (at == nullptr) return Failure{Refusal::invalid_stag};
+  Locked entry(*at);
+  Fields& fields = entry.fields;
+  // While Invalid there is no key to match (V-STAG-04).
+  if (!fields.exists(stag) || (fields.valid && fields.stag != stag)) return Failure{Refusal::invalid_stag};
+  const bool of_qp = fields.kind == Kind::window && fields.valid;  // else of a PD (V-INV-08)
+  if (of_qp ? fields.qp != qp : fields.pd != pd) return Failure{Refusal::not_associated};
+  if (remote) {
+    if (!any(qp_enables & kRemote)) return Failure{Refusal::access_rights};
+    if (fields.valid && !any(fields.have() & kRemote)) return Failure{Refusal::access_rights};
+  }
+  if (fields.kind == Kind::region && (fields.shared || fields.bound != 0))
+    return Failure{Refusal::cannot_invalidate};
+  if (!fields.valid) return Done{};  // V-INV-02
+  if (fields.kind == Kind::window) unbind(entry);
+  fields.valid = false;
+  entry.write();
+  return Done{};
+}
+
+// Of a Valid window: from its QP back to the PD, and away from its region (V-INV-09).
+void Table::unbind(Locked& window) {
+  {
+    Locked region(entries_[window.fields.bound]);
+    RNIC_ASSERT(region.fields.kind == Kind::region && region.fields.bound != 0);
+    --region.fields.bound;
+    region.write();
+  }
+  bound_near(window.fields.qp).fetch_sub(1, std::memory_order_release);
+  Fields unbound;
+  unbound.stag = window.fields.stag;
+  unbound.kind = Kind::window;
+  unbound.pd = window.fields.pd;
+  window.fields = unbound;
+  window.write();
+}
+
+Result<Done, Refusal> Table::bind(Stag window, std::uint8_t new_key, Stag region, PdId pd, QpNumber qp, Rights rights,
+                                  std::uint64_t address, std::uint64_t length) {
+  Entry* window_at = find(window);
+  Entry* region_at = find(region);
+  if (window_at == nullptr) return Failure{Refusal::invalid_window};
+  if (region_at == nullptr || region_at == window_at) return Failure{Refusal::invalid_region};
+
+  Locked w(*window_at);
+  if (!w.fields.exists(window) || w.fields.kind != Kind::window) return Failure{Refusal::invalid_window};
+  // Not locked before we know that the first is a window: two Binds that take each other's entries
+  // for a region would wait for each other.
+  Fields seen;
+  region_at->read(seen);
+  if (seen.kind != Kind::region) return Failure{Refusal::invalid_region};
+  Locked r(*region_at);
+  if (w.fields.valid) return Failure{Refusal::not_invalid};
+  if (!r.fields.names(region) || r.fields.kind != Kind::region) return Failure{Refusal::invalid_region};
+  if (permits(r.fields.have(), Rights::zero_based)) return Failure{Refusal::invalid_region};  // V-MW-02
+  if (w.fields.pd != pd || r.fields.pd != pd) return Failure{Refusal::not_associated};
+  if (!permits(r.fields.have(), Rights::window_bind)) return Failure{Refusal::access_rights};
+  // The region's remote rights do not matter (V-ACC-04).
+  if (!permits(kRemote | Rights::zero_based, rights) || !any(rights & kRemote) ||
+      !local_rights_allow(r.fields.have(), rights))
+    return Failure{Refusal::access_rights};
+  if (wraps(address, length)) return Failure{Refusal::to_wrap};
+  if (!within(address, length, r.fields.base, r.fields.size)) return Failure{Refusal::base_or_bounds};
+
+  ++r.fields.bound;
+  r.write();
+  bound_near(qp).fetch_add(1, std::memory_order_release);
+
+  const Access from = r.fields.access(address, 0);
+  w.fields.stag = Stag{window.index() << 8 | new_key};
+  w.fields.valid = true;
+  w.fields.rights = static_cast<std::uint8_t>(rights);
+  w.fields.space = from.space;
+  w.fields.bound = region.index() & slot_mask_;
+  w.fields.qp = qp;
+  w.fields.base = permits(rights, Rights::zero_based) ? 0 : address;
+  w.fields.size = length;
+  w.fields.address = from.address;
+  w.fields.direct = from.direct;
+  w.write();
+  return Done{};
+}
+
+bool Table::window_bound_to(QpNumber qp) const {
+  if (bound_near(qp).load(std::memory_order_acquire) == 0) return false;
+  for (std::uint32_t slot = 1; slot < slots_; ++slot) {
+    Fields fields;
+    entries_[slot].read(fields);
+    if (fields.kind == Kind::window && fields.valid && fields.qp == qp) return true;
+  }
+  return false;
+}
+
+}  // namespace rnic::tpt

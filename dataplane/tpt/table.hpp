@@ -1,0 +1,182 @@
+// The translation and protection table: what an STag names, and who may do what with it.
+//
+// Holds to RFC 5040 s8.1.1, RFC 5041 s7.1 and s8, and verbs.md s6.
+//
+// Written by control and, for Bind and the Invalidates, by workers; read by workers. Each entry is
+// written under its own sequence; check() gives a private copy of what it found or a refusal, never
+// a mix. An invalidation is *complete* when every worker has passed between two of its turns since
+// (the caller's duty: control asks each worker; the worker that invalidates cancels and flushes its
+// own items).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "base/bytes.hpp"
+#include "base/ids.hpp"
+#include "base/result.hpp"
+
+namespace rnic::tpt {
+
+// The values are abi/rnic_shm.h's RNIC_ACCESS_*.
+enum class Rights : std::uint32_t {
+  none = 0,
+  local_read = 0x01,
+  local_write = 0x02,
+  remote_read = 0x04,
+  remote_write = 0x08,
+  remote_atomic = 0x10,
+  window_bind = 0x20,
+  zero_based = 0x40,
+};
+constexpr Rights operator|(Rights a, Rights b) {
+  return static_cast<Rights>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
+}
+constexpr Rights operator&(Rights a, Rights b) {
+  return static_cast<Rights>(static_cast<std::uint32_t>(a) & static_cast<std::uint32_t>(b));
+}
+constexpr bool permits(Rights have, Rights wanted) { return (have & wanted) == wanted; }
+
+// In the order of V-ACC-08: the first that fails is reported.
+enum class Refusal : std::uint8_t {
+  invalid_stag,       // no such index, wrong key, or not Valid
+  not_associated,     // another PD, or (window) another QP
+  access_rights,
+  to_wrap,
+  base_or_bounds,
+  window,             // a window's STag where only a region's is allowed (V-SGL-04)
+  cannot_invalidate,  // a window is bound to it, or it is shared (0/1/09)
+  // Of bind() and control only:
+  invalid_window,     // no such window (V-CS-24)
+  invalid_region,     // no such region, or one that has no windows (V-CS-23)
+  not_invalid,        // the window is bound already (V-CS-14)
+};
+
+// Where a region's octets are: in an application's address space and, where they are shared
+// memory, mapped here too.
+struct Memory {
+  SpaceId space{};
+  std::uint64_t address = 0;    // of the region's first octet, in the application
+  std::byte* direct = nullptr;  // the same octet in the daemon, or null: remote copy
+};
+
+// A permitted piece of memory, by value. How it is reached is the Mover's business.
+struct Access {
+  SpaceId space{};
+  std::uint64_t address = 0;    // in the application
+  std::byte* direct = nullptr;  // in the daemon, or null
+  std::uint32_t length = 0;
+  Stag stag{};
+};
+
+struct RegionOptions {
+  PdId pd{};
+  Rights rights = Rights::none;
+  std::uint64_t base = 0;  // TO of the first octet (iova; 0 when zero-based)
+  std::uint64_t size = 0;
+  std::uint8_t key = 0;
+  Memory memory{};
+};
+
+enum class RegisterError : std::uint8_t {
+  no_resources,
+  bad_rights,  // V-ACC-01
+  bad_range,   // past 2^64, in TOs or in the application
+  bad_stag,    // reregister, register_shared: not such a region
+  busy,        // reregister: a window is bound to it; it stays as it is (V-MR-06)
+};
+
+// What an STag is: for queries.
+struct StagInfo {
+  Stag stag{};  // the key has a meaning only while Valid (V-STAG-04)
+  bool window = false;
+  bool valid = false;
+  bool shared = false;
+  PdId pd{};
+  QpNumber qp{};                     // a Valid window's
+  Rights rights = Rights::none;
+  std::uint64_t base = 0, size = 0;  // TOs
+  Memory memory{};
+  std::uint32_t windows_bound = 0;   // a region's
+};
+
+class Table {
+ public:
+  static constexpr std::uint32_t kEntriesMax = (1u << 24) - 1;
+
+  // `entries_max` STags at most (kEntriesMax at the highest). `seed` makes indexes hard to guess
+  // (W-RDMAP-22, -62): they are spread over all 24 bits, in no order, and an entry is reused as
+  // late as possible, and under another index.
+  Table(std::uint32_t entries_max, std::uint64_t seed);
+  ~Table();
+
+  // ---- control; may be called by several threads ----
+  Result<Stag, RegisterError> register_region(const RegionOptions& options);
+  // Another region over the memory of `existing`, of the same size; both are Shared from now on
+  // (V-MR-11, -12). `options` gives PD, rights, base and key.
+  Result<Stag, RegisterError> register_shared(Stag existing, const RegionOptions& options);
+  // The same index, all else anew (V-MR-05). A failure but bad_stag and busy leaves nothing
+  // registered (V-MR-07). `stag` needs its index only.
+  Result<Stag, RegisterError> reregister(Stag stag, const RegionOptions& options);
+  // Not Valid any more, at once; refused while a window is bound to it (V-MW-14). No key is looked
+  // at (V-MR-19). Its memory may be let go when the invalidation is complete (see above).
+  Result<Done, Refusal> deregister(Stag stag);
+  Result<Stag, RegisterError> allocate_window(PdId pd, std::uint8_t key);
+  Result<Done, Refusal> deallocate_window(Stag stag);
+  std::uint32_t used() const;
+  std::optional<StagInfo> query(Stag stag) const;  // by index
+
+  // ---- workers ----
+  // Local SGE: region only (never a window), PD, rights, bounds. Length 0 checks nothing
+  // (V-SGL-03) and gives an Access of length 0.
+  Result<Access, Refusal> check_local(Stag stag, PdId pd, Rights wanted, std::uint64_t to, std::uint32_t length) const;
+  // Remote: region by PD or window by QP; length 0 checks nothing (V-ACC-07). The QP's own enables
+  // are the caller's to look at (V-ACC-03).
+  Result<Access, Refusal> check_remote(Stag stag, PdId pd, QpNumber qp, Rights wanted, std::uint64_t to,
+                                       std::uint32_t length) const;
+  // Send with Invalidate (V-INV-01..08, W-RDMAP-16, -17): `qp_enables` are the QP's remote enables.
+  // Refused with invalid_stag, not_associated, access_rights or cannot_invalidate; the entry is then
+  // as it was.
+  Result<Done, Refusal> invalidate_remote(Stag stag, PdId pd, QpNumber qp, Rights qp_enables);
+  Result<Done, Refusal> invalidate_local(Stag stag, PdId pd, QpNumber qp);
+  // Type 2 windows (V-MW-*): `new_key` becomes the window's key; of `window` only the index counts.
+  // `rights`: remote ones, and zero_based. `address` is a TO of the region. The QP's bind enable is
+  // the caller's to look at.
+  Result<Done, Refusal> bind(Stag window, std::uint8_t new_key, Stag region, PdId pd, QpNumber qp, Rights rights,
+                             std::uint64_t address, std::uint64_t length);
+  // A QP is destroyed only when no window is bound to it (V-QP-15).
+  bool window_bound_to(QpNumber qp) const;
+
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+
+ private:
+  struct Fields;
+  struct Entry;
+  class Locked;
+  struct Free;
+
+  Entry* find(Stag stag) const;
+  bool read(Stag stag, Fields& fields) const;
+  Result<Stag, RegisterError> add(Fields fields, std::uint8_t key);
+  void remove(Locked& entry);
+  void unbind(Locked& window);
+  Result<Done, Refusal> invalidate(Stag stag, PdId pd, QpNumber qp, bool remote, Rights qp_enables);
+  std::atomic<std::uint32_t>& bound_near(QpNumber qp) const;
+
+  Entry* entries_ = nullptr;
+  std::size_t entries_bytes_ = 0;
+  std::uint32_t slots_ = 0;      // entries there are
+  std::uint32_t slot_mask_ = 0;  // of an index: which entry
+  mutable std::mutex control_;   // of free_
+  std::unique_ptr<Free> free_;
+  // Bound windows, counted by the low bits of the QP's number: most QPs have none, and are told so
+  // without a walk over all entries.
+  static constexpr std::size_t kQpCounters = 4096;
+  std::unique_ptr<std::atomic<std::uint32_t>[]> bound_by_qp_;
+};
+
+}  // namespace rnic::tpt

@@ -1,0 +1,57 @@
+// CRC32c (RFC 3720 s12.1, used by RFC 5044 s4.4): Castagnoli, init all ones, final inversion.
+//
+// On the wire its least significant octet comes first (iSCSI digest order).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "base/bytes.hpp"
+
+namespace rnic::wire {
+
+inline constexpr std::size_t kCrcSize = 4;
+
+namespace detail {
+// ISA-L's, which knows neither the final inversion nor more than 2^31 octets. `running` is not
+// inverted.
+std::uint32_t crc32c_update(std::uint32_t running, Bytes bytes);
+}  // namespace detail
+
+// In any number of pieces.
+class Crc32c {
+ public:
+  constexpr void add(Bytes bytes) {
+    if (std::is_constant_evaluated()) {
+      for (const std::byte octet : bytes) {
+        running_ ^= std::to_integer<std::uint32_t>(octet);
+        for (int bit = 0; bit < 8; ++bit)
+          running_ = (running_ >> 1) ^ ((running_ & 1) != 0 ? kReflectedPolynomial : 0);
+      }
+      return;
+    }
+    running_ = detail::crc32c_update(running_, bytes);
+  }
+  constexpr std::uint32_t value() const { return ~running_; }
+
+ private:
+  static constexpr std::uint32_t kReflectedPolynomial = 0x82F63B78;
+  std::uint32_t running_ = 0xFFFFFFFF;
+};
+
+constexpr std::uint32_t crc32c(Bytes bytes) {
+  Crc32c crc;
+  crc.add(bytes);
+  return crc.value();
+}
+
+// Least significant octet first.
+constexpr void store_crc(MutableBytes out, std::size_t offset, std::uint32_t crc) {
+  store_be(out, offset, swap_bytes(crc));
+}
+constexpr std::uint32_t load_crc(Bytes bytes, std::size_t offset) {
+  return swap_bytes(load_be<std::uint32_t>(bytes, offset));
+}
+
+}  // namespace rnic::wire

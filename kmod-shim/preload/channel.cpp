@@ -1,0 +1,285 @@
+// Event channels: opening, closing, fork, and the daemon's end.
+#include "channel.hpp"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <new>
+
+#include "libc.hpp"
+#include "lock.hpp"
+#include "sysfs.hpp"
+
+namespace rnic::preload {
+namespace {
+
+struct Id {
+  std::uint32_t id = 0;
+  std::uint32_t reported = 0;
+  std::uint64_t uid = 0;  // 0: of a connect request that is not accepted yet
+  Channel* channel = nullptr;
+  bool removal_due = false;
+  Id* next = nullptr;
+};
+
+constexpr std::size_t kBuckets = 1024;
+constexpr std::uint64_t kForEver = std::uint64_t{1} << 32;
+
+Mutex g_mutex;
+Mutex g_attach_mutex;  // taken before all others
+Channel* g_channels = nullptr;
+Id* g_ids[kBuckets];
+
+Id** find_locked(const Channel& channel, std::uint32_t id) {
+  Id** place = &g_ids[id % kBuckets];
+  while (*place != nullptr && ((*place)->id != id || (*place)->channel != &channel)) {
+    place = &(*place)->next;
+  }
+  return place;
+}
+
+void forget_ids_locked(const Channel& channel) {
+  for (Id*& bucket : g_ids) {
+    Id** place = &bucket;
+    while (*place != nullptr) {
+      Id* const id = *place;
+      if (id->channel == &channel) {
+        *place = id->next;
+        free(id);
+      } else {
+        place = &id->next;
+      }
+    }
+  }
+}
+
+// The last descriptor in this process is closed. A child of a fork since the opening may have
+// others: then the lifeline's last copy tells the daemon, and not we.
+void on_channel_close(Object& object) {
+  auto& channel = static_cast<Channel&>(object);
+  const bool tell = channel.creator == getpid() && channel.forks_when_opened == forks_so_far();
+  if (tell && !is_lost(channel)) {
+    const rnic_handle request{channel.handle, 0};
+    Call call{.type = RNIC_CM_CLOSE, .request = &request, .request_size = sizeof request,
+              .epoch = channel.epoch};
+    process_call(call);
+  }
+  close_hidden(channel.lifeline);
+  channel.lifeline = -1;
+  const Locked locked(g_mutex);
+  forget_ids_locked(channel);
+  Channel** place = &g_channels;
+  while (*place != &channel) place = &(*place)->next;
+  *place = channel.next;
+}
+
+void on_channel_free(Object& object) { free(&static_cast<Channel&>(object)); }
+
+Channel* make_channel() {
+  void* const memory = malloc(sizeof(Channel));
+  if (memory == nullptr) return nullptr;
+  auto* const channel = new (memory) Channel;
+  channel->kind = Kind::cm_channel;
+  channel->on_close = on_channel_close;
+  channel->on_free = on_channel_free;
+  return channel;
+}
+
+// The descriptor is the daemon's eventfd too, whose flags we cannot know; the application is to
+// see those that it asked for.
+void set_flags(int fd, int flags) {
+  if ((flags & O_CLOEXEC) == 0) libc().fcntl(fd, F_SETFD, 0);
+  const int status = libc().fcntl(fd, F_GETFL);
+  const int wanted = (status & ~O_NONBLOCK) | (flags & O_NONBLOCK);
+  if (wanted != status) libc().fcntl(fd, F_SETFL, wanted);
+}
+
+void close_all(const Received& received) {
+  for (std::size_t i = 0; i < received.count; ++i) libc().close(received.fds[i]);
+}
+
+int open_at_daemon(const std::uint8_t* token, Channel& channel, Received& received) {
+  rnic_cm_open_reply reply{};
+  Call call{.type = RNIC_CM_OPEN, .request = token,
+            .request_size = token == nullptr ? 0 : sizeof channel.token, .reply = &reply,
+            .reply_min = sizeof reply, .reply_max = sizeof reply, .received = &received};
+  const int error = process_call(call);
+  if (error != 0) return error;
+  const Locked locked(g_mutex);
+  channel.handle = reply.channel;
+  memcpy(channel.token, reply.token, sizeof channel.token);
+  channel.epoch = call.epoch;
+  channel.pid = getpid();
+  return 0;
+}
+
+}  // namespace
+
+int open_channel(int flags) {
+  Channel* const channel = make_channel();
+  if (channel == nullptr) {
+    errno = ENOMEM;
+    return -1;
+  }
+  Received received;
+  int error = open_at_daemon(nullptr, *channel, received);
+  if (error == 0 && received.count < 1) error = EPROTO;
+  if (error != 0) {
+    if (error < 0) complain_of_no_daemon();
+    close_all(received);
+    free(channel);
+    errno = error < 0 ? ENOENT : error;
+    return -1;
+  }
+  const int fd = received.fds[0];
+  set_flags(fd, flags);
+  mark_eventfd(fd);
+  channel->creator = getpid();
+  channel->forks_when_opened = forks_so_far();
+  channel->number = find_node("/dev/infiniband/rdma_cm").number;
+  if (received.count > 1) channel->lifeline = hide_descriptor(received.fds[1]);
+  {
+    const Locked locked(g_mutex);
+    channel->next = g_channels;
+    g_channels = channel;
+  }
+  if (!add_descriptor(fd, *channel)) {
+    libc().close(fd);
+    on_channel_close(*channel);
+    free(channel);
+    errno = EMFILE;
+    return -1;
+  }
+  watch_connection(channel->epoch);
+  return fd;
+}
+
+int make_ready(Channel& channel) {
+  const Locked one_at_a_time(g_attach_mutex);
+  {
+    const Locked locked(g_mutex);
+    if (channel.lost) return EIO;
+    if (channel.pid == getpid()) return 0;
+  }
+  // Descriptors of an attachment are copies of those that fork gave us.
+  Received received;
+  if (open_at_daemon(channel.token, channel, received) != 0) {
+    const Locked locked(g_mutex);
+    channel.lost = true;
+    return EIO;
+  }
+  close_all(received);
+  watch_connection(channel.epoch);
+  return 0;
+}
+
+int channel_call(Channel& channel, Call& call) {
+  call.epoch = channel.epoch;
+  const int error = process_call(call);
+  if (error == kDisconnected) {
+    on_connection_lost(channel.epoch);
+    return EIO;
+  }
+  return error;
+}
+
+void note_id(Channel& channel, std::uint32_t id, std::uint64_t uid) {
+  void* const memory = malloc(sizeof(Id));
+  if (memory == nullptr) return;  // its removal will not be told; nothing else depends on it
+  auto* const entry = new (memory) Id;
+  entry->id = id;
+  entry->uid = uid;
+  entry->channel = &channel;
+  const Locked locked(g_mutex);
+  // The daemon may have died between its answer and this.
+  entry->removal_due = channel.lost && uid != 0;
+  entry->next = g_ids[id % kBuckets];
+  g_ids[id % kBuckets] = entry;
+}
+
+void note_uid(Channel& channel, std::uint32_t id, std::uint64_t uid) {
+  const Locked locked(g_mutex);
+  if (Id* const entry = *find_locked(channel, id)) entry->uid = uid;
+}
+
+void note_report(Channel& channel, std::uint32_t id) {
+  const Locked locked(g_mutex);
+  if (Id* const entry = *find_locked(channel, id)) ++entry->reported;
+}
+
+void move_id(std::uint32_t id, Channel& from, Channel& to) {
+  const Locked locked(g_mutex);
+  if (Id* const entry = *find_locked(from, id)) entry->channel = &to;
+}
+
+std::uint32_t drop_id(Channel& channel, std::uint32_t id) {
+  const Locked locked(g_mutex);
+  Id** const place = find_locked(channel, id);
+  Id* const entry = *place;
+  if (entry == nullptr) return 0;
+  *place = entry->next;
+  const std::uint32_t reported = entry->reported;
+  free(entry);
+  return reported;
+}
+
+bool is_lost(Channel& channel) {
+  const Locked locked(g_mutex);
+  return channel.lost;
+}
+
+bool next_removal(Channel& channel, RemovalEvent& event) {
+  const Locked locked(g_mutex);
+  for (Id* const bucket : g_ids) {
+    for (Id* entry = bucket; entry != nullptr; entry = entry->next) {
+      if (entry->channel != &channel || !entry->removal_due) continue;
+      entry->removal_due = false;
+      ++entry->reported;
+      event = {entry->id, entry->uid};
+      return true;
+    }
+  }
+  return false;
+}
+
+void on_connection_lost(std::uint64_t epoch) {
+  for (;;) {
+    int fd = -1;
+    const Channel* lost = nullptr;
+    {
+      const Locked locked(g_mutex);
+      Channel* channel = g_channels;
+      while (channel != nullptr &&
+             (channel->lost || channel->epoch != epoch || channel->pid != getpid())) {
+        channel = channel->next;
+      }
+      if (channel == nullptr) return;
+      channel->lost = true;
+      for (Id* const bucket : g_ids) {
+        for (Id* entry = bucket; entry != nullptr; entry = entry->next) {
+          if (entry->channel == channel) entry->removal_due = entry->uid != 0;
+        }
+      }
+      fd = channel->any_fd;
+      lost = channel;
+    }
+    // Wakes whoever waits, in however many threads, and stays readable as a broken device does.
+    Object* const object = hold(fd);
+    if (object == nullptr) continue;
+    if (object == lost) {
+      [[maybe_unused]] const ssize_t written = libc().write(fd, &kForEver, sizeof kForEver);
+    }
+    release(*object);
+  }
+}
+
+void lock_channels() { g_mutex.lock(); }
+void unlock_channels() { g_mutex.unlock(); }
+void renew_channels() {
+  g_mutex.renew();
+  g_attach_mutex.renew();
+}
+
+}  // namespace rnic::preload

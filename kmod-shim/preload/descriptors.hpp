@@ -1,0 +1,78 @@
+// Which descriptors are ours.
+//
+// One octet for each descriptor number says what it was when we last saw it; this is all that a
+// call on any other descriptor costs. It is a hint only: a program may close or replace a
+// descriptor by ways that we do not see (close_range, a system call of its own). So before a
+// write is taken for a command, hold() asks the kernel whether the number still names what we
+// put there.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace rnic::preload {
+
+enum class Kind : std::uint8_t {
+  other,
+  uverbs,      // a connection to the daemon, in place of /dev/infiniband/uverbsN
+  cm_channel,  // an eventfd, in place of /dev/infiniband/rdma_cm
+  completion,  // the reading end of a completion channel
+  internal     // of the stand-in itself
+};
+
+inline constexpr int kDescriptorsMax = 65536;
+extern std::atomic<Kind> g_kinds[kDescriptorsMax];
+
+inline Kind kind_of(int fd) {
+  if (static_cast<unsigned>(fd) >= static_cast<unsigned>(kDescriptorsMax)) return Kind::other;
+  return g_kinds[fd].load(std::memory_order_relaxed);
+}
+
+// What one or more descriptors name. Counted twice: by the descriptors that name it, and by the
+// threads at work on it.
+struct Object {
+  Kind kind = Kind::other;
+  int descriptors = 0;
+  int references = 0;
+  int any_fd = -1;           // one of the descriptors
+  std::uint64_t cookie = 0;  // of a socket: SO_COOKIE
+  dev_t number = 0;          // what fstat is to answer
+  // When the last descriptor is closed, and when nobody is at work on it any more.
+  void (*on_close)(Object&) = nullptr;
+  void (*on_free)(Object&) = nullptr;
+};
+
+// SO_COOKIE, or 0.
+std::uint64_t socket_cookie(int fd);
+
+// Puts our mark on an eventfd, so that it can be told from any other; eventfds share one inode.
+void mark_eventfd(int fd);
+
+// `fd` names `object` from now on. False (EMFILE) when the number is too high for the table.
+bool add_descriptor(int fd, Object& object);
+void add_internal(int fd);
+
+// The object of a descriptor, with a reference; nothing if the number names something else by
+// now, which is then forgotten.
+Object* hold(int fd);
+void release(Object& object);
+
+// After dup and the like: `to` is another descriptor of what `from` names.
+void copy_descriptor(int from, int to);
+
+// `fd` is closed, or about to be. Calls on_close for the last one.
+void forget_descriptor(int fd);
+
+// Moves a descriptor of ours out of the way of the application's, which may count on small
+// numbers, and marks it.
+int hide_descriptor(int fd);
+void close_hidden(int fd);
+
+// Around fork.
+void lock_descriptors();
+void unlock_descriptors();
+void renew_descriptors();
+
+}  // namespace rnic::preload

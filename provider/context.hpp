@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+// What one ibv_open_device gives, and the objects made in it: the provider's private memory.
+//
+// All of it lives in zeroed memory and has no constructor or destructor, so that neither an exit
+// nor a forked child runs anything of ours. Who may write what:
+//   - lists and tables of a context: under `objects`; the data path reads the tables without it;
+//   - a CQ's consumer side, and the tail of the work queues that report to it: under the CQ's lock;
+//   - a work queue's head: under that queue's lock; the order is CQ lock, then SRQ lock.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <semaphore.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "control_client.hpp"
+#include "ring.hpp"
+#include "rnic_control.h"
+#include "rnic_shm.h"
+
+namespace rnic::provider {
+
+// 24-bit numbers to pointers or values, 4096 to a page. A page, once there, stays until the
+// context closes, so a reader needs no lock.
+template <typename Entry>
+struct NumberTable {
+  static constexpr std::uint32_t kPageEntries = 4096;
+  static constexpr std::uint32_t kPages = (1U << 24) / kPageEntries;
+  Entry* pages[kPages];
+
+  // Nothing where no page is; else the entry, which may be empty.
+  Entry* find(std::uint32_t number) {
+    if (number >= kPages * kPageEntries) return nullptr;
+    Entry* page = load(pages[number / kPageEntries], std::memory_order_acquire);
+    return page == nullptr ? nullptr : &page[number % kPageEntries];
+  }
+
+  // The entry, its page made if need be; nothing when out of memory. One caller at a time.
+  Entry* make(std::uint32_t number);
+  void clear();
+};
+
+// A registered region as posting and polling need it: to copy without asking (architecture: gather
+// at post, scatter at poll). Its owner stores `stag` last, and clears it first.
+struct Region {
+  std::uint32_t stag;  // 0: none
+  std::uint32_t access;
+  std::uint64_t base;  // the TO of the first octet
+  std::uint64_t length;
+  char* memory;
+};
+
+// Everything that has to be told when the daemon dies hangs in a list of its context.
+struct Link {
+  Link* next;
+  Link* previous;
+  void* owner;
+
+  void make_head() { next = previous = this; }
+  void insert_after(Link& head, void* of) {
+    owner = of;
+    next = head.next;
+    previous = &head;
+    head.next->previous = this;
+    head.next = this;
+  }
+  void remove() {
+    previous->next = next;
+    next->previous = previous;
+  }
+};
+
+struct Cq;
+struct Qp;
+struct Srq;
+
+struct Arena {
+  char* base;
+  std::uint64_t size;
+};
+
+struct Context {
+  verbs_context verbs;  // first: libibverbs' part
+
+  ControlClient control;
+  Doorbells doorbells;
+  std::uint32_t* not_forked;  // 1; reads 0 in a forked child (the kernel wipes that page)
+  std::uint32_t dead;         // the daemon has gone, or ends this context
+  NumberTable<Qp*> qps;
+  NumberTable<Region> regions;
+
+  rnic_device_attributes attributes;
+  rnic_device_info device;
+  std::uint32_t number;
+  std::uint32_t next_key;
+  int async_fd;      // reading end; libibverbs closes it
+  int async_writer;  // our copy of the daemon's end, for the day the daemon dies
+
+  pthread_mutex_t objects;  // taken before a CQ's lock
+  Link cq_list;
+  Link qp_list;
+  pthread_mutex_t arena_mutex;  // may be taken under a CQ's lock
+  Arena* arenas;
+  std::uint32_t arena_count;
+
+  pthread_t watcher;
+  bool watcher_runs;
+  std::uint32_t watcher_tid;
+  int watcher_wake;  // eventfd
+  std::uint32_t closing;
+  sem_t watcher_started;
+};
+static_assert(std::is_standard_layout_v<Context>);
+
+struct Pd {
+  ibv_pd ibv;
+};
+
+// Begins as libibverbs expects a verbs_mr to begin; provider.cpp checks that.
+struct Mr {
+  ibv_mr ibv;
+  int type;
+  int access;
+};
+
+// A queue's attachment to the CQ it reports to.
+struct Attachment {
+  Link link;  // its owner: this
+  Qp* qp;
+  bool is_send;
+};
+
+struct Cq {
+  ibv_cq ibv;  // first
+
+  alignas(RNIC_CACHE_LINE) Spinlock lock;
+  std::uint32_t shift;  // the ring has 2^shift entries
+  rnic_cq_control* control;
+  rnic_cqe* entries;
+  std::uint64_t consumer;
+  Qp* last_qp;  // spares most polls the table
+  Link attached;
+  std::uint32_t arm_sequence;
+  std::uint32_t arm_kind;
+  std::uint32_t fired_here;  // the last sequence that we fired ourselves
+  bool flushing;             // the ring has been emptied for good; what comes are our flushes
+
+  int channel_writer;          // our copy of the writing end of its channel; -1: no channel
+  std::uint32_t events_taken;  // completion events that ibv_get_cq_event has returned
+  std::uint32_t events_sent;   // by us, after the daemon's death
+  std::uint32_t async_taken;
+  bool told_of_death;
+  Link in_context;
+};
+
+struct SendSlot {
+  std::uint64_t wr_id;
+  std::uint32_t opcode;
+  std::uint32_t reserved;
+};
+
+// Beside the slots of a receive queue: what the completion needs, and what scattering needs.
+struct ReceiveSlot {
+  std::uint64_t wr_id;
+  std::uint32_t sge_count;
+  std::uint32_t reserved;
+};
+
+struct SendQueue : WorkQueue {
+  SendSlot* work;
+  std::uint32_t inline_max;
+  std::uint32_t last_read;  // index of the youngest RDMA Read, if any_read
+  bool any_read;
+  bool signal_all;
+};
+
+struct ReceiveQueue : WorkQueue {
+  ReceiveSlot* work;
+  rnic_sge* sges;  // sge_max of them for each slot
+};
+
+struct Qp {
+  ibv_qp ibv;  // first
+
+  Context* context;
+  Srq* srq;
+  Attachment send_attachment;
+  Attachment receive_attachment;
+  ibv_qp_cap cap;
+  ibv_qp_state idle_name;  // what the application last called Idle: RESET, INIT or RTR
+  std::uint32_t async_taken;
+  bool told_of_death;
+  bool told_last_wqe;
+  Link in_context;
+
+  SendQueue send;
+  ReceiveQueue receive;
+};
+
+struct Srq {
+  ibv_srq ibv;  // first
+
+  Context* context;
+  ReceiveQueue queue;  // of its indexes, `head` alone is used: slots come free in any order
+  std::uint32_t* index_ring;
+  std::uint32_t* free_slots;
+  std::uint32_t free_count;
+  std::uint32_t handle;
+  std::uint32_t async_taken;
+};
+
+inline Context& context_of(const ibv_context* context) {
+  auto* at = reinterpret_cast<const char*>(context) - offsetof(verbs_context, context);
+  return *reinterpret_cast<Context*>(const_cast<char*>(at));
+}
+inline Context& context_of(const ibv_pd* pd) { return context_of(pd->context); }
+inline Cq& of(ibv_cq* cq) { return *reinterpret_cast<Cq*>(cq); }
+inline Qp& of(ibv_qp* qp) { return *reinterpret_cast<Qp*>(qp); }
+inline Srq& of(ibv_srq* srq) { return *reinterpret_cast<Srq*>(srq); }
+
+// Zeroed, on a cache line of its own; free() releases it.
+void* allocate_zeroed(std::size_t size);
+
+// Opens: the context is zeroed but for what libibverbs has put into `verbs`. Takes over nothing of
+// `command_fd` but its use. 0 or an errno; after a failure everything of ours is released.
+int open_context(Context& context, int command_fd, const char* device_name);
+void close_context(Context& context);
+
+// The address of an area the daemon has given; maps the arena if it is new. Nothing on failure.
+char* map_area(Context& context, const rnic_area& area, Descriptors& fds);
+
+// Marks the context dead and has the watcher tell everybody.
+void report_death(Context& context);
+
+inline bool is_dead(const Context& context) {
+  return load(context.dead, std::memory_order_acquire) != 0 ||
+         load(context.doorbells.status->dead, std::memory_order_acquire) != 0;
+}
+
+// Sends a completion event of this CQ into its channel, as the daemon would. False: no room now.
+bool fire_completion_event(Cq& cq);
+
+// The work of the watcher; see watcher.cpp.
+int start_watcher(Context& context);
+void stop_watcher(Context& context);
+
+// RNIC_ACCESS_* of ibv_access_flags, and back.
+std::uint32_t to_rnic_access(unsigned access);
+unsigned to_ibv_access(std::uint32_t access);
+
+// ---- The operations, by the names libibverbs gives them -----------------------------------------
+
+int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attributes,
+                    std::size_t size);
+int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes);
+ibv_pd* alloc_pd(ibv_context* context);
+int dealloc_pd(ibv_pd* pd);
+ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, int access);
+int dereg_mr(ibv_mr* mr);
+ibv_cq* create_cq(ibv_context* context, int entries, ibv_comp_channel* channel, int vector);
+int resize_cq(ibv_cq* cq, int entries);
+int destroy_cq(ibv_cq* cq);
+void cq_event(ibv_cq* cq);
+ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes);
+int modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask);
+int query_srq(ibv_srq* srq, ibv_srq_attr* attributes);
+int destroy_srq(ibv_srq* srq);
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes);
+int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask);
+int query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* init);
+int destroy_qp(ibv_qp* qp);
+void async_event(ibv_context* context, ibv_async_event* event);
+
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad);
+int poll_cq(ibv_cq* cq, int count, ibv_wc* completions);
+int req_notify_cq(ibv_cq* cq, int solicited_only);
+
+// V-QP-19: makes polls pass over what the ring still holds of this QP.
+void remove_completions(Cq& cq, const Qp& qp);
+
+}  // namespace rnic::provider

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+// Protection domains and memory regions.
+//
+// A registration faults the range in with the rights it asks for, here, where only the application
+// waits: that proves the rights (V-SEC-13). Where the range is a shared mapping of a file in
+// memory, the file's descriptor goes along, and the daemon maps it too.
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "context.hpp"
+
+namespace rnic::provider {
+
+namespace {
+
+// Not in the headers of older C libraries.
+constexpr int kPopulateRead = 22;
+constexpr int kPopulateWrite = 23;
+constexpr long kTmpfsMagic = 0x01021994;
+constexpr long kHugetlbfsMagic = 0x958458f6;
+
+// Below this nothing is gained by looking for a shared file.
+constexpr std::size_t kShareBytesMin = 4096;
+
+// One line of /proc/self/maps.
+struct Mapping {
+  std::uintptr_t start;
+  std::uintptr_t end;
+  std::uint64_t offset;
+  unsigned major;
+  unsigned minor;
+  std::uint64_t inode;
+  char rights[5];  // rwxp or rwxs
+  char path[512];
+};
+
+// The mapping that holds this address. False: none, or no /proc.
+bool find_mapping(std::uintptr_t address, Mapping& found) {
+  FILE* maps = std::fopen("/proc/self/maps", "re");
+  if (maps == nullptr) return false;
+  char line[1024];
+  bool hit = false;
+  while (!hit && std::fgets(line, sizeof line, maps) != nullptr) {
+    unsigned long start = 0;
+    unsigned long end = 0;
+    unsigned long offset = 0;
+    unsigned long inode = 0;
+    found.path[0] = '\0';
+    if (std::sscanf(line, "%lx-%lx %4s %lx %x:%x %lu %511[^\n]", &start, &end, found.rights, &offset, &found.major,
+                    &found.minor, &inode, found.path) < 7) {
+      continue;
+    }
+    found.start = start;
+    found.end = end;
+    found.offset = offset;
+    found.inode = inode;
+    hit = address >= start && address < end;
+  }
+  std::fclose(maps);
+  return hit;
+}
+
+// The answer where madvise cannot say (an old kernel, a device's memory): by the mappings' rights.
+int check_mappings(std::uintptr_t start, std::uintptr_t end, bool write) {
+  for (std::uintptr_t at = start; at < end;) {
+    Mapping mapping{};
+    if (!find_mapping(at, mapping)) return EFAULT;
+    if (mapping.rights[write ? 1 : 0] != (write ? 'w' : 'r')) return EFAULT;
+    at = mapping.end;
+  }
+  return 0;
+}
+
+int populate(const void* address, std::size_t length, bool write) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(address);
+  const std::uintptr_t start = first & ~(page - 1);
+  const std::uintptr_t end = (first + length + page - 1) & ~(page - 1);
+  if (end <= start) return EINVAL;
+  for (;;) {
+    const int advice = write ? kPopulateWrite : kPopulateRead;
+    if (madvise(reinterpret_cast<void*>(start), end - start, advice) == 0) return 0;
+    switch (errno) {
+      case EAGAIN:
+      case EINTR:
+        continue;
+      case EINVAL:
+        return check_mappings(start, end, write);
+      case ENOMEM:  // what this call says of a hole; V-IS-29
+      case EFAULT:
+      case EHWPOISON:
+        return EFAULT;
+      default:
+        return errno;
+    }
+  }
+}
+
+// Is this descriptor the mapping's file, opened for what is needed, and memory?
+bool serves(int fd, const Mapping& mapping, bool write) {
+  struct stat status {};
+  if (fstat(fd, &status) != 0 || status.st_ino != mapping.inode) return false;
+  if (major(status.st_dev) != mapping.major || minor(status.st_dev) != mapping.minor) return false;
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || (flags & O_PATH) != 0) return false;
+  const int mode = flags & O_ACCMODE;
+  if (mode == O_WRONLY || (write && mode != O_RDWR)) return false;
+  struct statfs filesystem {};
+  if (fstatfs(fd, &filesystem) != 0) return false;
+  return filesystem.f_type == kTmpfsMagic || filesystem.f_type == kHugetlbfsMagic;
+}
+
+// A duplicate of a descriptor this process has of the mapping's file; -1: none.
+int find_descriptor(const Mapping& mapping, bool write) {
+  DIR* directory = opendir("/proc/self/fd");
+  if (directory == nullptr) return -1;
+  int found = -1;
+  while (const dirent* entry = readdir(directory)) {
+    if (entry->d_name[0] == '.') continue;
+    const int fd = std::atoi(entry->d_name);
+    if (!serves(fd, mapping, write)) continue;
+    // Another thread may have closed it meanwhile: what counts is what we hold.
+    found = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (found >= 0 && serves(found, mapping, write)) break;
+    if (found >= 0) close(found);
+    found = -1;
+  }
+  closedir(directory);
+  return found;
+}
+
+// A descriptor of the file in memory that [address, +length) is a shared mapping of; -1: it is not
+// one, or no descriptor can be had.
+int shared_file(const void* address, std::size_t length, bool write, std::uint64_t& offset) {
+  const auto start = reinterpret_cast<std::uintptr_t>(address);
+  Mapping mapping{};
+  if (length < kShareBytesMin || !find_mapping(start, mapping)) return -1;
+  if (mapping.rights[3] != 's' || length > mapping.end - start || mapping.inode == 0) return -1;
+  offset = mapping.offset + (start - mapping.start);
+  const int fd = find_descriptor(mapping, write);
+  if (fd >= 0) return fd;
+
+  constexpr char kDeleted[] = " (deleted)";
+  const std::size_t size = std::strlen(mapping.path);
+  if (mapping.path[0] != '/') return -1;
+  if (size >= sizeof kDeleted && std::strcmp(mapping.path + size - (sizeof kDeleted - 1), kDeleted) == 0) {
+    return -1;
+  }
+  // Only what is surely a file: opening a device or a FIFO by name could do things.
+  struct stat status {};
+  if (stat(mapping.path, &status) != 0 || !S_ISREG(status.st_mode)) return -1;
+  const int opened = open(mapping.path, (write ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK);
+  if (opened >= 0 && !serves(opened, mapping, write)) {
+    close(opened);
+    return -1;
+  }
+  return opened;
+}
+
+constexpr unsigned kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                  IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
+                                  IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
+
+int check_registration(const void* address, std::size_t length, unsigned access) {
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return EOPNOTSUPP;
+  if ((access & ~kKnownAccess) != 0) return EINVAL;
+  if (length == 0) return EINVAL;
+  if (reinterpret_cast<std::uintptr_t>(address) + length < length) return EINVAL;
+  // V-ACC-01: remote write needs local write.
+  const bool remote_write = (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
+  if (remote_write && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
+  return 0;
+}
+
+// Enters the region into the table that posting and polling look into.
+bool remember(Context& context, const rnic_reg_mr& request, std::uint32_t stag) {
+  pthread_mutex_lock(&context.objects);
+  Region* region = context.regions.make(stag >> 8);
+  pthread_mutex_unlock(&context.objects);
+  if (region == nullptr) return false;
+  region->access = request.access;
+  region->base = request.iova;
+  region->length = request.length;
+  region->memory = reinterpret_cast<char*>(request.start);
+  store(region->stag, stag, std::memory_order_release);
+  return true;
+}
+
+void set_known(Context& context, std::uint32_t stag, bool known) {
+  Region* region = context.regions.find(stag >> 8);
+  if (region != nullptr) store(region->stag, known ? stag : 0U, std::memory_order_seq_cst);
+}
+
+}  // namespace
+
+std::uint32_t to_rnic_access(unsigned access) {
+  std::uint32_t result = RNIC_ACCESS_LOCAL_READ;  // ibverbs always grants it
+  if ((access & IBV_ACCESS_LOCAL_WRITE) != 0) result |= RNIC_ACCESS_LOCAL_WRITE;
+  if ((access & IBV_ACCESS_REMOTE_READ) != 0) result |= RNIC_ACCESS_REMOTE_READ;
+  if ((access & IBV_ACCESS_REMOTE_WRITE) != 0) result |= RNIC_ACCESS_REMOTE_WRITE;
+  if ((access & IBV_ACCESS_REMOTE_ATOMIC) != 0) result |= RNIC_ACCESS_REMOTE_ATOMIC;
+  if ((access & IBV_ACCESS_MW_BIND) != 0) result |= RNIC_ACCESS_WINDOW_BIND;
+  if ((access & IBV_ACCESS_ZERO_BASED) != 0) result |= RNIC_ACCESS_ZERO_BASED;
+  return result;
+}
+
+unsigned to_ibv_access(std::uint32_t access) {
+  unsigned result = 0;
+  if ((access & RNIC_ACCESS_LOCAL_WRITE) != 0) result |= IBV_ACCESS_LOCAL_WRITE;
+  if ((access & RNIC_ACCESS_REMOTE_READ) != 0) result |= IBV_ACCESS_REMOTE_READ;
+  if ((access & RNIC_ACCESS_REMOTE_WRITE) != 0) result |= IBV_ACCESS_REMOTE_WRITE;
+  if ((access & RNIC_ACCESS_REMOTE_ATOMIC) != 0) result |= IBV_ACCESS_REMOTE_ATOMIC;
+  return result;
+}
+
+ibv_pd* alloc_pd(ibv_context* ibv) {
+  auto* pd = static_cast<Pd*>(std::calloc(1, sizeof(Pd)));
+  if (pd == nullptr) return nullptr;
+  rnic_handle_reply reply{};
+  const int error = context_of(ibv).control.call(RNIC_ALLOC_PD, nullptr, 0, &reply, sizeof reply);
+  if (error != 0) {
+    std::free(pd);
+    errno = error;
+    return nullptr;
+  }
+  pd->ibv.context = ibv;
+  pd->ibv.handle = reply.handle;
+  return &pd->ibv;
+}
+
+int dealloc_pd(ibv_pd* pd) {
+  const int error = destroyed(context_of(pd).control.call(RNIC_DEALLOC_PD, pd->handle));
+  if (error == 0) std::free(reinterpret_cast<Pd*>(pd));
+  return error;
+}
+
+ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, int access) {
+  Context& context = context_of(pd);
+  const auto flags = static_cast<unsigned>(access);
+  const bool write = (flags & IBV_ACCESS_LOCAL_WRITE) != 0;
+  errno = check_registration(address, length, flags);
+  if (errno != 0) return nullptr;
+  if (context.control.in_forked_child()) {
+    errno = EPERM;
+    return nullptr;
+  }
+  errno = populate(address, length, write);
+  if (errno != 0) return nullptr;
+
+  auto* mr = static_cast<Mr*>(std::calloc(1, sizeof(Mr)));
+  if (mr == nullptr) return nullptr;
+  rnic_reg_mr request{};
+  request.pd = pd->handle;
+  request.access = to_rnic_access(flags);
+  request.start = reinterpret_cast<std::uintptr_t>(address);
+  request.length = length;
+  request.iova = (flags & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
+  request.key = std::atomic_ref(context.next_key).fetch_add(1) & 0xFF;
+
+  const int fd = shared_file(address, length, write, request.shared_offset);
+  request.shared = fd >= 0 ? 1 : 0;
+  rnic_reg_mr_reply reply{};
+  const auto ask = [&](int with) {
+    return context.control.call(RNIC_REG_MR, &request, sizeof request, &reply, sizeof reply, with);
+  };
+  int error = ask(fd);
+  if (fd >= 0) close(fd);
+  if (error != 0 && error != EIO && request.shared != 0) {
+    // A file the daemon cannot map (its seals, its size) is reached like any other memory.
+    request.shared = 0;
+    request.shared_offset = 0;
+    error = ask(-1);
+  }
+  if (error == 0 && !remember(context, request, reply.stag)) {
+    context.control.call(RNIC_DEREG_MR, reply.mr);
+    error = ENOMEM;
+  }
+  if (error != 0) {
+    std::free(mr);
+    errno = error;
+    return nullptr;
+  }
+  mr->ibv.handle = reply.mr;
+  mr->ibv.lkey = reply.stag;
+  mr->ibv.rkey = reply.stag;
+  mr->access = access;
+  return &mr->ibv;
+}
+
+int dereg_mr(ibv_mr* mr) {
+  Context& context = context_of(mr->context);
+  set_known(context, mr->lkey, false);
+  const int error = destroyed(context.control.call(RNIC_DEREG_MR, mr->handle));
+  if (error != 0) {
+    set_known(context, mr->lkey, true);
+    return error;
+  }
+  std::free(reinterpret_cast<Mr*>(mr));
+  return 0;
+}
+
+}  // namespace rnic::provider

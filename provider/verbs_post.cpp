@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+// post_send, post_recv, poll_cq, req_notify: the data path. No system call but to wake a worker
+// that sleeps, no allocation, no memory shared with the data plane trusted for credit.
+#include <cerrno>
+#include <cstring>
+
+#include "context.hpp"
+#include "wc.hpp"
+
+namespace rnic::provider {
+
+namespace {
+
+static_assert(sizeof(ibv_sge) == sizeof(rnic_sge));
+static_assert(offsetof(ibv_sge, length) == offsetof(rnic_sge, length));
+static_assert(offsetof(ibv_sge, lkey) == offsetof(rnic_sge, lkey));
+
+// ---- Posting to a send queue ---------------------------------------------------------------------
+
+// One row per ibv_wr_opcode. What a flag means depends on the opcode, and flags not meant for one
+// are ignored (V-WR-09).
+struct SendRow {
+  std::uint8_t opcode;
+  bool known;
+  bool gathers;  // its SGL is a source: may be inline, or copied at post
+  bool remote;
+  bool invalidates;
+  std::uint8_t flags;  // those of RNIC_SQE_* that it listens to
+};
+constexpr std::uint8_t kSendFlags = RNIC_SQE_FENCE | RNIC_SQE_SOLICITED;
+
+constexpr SendRow send_row(ibv_wr_opcode opcode) {
+  switch (opcode) {
+    case IBV_WR_SEND:
+      return {RNIC_OP_SEND, true, true, false, false, kSendFlags};
+    case IBV_WR_SEND_WITH_INV:
+      return {RNIC_OP_SEND_INVALIDATE, true, true, false, true, kSendFlags};
+    case IBV_WR_RDMA_WRITE:
+      return {RNIC_OP_WRITE, true, true, true, false, RNIC_SQE_FENCE};
+    case IBV_WR_RDMA_READ:
+      return {RNIC_OP_READ, true, false, true, false, 0};
+    case IBV_WR_LOCAL_INV:
+      return {RNIC_OP_LOCAL_INVALIDATE, true, false, false, true, RNIC_SQE_FENCE};
+    default:
+      return {};
+  }
+}
+
+std::uint8_t sqe_flags(const SendQueue& queue, const SendRow& row, unsigned send_flags) {
+  unsigned flags = 0;
+  if (queue.signal_all || (send_flags & IBV_SEND_SIGNALED) != 0) flags |= RNIC_SQE_SIGNALED;
+  if ((send_flags & IBV_SEND_FENCE) != 0) flags |= RNIC_SQE_FENCE & row.flags;
+  if ((send_flags & IBV_SEND_SOLICITED) != 0) flags |= RNIC_SQE_SOLICITED & row.flags;
+  return static_cast<std::uint8_t>(flags);
+}
+
+// Where an SGE's octets lie, for a copy on the application's own behalf. Nothing unless the whole
+// SGE lies in a region we know, VA-based, with this right.
+char* memory_of(Context& context, std::uint64_t address, std::uint32_t length, std::uint32_t lkey,
+                std::uint32_t right) {
+  const Region* region = context.regions.find(lkey >> 8);
+  if (region == nullptr || lkey == 0) return nullptr;
+  if (load(region->stag, std::memory_order_acquire) != lkey) return nullptr;
+  if ((region->access & right) == 0 || (region->access & RNIC_ACCESS_ZERO_BASED) != 0) {
+    return nullptr;
+  }
+  const std::uint64_t offset = address - region->base;
+  if (address < region->base || offset > region->length) return nullptr;
+  if (length > region->length - offset) return nullptr;
+  return region->memory + offset;
+}
+
+bool read_outstanding(const SendQueue& queue) { return queue.any_read && queue.outstanding(queue.last_read); }
+
+// Gather at post: copies the data behind the SGEs, if all of it may be read here and now, and
+// there is room. Not while a Read is outstanding, whose sink this may be the source of.
+bool gather(Qp& qp, const ibv_send_wr& wr, std::byte* room, std::size_t size, std::uint32_t& length) {
+  Context& context = *qp.context;
+  if (*context.not_forked == 0 || read_outstanding(qp.send)) return false;
+  std::uint64_t total = 0;
+  for (int i = 0; i < wr.num_sge; ++i) total += wr.sg_list[i].length;
+  if (total == 0 || total > size) return false;
+  for (int i = 0; i < wr.num_sge; ++i) {
+    const ibv_sge& sge = wr.sg_list[i];
+    if (sge.length == 0) continue;
+    const char* from = memory_of(context, sge.addr, sge.length, sge.lkey, RNIC_ACCESS_LOCAL_READ);
+    if (from == nullptr) return false;
+    std::memcpy(room, from, sge.length);
+    room += sge.length;
+  }
+  length = static_cast<std::uint32_t>(total);
+  return true;
+}
+
+// V-WR-16: inline data is read at post, from wherever it is.
+int copy_inline(const SendQueue& queue, const ibv_send_wr& wr, std::byte* room, std::uint32_t& length) {
+  std::uint64_t total = 0;
+  for (int i = 0; i < wr.num_sge; ++i) total += wr.sg_list[i].length;
+  if (total > queue.inline_max) return EINVAL;
+  for (int i = 0; i < wr.num_sge; ++i) {
+    const ibv_sge& sge = wr.sg_list[i];
+    if (sge.length == 0) continue;
+    std::memcpy(room, reinterpret_cast<const void*>(sge.addr), sge.length);
+    room += sge.length;
+  }
+  length = static_cast<std::uint32_t>(total);
+  return 0;
+}
+
+// Writes the entry of index `head`. An error leaves the queue as it was.
+int write_send_entry(Qp& qp, const ibv_send_wr& wr) {
+  SendQueue& queue = qp.send;
+  const SendRow row = send_row(wr.opcode);
+  if (!row.known) {  // V-WR-11, V-IS-38
+    return wr.opcode > IBV_WR_DRIVER1 && wr.opcode != IBV_WR_ATOMIC_WRITE ? EINVAL : EOPNOTSUPP;
+  }
+  const bool local_invalidate = row.opcode == RNIC_OP_LOCAL_INVALIDATE;
+  const std::uint32_t sge_max = row.opcode == RNIC_OP_READ ? 1 : queue.sge_max;
+  const int sge_count = local_invalidate ? 0 : wr.num_sge;
+  if (sge_count < 0 || static_cast<std::uint32_t>(sge_count) > sge_max) return EINVAL;
+  if (queue.full()) return ENOMEM;  // V-WR-07
+
+  std::byte* slot = queue.slot(queue.head);
+  std::byte* body = slot + sizeof(rnic_sqe);
+  rnic_sqe entry{};
+  entry.opcode = row.opcode;
+  entry.flags = sqe_flags(queue, row, wr.send_flags);
+  if (row.remote) {
+    entry.remote_address = wr.wr.rdma.remote_addr;
+    entry.rkey = wr.wr.rdma.rkey;
+  }
+  if (row.invalidates) (local_invalidate ? entry.rkey : entry.invalidate) = wr.invalidate_rkey;
+
+  if (row.gathers && (wr.send_flags & IBV_SEND_INLINE) != 0) {
+    const int error = copy_inline(queue, wr, body, entry.length);
+    if (error != 0) return error;
+    entry.flags |= RNIC_SQE_INLINE;
+  } else if (sge_count > 0) {
+    const std::size_t sge_bytes = static_cast<std::size_t>(sge_count) * sizeof(rnic_sge);
+    entry.sge_count = static_cast<std::uint8_t>(sge_count);
+    std::memcpy(body, wr.sg_list, sge_bytes);
+    const std::size_t room = queue.stride - sizeof(rnic_sqe) - sge_bytes;
+    if (row.gathers && (entry.flags & RNIC_SQE_FENCE) == 0 && gather(qp, wr, body + sge_bytes, room, entry.length)) {
+      entry.flags |= RNIC_SQE_COPIED;
+    }
+  }
+  std::memcpy(slot, &entry, sizeof entry);
+
+  queue.work[queue.head & (queue.size - 1)] = {wr.wr_id, row.opcode, 0};
+  if (row.opcode == RNIC_OP_READ) {
+    queue.last_read = queue.head;
+    queue.any_read = true;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
+  Qp& qp = of(ibv);
+  SendQueue& queue = qp.send;
+  const SpinGuard guard(queue.lock);
+  int error = load(qp.context->dead, std::memory_order_acquire) != 0 ? EIO : 0;
+  const std::uint32_t before = queue.head;
+  for (; wr != nullptr && error == 0; wr = wr->next) {
+    error = write_send_entry(qp, *wr);
+    if (error != 0) break;
+    store(queue.head, queue.head + 1, std::memory_order_release);
+  }
+  if (error != 0) *bad = wr;  // V-WR-03: what came before it is queued
+  if (queue.head != before) queue.publish(queue.head, qp.context->doorbells);
+  return error;
+}
+
+// ---- Posting to a receive queue ------------------------------------------------------------------
+
+namespace {
+
+int check_receive(const ReceiveQueue& queue, const ibv_recv_wr& wr) {
+  if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > queue.sge_max) return EINVAL;
+  return 0;
+}
+
+void write_receive_entry(ReceiveQueue& queue, std::uint32_t index, const ibv_recv_wr& wr) {
+  std::byte* slot = queue.slot(index);
+  const std::uint32_t masked = index & (queue.size - 1);
+  rnic_rqe entry{};
+  entry.sge_count = static_cast<std::uint32_t>(wr.num_sge);
+  std::memcpy(slot, &entry, sizeof entry);
+  const std::size_t bytes = entry.sge_count * sizeof(rnic_sge);
+  if (bytes != 0) {
+    std::memcpy(slot + sizeof entry, wr.sg_list, bytes);
+    std::memcpy(queue.sges + std::size_t{masked} * queue.sge_max, wr.sg_list, bytes);
+  }
+  queue.work[masked] = {wr.wr_id, entry.sge_count, 0};
+}
+
+}  // namespace
+
+int post_recv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  Qp& qp = of(ibv);
+  ReceiveQueue& queue = qp.receive;
+  if (qp.srq != nullptr) {  // V-SRQ-04
+    *bad = wr;
+    return EINVAL;
+  }
+  const SpinGuard guard(queue.lock);
+  int error = load(qp.context->dead, std::memory_order_acquire) != 0 ? EIO : 0;
+  const std::uint32_t before = queue.head;
+  for (; wr != nullptr && error == 0; wr = wr->next) {
+    error = check_receive(queue, *wr);
+    if (error == 0 && queue.full()) error = ENOMEM;
+    if (error != 0) break;
+    write_receive_entry(queue, queue.head, *wr);
+    store(queue.head, queue.head + 1, std::memory_order_release);
+  }
+  if (error != 0) *bad = wr;
+  if (queue.head != before) queue.publish(queue.head, qp.context->doorbells);
+  return error;
+}
+
+int post_srq_recv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  Srq& srq = of(ibv);
+  ReceiveQueue& queue = srq.queue;
+  const SpinGuard guard(queue.lock);
+  int error = load(srq.context->dead, std::memory_order_acquire) != 0 ? EIO : 0;
+  std::uint32_t head = queue.head;
+  for (; wr != nullptr && error == 0; wr = wr->next) {
+    error = check_receive(queue, *wr);
+    if (error == 0 && srq.free_count == 0) error = ENOMEM;  // V-SRQ-06
+    if (error != 0) break;
+    const std::uint32_t slot = srq.free_slots[--srq.free_count];
+    write_receive_entry(queue, slot, *wr);
+    store(srq.index_ring[head & (queue.size - 1)], slot, std::memory_order_relaxed);
+    ++head;
+  }
+  if (error != 0) *bad = wr;
+  if (head != queue.head) queue.publish(head, srq.context->doorbells);
+  return error;
+}
+
+// ---- Polling -------------------------------------------------------------------------------------
+
+namespace {
+
+// Scatter at poll: a small message that the data plane has left in the CQE goes to where the
+// receive names, if its regions are still registered. RNIC_WC_*.
+std::uint8_t scatter(Context& context, const ReceiveQueue& queue, std::uint32_t index, const rnic_cqe& cqe) {
+  const std::uint32_t masked = index & (queue.size - 1);
+  const rnic_sge* sges = queue.sges + std::size_t{masked} * queue.sge_max;
+  const std::uint8_t* from = cqe.parked;
+  std::uint32_t left = cqe.length;
+  if (left > RNIC_CQE_PARKED_MAX) return RNIC_WC_LOCAL_CATASTROPHIC;
+  for (std::uint32_t i = 0; i < queue.work[masked].sge_count && left != 0; ++i) {
+    const std::uint32_t part = sges[i].length < left ? sges[i].length : left;
+    if (part == 0) continue;
+    char* to = memory_of(context, sges[i].address, part, sges[i].lkey, RNIC_ACCESS_LOCAL_WRITE);
+    if (to == nullptr) return RNIC_WC_INVALID_STAG;
+    if (*context.not_forked != 0) std::memcpy(to, from, part);
+    from += part;
+    left -= part;
+  }
+  return left == 0 ? RNIC_WC_SUCCESS : RNIC_WC_MESSAGE_TOO_LONG;
+}
+
+void free_shared_slot(Srq& srq, std::uint32_t slot) {
+  const SpinGuard guard(srq.queue.lock);
+  if (srq.free_count < srq.queue.size) srq.free_slots[srq.free_count++] = slot;
+}
+
+struct Taken {
+  std::uint64_t wr_id;
+  std::uint8_t status;
+};
+
+// Finds the WR a completion is of, delivers what is parked, and frees its slot. False: there is no
+// such WR, and the entry is passed over.
+bool take_work(Qp& qp, const rnic_cqe& cqe, Taken& taken) {
+  taken.status = cqe.status;
+  if ((cqe.flags & RNIC_CQE_SEND_QUEUE) != 0) {
+    SendQueue& queue = qp.send;
+    if (!queue.outstanding(cqe.slot)) return false;
+    taken.wr_id = queue.work[cqe.slot & (queue.size - 1)].wr_id;
+    queue.free_through(cqe.slot);
+    return true;
+  }
+  const bool shared = (cqe.flags & RNIC_CQE_SHARED) != 0;
+  if (shared && (qp.srq == nullptr || cqe.slot >= qp.srq->queue.size)) return false;
+  ReceiveQueue& queue = shared ? qp.srq->queue : qp.receive;
+  if (!shared && !queue.outstanding(cqe.slot)) return false;
+  taken.wr_id = queue.work[cqe.slot & (queue.size - 1)].wr_id;
+  if ((cqe.flags & RNIC_CQE_PARKED) != 0 && cqe.status == RNIC_WC_SUCCESS) {
+    taken.status = scatter(*qp.context, queue, cqe.slot, cqe);
+  }
+  if (shared) {
+    free_shared_slot(*qp.srq, cqe.slot);
+  } else {
+    queue.free_through(cqe.slot);
+  }
+  return true;
+}
+
+void fill(ibv_wc& wc, const Taken& taken, const rnic_cqe& cqe) {
+  wc.wr_id = taken.wr_id;
+  wc.status = wc_status(taken.status, cqe.opcode, cqe.detail);
+  wc.opcode = wc_opcode(cqe.opcode);
+  wc.vendor_err = taken.status;
+  wc.byte_len = cqe.length;
+  wc.invalidated_rkey = cqe.word;
+  wc.qp_num = cqe.qp_number;  // V-POLL-09
+  wc.src_qp = 0;
+  wc.wc_flags = 0;
+  if ((cqe.flags & RNIC_CQE_INVALIDATED) != 0) wc.wc_flags |= IBV_WC_WITH_INV;
+  if ((cqe.flags & RNIC_CQE_IMMEDIATE) != 0) wc.wc_flags |= IBV_WC_WITH_IMM;
+  wc.pkey_index = 0;
+  wc.slid = 0;
+  wc.sl = 0;
+  wc.dlid_path_bits = 0;
+}
+
+// A number may belong to a new QP while completions of the old one are not removed yet: the cookie
+// tells them apart.
+bool is_of(const rnic_cqe& cqe, const Qp& qp) {
+  const auto cookie = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(&qp.ibv));
+  return cqe.qp_number == qp.ibv.qp_num && (cqe.qp_cookie == cookie || cqe.qp_cookie == 0);
+}
+
+Qp* find_qp(Context& context, Cq& cq, const rnic_cqe& cqe) {
+  if (cqe.qp_number == 0) return nullptr;
+  if (cq.last_qp != nullptr && is_of(cqe, *cq.last_qp)) return cq.last_qp;
+  Qp** entry = context.qps.find(cqe.qp_number);
+  Qp* qp = entry == nullptr ? nullptr : load(*entry, std::memory_order_acquire);
+  if (qp == nullptr || !is_of(cqe, *qp)) {
+    qp = nullptr;
+    for (Link* at = cq.attached.next; at != &cq.attached && qp == nullptr; at = at->next) {
+      Qp& attached = *static_cast<Attachment*>(at->owner)->qp;
+      if (is_of(cqe, attached)) qp = &attached;
+    }
+  }
+  if (qp != nullptr) cq.last_qp = qp;
+  return qp;
+}
+
+std::uint32_t phase_at(const Cq& cq, std::uint64_t index) {
+  return static_cast<std::uint32_t>((index >> cq.shift) + 1);
+}
+
+rnic_cqe& entry_at(const Cq& cq, std::uint64_t index) {
+  return cq.entries[index & ((std::uint64_t{1} << cq.shift) - 1)];
+}
+
+// Pairs with the release of `phase` by the data plane.
+bool published(const Cq& cq, std::uint64_t index) {
+  return load(entry_at(cq, index).phase, std::memory_order_acquire) == phase_at(cq, index);
+}
+
+int poll_ring(Context& context, Cq& cq, int count, ibv_wc* completions) {
+  const std::uint64_t before = cq.consumer;
+  int found = 0;
+  while (found < count && published(cq, cq.consumer)) {
+    const rnic_cqe& cqe = entry_at(cq, cq.consumer);
+    __builtin_prefetch(&entry_at(cq, cq.consumer + 1));
+    Qp* qp = find_qp(context, cq, cqe);
+    Taken taken{};
+    if (qp != nullptr && take_work(*qp, cqe, taken)) fill(completions[found++], taken, cqe);
+    ++cq.consumer;
+  }
+  if (cq.consumer != before) {
+    store(cq.control->consumed, static_cast<std::uint32_t>(cq.consumer), std::memory_order_release);
+  }
+  return found;
+}
+
+// The flush of one work queue, as the daemon would have done it: all that is outstanding, in post
+// order, signaled or not (V-ERRST-03).
+int flush_queue(Qp& qp, bool is_send, int count, ibv_wc* completions) {
+  WorkQueue& queue = is_send ? static_cast<WorkQueue&>(qp.send) : qp.receive;
+  int found = 0;
+  while (found < count && queue.outstanding(queue.tail)) {
+    const std::uint32_t index = queue.tail;
+    const std::uint32_t masked = index & (queue.size - 1);
+    rnic_cqe cqe{};
+    cqe.qp_number = qp.ibv.qp_num;
+    cqe.opcode =
+        is_send ? static_cast<std::uint8_t>(qp.send.work[masked].opcode) : static_cast<std::uint8_t>(RNIC_OP_RECEIVE);
+    const std::uint64_t wr_id = is_send ? qp.send.work[masked].wr_id : qp.receive.work[masked].wr_id;
+    fill(completions[found++], {wr_id, RNIC_WC_FLUSHED}, cqe);
+    queue.free_through(index);
+  }
+  return found;
+}
+
+int flush_all(Cq& cq, int count, ibv_wc* completions) {
+  int found = 0;
+  for (Link* at = cq.attached.next; at != &cq.attached && found < count; at = at->next) {
+    Attachment& attachment = *static_cast<Attachment*>(at->owner);
+    if (!attachment.is_send && attachment.qp->srq != nullptr) continue;  // V-SRQ-19
+    found += flush_queue(*attachment.qp, attachment.is_send, count - found, completions + found);
+  }
+  return found;
+}
+
+// The ring is empty and the daemon is no more. What it published before its end comes first.
+int poll_dead(Context& context, Cq& cq, int count, ibv_wc* completions) {
+  if (load(context.dead, std::memory_order_acquire) == 0) report_death(context);
+  int found = 0;
+  if (!cq.flushing) {
+    found = poll_ring(context, cq, count, completions);
+    if (found == count) return found;
+    cq.flushing = true;
+  }
+  return found + flush_all(cq, count - found, completions + found);
+}
+
+bool anything_outstanding(const Cq& cq) {
+  if (!cq.flushing && published(cq, cq.consumer)) return true;
+  for (Link* at = cq.attached.next; at != &cq.attached; at = at->next) {
+    const Attachment& attachment = *static_cast<Attachment*>(at->owner);
+    const Qp& qp = *attachment.qp;
+    if (!attachment.is_send && qp.srq != nullptr) continue;
+    const WorkQueue& queue = attachment.is_send ? static_cast<const WorkQueue&>(qp.send) : qp.receive;
+    if (queue.outstanding(queue.tail)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+int poll_cq(ibv_cq* ibv, int count, ibv_wc* completions) {
+  Cq& cq = of(ibv);
+  Context& context = context_of(ibv->context);
+  const SpinGuard guard(cq.lock);
+  const int found = cq.flushing ? 0 : poll_ring(context, cq, count, completions);
+  if (found == count || !is_dead(context)) return found;
+  return found + poll_dead(context, cq, count - found, completions + found);
+}
+
+int req_notify_cq(ibv_cq* ibv, int solicited_only) {
+  Cq& cq = of(ibv);
+  Context& context = context_of(ibv->context);
+  const SpinGuard guard(cq.lock);
+  const std::uint32_t fired = load(cq.control->fired, std::memory_order_acquire);
+  std::uint32_t kind = solicited_only != 0 ? RNIC_ARM_SOLICITED : RNIC_ARM_NEXT;
+  // V-NTF-06: an arming for any completion that has not fired yet is not weakened.
+  if (cq.arm_kind == RNIC_ARM_NEXT && cq.arm_sequence != fired) kind = RNIC_ARM_NEXT;
+  constexpr std::uint32_t kSequences = (1U << 30) - 1;
+  cq.arm_sequence = (cq.arm_sequence + 1) & kSequences;
+  if (cq.arm_sequence == fired || cq.arm_sequence == 0) {
+    cq.arm_sequence = (cq.arm_sequence + 1) & kSequences;
+  }
+  cq.arm_kind = kind;
+  store(cq.control->arm, cq.arm_sequence << 2 | kind, std::memory_order_seq_cst);
+  // V-NTF-07: the poll that follows an arming must not look at the ring before it is armed.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+
+  // There is no daemon to fire it; the watcher may have made its round already.
+  if (is_dead(context) && anything_outstanding(cq)) fire_completion_event(cq);
+  return 0;
+}
+
+void remove_completions(Cq& cq, const Qp& qp) {
+  const SpinGuard guard(cq.lock);
+  if (cq.last_qp == &qp) cq.last_qp = nullptr;
+  const std::uint64_t size = std::uint64_t{1} << cq.shift;
+  for (std::uint64_t i = cq.consumer; i - cq.consumer < size && published(cq, i); ++i) {
+    rnic_cqe& cqe = entry_at(cq, i);
+    if (!is_of(cqe, qp)) continue;
+    if ((cqe.flags & RNIC_CQE_SHARED) != 0 && qp.srq != nullptr && cqe.slot < qp.srq->queue.size) {
+      free_shared_slot(*qp.srq, cqe.slot);  // V-SRQ-07
+    }
+    cqe.qp_number = 0;
+  }
+  while (published(cq, cq.consumer) && entry_at(cq, cq.consumer).qp_number == 0) ++cq.consumer;
+  store(cq.control->consumed, static_cast<std::uint32_t>(cq.consumer), std::memory_order_release);
+}
+
+}  // namespace rnic::provider

@@ -1,0 +1,169 @@
+// What users write, and what they are told when it is wrong.
+#include "control/configuration.hpp"
+
+#include "support/catch.hpp"
+
+using namespace rnic;
+using control::Configuration;
+
+namespace {
+
+std::string parse(const std::string& text) {
+  Configuration configuration;
+  if (auto why = control::parse_configuration(text, "f.toml", configuration); !why.empty()) return why;
+  return control::complete(configuration);
+}
+
+bool says(const std::string& text, const std::string& words) {
+  INFO("it says: " << text);
+  const bool found = text.find(words) != std::string::npos;
+  CHECK(found);
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("without a word there is one loopback device at 127.0.1.1", "[control][configuration]") {
+  Configuration c;
+  REQUIRE(control::complete(c).empty());
+  REQUIRE(c.devices.size() == 1);
+  CHECK(c.devices[0].name == "rnic0");
+  CHECK(c.devices[0].port->kind == port::PortSpec::Kind::loopback);
+  REQUIRE(c.devices[0].addresses.size() == 1);
+  CHECK(c.devices[0].addresses[0].address == wire::IpAddress::v4(127, 0, 1, 1));
+  CHECK(c.devices[0].mode == core::AddressMode::local);
+}
+
+TEST_CASE("a file says all that a device can be", "[control][configuration]") {
+  Configuration c;
+  REQUIRE(control::parse_configuration(R"(
+name = "a"
+poll = "always"
+cores = [2, 3]
+[[device]]
+port = "pair:x"
+address = ["127.0.1.1/24"]
+core = 2
+[[device]]
+port = "af_packet:eth9"
+name = "rnic7"
+address = "10.0.0.1/16"
+mtu = 9000
+gateway = "10.0.0.254"
+mode = "own"
+mac = "02:00:00:00:00:07"
+crc = false
+markers = true
+peer_to_peer = false
+mpa_revision = 1
+congestion = "newreno"
+rnr = "terminate"
+rnr_timeout_s = 0
+)", "f.toml", c).empty());
+  REQUIRE(control::complete(c).empty());
+  CHECK(c.name == "a");
+  CHECK(c.poll_always);
+  CHECK(c.cores == std::vector<int>{2, 3});
+  REQUIRE(c.devices.size() == 2);
+  CHECK(c.devices[0].core == 2);
+  const auto& d = c.devices[1];
+  CHECK(d.name == "rnic7");
+  CHECK(d.port_options.mtu_bytes == 9000);
+  CHECK(d.addresses[0].prefix_length == 16);
+  CHECK(d.gateway == wire::IpAddress::v4(10, 0, 0, 254));
+  CHECK_FALSE(d.crc);
+  CHECK(d.markers);
+  CHECK_FALSE(d.peer_to_peer);
+  CHECK(d.mpa_revision == 1);
+  CHECK_FALSE(d.cubic);
+  CHECK_FALSE(d.hold_without_receive);
+  CHECK(d.rnr_timeout_s == 0);
+  CHECK(d.mode == core::AddressMode::own);
+}
+
+TEST_CASE("unknown keys are errors with their lines", "[control][configuration]") {
+  says(parse("name = \"a\"\nbogus = 1\n"), "f.toml:2: there is no \"bogus\"");
+  says(parse("[[device]]\nport = \"loopback\"\n\nmtuu = 1500\n"), "f.toml:4: a device has no \"mtuu\"");
+}
+
+TEST_CASE("wrong values are errors with their lines", "[control][configuration]") {
+  says(parse("name = 3\n"), "f.toml:1: name is a text");
+  says(parse("[[device]]\nport = \"loopback\"\nmtu = 575\n"), "f.toml:3: mtu is a number from 576");
+  CHECK(parse("[[device]]\nport = \"loopback\"\nmtu = 576\n").empty());
+  CHECK(parse("[[device]]\nport = \"loopback\"\nmtu = 16000\n").empty());
+  says(parse("[[device]]\nport = \"loopback\"\nmtu = 16001\n"), "f.toml:3:");
+  says(parse("[[device]]\nport = \"loopback\"\nmpa_revision = 3\n"), "f.toml:3:");
+  says(parse("[[device]]\nport = \"loopback\"\ncrc = 1\n"), "f.toml:3: crc is true or false");
+  says(parse("[[device]]\nport = \"loopback\"\naddress = [\"10.0.0.1/33\"]\n"), "f.toml:3: an address");
+  says(parse("[[device]]\nport = \"loopback\"\nmode = \"shared\"\n"), "not served yet");
+  says(parse("[[device]]\nport = \"wormhole:x\"\n"), "f.toml:2:");
+  says(parse("[[device]]\naddress = \"10.0.0.1/24\"\n"), "needs a port");
+  says(parse("device = 3\n"), "[[device]]");
+  says(parse("name = \n"), "f.toml:1:");
+  says(parse("cores = []\n"), "cores is a list");
+}
+
+TEST_CASE("on the command line an address belongs to the port before it", "[control][configuration]") {
+  Configuration c;
+  REQUIRE(control::add_port(c, "pair:a").empty());
+  REQUIRE(control::add_address(c, "127.0.1.1/24").empty());
+  REQUIRE(control::add_port(c, "pair:a").empty());
+  REQUIRE(control::add_address(c, "127.0.1.2/24").empty());
+  REQUIRE(control::set_mtu(c, "4000").empty());
+  REQUIRE(control::complete(c).empty());
+  REQUIRE(c.devices.size() == 2);
+  CHECK(c.devices[0].name == "rnic0");
+  CHECK(c.devices[1].name == "rnic1");
+  CHECK(c.devices[1].addresses[0].address == wire::IpAddress::v4(127, 0, 1, 2));
+  CHECK(c.devices[0].port_options.mtu_bytes == 0);
+  CHECK(c.devices[1].port_options.mtu_bytes == 4000);
+}
+
+TEST_CASE("an address alone is the default device's", "[control][configuration]") {
+  Configuration c;
+  REQUIRE(control::add_address(c, "127.0.1.9/24").empty());
+  REQUIRE(control::complete(c).empty());
+  REQUIRE(c.devices.size() == 1);
+  CHECK(c.devices[0].port->kind == port::PortSpec::Kind::loopback);
+  CHECK(c.devices[0].addresses[0].address == wire::IpAddress::v4(127, 0, 1, 9));
+}
+
+TEST_CASE("what is wrong on the command line is said", "[control][configuration]") {
+  Configuration c;
+  CHECK_FALSE(control::add_port(c, "pair:").empty());
+  CHECK_FALSE(control::add_address(c, "10.0.0/24").empty());
+  CHECK_FALSE(control::set_mtu(c, "15OO").empty());
+  CHECK_FALSE(control::set_mtu(c, "99999999999").empty());
+  CHECK_FALSE(control::set_mtu(c, "").empty());
+}
+
+TEST_CASE("what does not fit together is said", "[control][configuration]") {
+  says(parse("[[device]]\nport = \"pair:a\"\n"), "has no address");
+  says(parse("[[device]]\nport = \"af_packet:eth0\"\naddress = \"127.0.1.1/24\"\n"), "loopback, pair and memif");
+  says(parse("[[device]]\nport = \"loopback\"\naddress = \"10.0.0.1/24\"\nmode = \"local\"\n"), "is none");
+  says(parse("[[device]]\nport = \"loopback\"\naddress = \"127.0.1.1/24\"\nmode = \"own\"\n"), "whose mode is \"local\"");
+  says(parse("[[device]]\nport = \"loopback\"\n[[device]]\nport = \"loopback\"\n"), "two devices have the address");
+  says(parse("[[device]]\nport = \"loopback\"\naddress = \"fd00::1/64\"\n"), "only IPv4");
+  says(parse("[[device]]\nport = \"loopback\"\ngateway = \"10.0.0.1\"\n"), "none of its networks");
+  says(parse("[[device]]\nport = \"loopback\"\nname = \"mlx5_0\"\n"), "begins with \"rnic\"");
+  says(parse("name = \"a/b\"\n"), "not a name");
+  says(parse("[[device]]\nport = \"loopback\"\ncore = 3\n"), "none of the daemon's cores");
+}
+
+TEST_CASE("the ends of a pair need the same core", "[control][configuration]") {
+  const std::string text =
+      "cores = [1, 2]\n[[device]]\nport = \"pair:a\"\naddress = \"127.0.1.1/24\"\ncore = 1\n"
+      "[[device]]\nport = \"pair:a\"\naddress = \"127.0.1.2/24\"\ncore = ";
+  CHECK(parse(text + "1\n").empty());
+  says(parse(text + "2\n"), "need the same core");
+}
+
+TEST_CASE("names that are given are kept, and the others go round them", "[control][configuration]") {
+  Configuration c;
+  REQUIRE(control::parse_configuration("[[device]]\nport = \"loopback\"\naddress = \"127.0.1.1/24\"\n"
+                                       "[[device]]\nport = \"loopback\"\nname = \"rnic0\"\naddress = \"127.0.1.2/24\"\n",
+                                       "f.toml", c).empty());
+  REQUIRE(control::complete(c).empty());
+  CHECK(c.devices[0].name == "rnic1");
+  CHECK(c.devices[1].name == "rnic0");
+}

@@ -1,0 +1,251 @@
+"""Daemons, wires and stock programs for the end-to-end tests.
+
+A Wire is two sides joined by something: what to put before a server's command, what before a client's,
+and the address at which the client finds the server. Everything that is started is ended, by its pid.
+"""
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = pathlib.Path(os.environ.get("RNIC_BUILD", ROOT / "build"))
+RNIC = str(BUILD / "tools" / "rnic" / "rnic")
+
+
+class Failed(Exception):
+    """A test's claim does not hold; the text says which."""
+
+
+class Process:
+    """A program in a group of its own, its output in a file."""
+
+    def __init__(self, words, directory, env=None):
+        self.words = [str(word) for word in words]
+        self.out = tempfile.NamedTemporaryFile("w+b", dir=directory, suffix=".out", delete=False)
+        self.started = time.monotonic()
+        self.handle = subprocess.Popen(self.words, stdin=subprocess.DEVNULL, stdout=self.out, stderr=subprocess.STDOUT,
+                                       start_new_session=True, env=env)
+
+    @property
+    def pid(self):
+        return self.handle.pid
+
+    def text(self):
+        return pathlib.Path(self.out.name).read_text(errors="replace")
+
+    def wait(self, limit_s):
+        """Its exit code; Failed when it is still there after the limit."""
+        try:
+            return self.handle.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            self.end()
+            raise Failed(f"still running after {limit_s} s: {shlex.join(self.words[-12:])}\n{tail(self.text())}") from None
+
+    def running(self):
+        return self.handle.poll() is None
+
+    def end(self, with_signal=signal.SIGTERM):
+        for each in (with_signal, signal.SIGKILL):
+            if self.handle.poll() is not None:
+                break
+            try:
+                os.killpg(self.pid, each)
+            except ProcessLookupError:
+                break
+            try:
+                self.handle.wait(timeout=3)
+            except subprocess.TimeoutExpired:
+                continue
+        try:
+            os.killpg(self.pid, signal.SIGKILL)  # what it left behind in its group
+        except ProcessLookupError:
+            pass
+
+
+def tail(text, lines=25):
+    return "\n".join(text.strip().splitlines()[-lines:])
+
+
+class World:
+    """A scratch directory and everything started in it."""
+
+    def __init__(self):
+        self.directory = tempfile.mkdtemp(prefix="rnic-e2e-")
+        self.env = dict(os.environ, RNIC_RUN_BASE=self.directory + "/run")
+        self.processes = []
+        self.daemons = []
+        self.namespaces = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.end()
+        for name, prefix in list(self.daemons):
+            self.down(name, prefix)
+        for namespace in self.namespaces:
+            subprocess.run(["ip", "netns", "del", namespace], capture_output=True, check=False)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def start(self, words):
+        process = Process(words, self.directory, self.env)
+        self.processes.append(process)
+        return process
+
+    def run(self, words, limit_s=60, expect=0):
+        process = self.start(words)
+        code = process.wait(limit_s)
+        if expect is not None and code != expect:
+            raise Failed(f"exit code {code}: {shlex.join(process.words)}\n{tail(process.text())}")
+        return process.text()
+
+    def up(self, name, options, prefix=()):
+        done = subprocess.run([*prefix, RNIC, "up", "--name", name, *options], env=self.env, capture_output=True,
+                              text=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
+        if done.returncode != 0:
+            raise Failed(f"rnic up {shlex.join(options)}: {done.stdout}{done.stderr}")
+        self.daemons.append((name, tuple(prefix)))
+
+    def down(self, name, prefix=()):
+        if (name, tuple(prefix)) in self.daemons:
+            self.daemons.remove((name, tuple(prefix)))
+        done = subprocess.run([*prefix, RNIC, "down", "--name", name], env=self.env, capture_output=True, text=True,
+                              timeout=30, stdin=subprocess.DEVNULL, check=False)
+        return done.returncode
+
+    def daemon_pid(self, name):
+        return int(pathlib.Path(self.directory, "run", name, "rnicd.pid").read_text())
+
+    def show(self, name, what=""):
+        done = subprocess.run([RNIC, "show", *([what] if what else []), "--json", "--name", name], env=self.env,
+                              capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL, check=False)
+        if done.returncode != 0:
+            raise Failed(f"rnic show: {done.stderr}")
+        return json.loads(done.stdout)
+
+    def namespace(self, name):
+        subprocess.run(["ip", "netns", "add", name], check=True, capture_output=True)
+        self.namespaces.append(name)
+        subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True, capture_output=True)
+
+
+class Wire:
+    """Two sides. `server` and `client` go before a command."""
+
+    def __init__(self, world, name, server, client, address, local=False):
+        self.world = world
+        self.name = name
+        self.server = list(server)
+        self.client = list(client)
+        self.address = address
+        self.local = local  # the kernel serves the address too (qperf's control connection)
+        self.slow = False
+
+    def pair(self, server_words, client_words, limit_s=60, settle_s=0.4):
+        """Runs both; both must end well."""
+        server = self.world.start([*self.server, *server_words])
+        time.sleep(settle_s)
+        if not server.running():
+            raise Failed(f"the server ended at once: {shlex.join(server.words)}\n{tail(server.text())}")
+        client = self.world.start([*self.client, *client_words])
+        try:
+            code = client.wait(limit_s)
+        except Failed as failure:
+            server.end()
+            raise Failed(f"{failure}\n--- server\n{tail(server.text())}") from None
+        if code != 0:
+            server.end()
+            raise Failed(f"client's exit code {code}: {shlex.join(client.words)}\n{tail(client.text())}\n"
+                         f"--- server\n{tail(server.text())}")
+        code = server.wait(15)
+        if code != 0:
+            raise Failed(f"server's exit code {code}: {shlex.join(server.words)}\n{tail(server.text())}")
+        return server.text(), client.text()
+
+
+def pair_wire(world, name="pair"):
+    world.up(name, ["--port", "pair:w", "--address", "127.0.1.1/24", "--port", "pair:w", "--address", "127.0.1.2/24"])
+    run = [RNIC, "run", "--name", name]
+    return Wire(world, "pair", [*run, "--device", "rnic1"], [*run, "--device", "rnic0"], "127.0.1.2", local=True)
+
+
+def loopback_wire(world, name="loop"):
+    world.up(name, [])
+    run = [RNIC, "run", "--name", name]
+    return Wire(world, "loopback", run, run, "127.0.1.1", local=True)
+
+
+def memif_wire(world):
+    socket = world.directory + "/memif.sock"
+    world.up("ma", ["--port", f"memif:{socket},role=server", "--address", "127.0.1.3/24"])
+    world.up("mb", ["--port", f"memif:{socket},role=client", "--address", "127.0.1.4/24"])
+    return Wire(world, "memif", [RNIC, "run", "--name", "ma"], [RNIC, "run", "--name", "mb"], "127.0.1.3", local=True)
+
+
+def veth_wire(world, kind, lossy_permille=0):
+    """Two namespaces joined by a veth (or by two, with a man in the middle), no address on the kernel's side."""
+    tag = f"{os.getpid() % 10000}{'p' if kind == 'af_packet' else 'x'}"
+    a, b = f"rnicA{tag}", f"rnicB{tag}"
+    world.namespace(a)
+    world.namespace(b)
+
+    def ip(*words):
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    if lossy_permille:
+        m = f"rnicM{tag}"
+        world.namespace(m)
+        ip("link", "add", "ra", "netns", a, "type", "veth", "peer", "name", "ma", "netns", m)
+        ip("link", "add", "rb", "netns", b, "type", "veth", "peer", "name", "mb", "netns", m)
+        for device in ("ma", "mb"):
+            ip("-n", m, "link", "set", device, "up")
+    else:
+        ip("link", "add", "ra", "netns", a, "type", "veth", "peer", "name", "rb", "netns", b)
+    for namespace, device in ((a, "ra"), (b, "rb")):
+        inside = ["ip", "netns", "exec", namespace]
+        subprocess.run([*inside, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"], check=False, capture_output=True)
+        ip("-n", namespace, "link", "set", device, "up")
+        subprocess.run([*inside, "ethtool", "-K", device, "tx", "off", "rx", "off", "tso", "off", "gso", "off", "gro", "off"],
+                       check=False, capture_output=True)
+    if lossy_permille:
+        world.start(["ip", "netns", "exec", m, str(BUILD / "tests" / "mitm"), "ma", "mb", "--loss-permille",
+                     str(lossy_permille), "--seed", "7"])
+        time.sleep(0.2)
+    sides = []
+    for namespace, device, address, name in ((a, "ra", "10.77.0.1/24", "va"), (b, "rb", "10.77.0.2/24", "vb")):
+        inside = ["ip", "netns", "exec", namespace]
+        world.up(name + kind, ["--port", f"{kind}:{device}", "--address", address], inside)
+        sides.append([*inside, RNIC, "run", "--name", name + kind])
+    return Wire(world, kind + (" with loss" if lossy_permille else ""), sides[0], sides[1], "10.77.0.1")
+
+
+class Report:
+    def __init__(self):
+        self.passed = 0
+        self.failed = 0
+        self.only = os.environ.get("RNIC_E2E_ONLY")
+
+    def test(self, title, claim):
+        if self.only and not re.search(self.only, title):
+            return
+        start = time.monotonic()
+        try:
+            words = claim() or ""
+            self.passed += 1
+            print(f"ok    {title} ({time.monotonic() - start:.1f} s) {words}", flush=True)
+        except (Failed, subprocess.SubprocessError, OSError, ValueError, KeyError, IndexError) as failure:
+            self.failed += 1
+            print(f"FAIL  {title} ({time.monotonic() - start:.1f} s)", flush=True)
+            print("      " + str(failure).replace("\n", "\n      "), flush=True)
+
+    def end(self):
+        print(f"{self.passed} passed, {self.failed} failed", flush=True)
+        return 1 if self.failed else 0

@@ -1,0 +1,108 @@
+"""What the stock programs must do over a wire: one function for each claim."""
+import re
+import subprocess
+import time
+
+from harness import Failed, tail
+
+
+def devinfo(wire):
+    text = wire.world.run([*wire.client, "ibv_devinfo", "-v"])
+    for needed in ("iWARP (1)", "PORT_ACTIVE", "Ethernet"):
+        if needed not in text:
+            raise Failed(f"ibv_devinfo does not say {needed}:\n{tail(text, 60)}")
+    if "rnic" not in wire.world.run([*wire.client, "ibv_devices"]):
+        raise Failed("ibv_devices lists no rnic device")
+
+
+def fi_info(wire):
+    text = wire.world.run([*wire.client, "fi_info", "-p", "verbs"])
+    if "FI_PROTO_IWARP" not in text:
+        raise Failed(f"fi_info lists no iWARP domain:\n{tail(text)}")
+
+
+def rping(wire, size, count=10000):
+    common = ["-C", str(count), "-V", "-S", str(size)]
+    limit = 240 if wire.slow else 90
+    wire.pair(["rping", "-s", "-a", wire.address, *common], ["rping", "-c", "-a", wire.address, *common], limit)
+
+
+def rping_no_listener(wire):
+    start = time.monotonic()
+    text = wire.world.run([*wire.client, "rping", "-c", "-a", wire.address, "-p", "9", "-C", "1"], 20, expect=None)
+    if "REJECTED" not in text and "error" not in text:
+        raise Failed(f"no clear event:\n{tail(text)}")
+    if time.monotonic() - start > 15:
+        raise Failed("took too long")
+
+
+def rping_wrong_address(wire):
+    address = wire.address.rsplit(".", 1)[0] + ".77"
+    text = wire.world.run([*wire.client, "rping", "-c", "-a", address, "-C", "1"], 60, expect=None)
+    if not re.search("UNREACHABLE|ERROR|error|REJECTED", text):
+        raise Failed(f"no clear event:\n{tail(text)}")
+
+
+def rping_server_killed(wire):
+    server = wire.world.start([*wire.server, "rping", "-s", "-a", wire.address])
+    time.sleep(0.4)
+    client = wire.world.start([*wire.client, "rping", "-c", "-a", wire.address, "-C", "100000000"])
+    time.sleep(0.5)
+    if not client.running():
+        raise Failed(f"the client ended at once:\n{tail(client.text())}")
+    subprocess.run(["kill", "-9", f"-{server.pid}"], check=False)
+    client.wait(20)
+    rping(wire, 64, 100)
+
+
+def perftest(wire, program, *options, limit_s=None):
+    words = [program, "-R", *options]
+    limit = limit_s or (180 if wire.slow else 90)
+    _, text = wire.pair(words, [*words, wire.address], limit)
+    rows = [line.split() for line in text.splitlines() if re.match(r"\s*\d+\s+\d+\s+[\d.]+", line)]
+    if not rows:
+        raise Failed(f"{program} printed no result:\n{tail(text)}")
+    return rows
+
+
+def bandwidth(wire, program, *options, limit_s=None):
+    rows = perftest(wire, program, "--report_gbits", *options, limit_s=limit_s)
+    return f"{rows[-1][0]} B: {rows[-1][3]} Gb/s"
+
+
+def latency(wire, program, *options):
+    rows = perftest(wire, program, *options)
+    return f"{rows[0][0]} B: {rows[0][4]} us typical"
+
+
+def ucmatose(wire):
+    wire.pair(["ucmatose", "-c", "50", "-b", wire.address], ["ucmatose", "-c", "50", "-s", wire.address])
+
+
+def rdma_client(wire):
+    wire.pair(["rdma_server", "-p", "7471"], ["rdma_client", "-s", wire.address, "-p", "7471"])
+
+
+def qperf(wire, test):
+    server = wire.world.start([*wire.server, "qperf"])
+    time.sleep(0.4)
+    try:
+        text = wire.world.run([*wire.client, "qperf", wire.address, "-t", "1", "-cm1", test], 30)
+    finally:
+        server.end()
+    result = re.search(r"(latency|bw)\s*=\s*(.*)", text)
+    if not result:
+        raise Failed(f"qperf printed no result:\n{tail(text)}")
+    return f"{result[1]} {result[2]}"
+
+
+def fio(wire, verb, thread=False):
+    directory = wire.world.directory
+    common = ["--ioengine=rdma", "--port=7777", "--bs=64k", "--size=64m", "--iodepth=8", "--name=job"]
+    if thread:
+        common.append("--thread")
+    server = ["fio", *common, "--rw=read", f"--aux-path={directory}"]
+    client = ["fio", *common, "--rw=write", f"--hostname={wire.address}", f"--verb={verb}", f"--aux-path={directory}"]
+    _, text = wire.pair(server, client, 90)
+    result = re.search(r"WRITE: bw=(\S+)", text) or re.search(r"bw=(\S+)", text)
+    return result[1] if result else ""

@@ -1,0 +1,565 @@
+// Two queue pairs over two TCP connections joined in memory, each with an application made of
+// vectors; or one queue pair and a raw peer that says and hears single FPDUs.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "base/buffer.hpp"
+#include "ddp/segmenter.hpp"
+#include "mpa/packer.hpp"
+#include "qp/queue_pair.hpp"
+#include "rdmap/sender.hpp"
+#include "tcp/connection.hpp"
+#include "tpt/mover.hpp"
+#include "tpt/table.hpp"
+#include "wire/ddp.hpp"
+#include "wire/rdmap.hpp"
+#include "wire/terminate.hpp"
+
+namespace rnic::test {
+
+// ---- an application --------------------------------------------------------------------------------
+
+class App final : public qp::Host {
+ public:
+  std::deque<qp::WorkRequest> sends;
+  std::deque<qp::ReceiveRequest> receives;
+  std::vector<qp::Completion> completions;
+  std::vector<qp::Event> events;
+  std::vector<qp::State> states;
+  std::size_t room = ~std::size_t{0};  // of the completion queue
+  std::function<qp::State()> state_of;
+
+  bool take_send(qp::WorkRequest& out) override {
+    if (sends.empty()) return false;
+    out = sends.front();
+    sends.pop_front();
+    return true;
+  }
+  bool take_receive(qp::ReceiveRequest& out) override {
+    if (receives.empty()) return false;
+    out = receives.front();
+    receives.pop_front();
+    return true;
+  }
+  bool complete(const qp::Completion& completion) override {
+    if (completions.size() >= room) return false;
+    completions.push_back(completion);
+    return true;
+  }
+  void raise(qp::Event event) override { events.push_back(event); }
+  void state_changed() override {
+    if (state_of) states.push_back(state_of());
+  }
+  std::vector<qp::Completion> of_sends() const { return of(true); }
+  std::vector<qp::Completion> of_receives() const { return of(false); }
+
+ private:
+  std::vector<qp::Completion> of(bool send_queue) const {
+    std::vector<qp::Completion> out;
+    for (const auto& c : completions)
+      if (c.of_send_queue == send_queue) out.push_back(c);
+    return out;
+  }
+};
+
+// ---- memory ----------------------------------------------------------------------------------------
+
+enum class Moves : std::uint8_t {
+  direct,    // at once
+  at_flush,  // at the flush, in order
+  late,      // some flushes later, out of turn by seed
+};
+
+// Addresses are this process's own.
+class PlainMover final : public tpt::Mover {
+ public:
+  PlainMover(Moves moves, std::uint64_t seed) : moves_(moves), random_(seed) {}
+
+  std::set<std::uint32_t> unreachable;  // STags whose memory cannot be reached
+  bool stalled = false;                 // nothing is done
+  std::uint64_t tail_places = 0, tail_octets_max = 0;
+  std::vector<std::pair<tpt::Part, std::uint32_t>> places;
+
+  tpt::Moved gather(const tpt::Access& from, MutableBytes into, tpt::MoveTicket ticket) override {
+    return submit({false, tpt::Part::body, from, into.data(), static_cast<std::uint32_t>(into.size()), ticket, 0, 0});
+  }
+  tpt::Moved place(Bytes from, const tpt::Access& to, tpt::Part part, tpt::MoveTicket ticket) override {
+    if (from.size() != to.length) std::abort();
+    places.emplace_back(part, to.length);
+    if (part == tpt::Part::tail) {
+      ++tail_places;
+      tail_octets_max = std::max<std::uint64_t>(tail_octets_max, to.length);
+    }
+    return submit({true, part, to, const_cast<std::byte*>(from.data()), static_cast<std::uint32_t>(from.size()), ticket,
+                   0, 0});
+  }
+  void flush() override {
+    if (stalled) return;
+    if (moves_ == Moves::at_flush) {
+      std::vector<Item> now;
+      now.swap(items_);
+      for (const Item& item : now) finish(item);
+      return;
+    }
+    for (Item& item : items_) {
+      if (item.delay == 0) item.delay = 1 + static_cast<std::uint32_t>(random_() % 4);
+    }
+    std::shuffle(items_.begin(), items_.end(), random_);
+    for (std::size_t i = 0; i < items_.size();) {
+      if (--items_[i].delay != 0 || held_back(items_[i])) {
+        items_[i].delay = std::max(items_[i].delay, 1u);
+        ++i;
+        continue;
+      }
+      const Item item = items_[i];
+      items_.erase(items_.begin() + static_cast<std::ptrdiff_t>(i));
+      finish(item);
+      i = 0;
+    }
+  }
+  void cancel(tpt::MoveOwner& owner) override {
+    std::erase_if(items_, [&](const Item& item) { return item.ticket.owner == &owner; });
+  }
+  bool fetch_add(const tpt::Access&, std::uint64_t, std::uint64_t, std::uint64_t&) override { return false; }
+  bool compare_swap(const tpt::Access&, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t,
+                    std::uint64_t&) override {
+    return false;
+  }
+  bool idle() const { return items_.empty() || stalled; }
+
+ private:
+  struct Item {
+    bool is_place;
+    tpt::Part part;
+    tpt::Access access;
+    std::byte* buffer;
+    std::uint32_t size;
+    tpt::MoveTicket ticket;
+    std::uint32_t delay;
+    std::uint64_t number;
+  };
+  tpt::Moved submit(Item item) {
+    if (moves_ == Moves::direct && !stalled) {
+      if (unreachable.contains(item.access.stag.value)) return tpt::Moved::failed;
+      copy(item);
+      return tpt::Moved::done;
+    }
+    item.number = ++numbers_;
+    items_.push_back(item);
+    return tpt::Moved::later;
+  }
+  bool held_back(const Item& item) const {
+    if (item.part != tpt::Part::tail) return false;
+    return std::any_of(items_.begin(), items_.end(), [&](const Item& other) {
+      return other.is_place && other.ticket.owner == item.ticket.owner && other.number < item.number;
+    });
+  }
+  void copy(const Item& item) {
+    auto* memory = reinterpret_cast<std::byte*>(item.access.address);
+    if (item.is_place)
+      std::memcpy(memory, item.buffer, item.size);
+    else
+      std::memcpy(item.buffer, memory, item.size);
+  }
+  void finish(const Item& item) {
+    const bool ok = !unreachable.contains(item.access.stag.value);
+    if (ok) copy(item);
+    item.ticket.owner->on_moved(item.ticket.token, ok);
+  }
+  Moves moves_;
+  std::mt19937_64 random_;
+  std::vector<Item> items_;
+  std::uint64_t numbers_ = 0;
+};
+
+// ---- one side --------------------------------------------------------------------------------------
+
+inline constexpr PdId kPd{1};
+inline constexpr PdId kOtherPd{2};
+inline constexpr auto kAllRights = tpt::Rights::local_read | tpt::Rights::local_write | tpt::Rights::remote_read |
+                                   tpt::Rights::remote_write;
+inline constexpr auto kAllAccess = tpt::Rights::remote_read | tpt::Rights::remote_write;
+
+struct Region {
+  std::vector<std::byte> memory;
+  Stag stag;
+  std::uint64_t base = 0;
+  std::uint64_t at(std::uint64_t offset) const { return base + offset; }
+};
+
+inline std::byte pattern(std::size_t i, std::uint32_t seed) {
+  return static_cast<std::byte>((i * 131 + (i >> 8) * 17 + seed * 29) & 0xFF);
+}
+
+struct Side {
+  Side(const qp::Config& config, Moves moves, std::uint64_t seed, const tcp::Options& options)
+      : tcp(options), table(256, seed), mover(moves, seed), qp(config, app, table, mover, pool) {
+    app.state_of = [this] { return qp.state(); };
+  }
+  HeapPool pool{2048, 9216};
+  tcp::Connection tcp;
+  tpt::Table table;
+  PlainMover mover;
+  App app;
+  qp::QueuePair qp;
+  std::deque<Region> regions;
+  std::uint32_t next_slot = 0, next_receive_slot = 0;
+
+  Region& region(std::size_t size, std::uint32_t fill = 0, tpt::Rights rights = kAllRights, PdId pd = kPd) {
+    Region& r = regions.emplace_back();
+    r.memory.resize(size);
+    for (std::size_t i = 0; i < size; ++i) r.memory[i] = fill == 0 ? std::byte{0} : pattern(i, fill);
+    r.base = reinterpret_cast<std::uint64_t>(r.memory.data());
+    const auto stag = table.register_region({.pd = pd,
+                                             .rights = rights,
+                                             .base = r.base,
+                                             .size = size,
+                                             .key = 0x5a,
+                                             .memory = {.space = {}, .address = r.base, .direct = r.memory.data()}});
+    if (!stag) std::abort();
+    r.stag = *stag;
+    return r;
+  }
+  static qp::Sge sge(const Region& r, std::uint64_t offset, std::uint32_t length) {
+    return {r.at(offset), length, r.stag};
+  }
+  // Returns its slot.
+  std::uint32_t post(qp::WorkRequest request) {
+    request.slot = next_slot++;
+    app.sends.push_back(request);
+    qp.work_posted();
+    return request.slot;
+  }
+  std::uint32_t post_receive(std::vector<qp::Sge> sges, bool shared = false) {
+    qp::ReceiveRequest request;
+    request.slot = next_receive_slot++;
+    request.shared = shared;
+    request.sge_count = static_cast<std::uint8_t>(sges.size());
+    std::copy(sges.begin(), sges.end(), request.sges.begin());
+    app.receives.push_back(request);
+    qp.receive_posted();
+    return request.slot;
+  }
+};
+
+inline qp::WorkRequest work(qp::Opcode opcode, std::vector<qp::Sge> sges = {}) {
+  qp::WorkRequest request;
+  request.opcode = opcode;
+  request.signaled = true;
+  request.sge_count = static_cast<std::uint8_t>(sges.size());
+  std::copy(sges.begin(), sges.end(), request.sges.begin());
+  return request;
+}
+inline qp::WorkRequest send(std::vector<qp::Sge> sges = {}) { return work(qp::Opcode::send, std::move(sges)); }
+inline qp::WorkRequest write(std::vector<qp::Sge> sges, Stag stag, std::uint64_t to) {
+  auto request = work(qp::Opcode::write, std::move(sges));
+  request.remote_stag = stag;
+  request.remote_to = to;
+  return request;
+}
+inline qp::WorkRequest read(std::vector<qp::Sge> sges, Stag stag, std::uint64_t to) {
+  auto request = write(std::move(sges), stag, to);
+  request.opcode = qp::Opcode::read;
+  return request;
+}
+
+inline qp::Config default_config(std::uint32_t number) {
+  qp::Config config;
+  config.number = {number};
+  config.pd = config.receive_pd = kPd;
+  config.access = kAllAccess;
+  return config;
+}
+
+// ---- two connections, joined ---------------------------------------------------------------------------
+
+class Wire {
+ public:
+  struct End {
+    tcp::Connection* tcp = nullptr;
+    BufferPool* pool = nullptr;
+    std::deque<tcp::SegmentIn> in;
+  };
+  Instant now{1'000'000};
+  End a, b;
+  // Sent payloads, in order, as the wire saw them: true, from a.
+  std::vector<std::pair<bool, std::uint32_t>> payload_sizes;
+  bool cut_a = false, cut_b = false;  // what comes from there is lost
+
+  void join() {
+    a.tcp->open_active({1000}, now);
+    auto syn = a.tcp->next_segment(now);
+    if (!syn) std::abort();
+    b.tcp->open_passive(copy(*syn, *b.pool), {0xFFFFFF00}, now);
+    for (int i = 0; i < 10; ++i) carry();
+    if (!a.tcp->established() || !b.tcp->established()) std::abort();
+  }
+  // Takes out of one what it sends, and gives it to the other.
+  bool carry() {
+    bool moved = collect(a, b, true) | collect(b, a, false);
+    moved |= deliver(a) | deliver(b);
+    return moved;
+  }
+  bool collect(End& from, End& to, bool is_a) {
+    bool moved = false;
+    while (auto out = from.tcp->next_segment(now)) {
+      moved = true;
+      if (!out->payload.empty()) payload_sizes.emplace_back(is_a, static_cast<std::uint32_t>(out->payload.size()));
+      if (is_a ? cut_a : cut_b) continue;
+      to.in.push_back(copy(*out, *to.pool));
+    }
+    return moved;
+  }
+  bool deliver(End& to) {
+    bool moved = false;
+    while (!to.in.empty()) {
+      moved = true;
+      tcp::SegmentIn in = std::move(to.in.front());
+      to.in.pop_front();
+      to.tcp->on_segment(std::move(in), now);
+    }
+    to.tcp->end_of_burst(now);
+    return moved;
+  }
+
+ private:
+  static tcp::SegmentIn copy(const tcp::SegmentOut& out, BufferPool& pool) {
+    BufferRef buffer = BufferRef::take(pool);
+    if (!buffer) std::abort();
+    const MutableBytes room = buffer->append(static_cast<std::uint32_t>(out.payload.size()));
+    if (!out.payload.empty()) std::memcpy(room.data(), out.payload.data(), out.payload.size());
+    const Bytes payload = buffer->bytes();
+    return {out.header, std::move(buffer), payload};
+  }
+};
+
+struct Options {
+  Moves moves = Moves::direct;
+  std::uint64_t seed = 1;
+  tcp::Options tcp;
+  qp::Start start;  // of the initiator's side; the responder's is its mirror
+  std::uint32_t budget_bytes = 1u << 20;
+  std::function<void(qp::Config&)> a, b;  // changes to the configurations
+  bool attach_b = true;
+};
+
+inline qp::Start default_start() {
+  qp::Start start;
+  start.initiator = true;
+  start.ird = start.ord = 16;
+  return start;
+}
+
+// Both sides are ours; a is the initiator.
+struct Pair {
+  explicit Pair(Options given = {}) : options(std::move(given)) {
+    if (options.start.ird == 0 && options.start.ord == 0 && !options.start.initiator) options.start = default_start();
+    qp::Config ca = default_config(1), cb = default_config(2);
+    if (options.a) options.a(ca);
+    if (options.b) options.b(cb);
+    a = std::make_unique<Side>(ca, options.moves, options.seed, options.tcp);
+    b = std::make_unique<Side>(cb, options.moves, options.seed + 1, options.tcp);
+    wire.a.tcp = &a->tcp;
+    wire.a.pool = &a->pool;
+    wire.b.tcp = &b->tcp;
+    wire.b.pool = &b->pool;
+    wire.join();
+    attach();
+  }
+  void attach() {
+    qp::Start sb = options.start;
+    sb.initiator = false;
+    sb.ird = options.start.ord;
+    sb.ord = options.start.ird;
+    sb.markers_out = options.start.markers_in != mpa::Markers::none;
+    sb.markers_in = options.start.markers_out ? mpa::Markers::expected : mpa::Markers::none;
+    if (options.attach_b) b->qp.attach(b->tcp, sb, wire.now);
+    a->qp.attach(a->tcp, options.start, wire.now);
+  }
+  bool turn(Side& side) {
+    bool busy = side.qp.receive(wire.now);
+    side.mover.flush();
+    busy |= side.qp.settle(wire.now);
+    busy |= side.qp.transmit(wire.now, options.budget_bytes);
+    side.mover.flush();
+    busy |= side.qp.settle(wire.now);
+    return busy | !side.mover.idle();
+  }
+  bool step() {
+    bool busy = turn(*a);
+    busy |= turn(*b);
+    return wire.carry() | busy;
+  }
+  // Until nothing happens any more, time standing still.
+  void run(int turns_max = 20000) {
+    for (int quiet = 0; quiet < 6 && turns_max > 0; --turns_max) quiet = step() ? 0 : quiet + 1;
+    if (turns_max == 0) throw std::runtime_error("it never comes to rest");
+  }
+  // And with time going on, in steps.
+  void pass(Duration duration, Duration step_of = milliseconds(50)) {
+    for (Duration done{0}; done < duration; done = done + step_of) {
+      wire.now = wire.now + step_of;
+      run();
+    }
+  }
+  Options options;
+  Wire wire;
+  std::unique_ptr<Side> a, b;
+};
+
+// ---- a raw peer ----------------------------------------------------------------------------------------
+
+using Octets = std::vector<std::byte>;
+
+inline Octets operator+(Octets first, const Octets& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+inline Octets filled(std::size_t size, std::uint32_t seed = 7) {
+  Octets out(size);
+  for (std::size_t i = 0; i < size; ++i) out[i] = pattern(i, seed);
+  return out;
+}
+inline Octets tagged(std::uint8_t opcode, bool last, Stag stag, std::uint64_t to, const Octets& payload = {}) {
+  Octets out(14);
+  wire::emit(wire::TaggedHeader{.last = last,
+                                .rdmap_control = static_cast<std::uint8_t>(0x40 | opcode),
+                                .stag = stag,
+                                .tagged_offset = to},
+             out);
+  return out + payload;
+}
+inline Octets untagged(std::uint8_t opcode, bool last, std::uint32_t queue, std::uint32_t msn, std::uint32_t mo,
+                       const Octets& payload = {}, Stag invalidate = {}) {
+  Octets out(18);
+  wire::emit(wire::UntaggedHeader{.last = last,
+                                  .rdmap_control = static_cast<std::uint8_t>(0x40 | opcode),
+                                  .invalidate = invalidate,
+                                  .queue = queue,
+                                  .msn = msn,
+                                  .message_offset = mo},
+             out);
+  return out + payload;
+}
+inline Octets read_request(std::uint32_t msn, wire::ReadRequestHeader header) {
+  Octets body(28);
+  wire::emit(header, body);
+  return untagged(1, true, 1, msn, 0, body);
+}
+
+// One of our queue pairs, and a peer that is nothing but a TCP connection and MPA framing.
+struct Raw {
+  explicit Raw(qp::Start start = default_start(), std::function<void(qp::Config&)> change = {},
+               Moves moves = Moves::direct)
+      : packer(start.crc, start.markers_in == mpa::Markers::none ? mpa::Markers::none : mpa::Markers::inserted),
+        framer(start.crc, start.markers_out ? mpa::Markers::expected : mpa::Markers::none) {
+    qp::Config config = default_config(1);
+    if (change) change(config);
+    us = std::make_unique<Side>(config, moves, 1, options);
+    wire.a.tcp = &us->tcp;
+    wire.a.pool = &us->pool;
+    wire.b.tcp = &tcp;
+    wire.b.pool = &pool;
+    wire.join();
+    us->qp.attach(us->tcp, start, wire.now);
+  }
+  void run(int turns_max = 5000) {
+    for (int quiet = 0; quiet < 6 && turns_max > 0; --turns_max) {
+      bool busy = us->qp.receive(wire.now);
+      us->mover.flush();
+      busy |= us->qp.settle(wire.now);
+      busy |= us->qp.transmit(wire.now, 1u << 20);
+      us->mover.flush();
+      busy |= us->qp.settle(wire.now);
+      busy |= wire.carry();
+      busy |= listen();
+      quiet = busy || !us->mover.idle() ? 0 : quiet + 1;
+    }
+    if (turns_max == 0) throw std::runtime_error("it never comes to rest");
+  }
+  void pass(Duration duration, Duration step_of = milliseconds(50)) {
+    for (Duration done{0}; done < duration; done = done + step_of) {
+      wire.now = wire.now + step_of;
+      run();
+    }
+  }
+  // Sends octets as they are.
+  void say_octets(const Octets& octets) {
+    BufferRef buffer = BufferRef::take(pool);
+    const MutableBytes room = buffer->append(static_cast<std::uint32_t>(octets.size()));
+    std::memcpy(room.data(), octets.data(), octets.size());
+    if (!tcp.append(std::move(buffer))) std::abort();
+  }
+  Octets fpdu(const Octets& ulpdu) {
+    Octets out(packer.octets_for(static_cast<std::uint32_t>(ulpdu.size())));
+    auto pieces = std::make_unique<mpa::PieceList>();
+    packer.begin(out, Bytes(ulpdu), 0, *pieces);
+    packer.seal(out);
+    return out;
+  }
+  // Says one FPDU and lets the world react.
+  void say(const Octets& ulpdu) {
+    say_octets(fpdu(ulpdu));
+    run();
+  }
+  bool listen() {
+    std::vector<Bytes> spans;
+    for (std::size_t i = 0; i < tcp.readable_count(); ++i) spans.push_back(tcp.readable(i).span);
+    mpa::Cursor at(spans);
+    std::uint64_t taken = 0;
+    auto list = std::make_unique<mpa::SpanList>();
+    for (;;) {
+      auto next = framer.next(at, *list);
+      if (!next) throw std::runtime_error("what came is no FPDU");
+      if (!next->has_value()) break;
+      Octets ulpdu(list->size);
+      list->copy(0, ulpdu);
+      heard.push_back(ulpdu);
+      taken += (*next)->octets;
+      if ((*next)->stored) framer.release_store();
+    }
+    if (taken != 0) tcp.consume(taken);
+    return taken != 0;
+  }
+  // The Terminates heard.
+  std::vector<wire::TerminateMessage> terminates() const {
+    std::vector<wire::TerminateMessage> out;
+    for (const Octets& ulpdu : heard) {
+      const auto header = wire::parse_ddp(ulpdu);
+      if (!header || wire::rdmap_opcode(header->rdmap_control) != wire::RdmapOpcode::terminate) continue;
+      const auto message = wire::parse_terminate(Bytes(ulpdu).subspan(18));
+      if (message) out.push_back(*message);
+    }
+    return out;
+  }
+  std::vector<Octets> heard_opcode(wire::RdmapOpcode opcode) const {
+    std::vector<Octets> out;
+    for (const Octets& ulpdu : heard)
+      if (wire::rdmap_opcode(std::to_integer<std::uint8_t>(ulpdu[1])) == opcode) out.push_back(ulpdu);
+    return out;
+  }
+  tcp::Options options;
+  Wire wire;
+  HeapPool pool{1024, 9216};
+  tcp::Connection tcp{options};
+  mpa::Packer packer;
+  mpa::Framer framer;
+  std::vector<Octets> heard;
+  std::unique_ptr<Side> us;
+};
+
+inline qp::Start responder_start() {
+  qp::Start start = default_start();
+  start.initiator = false;
+  return start;
+}
+
+}  // namespace rnic::test

@@ -1,0 +1,71 @@
+// What a context shares with the data plane, and how it is sealed.
+#include "shm/context_memory.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "support/catch.hpp"
+
+namespace {
+
+using rnic::shm::ContextMemory;
+
+TEST_CASE("V-SEC-08: the application can neither shrink nor grow what is shared", "[shm][V-SEC-08]") {
+  auto memory = ContextMemory::create(1, 1);
+  REQUIRE(memory);
+  auto piece = (*memory)->allocate(4096);
+  REQUIRE(piece);
+  for (const int fd : {(*memory)->status_fd(), (*memory)->doorbells_fd(), piece->arena_fd}) {
+    CHECK(ftruncate(fd, 0) == -1);
+    CHECK(errno == EPERM);
+    CHECK(ftruncate(fd, 1 << 30) == -1);
+  }
+}
+
+TEST_CASE("V-SEC-11: the status page cannot be mapped writable by an application", "[shm][V-SEC-11]") {
+  auto memory = ContextMemory::create(1, 1);
+  REQUIRE(memory);
+  void* mapped = mmap(nullptr, sizeof(rnic_status_page), PROT_READ | PROT_WRITE, MAP_SHARED, (*memory)->status_fd(), 0);
+  CHECK(mapped == MAP_FAILED);
+  mapped = mmap(nullptr, sizeof(rnic_status_page), PROT_READ, MAP_SHARED, (*memory)->status_fd(), 0);
+  REQUIRE(mapped != MAP_FAILED);
+  const auto* page = static_cast<const rnic_status_page*>(mapped);
+  CHECK(page->abi_version == RNIC_ABI_VERSION);
+  CHECK(page->worker[0].asleep == 0);
+  (*memory)->set_asleep(0, true);
+  CHECK(page->worker[0].asleep == 1);
+  munmap(mapped, sizeof(rnic_status_page));
+}
+
+TEST_CASE("V-SEC-26: a piece that was given back comes out as zeros, to one owner at a time", "[shm][V-SEC-26]") {
+  auto memory = ContextMemory::create(1, 1);
+  REQUIRE(memory);
+  auto first = (*memory)->allocate(1000);
+  REQUIRE(first);
+  std::memset(first->base, 0xff, 1000);
+  auto other = (*memory)->allocate(1000);
+  REQUIRE(other);
+  CHECK((other->base >= first->base + 1000 || other->base + 1000 <= first->base));
+  (*memory)->release(*first);
+  auto again = (*memory)->allocate(1000);
+  REQUIRE(again);
+  CHECK(again->base == first->base);
+  for (int i = 0; i < 1000; ++i) REQUIRE(again->base[i] == std::byte{0});
+}
+
+TEST_CASE("V-SEC-08: a context's memory has a bound", "[shm][V-SEC-08]") {
+  auto memory = ContextMemory::create(1, 1);
+  REQUIRE(memory);
+  auto most = (*memory)->allocate(ContextMemory::kQuotaBytes / 2);
+  REQUIRE(most);
+  REQUIRE((*memory)->allocate(ContextMemory::kQuotaBytes / 2));
+  auto more = (*memory)->allocate(64);
+  REQUIRE_FALSE(more);
+  CHECK(more.error() == ENOMEM);
+  (*memory)->release(*most);
+  CHECK((*memory)->allocate(64));
+}
+
+}  // namespace

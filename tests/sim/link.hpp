@@ -1,0 +1,71 @@
+// One direction of a wire that delays, loses, repeats, reorders and corrupts, all from one seed.
+// It has no clock of its own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "base/time.hpp"
+#include "sim/random.hpp"
+
+namespace rnic::sim {
+
+struct LinkOptions {
+  Duration delay = microseconds(5);
+  Duration jitter_max;                // frames overtake each other when this is not zero
+  Duration per_frame;                 // what a frame occupies the wire for; 0: no limit
+  std::uint32_t loss_per_1000 = 0;
+  std::uint32_t repeat_per_1000 = 0;
+  std::uint32_t corrupt_per_1000 = 0;  // one flipped bit
+  std::uint64_t loss_pattern = 0;      // bit n drops frame n: for tests that lose one frame on purpose
+};
+
+using Frame = std::vector<std::byte>;
+
+// A line about a frame: for rnic-replay.
+std::string describe(Bytes frame);
+
+class Link {
+ public:
+  enum class Fate : std::uint8_t { sent, lost, repeated, corrupted };
+  using Watcher = std::function<void(Bytes frame, Instant now, Fate fate)>;
+
+  Link(const LinkOptions& options, std::uint64_t seed) : options_(options), random_(seed) {}
+
+  void send(Bytes frame, Instant now);
+  Instant next_arrival() const { return in_flight_.empty() ? kNever : in_flight_.top().arrival; }
+  std::optional<Frame> receive(Instant now);
+
+  void set_options(const LinkOptions& options) { options_ = options; }
+  const LinkOptions& options() const { return options_; }
+  // Sees every frame as it is handed over.
+  void watch(Watcher watcher) { watcher_ = std::move(watcher); }
+  std::uint64_t frames() const { return frames_; }
+
+ private:
+  struct InFlight {
+    Instant arrival;
+    std::uint64_t order;
+    std::shared_ptr<Frame> frame;
+    bool operator>(const InFlight& other) const {
+      return arrival != other.arrival ? arrival > other.arrival : order > other.order;
+    }
+  };
+  void deliver(Frame frame, Instant now);
+
+  LinkOptions options_;
+  Random random_;
+  Watcher watcher_;
+  std::uint64_t frames_ = 0;
+  std::uint64_t order_ = 0;
+  Instant free_at_{};
+  std::priority_queue<InFlight, std::vector<InFlight>, std::greater<>> in_flight_;
+};
+
+}  // namespace rnic::sim

@@ -1,0 +1,98 @@
+#include "sim/rnic.hpp"
+
+#include <algorithm>
+
+namespace rnic::sim {
+
+namespace {
+port::PortFacts facts_of(const RnicOptions& options) {
+  port::PortFacts facts;
+  facts.kind = "sim";
+  facts.name = "sim";
+  facts.mac = options.mac;
+  facts.mtu_bytes = options.mtu_bytes;
+  facts.verifies_checksums = !options.checksums;
+  return facts;
+}
+core::DeviceOptions device_options_of(const RnicOptions& options) {
+  core::DeviceOptions device = options.device;
+  device.name = "sim";
+  device.addresses = {{options.address, 24}};
+  device.seed = options.seed;
+  if (device.streams_max > 256) device.streams_max = 256;
+  return device;
+}
+}  // namespace
+
+Rnic::Rnic(const RnicOptions& options, Clock& its_clock, Link& out, Link& in)
+    : clock(its_clock),
+      port(facts_of(options), options.buffers, its_clock, out, in),
+      table(256, options.seed),
+      mover(options.seed ^ 0x55, options.late_mover),
+      device(device_options_of(options), port, *this),
+      next_qp_number_(static_cast<std::uint32_t>(options.seed % 1000) + 1) {}
+
+Rnic::~Rnic() {
+  for (auto& endpoint : endpoints)
+    if (endpoint->qp != nullptr) device.release(*endpoint->qp, clock.now);
+}
+
+bool Rnic::turn() {
+  const Instant now = clock.now;
+  bool busy = device.receive(now);
+  mover.flush();
+  busy |= device.settle(now);
+  busy |= device.transmit(now);
+  mover.flush();
+  busy |= device.settle(now);
+  if (device.next_deadline() <= now) busy |= device.run_timers(now);
+  busy |= device.send(now);
+  return busy;
+}
+
+Instant Rnic::next_deadline() const { return std::min(device.next_deadline(), port.next_arrival()); }
+
+Endpoint& Rnic::make_qp(qp::Config config) {
+  auto& endpoint = *endpoints.emplace_back(std::make_unique<Endpoint>());
+  config.number = {next_qp_number_++};
+  if (config.pd == PdId{}) config.pd = PdId{1};
+  config.receive_pd = config.pd;
+  endpoint.qp = std::make_unique<qp::QueuePair>(config, endpoint.host, table, mover, device.data_pool());
+  return endpoint;
+}
+
+void Rnic::post_send(Endpoint& endpoint, const qp::WorkRequest& request) {
+  endpoint.host.sends.push_back(request);
+  if (endpoint.qp != nullptr) device.work_posted(*endpoint.qp);
+}
+
+void Rnic::post_receive(Endpoint& endpoint, const qp::ReceiveRequest& request) {
+  endpoint.host.receives.push_back(request);
+  if (endpoint.qp != nullptr) device.receive_posted(*endpoint.qp);
+}
+
+void Rnic::destroy_qp(Endpoint& endpoint) {
+  if (endpoint.qp == nullptr) return;
+  device.release(*endpoint.qp, clock.now);
+  endpoint.qp.reset();
+}
+
+Stag Rnic::register_memory(MutableBytes memory, tpt::Rights rights, PdId pd, std::uint8_t key) {
+  tpt::RegionOptions options;
+  options.pd = pd;
+  options.rights = rights;
+  options.base = reinterpret_cast<std::uintptr_t>(memory.data());
+  options.size = memory.size();
+  options.key = key;
+  options.memory = {.space = {}, .address = options.base, .direct = memory.data()};
+  const auto stag = table.register_region(options);
+  RNIC_ASSERT(stag.has_value());
+  return *stag;
+}
+
+void Rnic::on_stream_event(const core::StreamEvent& event) {
+  events.push_back(event);
+  if (on_event) on_event(event);
+}
+
+}  // namespace rnic::sim

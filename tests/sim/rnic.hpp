@@ -1,0 +1,109 @@
+// One whole simulated RNIC: port, device, TPT, mover, and queue pairs whose applications are in
+// memory.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/device.hpp"
+#include "qp/queue_pair.hpp"
+#include "sim/mover.hpp"
+#include "sim/port.hpp"
+#include "tpt/table.hpp"
+
+namespace rnic::sim {
+
+// The application's side of a queue pair: queues as plain containers.
+class QueueHost final : public qp::Host {
+ public:
+  bool take_send(qp::WorkRequest& out) override {
+    if (sends.empty()) return false;
+    out = sends.front();
+    sends.pop_front();
+    ++sends_taken;
+    return true;
+  }
+  bool take_receive(qp::ReceiveRequest& out) override {
+    auto& queue = shared_receives != nullptr ? *shared_receives : receives;
+    if (queue.empty()) return false;
+    out = queue.front();
+    queue.pop_front();
+    ++receives_taken;
+    return true;
+  }
+  bool complete(const qp::Completion& completion) override {
+    if (completions.size() >= completions_max) return false;
+    completions.push_back(completion);
+    // Parked octets are only there during the call.
+    parked.emplace_back(completion.parked.begin(), completion.parked.end());
+    completions.back().parked = {};
+    return true;
+  }
+  void raise(qp::Event event) override { events.push_back(event); }
+  void state_changed() override { ++state_changes; }
+
+  std::deque<qp::WorkRequest> sends;
+  std::deque<qp::ReceiveRequest> receives;
+  std::deque<qp::ReceiveRequest>* shared_receives = nullptr;
+  std::vector<qp::Completion> completions;  // all there ever were, in order
+  std::vector<std::vector<std::byte>> parked;
+  std::size_t completions_max = SIZE_MAX;
+  std::vector<qp::Event> events;
+  unsigned state_changes = 0;
+  std::uint64_t sends_taken = 0, receives_taken = 0;
+};
+
+struct RnicOptions {
+  wire::IpAddress address;
+  wire::Mac mac;
+  std::uint32_t mtu_bytes = 1500;
+  std::uint32_t buffers = 2048;
+  bool checksums = true;  // false: the port says that it has seen to them, so that CRC is what is left
+  bool late_mover = false;
+  std::uint64_t seed = 1;
+  core::DeviceOptions device;
+};
+
+// A queue pair with its application.
+struct Endpoint {
+  QueueHost host;
+  std::unique_ptr<qp::QueuePair> qp;
+  core::StreamId stream;
+};
+
+class Rnic final : public core::StreamEvents {
+ public:
+  Rnic(const RnicOptions& options, Clock& clock, Link& out, Link& in);
+  ~Rnic();
+
+  // One turn, as core::Worker does it. `with_application` may post work in its middle.
+  bool turn();
+  Instant next_deadline() const;
+  bool idle() const { return device.idle() && !mover.pending(); }
+
+  Endpoint& make_qp(qp::Config config);
+  // Posts, and rings the doorbell.
+  void post_send(Endpoint& endpoint, const qp::WorkRequest& request);
+  void post_receive(Endpoint& endpoint, const qp::ReceiveRequest& request);
+  void destroy_qp(Endpoint& endpoint);
+  // Memory with a region over it.
+  Stag register_memory(MutableBytes memory, tpt::Rights rights, PdId pd = PdId{1}, std::uint8_t key = 7);
+
+  void on_stream_event(const core::StreamEvent& event) override;
+
+  Clock& clock;
+  SimPort port;
+  tpt::Table table;
+  SimMover mover;
+  core::Device device;
+  std::vector<core::StreamEvent> events;
+  std::function<void(const core::StreamEvent&)> on_event;  // after it was noted
+  std::vector<std::unique_ptr<Endpoint>> endpoints;
+
+ private:
+  std::uint32_t next_qp_number_;
+};
+
+}  // namespace rnic::sim

@@ -1,0 +1,29 @@
+// Random work over a random wire, from one seed, with checkers over all of it:
+//
+//  - octets in memory are the octets sent, and nothing else in memory has changed;
+//  - every signalled work request completes exactly once, and completions are in post order;
+//  - receives complete in order, with the right length, and behind every RDMA Write that was
+//    posted before the Send (V-ORD-05);
+//  - memory of a completed work request is not looked at again: the application scribbles over it;
+//  - no poller sees a message's last octet before the rest (V-ORD-09);
+//  - each stream is told established once, and disconnected once; nothing hangs; no buffer is lost.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace rnic::sim {
+
+struct Report {
+  std::uint64_t seed = 0;
+  std::string story;      // what the seed chose, in a line
+  std::string complaint;  // empty: all is well
+  std::uint64_t steps = 0;
+  std::uint64_t frames = 0;
+  std::uint64_t bytes = 0;
+  std::int64_t simulated_us = 0;
+};
+
+Report run_workload(std::uint64_t seed, bool verbose = false);
+
+}  // namespace rnic::sim

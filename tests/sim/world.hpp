@@ -1,0 +1,63 @@
+// Two RNICs and the wire between them, on one thread, from one seed.
+//
+// Time passes only here: while somebody has something to do, a turn costs a little of it; when
+// nobody has, the clock jumps to the next thing that happens.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "sim/rnic.hpp"
+
+namespace rnic::sim {
+
+struct WorldOptions {
+  std::uint64_t seed = 1;
+  LinkOptions link;  // both ways
+  RnicOptions a, b;
+  Duration turn_cost = microseconds(2);
+};
+
+inline constexpr auto kAddressA = wire::IpAddress::v4(10, 0, 0, 1);
+inline constexpr auto kAddressB = wire::IpAddress::v4(10, 0, 0, 2);
+
+class World {
+ public:
+  explicit World(const WorldOptions& options);
+
+  // The applications' part of each step; says whether it did something.
+  std::function<bool()> application;
+  // When the applications want to be asked again, though nothing happened.
+  std::function<Instant()> application_deadline;
+
+  // One step of both sides. False: nothing is left that would ever happen.
+  bool step();
+  // Until `done`; false when `limit` of simulated time has passed, or nothing happens any more.
+  bool run_until(const std::function<bool()>& done, Duration limit = seconds(300));
+  void run_for(Duration time);
+
+  // Prints frames as they are sent.
+  void trace();
+
+  Clock clock;
+  Link a_to_b, b_to_a;
+  Rnic a, b;
+  std::uint64_t steps = 0;
+
+ private:
+  Duration turn_cost_;
+  Instant start_;
+};
+
+// A pair of queue pairs, A's connected to B's, as the initiator; checks nothing.
+struct Connected {
+  Endpoint* a = nullptr;
+  Endpoint* b = nullptr;
+  bool established = false;
+};
+// B listens on `port`, A connects, B accepts. Until both are established or `limit` is over.
+Connected connect(World& world, const qp::Config& a, const qp::Config& b, std::uint16_t port = 7471,
+                  Duration limit = seconds(60));
+
+}  // namespace rnic::sim

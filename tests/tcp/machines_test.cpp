@@ -1,0 +1,251 @@
+// The small machines inside a connection, each alone: round-trip time, congestion windows, the
+// retransmit queue, reassembly, the limit on answers.
+#include "support/catch.hpp"
+#include "tcp/congestion/control.hpp"
+#include "tcp/rate_limit.hpp"
+#include "tcp/reassembly.hpp"
+#include "tcp/rtt.hpp"
+#include "tcp/send_queue.hpp"
+
+using namespace rnic;
+using namespace rnic::tcp;
+
+namespace {
+constexpr Instant kStart{seconds(10).ns};
+
+RttEstimator estimator() { return {seconds(1), milliseconds(200), seconds(60)}; }
+
+BufferRef octets(HeapPool& pool, std::uint32_t count) {
+  BufferRef b = BufferRef::take(pool);
+  b->append(count);
+  return b;
+}
+}  // namespace
+
+TEST_CASE("W-TCP-21: order of sequence numbers survives the wrap", "[tcp][W-TCP-21]") {
+  CHECK(Seq{0xFFFFFFFF}.before(Seq{0}));
+  CHECK(Seq{0}.after(Seq{0xFFFFFFFF}));
+  CHECK(Seq{0x7FFFFFFF}.after(Seq{0}));
+  CHECK(Seq{5}.since(Seq{0xFFFFFFFB}) == 10);
+  CHECK(Seq{0xFFFFFFFE} + 3 == Seq{1});
+  CHECK_FALSE(Seq{7}.before(Seq{7}));
+}
+
+TEST_CASE("W-TCP-01: the timeout is one second until something is measured", "[tcp][W-TCP-01]") {
+  auto rtt = estimator();
+  CHECK(rtt.rto() == seconds(1));
+  rtt.sample(milliseconds(500));
+  CHECK(rtt.smoothed() == milliseconds(500));
+  CHECK(rtt.rto() == milliseconds(1500));  // R + 4 * R/2 (RFC 6298 s2.2)
+}
+
+TEST_CASE("W-TCP-01: later samples weigh an eighth and a quarter", "[tcp][W-TCP-01]") {
+  auto rtt = estimator();
+  rtt.sample(milliseconds(800));
+  rtt.sample(milliseconds(400));
+  // RTTVAR = 3/4 * 400 + 1/4 * 400 = 400, SRTT = 7/8 * 800 + 1/8 * 400 = 750 (s2.3).
+  CHECK(rtt.smoothed() == milliseconds(750));
+  CHECK(rtt.rto() == milliseconds(750 + 4 * 400));
+}
+
+TEST_CASE("W-TCP-01: the timeout is never below its least nor above its most", "[tcp][W-TCP-01]") {
+  auto rtt = estimator();
+  for (int i = 0; i < 100; ++i) rtt.sample(microseconds(20));
+  CHECK(rtt.rto() == milliseconds(200));
+  for (int i = 0; i < 40; ++i) rtt.back_off();
+  CHECK(rtt.rto() == seconds(60));
+  rtt.sample(microseconds(20));
+  CHECK(rtt.rto() == milliseconds(200));
+}
+
+TEST_CASE("W-TCP-01: after a lost SYN data begins with three times the timeout", "[tcp][W-TCP-01]") {
+  auto rtt = estimator();
+  rtt.back_off();
+  rtt.on_handshake_loss(seconds(1));
+  CHECK(rtt.rto() == seconds(3));
+}
+
+TEST_CASE("W-TCP-01: the first window is ten segments, fourteen thousand octets, or two segments", "[tcp][W-TCP-01]") {
+  CHECK(CongestionWindow::initial(536) == 5360);
+  CHECK(CongestionWindow::initial(1460) == 14600);
+  CHECK(CongestionWindow::initial(4096) == 14600);
+  CHECK(CongestionWindow::initial(9000) == 18000);
+}
+
+TEST_CASE("W-TCP-01: slow start doubles a window that is used, and leaves alone one that is not", "[tcp][W-TCP-01]") {
+  CongestionControl control(false);
+  control.start(1000, false);
+  CHECK(control.window_bytes() == 10000);
+  control.on_acknowledged(10000, 10000, milliseconds(1), kStart);
+  CHECK(control.window_bytes() == 20000);
+  control.on_acknowledged(100, 100, milliseconds(1), kStart);
+  CHECK(control.window_bytes() == 20000);
+}
+
+TEST_CASE("W-TCP-01: NewReno gives up half and gains a segment for each window", "[tcp][W-TCP-01]") {
+  CongestionControl control(false);
+  control.start(1000, false);
+  control.on_loss(10000);
+  CHECK(control.window_bytes() == 5000);
+  for (int i = 0; i < 4; ++i) control.on_acknowledged(1000, 5000, milliseconds(1), kStart);
+  CHECK(control.window_bytes() == 5000);
+  control.on_acknowledged(1000, 5000, milliseconds(1), kStart);
+  CHECK(control.window_bytes() == 6000);
+}
+
+TEST_CASE("W-TCP-01: a timeout leaves one segment, and never less than two as threshold", "[tcp][W-TCP-01]") {
+  CongestionControl control(false);
+  control.start(1000, false);
+  control.on_timeout(10000);
+  CHECK(control.window_bytes() == 1000);
+  CHECK(control.threshold_bytes() == 5000);
+  control.on_repeated_timeout();
+  CHECK(control.threshold_bytes() == 5000);
+  control.on_timeout(1000);
+  CHECK(control.threshold_bytes() == 2000);
+}
+
+TEST_CASE("W-TCP-01: CUBIC gives up three tenths and is back where it was after K", "[tcp][W-TCP-01]") {
+  CongestionControl control(true);
+  control.start(1000, false);
+  control.on_acknowledged(990'000, 10'000, milliseconds(100), kStart);
+  CHECK(control.window_bytes() == 1'000'000);  // 1000 segments
+  control.on_loss(1'000'000);
+  CHECK(control.window_bytes() == 700'000);
+  // K = cbrt(1000 * 0.3 / 0.4) = 9.086 s. A window is acknowledged each 100 ms.
+  Instant now = kStart;
+  const auto run_for = [&](Duration time) {
+    for (const Instant end = now + time; now < end; now = now + milliseconds(10))
+      control.on_acknowledged(control.window_bytes() / 10, control.window_bytes(), milliseconds(100), now);
+  };
+  run_for(milliseconds(4500));  // half of K: 1000 - 0.4 * (9.086 - 4.6)^3 = 964
+  CHECK(control.window_bytes() == Approx(964'000).epsilon(0.01));
+  run_for(milliseconds(4500));
+  CHECK(control.window_bytes() == Approx(1'000'000).epsilon(0.005));
+  run_for(seconds(4));  // and then it explores: 1000 + 0.4 * (13.1 - 9.086)^3 = 1026
+  CHECK(control.window_bytes() == Approx(1'026'000).epsilon(0.01));
+}
+
+TEST_CASE("W-TCP-01: where round trips are short CUBIC is as fast as Reno", "[tcp][W-TCP-01]") {
+  CongestionControl control(true);
+  control.start(1000, false);
+  control.on_loss(10'000);
+  CHECK(control.window_bytes() == 7'000);
+  // 100 windows in 10 ms: Reno with this loss factor gains 0.53 segments in each.
+  Instant now = kStart;
+  for (int i = 0; i < 1000; ++i, now = now + microseconds(10))
+    control.on_acknowledged(control.window_bytes() / 10, control.window_bytes(), microseconds(100), now);
+  CHECK(control.window_bytes() == Approx(7'000 + 53'000).epsilon(0.05));
+}
+
+TEST_CASE("W-TCP-01: a queue knows its octets in the network", "[tcp][W-TCP-01]") {
+  HeapPool pool(64, 2048);
+  SendQueue queue(16);
+  queue.start(Seq{0xFFFFFFF0});
+  for (int i = 0; i < 6; ++i) CHECK(queue.append(octets(pool, 10)));
+  CHECK(queue.unsent_bytes() == 60);
+  for (int i = 0; i < 6; ++i) queue.on_sent(kStart);
+  CHECK(queue.unsent_bytes() == 0);
+  CHECK(queue.pipe_bytes() == 60);
+  const Seq start{0xFFFFFFF0};
+  CHECK(queue.sack(start + 20, start + 60));
+  CHECK_FALSE(queue.sack(start + 20, start + 60));
+  CHECK(queue.pipe_bytes() == 20);
+  CHECK(queue.detect_losses(1000, milliseconds(1)));
+  CHECK(queue.pipe_bytes() == 0);
+  REQUIRE(queue.first_lost());
+  queue.on_retransmitted(*queue.first_lost(), kStart);
+  CHECK(queue.pipe_bytes() == 10);
+  REQUIRE(queue.first_lost());
+  queue.on_retransmitted(*queue.first_lost(), kStart);
+  CHECK_FALSE(queue.first_lost());
+  const auto done = queue.acknowledge(start + 60);
+  CHECK(done.octets == 60);
+  CHECK_FALSE(done.sampled);
+  CHECK(queue.pipe_bytes() == 0);
+  CHECK(queue.empty());
+  CHECK(pool.available() == 64);
+}
+
+TEST_CASE("W-TCP-12: a block that covers a part of a segment does not cover the segment", "[tcp][W-TCP-12]") {
+  HeapPool pool(64, 2048);
+  SendQueue queue(16);
+  queue.start(Seq{0});
+  for (int i = 0; i < 4; ++i) queue.append(octets(pool, 10));
+  for (int i = 0; i < 4; ++i) queue.on_sent(kStart);
+  CHECK_FALSE(queue.sack(Seq{11}, Seq{19}));
+  CHECK(queue.pipe_bytes() == 40);
+  CHECK(queue.sack(Seq{11}, Seq{35}));  // the third whole, the second and fourth in part
+  CHECK(queue.pipe_bytes() == 30);
+}
+
+TEST_CASE("W-TCP-27: cutting keeps octets, order and marks", "[tcp][W-TCP-27]") {
+  HeapPool pool(64, 2048);
+  SendQueue queue(8);
+  queue.start(Seq{0});
+  for (int i = 0; i < 3; ++i) queue.append(octets(pool, 10));
+  for (int i = 0; i < 2; ++i) queue.on_sent(kStart);
+  queue.mark_all_lost();
+  CHECK(queue.cut(queue.oldest(), 4));
+  CHECK(queue.sent_count() == 3);
+  CHECK(queue.at(queue.oldest()).length == 4);
+  CHECK(queue.at(queue.oldest() + 1).length == 6);
+  CHECK(queue.at(queue.oldest() + 1).sequence == Seq{4});
+  CHECK(queue.at(queue.oldest() + 2).sequence == Seq{10});
+  CHECK(queue.at(queue.oldest() + 3).sequence == Seq{20});
+  CHECK(queue.unsent_bytes() == 10);
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(queue.first_lost());
+    queue.on_retransmitted(*queue.first_lost(), kStart);
+  }
+  CHECK_FALSE(queue.first_lost());
+  CHECK(queue.pipe_bytes() == 20);
+  CHECK(queue.acknowledge(Seq{20}).octets == 20);
+}
+
+TEST_CASE("W-TCP-27: the last slot is left for a FIN", "[tcp][W-TCP-27]") {
+  HeapPool pool(64, 2048);
+  SendQueue queue(8);
+  queue.start(Seq{0});
+  while (queue.has_slot()) queue.append(octets(pool, 10));
+  while (queue.cut(queue.first_unsent(), 1)) queue.on_sent(kStart);
+  queue.append_fin();
+  while (queue.has_unsent()) queue.on_sent(kStart);
+  CHECK(queue.acknowledge(queue.nxt()).fin);
+}
+
+TEST_CASE("W-TCP-26: reassembly keeps what is new and counts what is not", "[tcp][W-TCP-26]") {
+  HeapPool pool(64, 2048);
+  Reassembly reassembly(4);
+  const auto b = octets(pool, 100);
+  const auto part = [&](std::size_t from, std::size_t to) { return Bytes(b->bytes()).subspan(from, to - from); };
+  using Added = Reassembly::Added;
+  CHECK(reassembly.add(Seq{10}, part(10, 20), b) == Added::kept);
+  CHECK(reassembly.add(Seq{30}, part(30, 40), b) == Added::kept);
+  CHECK(reassembly.add(Seq{12}, part(12, 18), b) == Added::duplicate);
+  CHECK(reassembly.add(Seq{5}, part(5, 45), b) == Added::kept);  // 5..10, 20..30; no room for 40..45
+  CHECK(reassembly.count() == 4);
+  CHECK(reassembly.add(Seq{40}, part(40, 45), b) == Added::no_room);
+  wire::SackBlock blocks[4];
+  REQUIRE(reassembly.blocks(blocks, 4) == 1);
+  CHECK(blocks[0] == wire::SackBlock{5, 40});
+  Seq next{5};
+  for (const std::uint32_t length : {5u, 10u, 10u, 10u}) {
+    auto* piece = reassembly.front(next);
+    REQUIRE(piece != nullptr);
+    CHECK(piece->length == length);
+    CHECK(piece->data == b->bytes().data() + next.value);
+    next = next + length;
+    reassembly.pop();
+  }
+  CHECK(reassembly.empty());
+  CHECK(b->refs == 1);
+}
+
+TEST_CASE("W-TCP-01: answers are limited by count and period", "[tcp][W-TCP-01]") {
+  RateLimit limit(2, seconds(1));
+  CHECK(limit.allows(kStart));
+  CHECK(limit.allows(kStart + milliseconds(999)));
+  CHECK_FALSE(limit.allows(kStart + milliseconds(999)));
+  CHECK(limit.allows(kStart + milliseconds(1000)));
+}

@@ -1,0 +1,330 @@
+// Losses and what repairs them: the timeout (RFC 6298), duplicate ACKs (RFC 5681, RFC 6582), SACK
+// (RFC 6675, RFC 2018, RFC 2883) and the tail probe (RFC 8985 s7).
+#include "support/tcp_conversation.hpp"
+
+using namespace rnic;
+using namespace rnic::test;
+
+namespace {
+
+tcp::Options no_probe() {
+  tcp::Options options;
+  options.tail_loss_probe = false;
+  return options;
+}
+
+// Ten segments of 100 octets are out, none acknowledged.
+Conversation ten_out(const tcp::Options& options = no_probe()) {
+  auto c = Conversation::established(options);
+  c.appends(10, 100);
+  for (std::uint32_t i = 0; i < 10; ++i) {
+    Line line = data(1 + 100 * i, pattern(100, 100 * i));
+    if (i < 9) line.no_psh();
+    c.says(line);
+  }
+  c.is_silent();
+  return c;
+}
+
+Line segment(std::uint32_t i) {  // of those ten, counted from 0
+  Line line = data(1 + 100 * i, pattern(100, 100 * i));
+  if (i < 9) line.no_psh();
+  return line;
+}
+
+}  // namespace
+
+TEST_CASE("W-TCP-03: a timeout sends the same octets in the same segment", "[tcp][W-TCP-03]") {
+  auto c = Conversation::established(no_probe());
+  c.appends("abc").appends(pattern(1460));
+  c.at(0).says(data(1, "abc").no_psh());
+  c.at(0).says(data(4, pattern(1460)));
+  c.is_silent_until(200).says(data(1, "abc").no_psh());
+  c.is_silent();  // the window is one segment now, and the second does not fit beside the first
+  c.at(201).hears(ack(4));
+  c.says(data(4, pattern(1460)));
+  c.at(202).hears(ack(1464));
+  CHECK(c->acknowledged() == 1463);
+  CHECK(c->next_deadline() == kNever);
+}
+
+TEST_CASE("W-TCP-01: the timeout doubles, and at the end of patience the connection ends", "[tcp][W-TCP-01]") {
+  auto options = no_probe();
+  options.retransmissions_max = 3;
+  auto c = Conversation::established(options);
+  c.appends("abc");
+  c.at(0).says(data(1, "abc"));
+  c.is_silent_until(200).says(data(1, "abc"));
+  c.is_silent_until(600).says(data(1, "abc"));
+  c.is_silent_until(1400).says(data(1, "abc"));
+  c.is_silent_until(3000).is_silent();
+  CHECK(c->ended() == tcp::Ended::timed_out);
+  CHECK(c.pool().available() == 4096);
+}
+
+TEST_CASE("W-TCP-01: a second timeout of the same segment does not lower the threshold again", "[tcp][W-TCP-01]") {
+  auto c = Conversation::established(no_probe());  // CUBIC
+  c.appends(10, 1460);
+  for (int i = 0; i < 10; ++i) REQUIRE(c.next());
+  c.at(200).says(data(1, pattern(1460)).no_psh());
+  c.at(600).says(data(1, pattern(1460)).no_psh());
+  CHECK(c->congestion_window_bytes() == 1460);
+  // Slow start as far as 0.7 of the ten.
+  c.at(601).hears(ack(1461));
+  for (int i = 0; i < 2; ++i) REQUIRE(c.next());
+  c.is_silent();
+  c.at(602).hears(ack(4381));
+  CHECK(c->congestion_window_bytes() == 5840);
+}
+
+TEST_CASE("W-TCP-01: an answer in time ends the counting of timeouts", "[tcp][W-TCP-01]") {
+  auto options = no_probe();
+  options.retransmissions_max = 1;
+  auto c = Conversation::established(options);
+  c.appends("abc").appends("def");
+  c.at(0).says(data(1, "abc").no_psh());
+  c.at(0).says(data(4, "def"));
+  c.at(200).says(data(1, "abc").no_psh());
+  c.at(210).hears(ack(4));
+  c.says(data(4, "def"));
+  c.wakes();
+  c.says(data(4, "def"));
+  CHECK(c->established());
+}
+
+TEST_CASE("W-TCP-01: no round trip is measured on a segment that was sent twice", "[tcp][W-TCP-01]") {
+  auto c = Conversation::established(no_probe());
+  const auto before = c->smoothed_rtt();
+  c.appends("abc");
+  c.at(0).says(data(1, "abc"));
+  c.at(200).says(data(1, "abc"));
+  c.at(5000).hears(ack(4));
+  CHECK(c->smoothed_rtt() == before);
+  // And the backed-off timeout stays until there is a sample (Karn).
+  c.appends("def");
+  c.says(data(4, "def"));
+  c.is_silent_until(5400).says(data(4, "def"));
+}
+
+TEST_CASE("W-TCP-01: three duplicate ACKs retransmit the first segment, two do not", "[tcp][W-TCP-01]") {
+  auto c = Conversation::established_without_sack();
+  c.appends(10, 100);
+  for (std::uint32_t i = 0; i < 10; ++i) c.says(segment(i));
+  c.at(1).hears(ack(1));
+  c.hears(ack(1));
+  c.is_silent();
+  c.hears(ack(1));
+  c.says(segment(0));
+  c.is_silent();
+  CHECK(c->counters().fast_retransmits == 1);
+  CHECK(c->counters().timeouts == 0);
+}
+
+TEST_CASE("W-TCP-01: duplicate ACKs are those that change nothing", "[tcp][W-TCP-01]") {
+  auto c = Conversation::established_without_sack();
+  c.appends(10, 100);
+  for (std::uint32_t i = 0; i < 10; ++i) c.says(segment(i));
+  c.at(1).hears(ack(1).window(60000));
+  c.hears(ack(1).window(60001));
+  c.hears(ack(1).window(60002));
+  c.hears(data(1, "a").ack(1));
+  CHECK(c->counters().fast_retransmits == 0);
+}
+
+TEST_CASE("W-TCP-01: NewReno: a partial ACK retransmits the next hole at once", "[tcp][W-TCP-01]") {
+  auto c = Conversation::established_without_sack();
+  c.appends(10, 100);
+  for (std::uint32_t i = 0; i < 10; ++i) c.says(segment(i));
+  for (int i = 0; i < 3; ++i) c.at(1).hears(ack(1));
+  c.says(segment(0));
+  c.at(2).hears(ack(401));
+  c.says(segment(4));
+  c.is_silent();
+  c.at(3).hears(ack(1001));
+  CHECK(c->acknowledged() == 1000);
+  CHECK(c->counters().fast_retransmits == 1);
+}
+
+TEST_CASE("W-TCP-01: limited transmit: a duplicate ACK lets one new segment go", "[tcp][W-TCP-01]") {
+  tcp::Options options = no_probe();
+  options.sack = false;
+  Conversation c(options);
+  c.answers(syn());
+  c.says(syn_ack().sack_permitted(false));
+  c.hears(Line{.flags = wire::tcp_flags::kAck, .sequence = 1, .ack_ = 1});
+  c.appends(12, 1460);
+  for (std::uint32_t i = 0; i < 10; ++i) c.says(data(1 + 1460 * i, pattern(1460, 1460 * i)).no_psh());
+  c.is_silent();
+  c.at(1).hears(ack(1));
+  c.says(data(14601, pattern(1460, 14600)).no_psh());
+  c.is_silent();
+  c.hears(ack(1));
+  c.says(data(16061, pattern(1460, 16060)));
+  c.is_silent();
+}
+
+TEST_CASE("W-TCP-12: SACK of three segments behind a hole retransmits the hole, of two does not", "[tcp][W-TCP-12]") {
+  auto c = ten_out();
+  c.at(1).hears(ack(1).sack(101, 201));
+  c.is_silent();
+  c.at(1).hears(ack(1).sack(101, 301));
+  c.is_silent();
+  c.at(1).hears(ack(1).sack(101, 401));
+  c.says(segment(0));
+  c.is_silent();
+  c.at(2).hears(ack(1001));
+  CHECK(c->counters().retransmitted == 1);
+  CHECK(c->counters().fast_retransmits == 1);
+}
+
+TEST_CASE("W-TCP-12: only what is missing is retransmitted, lowest first", "[tcp][W-TCP-12]") {
+  auto c = ten_out();
+  c.at(1).hears(ack(1).sack(901, 1001).sack(501, 801).sack(201, 301));
+  c.says(segment(0));
+  c.says(segment(1));
+  c.says(segment(3));
+  c.says(segment(4));
+  c.is_silent();  // segment 8 has but one behind it
+  c.at(2).hears(ack(1001));
+  CHECK(c->counters().retransmitted == 4);
+}
+
+TEST_CASE("W-TCP-12: the window is reduced once for all losses of one window", "[tcp][W-TCP-12]") {
+  tcp::Options options = no_probe();
+  options.congestion = tcp::Options::Congestion::newreno;
+  auto c = Conversation::established(options);
+  c.appends(10, 1460);
+  for (std::uint32_t i = 0; i < 10; ++i) REQUIRE(c.next());
+  c.at(1).hears(ack(1).sack(1461, 1 + 1460 * 4));
+  CHECK(c->congestion_window_bytes() == 7300);
+  REQUIRE(c.next());
+  c.at(1).hears(ack(1).sack(1461, 1 + 1460 * 4).sack(1 + 1460 * 5, 1 + 1460 * 9));
+  CHECK(c->congestion_window_bytes() == 7300);
+  CHECK(c->counters().fast_retransmits == 1);
+  c.at(2).hears(ack(14601));
+  CHECK(c->congestion_window_bytes() == 7300);
+}
+
+TEST_CASE("W-TCP-12: a retransmission that is lost, too, is sent again when later ones arrive", "[tcp][W-TCP-12]") {
+  auto c = ten_out();
+  c.at(1).hears(ack(1).sack(101, 401));
+  c.at(1).says(segment(0));
+  c.appends(1, 100);
+  c.at(10).says(data(1001, pattern(100, 1000)));
+  c.at(11).hears(ack(1).sack(101, 1001));
+  c.is_silent();
+  c.at(12).hears(ack(1).sack(101, 1101));
+  c.says(segment(0));
+  CHECK(c->counters().timeouts == 0);
+}
+
+TEST_CASE("W-TCP-12: blocks that cannot be are ignored", "[tcp][W-TCP-12]") {
+  auto c = ten_out();
+  c.at(1).hears(ack(1).sack(1001, 1201));       // never sent
+  c.at(1).hears(ack(1).sack(401, 101));         // turned round
+  c.at(1).hears(ack(1).sack(0xFFFFFF00, 901));  // from before
+  c.is_silent();
+  CHECK(c->counters().fast_retransmits == 0);
+}
+
+TEST_CASE("W-TCP-12: a duplicate's block (DSACK) is no loss", "[tcp][W-TCP-12]") {
+  auto c = ten_out();
+  c.at(1).hears(ack(501));
+  for (int i = 0; i < 5; ++i) c.at(2).hears(ack(501).sack(1, 101));
+  c.is_silent();
+  CHECK(c->counters().fast_retransmits == 0);
+}
+
+TEST_CASE("W-TCP-12: after a timeout what was SACKed is not sent again", "[tcp][W-TCP-12]") {
+  auto c = ten_out();
+  c.at(1).hears(ack(1).sack(101, 201).sack(901, 1001));
+  c.wakes();
+  c.says(segment(0));
+  c.at(300).hears(ack(201).sack(901, 1001));
+  c.says(segment(2));
+  c.says(segment(3));
+}
+
+TEST_CASE("W-TCP-12: a peer that drops what it had SACKed gets it again", "[tcp][W-TCP-12]") {
+  auto c = ten_out();
+  c.at(1).hears(ack(1).sack(101, 1001));
+  c.says(segment(0));
+  c.at(2).hears(ack(101));  // it would be 1001, had it kept them
+  c.wakes();
+  c.says(segment(1));
+  c.at(300).hears(ack(201));
+  c.says(segment(2));
+}
+
+TEST_CASE("W-TCP-01: the tail of a burst is probed before the timeout", "[tcp][W-TCP-01]") {
+  tcp::Options options;
+  auto c = Conversation::established(options);
+  c.at(0).appends("abc").appends("def").appends("ghi");
+  c.says(data(1, "abc").no_psh()).says(data(4, "def").no_psh()).says(data(7, "ghi"));
+  CHECK(c.wakes() == Approx(5));
+  c.says(data(7, "ghi"));
+  c.is_silent();
+  CHECK(c->counters().tail_probes == 1);
+  // Only the first had arrived: the probe's SACK shows the second's loss.
+  c.at(6).hears(ack(4).sack(7, 10));
+  c.says(data(4, "def").no_psh());
+  c.at(7).hears(ack(10));
+  CHECK(c->counters().timeouts == 0);
+  CHECK(c->next_deadline() == kNever);
+}
+
+TEST_CASE("W-TCP-01: a probe without an answer is followed by the timeout, not by a probe", "[tcp][W-TCP-01]") {
+  auto c = Conversation::established();
+  c.at(0).appends("abc").appends("def");
+  c.says(data(1, "abc").no_psh()).says(data(4, "def"));
+  c.at(5).says(data(4, "def"));
+  c.is_silent_until(205).says(data(1, "abc").no_psh());
+  CHECK(c->counters().timeouts == 1);
+}
+
+TEST_CASE("W-TCP-19: a buffer that somebody else holds is not lent for headers", "[tcp][W-TCP-19]") {
+  auto c = Conversation::established(no_probe());
+  c.appends("abc");
+  auto first = c.at(0).next();
+  REQUIRE(first);
+  CHECK(first->whole);
+  // The caller puts its headers in front, and a driver still holds the buffer at the timeout.
+  first->buffer->prepend(40);
+  auto second = c.at(200).next();
+  REQUIRE(second);
+  CHECK_FALSE(second->whole);
+  CHECK(std::memcmp(second->payload.data(), "abc", 3) == 0);
+  CHECK(second->payload.size() == 3);
+  second.reset();
+  first.reset();
+  // The driver is done: the buffer may be used again, and the old headers are off.
+  c.wakes();
+  auto third = c.next();
+  REQUIRE(third);
+  CHECK(third->whole);
+  CHECK(third->buffer->length == 3);
+  CHECK(third->buffer->head == kHeadroom);
+}
+
+TEST_CASE("W-TCP-03: after a partial acknowledgement the rest of the segment is sent", "[tcp][W-TCP-03]") {
+  auto c = Conversation::established(no_probe());
+  c.appends("abcdef");
+  c.at(0).says(data(1, "abcdef"));
+  c.at(1).hears(ack(4));
+  CHECK(c->acknowledged() == 3);
+  c.wakes();
+  auto rest = c.next();
+  REQUIRE(rest);
+  CHECK(rest->header.sequence == Conversation::kOurStart + 4);
+  CHECK(std::memcmp(rest->payload.data(), "def", 3) == 0);
+  CHECK_FALSE(rest->whole);
+}
+
+TEST_CASE("W-TCP-01: acknowledged buffers go back to their pool", "[tcp][W-TCP-01]") {
+  auto c = ten_out();
+  CHECK(c.pool().available() == 4096 - 10);
+  c.at(1).hears(ack(501));
+  CHECK(c.pool().available() == 4096 - 5);
+  c.at(1).hears(ack(1001));
+  CHECK(c.pool().available() == 4096);
+}

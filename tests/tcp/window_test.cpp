@@ -1,0 +1,251 @@
+// The peer's window and ours: cutting, probing, silly windows (RFC 9293 s3.8.6), and what an EMSS
+// that shrinks does.
+#include "support/tcp_conversation.hpp"
+
+using namespace rnic;
+using namespace rnic::test;
+
+namespace {
+tcp::Options no_probe() {
+  tcp::Options options;
+  options.tail_loss_probe = false;
+  return options;
+}
+}  // namespace
+
+TEST_CASE("W-TCP-27: a segment that does not fit waits while octets are in flight", "[tcp][W-TCP-27]") {
+  auto c = Conversation::established(no_probe(), 1500);
+  c.appends(2, 1000);
+  c.at(0).says(data(1, pattern(1000)).no_psh());
+  c.is_silent();  // 500 octets of window, 1000 to go
+  CHECK(c->room_bytes() == 0);
+  c.at(1).hears(ack(1001).window(1000));
+  c.says(data(1001, pattern(1000, 1000)));
+}
+
+TEST_CASE("W-TCP-27: even a large part of a segment waits while octets are in flight", "[tcp][W-TCP-27]") {
+  auto c = Conversation::established(no_probe(), 1500);
+  c.appends(1, 300).appends(1, 1400);
+  c.says(data(1, pattern(300)).no_psh());
+  c.is_silent();
+  c.at(1).hears(ack(301).window(1400));
+  c.says(data(301, pattern(1400, 300)));
+}
+
+TEST_CASE("W-TCP-27: with nothing in flight it is cut, and its rest goes alone", "[tcp][W-TCP-27]") {
+  auto c = Conversation::established(no_probe(), 800);
+  c.appends(2, 1000);
+  c.at(0).says(data(1, pattern(800)).no_psh());
+  c.is_silent();
+  c.at(1).hears(ack(801).window(2000));
+  c.says(data(801, pattern(200, 800)).no_psh());
+  c.says(data(1001, pattern(1000, 1000)));  // alignment is regained
+}
+
+TEST_CASE("W-TCP-03: a cut segment is retransmitted with the boundaries it was sent with", "[tcp][W-TCP-03]") {
+  auto c = Conversation::established(no_probe(), 800);
+  c.appends(1, 1000);
+  c.at(0).says(data(1, pattern(800)).no_psh());
+  c.at(200).says(data(1, pattern(800)).no_psh());
+  c.at(201).hears(ack(801).window(2000));
+  c.says(data(801, pattern(200, 800)));
+  c.wakes();
+  c.says(data(801, pattern(200, 800)));
+}
+
+TEST_CASE("W-TCP-01: a shut window is probed by one octet, at first after a timeout", "[tcp][W-TCP-01]") {
+  auto c = Conversation::established(no_probe(), 0);
+  CHECK(c->room_bytes() == c->emss());  // so that there is something to probe with
+  c.at(0).appends("abcdef");
+  c.is_silent_until(200).says(data(1, "a").no_psh());
+  c.is_silent_until(400);
+  // The peer refuses it and says so: never a reason to give up.
+  for (int i = 0; i < 30; ++i) {
+    c.hears(ack(1));
+    c.wakes();
+    c.says(data(1, "a").no_psh());
+  }
+  CHECK(c->established());
+  SECTION("the window opens: the refused octet and the rest go at once") {
+    c.hears(ack(1).window(100));
+    c.says(data(1, "a").no_psh());
+    c.says(data(2, "bcdef"));
+    CHECK(c->congestion_window_bytes() == 14600);
+  }
+  SECTION("the octet was taken after all") {
+    c.hears(ack(2).window(100));
+    c.says(data(2, "bcdef"));
+  }
+}
+
+TEST_CASE("W-TCP-01: a peer that does not answer probes is given up", "[tcp][W-TCP-01]") {
+  auto options = no_probe();
+  options.retransmissions_max = 2;
+  auto c = Conversation::established(options, 0);
+  c.at(0).appends("abcdef");
+  c.is_silent();
+  for (int i = 0; i < 3; ++i) {
+    c.wakes();
+    c.says(data(1, "a").no_psh());
+  }
+  c.wakes();
+  c.is_silent();
+  CHECK(c->ended() == tcp::Ended::timed_out);
+}
+
+TEST_CASE("W-TCP-01: a window too small to be worth it waits for more or for the timer", "[tcp][W-TCP-01]") {
+  auto c = Conversation::established(no_probe(), 4000);
+  c.appends(1, 1000);
+  c.says(data(1, pattern(1000)));
+  c.at(1).hears(ack(1001).window(300));
+  c.appends(1, 1000);
+  c.is_silent_until(201).says(data(1001, pattern(300, 1000)).no_psh());
+}
+
+TEST_CASE("W-TCP-01: FIN goes even into a shut window", "[tcp][W-TCP-01]") {
+  auto c = Conversation::established(no_probe(), 0);
+  c->close(c.now());
+  c.says(fin(1));
+}
+
+TEST_CASE("W-TCP-01: an older segment does not change the window", "[tcp][W-TCP-01]") {
+  auto c = Conversation::established(no_probe(), 5000);
+  c.hears(data(4, "def").window(3000));
+  c.says(ack(1).sack(4, 7));
+  c.hears(data(1, "abc").window(100));
+  CHECK(c->room_bytes() == 3000);
+}
+
+TEST_CASE("W-TCP-01: our window closes as octets stay, and opens by enough", "[tcp][W-TCP-01]") {
+  tcp::Options options = no_probe();
+  options.receive_window_bytes = 4000;
+  auto c = Conversation::established(options);
+  c.hears(data(1, pattern(1400)));
+  c.hears(data(1401, pattern(1400, 1400)));
+  c.says(ack(2801).window(1200));
+  c.hears(data(2801, pattern(1200, 2800)));
+  c->end_of_burst(c.now());
+  c.says(ack(4001).window(0));
+  // A little room is not told.
+  CHECK(c.reads(1000) == pattern(1000));
+  c.is_silent();
+  c.hears(data(4001, "?"));  // a probe
+  c.says(ack(4001).window(0));
+  CHECK(c->received() == 4000);
+  // As much as a segment is, and at once.
+  CHECK(c.reads(500) == pattern(500, 1000));
+  c.says(ack(4001).window(1500));
+}
+
+TEST_CASE("W-TCP-01: an ACK on a probe into our shut window counts", "[tcp][W-TCP-01]") {
+  tcp::Options options = no_probe();
+  options.receive_window_bytes = 100;
+  auto c = Conversation::established(options);
+  c.appends("abc");
+  c.says(data(1, "abc"));
+  c.hears(data(1, pattern(100)).ack(1));
+  c->end_of_burst(c.now());
+  c.says(ack(101).window(0));
+  c.hears(data(101, "?").ack(4));
+  CHECK(c->acknowledged() == 3);
+  CHECK(c->received() == 100);
+}
+
+TEST_CASE("W-TCP-23: the advertised window is at least one maximal FPDU", "[tcp][W-TCP-23]") {
+  Conversation c;
+  c.answers(syn().scale(0));
+  c.says(syn_ack().scale(5));
+  c.hears(Line{.flags = wire::tcp_flags::kAck, .sequence = 1, .ack_ = 1});
+  c.hears(data(1, "a"));
+  c->end_of_burst(c.now());
+  auto out = c.next();
+  REQUIRE(out);
+  CHECK((std::uint32_t{out->header.window} << 5) >= 64776);
+  CHECK((std::uint32_t{out->header.window} << 5) >= (1u << 20) - 32 - 1);
+}
+
+TEST_CASE("W-TCP-08: the EMSS shrinks with the path and is told", "[tcp][W-TCP-08]") {
+  auto c = Conversation::established();
+  CHECK(c->emss() == 1460);
+  c->set_mss(536);
+  CHECK(c->emss() == 536);
+  c->set_mss(9000);
+  CHECK(c->emss() == 1460);  // the peer's own limit stays
+}
+
+TEST_CASE("W-TCP-07: segments in flight that became too long go again, cut", "[tcp][W-TCP-07]") {
+  auto c = Conversation::established(no_probe());
+  c.appends(2, 1400);
+  c.says(data(1, pattern(1400)).no_psh());
+  c.says(data(1401, pattern(1400, 1400)));
+  c->set_mss(600);
+  c.says(data(1, pattern(600)).no_psh());
+  c.says(data(601, pattern(600, 600)).no_psh());
+  c.says(data(1201, pattern(200, 1200)).no_psh());
+  c.says(data(1401, pattern(600, 1400)).no_psh());
+  c.says(data(2001, pattern(600, 2000)).no_psh());
+  c.says(data(2601, pattern(200, 2600)));
+  c.is_silent();
+  c.at(1).hears(ack(2801));
+  CHECK(c->acknowledged() == 2800);
+  CHECK(c.pool().available() == 4096);
+}
+
+TEST_CASE("W-TCP-04: an accepted segment longer than the new EMSS is sent, cut", "[tcp][W-TCP-04]") {
+  auto c = Conversation::established(no_probe());
+  c.appends(1, 1400);
+  c->set_mss(1000);
+  c.says(data(1, pattern(1000)).no_psh());
+  c.says(data(1001, pattern(400, 1000)));
+}
+
+TEST_CASE("W-TCP-13: with Nagle a small segment waits for what is in flight, else it goes", "[tcp][W-TCP-13]") {
+  tcp::Options options = no_probe();
+  SECTION("on") {
+    options.nagle = true;
+    auto c = Conversation::established(options);
+    c.appends("abc").appends("def");
+    c.says(data(1, "abc").no_psh());
+    c.is_silent();
+    c.hears(ack(4));
+    c.says(data(4, "def"));
+  }
+  SECTION("off") {
+    auto c = Conversation::established(options);
+    c.appends("abc").appends("def");
+    c.says(data(1, "abc").no_psh());
+    c.says(data(4, "def"));
+  }
+}
+
+TEST_CASE("W-TCP-14: PSH is on the last segment of a burst only", "[tcp][W-TCP-14]") {
+  auto c = Conversation::established(no_probe());
+  c.appends("abc").appends("def").appends("ghi");
+  c.says(data(1, "abc").no_psh());
+  c.says(data(4, "def").no_psh());
+  c.says(data(7, "ghi"));
+  c.appends("jkl");
+  c.says(data(10, "jkl"));
+}
+
+TEST_CASE("W-TCP-02: what is appended as one segment leaves as one segment", "[tcp][W-TCP-02]") {
+  auto c = Conversation::established(no_probe());
+  c.appends("a").appends(pattern(1460)).appends("bc");
+  c.says(data(1, "a").no_psh());
+  c.says(data(2, pattern(1460)).no_psh());
+  c.says(data(1462, "bc"));
+}
+
+TEST_CASE("W-TCP-02: the queue is full at its slots, and free again when they are", "[tcp][W-TCP-02]") {
+  tcp::Options options = no_probe();
+  options.send_segments_max = 8;
+  auto c = Conversation::established(options);
+  c.appends(6, 10);
+  CHECK(c->room_bytes() == 0);
+  BufferRef more = BufferRef::take(c.pool());
+  more->append(1);
+  CHECK_FALSE(c->append(std::move(more)));
+  for (int i = 0; i < 6; ++i) REQUIRE(c.next());
+  c->close(c.now());  // a FIN finds its place even so
+  c.says(fin(61));
+}

@@ -1,0 +1,65 @@
+// CRC32c against values from outside: RFC 3720 B.4, RFC 5044 figures 5 and 6, and a capture checked
+// by a packet analyser.
+#include "wire/crc32c.hpp"
+
+#include "support/catch.hpp"
+#include "support/hex.hpp"
+
+namespace {
+
+using namespace rnic;
+using test::hex;
+
+std::vector<std::byte> on_wire(Bytes octets) {
+  std::vector<std::byte> field(wire::kCrcSize);
+  wire::store_crc(field, 0, wire::crc32c(octets));
+  return field;
+}
+
+}  // namespace
+
+TEST_CASE("W-MPA-67: CRC32c has the values of the specifications, least significant octet first",
+          "[wire][W-MPA-67]") {
+  CHECK(wire::crc32c(test::text("123456789")) == 0xE3069283);
+  CHECK(on_wire(test::text("123456789")) == hex("839206e3"));
+  CHECK(on_wire(std::vector<std::byte>(32)) == hex("aa36918a"));
+  CHECK(on_wire(std::vector<std::byte>(32, std::byte{0xFF})) == hex("43aba862"));
+  std::vector<std::byte> up(32), down(32);
+  for (std::size_t i = 0; i < 32; ++i) {
+    up[i] = static_cast<std::byte>(i);
+    down[i] = static_cast<std::byte>(31 - i);
+  }
+  CHECK(on_wire(up) == hex("4e79dd46"));
+  CHECK(on_wire(down) == hex("5cdb3f11"));
+  CHECK(on_wire(hex("000ec140 000000000000000000000000")) == hex("a30572ab"));
+  CHECK(on_wire(hex("00124143 00000000 00000000 00000001 00000000")) == hex("587be8c4"));
+}
+
+TEST_CASE("W-MPA-67: the CRC covers a leading marker and one inside, as in the figures of RFC 5044",
+          "[wire][W-MPA-67]") {
+  auto figure5 = hex("00000000 002a4143 00000000 00000000 00000001 00000000");
+  figure5.resize(figure5.size() + 24);
+  CHECK(on_wire(figure5) == hex("52239983"));
+  auto figure6 = hex("002a4143 00000000 00000000 00000002 00000000 00000014");
+  figure6.resize(figure6.size() + 24);
+  CHECK(on_wire(figure6) == hex("84925898"));
+}
+
+TEST_CASE("W-MPA-67: a CRC taken in pieces is that of the whole", "[wire][W-MPA-67]") {
+  const auto octets = test::pattern(1448);
+  const std::uint32_t whole = wire::crc32c(octets);
+  for (const std::size_t cut : {0u, 1u, 3u, 255u, 256u, 1447u, 1448u}) {
+    wire::Crc32c crc;
+    crc.add(Bytes{octets}.first(cut));
+    crc.add(Bytes{octets}.subspan(cut));
+    CHECK(crc.value() == whole);
+  }
+  wire::Crc32c by_octet;
+  for (const auto& octet : octets) by_octet.add({&octet, 1});
+  CHECK(by_octet.value() == whole);
+}
+
+TEST_CASE("W-MPA-67: a CRC field is read as it is written", "[wire][W-MPA-67]") {
+  const auto field = hex("00839206e3");
+  CHECK(wire::load_crc(field, 1) == 0xE3069283);
+}

@@ -1,0 +1,48 @@
+// Runs seeds of the simulator's random workload and says what went wrong, or prints all that
+// happened under one of them.
+//
+//   rnic-replay --seed N [--verbose]
+//   rnic-replay --from N --count M
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "sim/workload.hpp"
+
+int main(int argc, char** argv) {
+  std::uint64_t first = 1, count = 1;
+  bool verbose = false, help = argc < 2;
+  for (int i = 1; i < argc; ++i) {
+    const bool more = i + 1 < argc;
+    if (std::strcmp(argv[i], "--seed") == 0 && more) {
+      first = std::strtoull(argv[++i], nullptr, 0);
+    } else if (std::strcmp(argv[i], "--from") == 0 && more) {
+      first = std::strtoull(argv[++i], nullptr, 0);
+    } else if (std::strcmp(argv[i], "--count") == 0 && more) {
+      count = std::strtoull(argv[++i], nullptr, 0);
+    } else if (std::strcmp(argv[i], "--verbose") == 0) {
+      verbose = true;
+    } else {
+      help = true;
+    }
+  }
+  if (help) {
+    std::fprintf(stderr, "usage: rnic-replay --seed N [--verbose] | --from N --count M\n");
+    return 2;
+  }
+  std::uint64_t bad = 0;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    const rnic::sim::Report report = rnic::sim::run_workload(seed, verbose);
+    if (report.complaint.empty() && count > 1) continue;
+    bad += report.complaint.empty() ? 0 : 1;
+    std::printf("seed %llu: %s\n  %s\n  %llu steps, %llu frames, %llu bytes, %lld us of simulated time\n",
+                static_cast<unsigned long long>(seed), report.complaint.empty() ? "well" : report.complaint.c_str(),
+                report.story.c_str(), static_cast<unsigned long long>(report.steps),
+                static_cast<unsigned long long>(report.frames), static_cast<unsigned long long>(report.bytes),
+                static_cast<long long>(report.simulated_us));
+    std::fflush(stdout);
+  }
+  if (count > 1)
+    std::printf("%llu seeds, %llu bad\n", static_cast<unsigned long long>(count), static_cast<unsigned long long>(bad));
+  return bad == 0 ? 0 : 1;
+}
