@@ -124,6 +124,14 @@ Descriptor watch_signals() {
   return Descriptor(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
+// Whoever started us waits for the end of our output, too: from here on it goes to the log.
+void leave_terminal(const Options& options) {
+  const Descriptor log(open(rnic::control::log_file(options.run_directory).c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  if (!log) return;
+  dup2(log.get(), STDOUT_FILENO);
+  dup2(log.get(), STDERR_FILENO);
+}
+
 void say_ready(int fd) {
   if (fd < 0) return;
   const char word = '1';
@@ -169,6 +177,7 @@ int serve(const Options& options) {
       return refuse(why);
     }
     spdlog::info("serves at {}", rnic::control::control_socket(options.run_directory));
+    if (options.ready_fd >= 0) leave_terminal(options);
     say_ready(options.ready_fd);
     loop.run();
     spdlog::info("ends: {} contexts", server.context_count());

@@ -43,7 +43,7 @@ TEST_CASE("an answer lets the frames go, in order, with their destination", "[ip
   t.cache.hold(kPeer, t.frame(1));
   t.cache.hold(kPeer, t.frame(2));
   t.cache.learn(kPeer, kMac, true, at(3));
-  for (std::uint8_t tag : {1, 2}) {
+  for (const auto tag : {std::uint8_t{1}, std::uint8_t{2}}) {
     const auto frame = t.cache.next_released();
     REQUIRE(frame);
     CHECK(wire::load_mac((*frame)->bytes(), 0) == kMac);

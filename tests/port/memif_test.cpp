@@ -209,6 +209,7 @@ TEST_CASE("a memif server says why it cannot have its socket", "[port][memif]") 
     REQUIRE(test::eventually([&] { return client->link_up(); }));
     CHECK(open(directory.server(), error) == nullptr);
     CHECK(error.find("another process already serves " + directory.path + "/m") != std::string::npos);
+    converse(*client, 100);  // and that one took no harm from being asked
   }
   SECTION("a file of that name is no socket") {
     std::ofstream(directory.path + "/m") << "precious";

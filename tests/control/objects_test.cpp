@@ -1,0 +1,648 @@
+// Verbs objects: what can be made, what cannot, and what is in use.
+#include <sys/syscall.h>
+
+#include "control/async_events.hpp"
+#include "control/limits.hpp"
+#include "control/server_world.hpp"
+
+using namespace rnic;
+using namespace rnic::test;
+
+// ---- protection domains -----------------------------------------------------------------------
+
+TEST_CASE("V-PD-04: a PD in use cannot be deallocated", "[control][objects][V-PD-04][V-IS-08]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd();
+  int word = 0;
+
+  const auto mr = app.reg(pd, &word, sizeof word, RNIC_ACCESS_LOCAL_READ).as<rnic_reg_mr_reply>().mr;
+  CHECK(app.by_handle(RNIC_DEALLOC_PD, pd).status == EBUSY);
+  REQUIRE(app.by_handle(RNIC_DEREG_MR, mr).status == 0);
+
+  const auto srq = app.try_srq(pd, 1).as<rnic_create_srq_reply>().srq;
+  CHECK(app.by_handle(RNIC_DEALLOC_PD, pd).status == EBUSY);
+  REQUIRE(app.by_handle(RNIC_DESTROY_SRQ, srq).status == 0);
+
+  const auto number = app.qp(pd, app.cq());
+  CHECK(app.by_handle(RNIC_DEALLOC_PD, pd).status == EBUSY);
+  REQUIRE(app.by_handle(RNIC_DESTROY_QP, number).status == 0);
+
+  rnic_alloc_mw window{};
+  window.pd = pd;
+  const auto mw = app.ask(RNIC_ALLOC_MW, window).as<rnic_alloc_mw_reply>().mw;
+  CHECK(app.by_handle(RNIC_DEALLOC_PD, pd).status == EBUSY);
+  REQUIRE(app.by_handle(RNIC_DEALLOC_MW, mw).status == 0);
+
+  CHECK(app.by_handle(RNIC_DEALLOC_PD, pd).status == 0);
+  CHECK(app.by_handle(RNIC_DEALLOC_PD, pd).status == EINVAL);
+}
+
+TEST_CASE("V-PD-03: PDs of a device have different ids", "[control][objects][V-PD-03]") {
+  Daemon daemon;
+  App one(daemon), other(daemon);
+  const auto a = one.pd(), b = one.pd(), c = other.pd();
+  int word = 0;
+  const auto pd_of = [&](App& app, std::uint32_t pd) {
+    const Stag stag{app.reg(pd, &word, sizeof word, RNIC_ACCESS_LOCAL_READ).as<rnic_reg_mr_reply>().stag};
+    return daemon.machine.devices[0]->table->query(stag)->pd.value;
+  };
+  const auto first = pd_of(one, a), second = pd_of(one, b), third = pd_of(other, c);
+  CHECK(first != second);
+  CHECK(first != third);
+  CHECK(second != third);
+}
+
+// ---- regions ----------------------------------------------------------------------------------
+
+TEST_CASE("V-ACC-01: remote rights need the local right of their kind", "[control][objects][V-ACC-01][V-IS-31]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd();
+  std::uint64_t word = 0;
+  const auto with = [&](std::uint32_t access) { return app.reg(pd, &word, sizeof word, access).status; };
+  constexpr auto lr = RNIC_ACCESS_LOCAL_READ, lw = RNIC_ACCESS_LOCAL_WRITE, rr = RNIC_ACCESS_REMOTE_READ,
+                 rw = RNIC_ACCESS_REMOTE_WRITE;
+  CHECK(with(0) == EINVAL);
+  CHECK(with(rr) == EINVAL);
+  CHECK(with(rw) == EINVAL);
+  CHECK(with(lr) == 0);
+  CHECK(with(lr | rr) == 0);
+  CHECK(with(lr | rw) == EINVAL);
+  CHECK(with(lr | rr | rw) == EINVAL);
+  CHECK(with(lw) == 0);
+  CHECK(with(lw | rr) == EINVAL);
+  CHECK(with(lw | rw) == 0);
+  CHECK(with(lr | lw | rr | rw) == 0);
+  CHECK(with(lr | 0x80) == EINVAL);
+}
+
+TEST_CASE("V-MR-02: a registration that fails uses nothing", "[control][objects][V-MR-02]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd();
+  char octet = 0;
+  CHECK(app.reg(pd, &octet, 0, RNIC_ACCESS_LOCAL_READ).status == EINVAL);
+  CHECK(app.reg(pd + 1, &octet, 1, RNIC_ACCESS_LOCAL_READ).status == EINVAL);
+  CHECK(app.reg(pd, reinterpret_cast<void*>(~std::uintptr_t{0}), 2, RNIC_ACCESS_LOCAL_READ).status == EINVAL);
+  CHECK(daemon.machine.devices[0]->table->used() == 0);
+  CHECK(app.by_handle(RNIC_DEALLOC_PD, pd).status == 0);
+}
+
+TEST_CASE("V-STAG-02: a region has the key that was asked for", "[control][objects][V-STAG-02]") {
+  Daemon daemon;
+  App app(daemon);
+  char octet = 0;
+  rnic_reg_mr body{};
+  body.pd = app.pd();
+  body.access = RNIC_ACCESS_LOCAL_READ;
+  body.start = reinterpret_cast<std::uintptr_t>(&octet);
+  body.length = 1;
+  body.key = 0xA7;
+  const auto reply = app.ask(RNIC_REG_MR, body).as<rnic_reg_mr_reply>();
+  CHECK((reply.stag & 0xFF) == 0xA7);
+  CHECK(reply.stag >> 8 != 0);
+  CHECK(reply.rung == 4);
+}
+
+namespace {
+Answer reg_shared(App& app, std::uint32_t pd, int fd, std::uint64_t offset, std::uint64_t length,
+                  std::uint32_t access = RNIC_ACCESS_LOCAL_READ | RNIC_ACCESS_LOCAL_WRITE) {
+  rnic_reg_mr body{};
+  body.pd = pd;
+  body.access = access;
+  body.start = body.iova = 0x10000;
+  body.length = length;
+  body.shared = 1;
+  body.shared_offset = offset;
+  return app.ask(RNIC_REG_MR, body, {fd});
+}
+}  // namespace
+
+TEST_CASE("memory in a memfd is mapped, and reached there", "[control][objects]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd();
+  const control::Descriptor file(memfd_create("shared", MFD_CLOEXEC));
+  REQUIRE(ftruncate(file.get(), 8192) == 0);
+  REQUIRE(pwrite(file.get(), "here", 4, 100) == 4);
+  const std::size_t before = open_descriptors();
+  const auto reply = reg_shared(app, pd, file.get(), 100, 4).as<rnic_reg_mr_reply>();
+  CHECK(reply.rung == 2);
+  CHECK(open_descriptors() == before);
+  const auto info = daemon.machine.devices[0]->table->query(Stag{reply.stag});
+  REQUIRE(info);
+  REQUIRE(info->memory.direct != nullptr);
+  CHECK(std::memcmp(info->memory.direct, "here", 4) == 0);
+  CHECK(app.by_handle(RNIC_DEREG_MR, reply.mr).status == 0);
+}
+
+TEST_CASE("a shared file must hold the whole range", "[control][objects][V-SEC-13]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd();
+  const control::Descriptor file(memfd_create("shared", MFD_CLOEXEC));
+  REQUIRE(ftruncate(file.get(), 8192) == 0);
+  CHECK(reg_shared(app, pd, file.get(), 4096, 4096).status == 0);
+  CHECK(reg_shared(app, pd, file.get(), 4096, 4097).status == EINVAL);
+  CHECK(reg_shared(app, pd, file.get(), 8193, 1).status == EINVAL);
+  CHECK(reg_shared(app, pd, file.get(), ~std::uint64_t{0}, 2).status == EINVAL);
+}
+
+TEST_CASE("V-SEC-13: a shared file that cannot be written is no memory for writing", "[control][objects][V-SEC-13]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd();
+  const control::Descriptor file(memfd_create("shared", MFD_CLOEXEC));
+  REQUIRE(ftruncate(file.get(), 4096) == 0);
+  const control::Descriptor reading(open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDONLY | O_CLOEXEC));
+  REQUIRE(reading);
+  CHECK(reg_shared(app, pd, reading.get(), 0, 4096).status == EACCES);
+  CHECK(reg_shared(app, pd, reading.get(), 0, 4096, RNIC_ACCESS_LOCAL_READ).status == 0);
+}
+
+TEST_CASE("what is no file in memory is not mapped", "[control][objects]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd();
+  const control::Descriptor program(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  CHECK(reg_shared(app, pd, program.get(), 0, 16, RNIC_ACCESS_LOCAL_READ).status == EINVAL);
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  CHECK(reg_shared(app, pd, ends[0], 0, 16, RNIC_ACCESS_LOCAL_READ).status == EINVAL);
+  close(ends[0]);
+  close(ends[1]);
+  rnic_reg_mr none{};
+  none.pd = pd;
+  none.access = RNIC_ACCESS_LOCAL_READ;
+  none.length = 1;
+  none.shared = 1;
+  CHECK(app.ask(RNIC_REG_MR, none).status == EINVAL);
+}
+
+// ---- completion queues ------------------------------------------------------------------------
+
+TEST_CASE("V-CQ-01: a CQ has at least the entries asked for, and tells how many",
+          "[control][objects][V-CQ-01][V-CQ-02][V-IS-09]") {
+  Daemon daemon;
+  App app(daemon);
+  CHECK(app.try_cq(1).as<rnic_create_cq_reply>().entries == 1);
+  CHECK(app.try_cq(100).as<rnic_create_cq_reply>().entries == 128);
+  CHECK(app.try_cq(control::kCqesMax).as<rnic_create_cq_reply>().entries == control::kCqesMax);
+  CHECK(app.try_cq(control::kCqesMax + 1).status == EINVAL);
+  CHECK(app.try_cq(0).status == EINVAL);
+}
+
+TEST_CASE("V-CQ-03: an unknown channel or vector is refused", "[control][objects][V-CQ-03][V-IS-14]") {
+  Daemon daemon;
+  App app(daemon);
+  CHECK(app.try_cq(1, 0x1234567).status == EINVAL);
+  rnic_create_cq body{};
+  body.entries_min = 1;
+  body.vector = control::kCompletionVectors;
+  CHECK(app.ask(RNIC_CREATE_CQ, body).status == EINVAL);
+}
+
+TEST_CASE("V-CQ-09: a CQ in use cannot be destroyed", "[control][objects][V-CQ-09][V-IS-12]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd(), cq = app.cq();
+  const auto number = app.qp(pd, cq);
+  CHECK(app.by_handle(RNIC_DESTROY_CQ, cq).status == EBUSY);
+  REQUIRE(app.by_handle(RNIC_DESTROY_QP, number).status == 0);
+  CHECK(app.by_handle(RNIC_DESTROY_CQ, cq).status == 0);
+  CHECK(app.by_handle(RNIC_DESTROY_CQ, cq).status == EINVAL);
+}
+
+TEST_CASE("V-CQ-08: a CQ is resized, but not below what is in it", "[control][objects][V-CQ-08][V-CQ-07][V-IS-10]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto cq = app.cq(4);
+  control::Cq* object = daemon.machine.cqs_by_cookie.begin()->second;
+  for (int i = 0; i < 3; ++i) REQUIRE(object->queue->push(rnic_cqe{}));
+  rnic_resize_cq body{cq, 2};
+  CHECK(app.ask(RNIC_RESIZE_CQ, body).status == EINVAL);
+  CHECK(object->queue->unpolled() == 3);
+  body.entries_min = 100;
+  CHECK(app.ask(RNIC_RESIZE_CQ, body).as<rnic_resize_cq_reply>().entries == 128);
+  CHECK(object->queue->unpolled() == 3);
+  body.entries_min = control::kCqesMax + 1;
+  CHECK(app.ask(RNIC_RESIZE_CQ, body).status == EINVAL);
+}
+
+TEST_CASE("memory that a failed command took first is announced when it is used", "[control][objects]") {
+  Daemon daemon;
+  App app(daemon);
+  // The first piece of a fresh context is of a new arena; here it goes to a command that fails.
+  const auto first = app.try_cq(4);
+  REQUIRE(first.as<rnic_create_cq_reply>().area.arena_is_new == 1);
+  REQUIRE(first.fds.size() == 1);
+  const auto second = app.try_cq(4);
+  CHECK(second.as<rnic_create_cq_reply>().area.arena_is_new == 0);
+  CHECK(second.fds.empty());
+  control::Cq* object = daemon.machine.cqs_by_cookie.begin()->second;
+  for (int i = 0; i < 3; ++i) REQUIRE(object->queue->push(rnic_cqe{}));
+  // 262144 entries need an arena of their own; 2 are too few for what waits.
+  const auto big = app.try_cq(control::kCqesMax);
+  CHECK(big.as<rnic_create_cq_reply>().area.arena_is_new == 1);
+}
+
+// ---- shared receive queues --------------------------------------------------------------------
+
+TEST_CASE("V-SRQ-02: an SRQ has at least what was asked for", "[control][objects][V-SRQ-02][V-IS-15][V-IS-16]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd();
+  const auto made = app.try_srq(pd, 100, 0, 3).as<rnic_create_srq_reply>();
+  CHECK(made.entries == 128);
+  CHECK(made.sge_max == 3);
+  CHECK(made.stride % 64 == 0);
+  CHECK(made.stride >= sizeof(rnic_rqe) + 3 * sizeof(rnic_sge));
+  CHECK(app.try_srq(pd, control::kSrqWorkRequestsMax).status == 0);
+  CHECK(app.try_srq(pd, control::kSrqWorkRequestsMax + 1).status == EINVAL);
+  CHECK(app.try_srq(pd, 1, 0, control::kSgesMax).status == 0);
+  CHECK(app.try_srq(pd, 1, 0, control::kSgesMax + 1).status == EINVAL);
+  CHECK(app.try_srq(pd + 1, 1).status == EINVAL);
+}
+
+TEST_CASE("V-LIM-04: a limit above the SRQ's size is refused", "[control][objects][V-LIM-04][V-IS-17]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd();
+  CHECK(app.try_srq(pd, 8, 9).status == EINVAL);
+  const auto srq = app.try_srq(pd, 8, 8).as<rnic_create_srq_reply>().srq;
+  CHECK(app.by_handle(RNIC_QUERY_SRQ, srq).as<rnic_query_srq_reply>().limit == 8);
+  CHECK(app.ask(RNIC_MODIFY_SRQ, rnic_modify_srq{srq, 9}).status == EINVAL);
+  CHECK(app.by_handle(RNIC_QUERY_SRQ, srq).as<rnic_query_srq_reply>().limit == 8);
+  CHECK(app.ask(RNIC_MODIFY_SRQ, rnic_modify_srq{srq, 0}).status == 0);
+  CHECK(app.by_handle(RNIC_QUERY_SRQ, srq).as<rnic_query_srq_reply>().limit == 0);
+}
+
+TEST_CASE("V-SRQ-21: an SRQ with a QP cannot be destroyed", "[control][objects][V-SRQ-21][V-IS-19]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd(), cq = app.cq();
+  const auto srq = app.try_srq(pd, 8).as<rnic_create_srq_reply>().srq;
+  const auto number = app.qp(pd, cq, srq);
+  CHECK(app.by_handle(RNIC_DESTROY_SRQ, srq).status == EBUSY);
+  REQUIRE(app.by_handle(RNIC_DESTROY_QP, number).status == 0);
+  CHECK(app.by_handle(RNIC_DESTROY_SRQ, srq).status == 0);
+  CHECK(app.by_handle(RNIC_DESTROY_SRQ, srq).status == EINVAL);
+}
+
+// ---- queue pairs ------------------------------------------------------------------------------
+
+TEST_CASE("V-QP-02: queues are at least as deep as asked for, each by itself", "[control][objects][V-QP-02][V-QP-13]") {
+  Daemon daemon;
+  App app(daemon);
+  auto body = app.qp_request(app.pd(), app.cq());
+  body.send_wr_min = 100;
+  body.recv_wr_min = 5;
+  body.send_sge_max = 16;
+  body.recv_sge_max = 3;
+  body.inline_max = 512;
+  const auto made = app.ask(RNIC_CREATE_QP, body).as<rnic_create_qp_reply>();
+  CHECK(made.send_entries == 128);
+  CHECK(made.recv_entries == 8);
+  CHECK(made.send_sge_max >= 16);
+  CHECK(made.recv_sge_max >= 3);
+  CHECK(made.inline_max >= 512);
+  CHECK(made.send_stride >= sizeof(rnic_sqe) + 512);
+  CHECK(made.recv_stride >= sizeof(rnic_rqe) + 3 * sizeof(rnic_sge));
+  CHECK(made.send_doorbell != made.recv_doorbell);
+}
+
+TEST_CASE("V-RNIC-08: nothing above what Query RNIC reports can be had",
+          "[control][objects][V-RNIC-08][V-QRN-03][V-QRN-05][V-IS-15][V-IS-16]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto told = app.opened.as<rnic_open_context_reply>().attributes;
+  const auto pd = app.pd(), cq = app.cq();
+  const auto with = [&](std::uint32_t rnic_create_qp::*field, std::uint32_t value) {
+    auto body = app.qp_request(pd, cq);
+    body.*field = value;
+    return app.ask(RNIC_CREATE_QP, body).status;
+  };
+  CHECK(with(&rnic_create_qp::send_wr_min, told.max_qp_wr) == 0);
+  CHECK(with(&rnic_create_qp::send_wr_min, told.max_qp_wr + 1) == EINVAL);
+  CHECK(with(&rnic_create_qp::recv_wr_min, told.max_qp_wr) == 0);
+  CHECK(with(&rnic_create_qp::recv_wr_min, told.max_qp_wr + 1) == EINVAL);
+  CHECK(with(&rnic_create_qp::send_sge_max, told.max_sge) == 0);
+  CHECK(with(&rnic_create_qp::send_sge_max, told.max_sge + 1) == EINVAL);
+  CHECK(with(&rnic_create_qp::recv_sge_max, told.max_sge) == 0);
+  CHECK(with(&rnic_create_qp::recv_sge_max, told.max_sge + 1) == EINVAL);
+  CHECK(with(&rnic_create_qp::inline_max, told.max_inline) == 0);
+  CHECK(with(&rnic_create_qp::inline_max, told.max_inline + 1) == EINVAL);
+}
+
+TEST_CASE("V-QP-01: a QP needs a PD, CQs and an SRQ that exist",
+          "[control][objects][V-QP-01][V-IS-07][V-IS-11][V-IS-18]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd(), cq = app.cq();
+  const auto with = [&](std::uint32_t rnic_create_qp::*field) {
+    auto body = app.qp_request(pd, cq);
+    body.*field = 9999;
+    return app.ask(RNIC_CREATE_QP, body).status;
+  };
+  CHECK(with(&rnic_create_qp::pd) == EINVAL);
+  CHECK(with(&rnic_create_qp::send_cq) == EINVAL);
+  CHECK(with(&rnic_create_qp::recv_cq) == EINVAL);
+  CHECK(with(&rnic_create_qp::srq) == EINVAL);
+  CHECK(app.by_handle(RNIC_DESTROY_CQ, cq).status == 0);
+}
+
+TEST_CASE("V-QP-11: with an SRQ there is no receive queue, and no depth of one is looked at",
+          "[control][objects][V-QP-11]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd(), cq = app.cq();
+  const auto srq = app.try_srq(pd, 8).as<rnic_create_srq_reply>().srq;
+  auto body = app.qp_request(pd, cq, srq);
+  body.recv_wr_min = ~0u;
+  body.recv_sge_max = ~0u;
+  const auto made = app.ask(RNIC_CREATE_QP, body).as<rnic_create_qp_reply>();
+  CHECK(made.recv_entries == 0);
+  CHECK(made.recv_area.length == 0);
+}
+
+TEST_CASE("V-QP-06: QP numbers are unique on the daemon, not 0, and of 24 bits", "[control][objects][V-QP-06]") {
+  Daemon daemon;
+  App one(daemon), other(daemon, "rnic1");
+  std::set<std::uint32_t> numbers;
+  for (App* app : {&one, &other}) {
+    const auto pd = app->pd(), cq = app->cq();
+    for (int i = 0; i < 20; ++i) numbers.insert(app->qp(pd, cq));
+  }
+  CHECK(numbers.size() == 40);
+  CHECK(*numbers.begin() > 1);
+  CHECK(*numbers.rbegin() <= 0xFFFFFF);
+}
+
+TEST_CASE("V-QP-08: a new QP is in Idle, without a stream", "[control][objects][V-QP-08][V-QP-07]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto number = app.qp(app.pd(), app.cq());
+  const auto q = app.by_handle(RNIC_QUERY_QP, number).as<rnic_query_qp_reply>();
+  CHECK(q.state == RNIC_QP_IDLE);
+  CHECK(q.remote.family == 0);
+  CHECK(q.terminate_length == 0);
+}
+
+TEST_CASE("V-MOD-01: attributes change in Idle, not on the way to another state", "[control][objects][V-MOD-01][V-IMM-01]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto number = app.qp(app.pd(), app.cq());
+  rnic_modify_qp body{};
+  body.qp_number = number;
+  body.mask = RNIC_MODIFY_STATE | RNIC_MODIFY_ACCESS | RNIC_MODIFY_ORD | RNIC_MODIFY_IRD;
+  body.state = RNIC_QP_IDLE;
+  body.access = RNIC_ACCESS_REMOTE_READ;
+  body.ord = 3;
+  body.ird = 4;
+  REQUIRE(app.ask(RNIC_MODIFY_QP, body).status == 0);
+  auto q = app.by_handle(RNIC_QUERY_QP, number).as<rnic_query_qp_reply>();
+  CHECK(q.access == RNIC_ACCESS_REMOTE_READ);
+  CHECK(q.ord == 3);
+  CHECK(q.ird == 4);
+
+  body.state = RNIC_QP_ERROR;
+  body.ord = 9;
+  CHECK(app.ask(RNIC_MODIFY_QP, body).status == EINVAL);
+  q = app.by_handle(RNIC_QUERY_QP, number).as<rnic_query_qp_reply>();
+  CHECK(q.state == RNIC_QP_IDLE);
+  CHECK(q.ord == 3);
+
+  body.mask = RNIC_MODIFY_STATE;
+  CHECK(app.ask(RNIC_MODIFY_QP, body).status == 0);
+  CHECK(app.by_handle(RNIC_QUERY_QP, number).as<rnic_query_qp_reply>().state == RNIC_QP_ERROR);
+  body.state = RNIC_QP_IDLE;
+  CHECK(app.ask(RNIC_MODIFY_QP, body).status == 0);
+}
+
+TEST_CASE("V-IS-20: depths above the device's are refused", "[control][objects][V-IS-20][V-IS-21][V-IRD-05]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto number = app.qp(app.pd(), app.cq());
+  rnic_modify_qp body{};
+  body.qp_number = number;
+  body.mask = RNIC_MODIFY_ORD;
+  body.ord = control::kReadDepthMax;
+  CHECK(app.ask(RNIC_MODIFY_QP, body).status == 0);
+  body.ord = control::kReadDepthMax + 1;
+  CHECK(app.ask(RNIC_MODIFY_QP, body).status == EINVAL);
+  body.mask = RNIC_MODIFY_IRD;
+  body.ird = control::kReadDepthMax;
+  CHECK(app.ask(RNIC_MODIFY_QP, body).status == 0);
+  body.ird = control::kReadDepthMax + 1;
+  CHECK(app.ask(RNIC_MODIFY_QP, body).status == EINVAL);
+}
+
+TEST_CASE("a QP goes to RTS by a connection alone, and to Closing and Terminate only from there", "[control][objects][V-IDLE-03]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto number = app.qp(app.pd(), app.cq());
+  rnic_modify_qp body{};
+  body.qp_number = number;
+  body.mask = RNIC_MODIFY_STATE;
+  for (const std::uint32_t state : {RNIC_QP_RTS, RNIC_QP_CLOSING, RNIC_QP_TERMINATE}) {
+    body.state = state;
+    CHECK(app.ask(RNIC_MODIFY_QP, body).status == EINVAL);
+  }
+  body.state = RNIC_QP_ERROR + 1;
+  CHECK(app.ask(RNIC_MODIFY_QP, body).status == EINVAL);
+  body.mask = 0x10;
+  CHECK(app.ask(RNIC_MODIFY_QP, body).status == EINVAL);
+  CHECK(app.by_handle(RNIC_QUERY_QP, number).as<rnic_query_qp_reply>().state == RNIC_QP_IDLE);
+}
+
+// ---- events -----------------------------------------------------------------------------------
+
+namespace {
+struct AsyncMessage {
+  std::uint64_t element;
+  std::uint32_t type;
+  std::uint32_t reserved;
+};
+
+// The next message of an event socket, once the worker's news are in.
+template <typename T>
+std::optional<T> next_message(Daemon& daemon, int fd) {
+  for (int i = 0; i < 200; ++i) {
+    daemon.settle();
+    T message;
+    if (recv(fd, &message, sizeof message, MSG_DONTWAIT) == static_cast<ssize_t>(sizeof message)) return message;
+    pollfd wait{daemon.machine.workers[0]->event_fd(), POLLIN, 0};
+    poll(&wait, 1, 1);
+  }
+  return std::nullopt;
+}
+
+control::Qp& qp_object(Daemon& daemon) { return *daemon.machine.qps.begin()->second; }
+
+void raise(Daemon& daemon, const std::function<void(core::Worker&)>& what) {
+  core::Worker& worker = *daemon.machine.workers[0];
+  worker.call([&](Instant) { what(worker); });
+}
+}  // namespace
+
+TEST_CASE("events of a QP come to its context with its user pointer", "[control][objects][V-VBX-04][V-AE-03]") {
+  Daemon daemon;
+  App app(daemon), other(daemon);
+  const auto number = app.qp(app.pd(), app.cq());
+  raise(daemon, [&](core::Worker& worker) {
+    worker.on_qp_event(qp_object(daemon).cookie, qp::Event::close_complete);
+    worker.on_qp_event(qp_object(daemon).cookie, qp::Event::connection_reset);
+  });
+  const int async = app.opened.fds[2].get();
+  const auto message = next_message<AsyncMessage>(daemon, async);
+  REQUIRE(message);
+  CHECK(message->element == 0x9B);
+  CHECK(message->type == 1);  // IBV_EVENT_QP_FATAL
+  daemon.settle();
+  AsyncMessage more;
+  CHECK(recv(async, &more, sizeof more, MSG_DONTWAIT) < 0);
+  CHECK(recv(other.opened.fds[2].get(), &more, sizeof more, MSG_DONTWAIT) < 0);
+  CHECK(app.by_handle(RNIC_DESTROY_QP, number).status == 0);
+}
+
+TEST_CASE("events of a QP that is gone are not told", "[control][objects][V-QP-16]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto number = app.qp(app.pd(), app.cq());
+  const auto cookie = qp_object(daemon).cookie;
+  REQUIRE(app.by_handle(RNIC_DESTROY_QP, number).status == 0);
+  raise(daemon, [&](core::Worker& worker) { worker.on_qp_event(cookie, qp::Event::connection_reset); });
+  usleep(2000);
+  daemon.settle();
+  AsyncMessage more;
+  CHECK(recv(app.opened.fds[2].get(), &more, sizeof more, MSG_DONTWAIT) < 0);
+}
+
+TEST_CASE("V-AE-39: the SRQ limit is told with the SRQ's user pointer", "[control][objects][V-AE-39]") {
+  Daemon daemon;
+  App app(daemon);
+  REQUIRE(app.try_srq(app.pd(), 8, 4).status == 0);
+  raise(daemon, [&](core::Worker& worker) { worker.on_srq_limit(daemon.machine.srqs_by_cookie.begin()->first); });
+  const auto message = next_message<AsyncMessage>(daemon, app.opened.fds[2].get());
+  REQUIRE(message);
+  CHECK(message->element == 0x5A);
+  CHECK(message->type == 15);
+}
+
+TEST_CASE("V-AE-37: an overflow is told as CQ_ERR, and the CQ's QPs go to Error, no others",
+          "[control][objects][V-AE-37][V-SEC-14][V-CQ-06]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd(), cq = app.cq(), other_cq = app.cq();
+  const auto hit = app.qp(pd, cq), spared = app.qp(pd, other_cq);
+  const auto cookie = daemon.machine.qps.at(hit)->send_cq->cookie;
+  raise(daemon, [&](core::Worker& worker) { worker.on_cq_overflow(cookie); });
+  const auto message = next_message<AsyncMessage>(daemon, app.opened.fds[2].get());
+  REQUIRE(message);
+  CHECK(message->element == 0xC0);
+  CHECK(message->type == 0);
+  CHECK(app.by_handle(RNIC_QUERY_QP, hit).as<rnic_query_qp_reply>().state == RNIC_QP_ERROR);
+  CHECK(app.by_handle(RNIC_QUERY_QP, spared).as<rnic_query_qp_reply>().state == RNIC_QP_IDLE);
+}
+
+TEST_CASE("every event of the data plane has its ibverbs type", "[control][objects][V-AE-01][V-AE-16]") {
+  using control::ibv_event;
+  using control::IbvEvent;
+  CHECK_FALSE(ibv_event(qp::Event::close_complete));
+  CHECK(ibv_event(qp::Event::terminate_received) == IbvEvent::qp_fatal);
+  CHECK(ibv_event(qp::Event::connection_lost) == IbvEvent::qp_fatal);
+  CHECK(ibv_event(qp::Event::crc_error) == IbvEvent::qp_fatal);
+  CHECK(ibv_event(qp::Event::unexpected_opcode) == IbvEvent::qp_request_error);
+  CHECK(ibv_event(qp::Event::irrq_too_many) == IbvEvent::qp_request_error);
+  CHECK(ibv_event(qp::Event::invalid_stag) == IbvEvent::qp_access_error);
+  CHECK(ibv_event(qp::Event::writes_disabled) == IbvEvent::qp_access_error);
+  CHECK(ibv_event(qp::Event::irrq_access) == IbvEvent::qp_access_error);
+  CHECK(ibv_event(qp::Event::cq_sq_error) == IbvEvent::qp_fatal);
+  CHECK(ibv_event(qp::Event::last_wqe_reached) == IbvEvent::qp_last_wqe_reached);
+}
+
+TEST_CASE("a CQ's notification comes to its channel, which is named by its socket's cookie",
+          "[control][objects][V-NTF-09]") {
+  Daemon daemon;
+  Client cm(daemon, RNIC_CLIENT_CM, "");
+  App app(daemon);
+  auto made = cm.ask(RNIC_CREATE_CHANNEL);
+  const auto channel = made.as<rnic_create_channel_reply>();
+  REQUIRE(made.fds.size() == 1);
+  std::uint64_t cookie = 0;
+  socklen_t size = sizeof cookie;
+  REQUIRE(getsockopt(made.fds[0].get(), SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0);
+  CHECK(cookie == channel.cookie);
+
+  const auto cq = app.try_cq(4, cookie);
+  REQUIRE(cq.as<rnic_create_cq_reply>().area.arena_is_new == 1);
+  REQUIRE(cq.fds.size() == 2);  // the arena, the channel's writing end
+  core::WorkerEvent event{core::WorkerEvent::Kind::cq_notify, {}, 0};
+  control::Cq* object = daemon.machine.cqs_by_cookie.begin()->second;
+  object->context->on_completions(*object);
+  const auto message = next_message<std::uint64_t>(daemon, made.fds[0].get());
+  REQUIRE(message);
+  CHECK(*message == 0xC0);
+  // It stays the CQ's when its maker lets go of it.
+  REQUIRE(cm.by_handle(RNIC_DESTROY_CHANNEL, channel.channel).status == 0);
+  CHECK(daemon.server->completion_channel_count() == 0);
+  object->context->on_completions(*object);
+  CHECK(next_message<std::uint64_t>(daemon, made.fds[0].get()));
+  CHECK(app.by_handle(RNIC_DESTROY_CQ, cq.as<rnic_create_cq_reply>().cq).as<rnic_destroy_cq_reply>().events_sent == 2);
+}
+
+TEST_CASE("a channel of another user cannot be named", "[control][objects]") {
+  Daemon daemon;
+  Client cm(daemon, RNIC_CLIENT_CM, "", getuid() + 1);
+  App app(daemon);
+  const auto made = cm.ask(RNIC_CREATE_CHANNEL);
+  CHECK(app.try_cq(4, made.as<rnic_create_channel_reply>().cookie).status == EINVAL);
+}
+
+TEST_CASE("what does not fit a channel's socket waits, once for each CQ, and comes when there is room",
+          "[control][objects]") {
+  control::Loop loop;
+  const auto channel = control::EventSocket::create(loop);
+  REQUIRE(channel != nullptr);
+  control::Descriptor reader = channel->take_reader();
+  std::vector<control::EventSocket::Subject> cqs(2000);
+  for (std::size_t i = 0; i < cqs.size(); ++i) channel->send_completion(cqs[i], i + 1);
+  REQUIRE(channel->waiting() > 0);
+  channel->send_completion(cqs.back(), cqs.size());
+  CHECK(cqs.back().waiting == 1);
+  // One that goes meanwhile is not told of any more.
+  channel->forget(cqs[cqs.size() - 2]);
+  std::vector<std::uint64_t> got;
+  for (int idle = 0; idle < 3;) {
+    std::uint64_t pointer;
+    if (recv(reader.get(), &pointer, sizeof pointer, MSG_DONTWAIT) == static_cast<ssize_t>(sizeof pointer)) {
+      got.push_back(pointer);
+      idle = 0;
+    } else {
+      loop.turn(0);
+      ++idle;
+    }
+  }
+  CHECK(channel->waiting() == 0);
+  REQUIRE(got.size() == cqs.size() - 1);
+  CHECK(std::is_sorted(got.begin(), got.end()));
+  CHECK(got.back() == cqs.size());
+  CHECK(cqs.back().sent == 1);
+}
+
+TEST_CASE("a channel that nobody reads any more costs nothing", "[control][objects]") {
+  control::Loop loop;
+  const auto channel = control::EventSocket::create(loop);
+  std::vector<control::EventSocket::Subject> cqs(2000);
+  {
+    control::Descriptor reader = channel->take_reader();
+    for (std::size_t i = 0; i < cqs.size(); ++i) channel->send_completion(cqs[i], i + 1);
+    REQUIRE(channel->waiting() > 0);
+  }
+  while (loop.turn(0)) {
+  }
+  CHECK(channel->waiting() == 0);
+  channel->send_completion(cqs[0], 1);
+  CHECK(channel->waiting() == 0);
+}

@@ -1,0 +1,336 @@
+// Connection management through the socket: channels and their descriptors, who may name what, and
+// a connection from end to end over a pair.
+#include <sys/eventfd.h>
+
+#include "control/server_world.hpp"
+
+using namespace rnic;
+using namespace rnic::test;
+
+namespace {
+
+// An application's connection-management side: a channel.
+class CmApp : public Client {
+ public:
+  explicit CmApp(Daemon& daemon, const std::string& device = "", std::uint32_t uid = getuid())
+      : Client(daemon, RNIC_CLIENT_CM, device, uid) {
+    Answer opened = ask(RNIC_CM_OPEN);
+    reply = opened.as<rnic_cm_open_reply>();
+    REQUIRE(opened.fds.size() == 2);
+    events = std::move(opened.fds[0]);
+    lifeline = std::move(opened.fds[1]);
+    fcntl(events.get(), F_SETFL, O_NONBLOCK);
+  }
+  std::uint32_t id(std::uint64_t user_pointer = 1) {
+    rnic_cm_create_id body{};
+    body.channel = reply.channel;
+    body.port_space = 0x0106;
+    body.uid = user_pointer;
+    return ask(RNIC_CM_CREATE_ID, body).as<rnic_handle_reply>().handle;
+  }
+  Answer bind(std::uint32_t id, const rnic_address& address) {
+    rnic_cm_bind body{};
+    body.id = id;
+    body.address = address;
+    return ask(RNIC_CM_BIND, body);
+  }
+  // Waits for an event as an application does: a count first.
+  rnic_cm_get_event_reply event() {
+    for (int i = 0; i < 2000; ++i) {
+      daemon_.settle();
+      std::uint64_t one = 0;
+      if (read(events.get(), &one, sizeof one) == sizeof one) {
+        CHECK(one == 1);
+        return by_handle(RNIC_CM_GET_EVENT, reply.channel).as<rnic_cm_get_event_reply>();
+      }
+      pollfd wait{daemon_.machine.workers[0]->event_fd(), POLLIN, 0};
+      poll(&wait, 1, 1);
+    }
+    FAIL("no event came");
+    return {};
+  }
+
+  rnic_cm_open_reply reply{};
+  control::Descriptor events, lifeline;
+};
+
+rnic_address at(std::uint8_t last, std::uint16_t port) {
+  return control::to_abi(wire::IpAddress::v4(127, 0, 9, last), port);
+}
+
+rnic_cm_connect connect_request(std::uint32_t id, std::uint32_t qp) {
+  rnic_cm_connect body{};
+  body.id = id;
+  body.uid = 0x77;
+  body.parameters.qp_number = qp;
+  body.parameters.valid = 1;
+  body.parameters.responder_resources = 1;
+  body.parameters.initiator_depth = 1;
+  body.parameters.private_data_length = 3;
+  std::memcpy(body.parameters.private_data, "abc", 3);
+  return body;
+}
+
+// A server that listens and a client with a route to it, each with its QP.
+struct Pair {
+  Daemon daemon;
+  App server_app{daemon, "rnic1"}, client_app{daemon, "rnic0"};
+  CmApp server{daemon}, client{daemon};
+  std::uint32_t server_qp, client_qp, listener, id;
+
+  Pair() {
+    server_qp = server_app.qp(server_app.pd(), server_app.cq());
+    client_qp = client_app.qp(client_app.pd(), client_app.cq());
+    listener = server.id(0x11);
+    REQUIRE(server.bind(listener, at(2, 7000)).status == 0);
+    REQUIRE(server.ask(RNIC_CM_LISTEN, rnic_cm_listen{listener, 4}).status == 0);
+    id = client.id(0x22);
+    rnic_cm_resolve_address resolve{};
+    resolve.id = id;
+    resolve.destination = at(2, 7000);
+    REQUIRE(client.ask(RNIC_CM_RESOLVE_ADDRESS, resolve).status == 0);
+    REQUIRE(client.event().event == RNIC_CM_ADDRESS_RESOLVED);
+    REQUIRE(client.ask(RNIC_CM_RESOLVE_ROUTE, rnic_cm_resolve_route{id, 1000}).status == 0);
+    REQUIRE(client.event().event == RNIC_CM_ROUTE_RESOLVED);
+  }
+  std::uint32_t request() {
+    REQUIRE(client.ask(RNIC_CM_CONNECT, connect_request(id, client_qp)).status == 0);
+    const auto event = server.event();
+    REQUIRE(event.event == RNIC_CM_CONNECT_REQUEST);
+    CHECK(event.uid == 0x11);
+    CHECK(event.listener == listener);
+    CHECK(event.parameters.private_data_length == 3);
+    return event.id;
+  }
+  std::uint32_t connect() {
+    const auto child = request();
+    REQUIRE(server.ask(RNIC_CM_ACCEPT, connect_request(child, server_qp)).status == 0);
+    const auto there = server.event();
+    CHECK(there.event == RNIC_CM_ESTABLISHED);
+    CHECK(there.uid == 0x77);
+    const auto here = client.event();
+    CHECK(here.event == RNIC_CM_ESTABLISHED);
+    CHECK(here.uid == 0x22);
+    CHECK(here.parameters.private_data_length == 3);
+    return child;
+  }
+  std::uint32_t state(App& app, std::uint32_t qp) {
+    return app.by_handle(RNIC_QUERY_QP, qp).as<rnic_query_qp_reply>().state;
+  }
+};
+
+}  // namespace
+
+// ---- channels ---------------------------------------------------------------------------------
+
+TEST_CASE("a channel's descriptor counts the events that wait", "[control][server_cm]") {
+  Daemon daemon;
+  CmApp app(daemon);
+  const auto id = app.id();
+  rnic_cm_resolve_address resolve{};
+  resolve.id = id;
+  resolve.destination = at(1, 1);
+  REQUIRE(app.ask(RNIC_CM_RESOLVE_ADDRESS, resolve).status == 0);
+  pollfd wait{app.events.get(), POLLIN, 0};
+  REQUIRE(poll(&wait, 1, 0) == 1);
+  CHECK(app.event().event == RNIC_CM_ADDRESS_RESOLVED);
+  CHECK(poll(&wait, 1, 0) == 0);
+  CHECK(app.by_handle(RNIC_CM_GET_EVENT, app.reply.channel).status == EAGAIN);
+}
+
+TEST_CASE("a channel ends when its lifeline does, and so do its ids", "[control][server_cm]") {
+  Daemon daemon;
+  CmApp app(daemon);
+  const auto id = app.id();
+  REQUIRE(app.bind(id, at(1, 7000)).status == 0);
+  app.lifeline.reset();
+  daemon.settle();
+  CHECK(daemon.server->connection_manager().channel_count() == 0);
+  CHECK(daemon.server->connection_manager().id_count() == 0);
+  CHECK(app.bind(id, at(1, 7000)).status == ENOENT);
+  CHECK(app.by_handle(RNIC_CM_GET_EVENT, app.reply.channel).status == EINVAL);
+}
+
+TEST_CASE("a channel outlives the connection that made it as long as its lifeline is held", "[control][server_cm]") {
+  Daemon daemon;
+  control::Descriptor lifeline;
+  {
+    CmApp app(daemon);
+    app.id();
+    lifeline = std::move(app.lifeline);
+  }
+  daemon.settle();
+  CHECK(daemon.server->session_count() == 0);
+  CHECK(daemon.server->connection_manager().id_count() == 1);
+  lifeline.reset();
+  daemon.settle();
+  CHECK(daemon.server->connection_manager().id_count() == 0);
+}
+
+TEST_CASE("a channel is usable on another connection of the same user by its token", "[control][server_cm]") {
+  Daemon daemon;
+  CmApp app(daemon);
+  const auto id = app.id();
+  rnic_cm_open attach{};
+  std::memcpy(attach.token, app.reply.token, sizeof attach.token);
+
+  CmApp child(daemon);
+  CHECK(child.bind(id, at(1, 7000)).status == ENOENT);
+  CHECK(child.ask(RNIC_CM_OPEN, attach).as<rnic_cm_open_reply>().channel == app.reply.channel);
+  CHECK(child.bind(id, at(1, 7000)).status == 0);
+
+  CmApp stranger(daemon, "", getuid() + 1);
+  CHECK(stranger.ask(RNIC_CM_OPEN, attach).status == ENOENT);
+  attach.token[3] ^= 1;
+  CHECK(child.ask(RNIC_CM_OPEN, attach).status == ENOENT);
+}
+
+TEST_CASE("ids and channels of others cannot be named", "[control][server_cm]") {
+  Daemon daemon;
+  CmApp one(daemon), other(daemon);
+  const auto id = one.id();
+  CHECK(other.bind(id, at(1, 7000)).status == ENOENT);
+  CHECK(other.by_handle(RNIC_CM_DESTROY_ID, id).status == ENOENT);
+  CHECK(other.by_handle(RNIC_CM_GET_EVENT, one.reply.channel).status == EINVAL);
+  CHECK(other.by_handle(RNIC_CM_CLOSE, one.reply.channel).status == EINVAL);
+  rnic_cm_create_id create{};
+  create.channel = one.reply.channel;
+  create.port_space = 0x0106;
+  CHECK(other.ask(RNIC_CM_CREATE_ID, create).status == EINVAL);
+  CHECK(one.ask(RNIC_CM_MIGRATE_ID, rnic_cm_migrate_id{id, other.reply.channel}).status == EINVAL);
+}
+
+TEST_CASE("lengths inside a request that are longer than it are refused", "[control][server_cm]") {
+  Daemon daemon;
+  CmApp app(daemon);
+  rnic_cm_reject reject{};
+  reject.id = app.id();
+  reject.private_data_length = RNIC_PRIVATE_DATA_MAX + 1;
+  CHECK(app.ask(RNIC_CM_REJECT, reject).status == EINVAL);
+  rnic_cm_set_option option{};
+  option.id = reject.id;
+  option.length = 65;
+  CHECK(app.ask(RNIC_CM_SET_OPTION, option).status == EINVAL);
+  Pair pair;
+  auto connect = connect_request(pair.id, pair.client_qp);
+  connect.parameters.private_data_length = 0xFFFF;
+  CHECK(pair.client.ask(RNIC_CM_CONNECT, connect).status == EINVAL);
+}
+
+TEST_CASE("no descriptor stays when applications come and go", "[control][server_cm]") {
+  Daemon daemon;
+  const std::size_t before = open_descriptors();
+  for (int i = 0; i < 5; ++i) {
+    CmApp app(daemon);
+    app.bind(app.id(), at(1, 7000));
+    Client(daemon, RNIC_CLIENT_CM, "").ask(RNIC_CREATE_CHANNEL);
+  }
+  daemon.settle();
+  CHECK(open_descriptors() == before);
+}
+
+// ---- connections ------------------------------------------------------------------------------
+
+TEST_CASE("V-CONN-02: two applications connect over a pair; both QPs are in RTS, and know their ends",
+          "[control][server_cm][V-CONN-02]") {
+  Pair pair;
+  pair.connect();
+  CHECK(pair.state(pair.server_app, pair.server_qp) == RNIC_QP_RTS);
+  const auto q = pair.client_app.by_handle(RNIC_QUERY_QP, pair.client_qp).as<rnic_query_qp_reply>();
+  CHECK(q.state == RNIC_QP_RTS);
+  CHECK(control::port_of(q.remote) == 7000);
+  CHECK(control::ip_of(q.local) == wire::IpAddress::v4(127, 0, 9, 1));
+}
+
+TEST_CASE("V-TDN-01: disconnect is told to both sides, once; the QPs end in Idle",
+          "[control][server_cm][V-TDN-01][V-TDN-09]") {
+  Pair pair;
+  const auto child = pair.connect();
+  REQUIRE(pair.client.by_handle(RNIC_CM_DISCONNECT, pair.id).status == 0);
+  CHECK(pair.client.event().event == RNIC_CM_DISCONNECTED);
+  CHECK(pair.server.event().event == RNIC_CM_DISCONNECTED);
+  CHECK(pair.server.by_handle(RNIC_CM_DISCONNECT, child).status == 0);
+  CHECK(pair.client.by_handle(RNIC_CM_DESTROY_ID, pair.id).as<rnic_cm_destroy_id_reply>().purged == 0);
+  CHECK(pair.server.by_handle(RNIC_CM_DESTROY_ID, child).as<rnic_cm_destroy_id_reply>().purged == 0);
+  for (int i = 0; i < 500 && pair.state(pair.client_app, pair.client_qp) == RNIC_QP_CLOSING; ++i) usleep(1000);
+  CHECK(pair.state(pair.client_app, pair.client_qp) == RNIC_QP_IDLE);
+}
+
+TEST_CASE("a rejected request is REJECTED with the listener's private data", "[control][server_cm]") {
+  Pair pair;
+  const auto child = pair.request();
+  rnic_cm_reject reject{};
+  reject.id = child;
+  reject.private_data_length = 2;
+  std::memcpy(reject.private_data, "no", 2);
+  REQUIRE(pair.server.ask(RNIC_CM_REJECT, reject).status == 0);
+  const auto event = pair.client.event();
+  CHECK(event.event == RNIC_CM_REJECTED);
+  CHECK(event.status == -ECONNREFUSED);
+  CHECK(event.parameters.private_data_length == 2);
+  CHECK(pair.state(pair.client_app, pair.client_qp) == RNIC_QP_IDLE);
+}
+
+TEST_CASE("where nobody listens, connect is REJECTED with ECONNREFUSED", "[control][server_cm]") {
+  Pair pair;
+  REQUIRE(pair.server.by_handle(RNIC_CM_DESTROY_ID, pair.listener).status == 0);
+  REQUIRE(pair.client.ask(RNIC_CM_CONNECT, connect_request(pair.id, pair.client_qp)).status == 0);
+  const auto event = pair.client.event();
+  CHECK(event.event == RNIC_CM_REJECTED);
+  CHECK(event.status == -ECONNREFUSED);
+}
+
+TEST_CASE("a QP that does not exist, is another device's or another user's cannot be connected", "[control][server_cm]") {
+  Pair pair;
+  CHECK(pair.client.ask(RNIC_CM_CONNECT, connect_request(pair.id, 0xFFFFFF)).status == EINVAL);
+  CHECK(pair.client.ask(RNIC_CM_CONNECT, connect_request(pair.id, pair.server_qp)).status == EINVAL);
+  App stranger(pair.daemon, "rnic0", getuid() + 1);
+  const auto theirs = stranger.qp(stranger.pd(), stranger.cq());
+  CHECK(pair.client.ask(RNIC_CM_CONNECT, connect_request(pair.id, theirs)).status == EINVAL);
+  CHECK(pair.client.ask(RNIC_CM_CONNECT, connect_request(pair.id, pair.client_qp)).status == 0);
+}
+
+TEST_CASE("V-QP-16: a QP can be destroyed while connected; the peer is told", "[control][server_cm][V-QP-16][V-QP-14]") {
+  Pair pair;
+  pair.connect();
+  REQUIRE(pair.client_app.by_handle(RNIC_DESTROY_QP, pair.client_qp).status == 0);
+  CHECK(pair.client.event().event == RNIC_CM_DISCONNECTED);
+  CHECK(pair.server.event().event == RNIC_CM_DISCONNECTED);
+}
+
+TEST_CASE("an application that dies connected is told to its peer, and leaves nothing behind", "[control][server_cm][V-SEC-25]") {
+  Pair pair;
+  pair.connect();
+  pair.client_app.socket.reset();
+  pair.client.socket.reset();
+  pair.client.lifeline.reset();
+  CHECK(pair.server.event().event == RNIC_CM_DISCONNECTED);
+  pair.daemon.settle();
+  CHECK(pair.daemon.server->context_count() == 1);
+  CHECK(pair.daemon.server->connection_manager().channel_count() == 1);
+}
+
+TEST_CASE("a listener's application that dies leaves its port free, and refuses what waits", "[control][server_cm]") {
+  Pair pair;
+  REQUIRE(pair.client.ask(RNIC_CM_CONNECT, connect_request(pair.id, pair.client_qp)).status == 0);
+  REQUIRE(pair.server.event().event == RNIC_CM_CONNECT_REQUEST);
+  pair.server.socket.reset();
+  pair.server.lifeline.reset();
+  CHECK(pair.client.event().event == RNIC_CM_REJECTED);
+  CmApp next(pair.daemon);
+  const auto id = next.id();
+  CHECK(next.bind(id, at(2, 7000)).status == 0);
+  CHECK(next.ask(RNIC_CM_LISTEN, rnic_cm_listen{id, 1}).status == 0);
+}
+
+TEST_CASE("an application that sees one device listens on that one alone", "[control][server_cm]") {
+  Daemon daemon;
+  CmApp one(daemon, "rnic0"), other(daemon, "rnic1");
+  const rnic_address any = control::to_abi(wire::IpAddress::v4(0), 7000);
+  const auto a = one.id(), b = other.id();
+  REQUIRE(one.bind(a, any).status == 0);
+  REQUIRE(other.bind(b, any).status == 0);
+  CHECK(one.ask(RNIC_CM_LISTEN, rnic_cm_listen{a, 1}).status == 0);
+  CHECK(other.ask(RNIC_CM_LISTEN, rnic_cm_listen{b, 1}).status == 0);
+  CHECK(one.bind(one.id(), at(2, 1)).status == EADDRNOTAVAIL);
+}
