@@ -6,7 +6,6 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <map>
 
 #include "base/assert.hpp"
 #include "control/build.hpp"
@@ -124,6 +124,20 @@ Descriptor watch_signals() {
   return Descriptor(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
+// A link that is about to come up is waited for, so that what is started right after finds it: an
+// interface's carrier, a memif whose server is there. Not for long: the other end may come later.
+void wait_for_links(const rnic::control::Machine& machine) {
+  for (int tries = 0; tries < 30; ++tries) {
+    bool all = true;
+    for (const auto& device : machine.devices) {
+      const bool awaited = device->port_spec.find("role=server") == std::string::npos;
+      all = all && (!awaited || device->port->link_up());
+    }
+    if (all) return;
+    usleep(50'000);
+  }
+}
+
 // Whoever started us waits for the end of our output, too: from here on it goes to the log.
 void leave_terminal(const Options& options) {
   const Descriptor log(open(rnic::control::log_file(options.run_directory).c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
@@ -177,6 +191,7 @@ int serve(const Options& options) {
       return refuse(why);
     }
     spdlog::info("serves at {}", rnic::control::control_socket(options.run_directory));
+    wait_for_links(machine);
     if (options.ready_fd >= 0) leave_terminal(options);
     say_ready(options.ready_fd);
     loop.run();

@@ -172,7 +172,7 @@ struct ReceiveSlot {
 struct SendQueue : WorkQueue {
   SendSlot* work;
   std::uint32_t inline_max;
-  std::uint32_t last_read;  // index of the youngest RDMA Read, if any_read
+  std::uint32_t last_read;  // index of the youngest RDMA Read or atomic, if any_read
   bool any_read;
   bool signal_all;
 };

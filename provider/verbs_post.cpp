@@ -26,6 +26,7 @@ struct SendRow {
   bool remote;
   bool invalidates;
   std::uint8_t flags;  // those of RNIC_SQE_* that it listens to
+  bool atomic = false;
 };
 constexpr std::uint8_t kSendFlags = RNIC_SQE_FENCE | RNIC_SQE_SOLICITED;
 
@@ -37,13 +38,26 @@ constexpr SendRow send_row(ibv_wr_opcode opcode) {
       return {RNIC_OP_SEND_INVALIDATE, true, true, false, true, kSendFlags};
     case IBV_WR_RDMA_WRITE:
       return {RNIC_OP_WRITE, true, true, true, false, RNIC_SQE_FENCE};
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      return {RNIC_OP_WRITE_IMMEDIATE, true, true, true, false, kSendFlags};
     case IBV_WR_RDMA_READ:
       return {RNIC_OP_READ, true, false, true, false, 0};
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return {RNIC_OP_FETCH_ADD, true, false, false, false, RNIC_SQE_FENCE, true};
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+      return {RNIC_OP_COMPARE_SWAP, true, false, false, false, RNIC_SQE_FENCE, true};
     case IBV_WR_LOCAL_INV:
       return {RNIC_OP_LOCAL_INVALIDATE, true, false, false, true, RNIC_SQE_FENCE};
     default:
       return {};
   }
+}
+
+// RFC 7306's operations are those of devices that have them (W-EXT-14).
+bool offered(const Context& context, const SendRow& row) {
+  if (row.atomic) return context.attributes.atomics != 0;
+  if (row.opcode == RNIC_OP_WRITE_IMMEDIATE) return (context.attributes.capabilities & RNIC_CAP_IMMEDIATE) != 0;
+  return true;
 }
 
 std::uint8_t sqe_flags(const SendQueue& queue, const SendRow& row, unsigned send_flags) {
@@ -114,10 +128,12 @@ int write_send_entry(Qp& qp, const ibv_send_wr& wr) {
   if (!row.known) {  // V-WR-11, V-IS-38
     return wr.opcode > IBV_WR_DRIVER1 && wr.opcode != IBV_WR_ATOMIC_WRITE ? EINVAL : EOPNOTSUPP;
   }
+  if (!offered(*qp.context, row)) return EOPNOTSUPP;
   const bool local_invalidate = row.opcode == RNIC_OP_LOCAL_INVALIDATE;
-  const std::uint32_t sge_max = row.opcode == RNIC_OP_READ ? 1 : queue.sge_max;
+  const std::uint32_t sge_max = row.opcode == RNIC_OP_READ || row.atomic ? 1 : queue.sge_max;
   const int sge_count = local_invalidate ? 0 : wr.num_sge;
   if (sge_count < 0 || static_cast<std::uint32_t>(sge_count) > sge_max) return EINVAL;
+  if (row.atomic && sge_count != 1) return EINVAL;  // its result has to go somewhere
   if (queue.full()) return ENOMEM;  // V-WR-07
 
   std::byte* slot = queue.slot(queue.head);
@@ -129,6 +145,12 @@ int write_send_entry(Qp& qp, const ibv_send_wr& wr) {
     entry.remote_address = wr.wr.rdma.remote_addr;
     entry.rkey = wr.wr.rdma.rkey;
   }
+  if (row.atomic) {
+    entry.remote_address = wr.wr.atomic.remote_addr;
+    entry.rkey = wr.wr.atomic.rkey;
+    entry.argument = wr.wr.atomic.compare_add;
+  }
+  if (row.opcode == RNIC_OP_WRITE_IMMEDIATE) entry.invalidate = wr.imm_data;
   if (row.invalidates) (local_invalidate ? entry.rkey : entry.invalidate) = wr.invalidate_rkey;
 
   if (row.gathers && (wr.send_flags & IBV_SEND_INLINE) != 0) {
@@ -144,10 +166,11 @@ int write_send_entry(Qp& qp, const ibv_send_wr& wr) {
       entry.flags |= RNIC_SQE_COPIED;
     }
   }
+  if (row.opcode == RNIC_OP_COMPARE_SWAP) std::memcpy(body + sizeof(rnic_sge), &wr.wr.atomic.swap, sizeof wr.wr.atomic.swap);
   std::memcpy(slot, &entry, sizeof entry);
 
   queue.work[queue.head & (queue.size - 1)] = {wr.wr_id, row.opcode, 0};
-  if (row.opcode == RNIC_OP_READ) {
+  if (row.opcode == RNIC_OP_READ || row.atomic) {
     queue.last_read = queue.head;
     queue.any_read = true;
   }

@@ -146,6 +146,8 @@ void read_device(Reader& reader, const toml::table& table, DeviceConfiguration& 
       reader.take_choice(node, key, "hold", "terminate", device.hold_without_receive);
     } else if (key == "rnr_timeout_s") {
       reader.take_number(node, key, 0, 86'400, device.rnr_timeout_s);
+    } else if (key == "extensions") {
+      reader.take(node, key, device.extensions.emplace());
     } else if (key == "streams_max") {
       reader.take_number(node, key, 16, 1'048'576, device.streams_max);
     } else if (key == "buffers") {
@@ -219,6 +221,8 @@ std::string complete_device(DeviceConfiguration& device) {
   // that the kernel hears (architecture.md s7).
   const bool may_be_local = device.port->kind == Kind::loopback || device.port->kind == Kind::pair ||
                             device.port->kind == Kind::memif;
+  // Nobody but rnic is at the other end of such a port.
+  if (!device.extensions) device.extensions = may_be_local;
   bool some_local = false;
   for (const core::DeviceAddress& each : device.addresses) {
     const std::string text = wire::to_string(each.address);

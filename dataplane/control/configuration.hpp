@@ -12,6 +12,7 @@
 //   mpa_revision = 2            congestion = "cubic" | "newreno"
 //   rnr = "hold" | "terminate"  rnr_timeout_s = 30             timestamps = false
 //   buffers = 16384             core = 2                       streams_max = 16384
+//   extensions = true           (RFC 7306; where it is left out: on loopback, pair and memif ports)
 //
 // Pure but for reading the file.
 #pragma once
@@ -43,6 +44,8 @@ struct DeviceConfiguration {
   bool timestamps = false;
   bool hold_without_receive = true;
   std::uint32_t rnr_timeout_s = 30;
+  // RFC 7306: by default where both ends are known to be rnic (W-EXT-14).
+  std::optional<bool> extensions;
   std::uint32_t streams_max = 16384;
   int core = -1;  // one of the daemon's `cores`; -1: wherever
 };

@@ -516,7 +516,7 @@ int ConnectionManager::disconnect(std::uint32_t number) {
   return EINVAL;
 }
 
-// What iw_cm says: rights on the way to INIT and RTR; RTS is the connection's own doing.
+// What iw_cm says, and atomics, which it has not: rights on the way to INIT and RTR; RTS is the connection's own doing.
 Result<rnic_cm_init_qp_attributes_reply, int> ConnectionManager::init_qp_attributes(std::uint32_t number,
                                                                                     std::uint32_t state) const {
   if (find(number) == nullptr) return Failure{EINVAL};
@@ -526,7 +526,7 @@ Result<rnic_cm_init_qp_attributes_reply, int> ConnectionManager::init_qp_attribu
     case kQpsInit:
     case kQpsRtr:
       reply.mask = 2;
-      reply.access = RNIC_ACCESS_REMOTE_READ | RNIC_ACCESS_REMOTE_WRITE;
+      reply.access = RNIC_ACCESS_REMOTE_READ | RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_REMOTE_ATOMIC;
       return reply;
     case kQpsRts:
       return reply;

@@ -144,6 +144,11 @@ void Server::end(std::uint64_t number) {
 void Server::end_all() {
   while (!sessions_.empty()) end(sessions_.begin()->first);
   while (!cm_channels_.empty()) close_cm_channel(cm_channels_.begin()->first);
+  // Requests that were on their way to a listener are rejected now.
+  for (const auto& worker : machine_.workers) {
+    worker->call([](Instant) {});
+    on_worker_news(*worker);
+  }
 }
 
 // ---- requests ------------------------------------------------------------------------------------
@@ -202,6 +207,9 @@ Reply Server::hello(Session& session, const Request& request) {
   reply.control_mode = kModePersonal;
   return Reply::with(reply);
 }
+
+static_assert(sizeof(rnic_msg) + sizeof(rnic_list_devices_reply) + kDevicesMax * sizeof(rnic_device_info) <= RNIC_MSG_MAX,
+              "all devices fit one reply");
 
 Reply Server::list_devices(const Session& session) const {
   Reply reply;

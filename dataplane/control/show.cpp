@@ -120,9 +120,11 @@ Json queue_pairs(const std::vector<Context*>& contexts) {
       row["sends_out"] = it.counters.sends_out;
       row["writes_out"] = it.counters.writes_out;
       row["reads_out"] = it.counters.reads_out;
+      row["atomics_out"] = it.counters.atomics_out;
       row["sends_in"] = it.counters.sends_in;
       row["writes_in"] = it.counters.writes_in;
       row["reads_in"] = it.counters.reads_in;
+      row["atomics_in"] = it.counters.atomics_in;
       row["bytes_out"] = it.counters.bytes_out;
       row["bytes_in"] = it.counters.bytes_in;
       row["fpdus_out"] = it.counters.fpdus_out;

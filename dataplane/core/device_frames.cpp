@@ -61,32 +61,41 @@ void Device::Impl::on_arp(Bytes packet, Instant now) {
            arp->sender_mac, now);
 }
 
+// RFC 1122 s3.2.1.3: addresses that no sender can have, and those of others.
+bool Device::Impl::is_for_us(const wire::IpAddress& from, const wire::IpAddress& to) const {
+  return routes_.is_own(to) && !from.is_multicast() && !from.is_unspecified() && !routes_.is_broadcast(from);
+}
+
+// Not wire::parse_ipv4(): of most headers we need four fields. TCP finds its connection by the
+// addresses, and only of what finds none it asks whether they can be.
 void Device::Impl::on_ipv4(BufferRef frame, std::size_t offset, bool trusted, Instant now) {
   const Bytes packet = frame->bytes().subspan(offset);
-  const auto parsed = wire::parse_ipv4(packet);
-  if (!parsed) {
+  if (packet.size() < kIpv4) {
     ++counters_.bad_frames;
     return;
   }
-  const wire::Ipv4Header& header = parsed->header;
-  if (checksums_in_ && !trusted && !wire::ipv4_checksum_is_good(packet, *parsed)) {
+  const std::byte* header = packet.data();
+  const auto first = std::to_integer<unsigned>(header[0]);
+  const std::size_t header_size = std::size_t{first & 0xF} * 4;
+  const std::size_t total_length = load_be<std::uint16_t>(packet, 2);
+  const bool fragment = (load_be<std::uint16_t>(packet, 6) & 0x3FFF) != 0;  // MF, offset
+  if ((first >> 4) != 4 || header_size < kIpv4 || header_size > total_length || total_length > packet.size() ||
+      fragment) {
+    ++counters_.bad_frames;
+    return;
+  }
+  if (checksums_in_ && !trusted && wire::checksum_of(packet.first(header_size)) != 0) {
     ++counters_.bad_checksums;
     return;
   }
-  if (!routes_.is_own(header.destination)) return;
-  // RFC 1122 s3.2.1.3: addresses that no sender can have. Ours is one only of a frame that we sent.
-  if (header.source.is_multicast() || header.source.is_unspecified() || routes_.is_broadcast(header.source)) return;
-  if (header.is_fragment()) {
-    ++counters_.bad_frames;
-    return;
-  }
-  const Bytes payload = packet.subspan(parsed->header_size, parsed->payload_size());
-  switch (header.protocol) {
+  const wire::IpAddress from = load_v4_address(header + 12), to = load_v4_address(header + 16);
+  const Bytes payload = packet.subspan(header_size, total_length - header_size);
+  switch (std::to_integer<std::uint8_t>(header[9])) {
     case wire::protocol::kTcp:
-      on_tcp(std::move(frame), payload, header.source, header.destination, trusted || !checksums_in_, now);
+      on_tcp(std::move(frame), payload, from, to, trusted || !checksums_in_, now);
       break;
     case wire::protocol::kIcmp:
-      on_icmp(header.source, header.destination, payload, now);
+      if (is_for_us(from, to)) on_icmp(from, to, payload, now);
       break;
     default:
       break;
@@ -198,7 +207,7 @@ bool Device::Impl::must_refuse(const Stream& stream, const tcp::SegmentIn& segme
 void Device::Impl::on_unknown_segment(const Flow& flow, tcp::SegmentIn&& segment, Instant now) {
   namespace flags = wire::tcp_flags;
   const wire::TcpHeader& header = segment.header;
-  if (header.has(flags::kRst)) return;
+  if (header.has(flags::kRst) || !is_for_us(flow.remote, flow.local)) return;
   if (header.has(flags::kSyn) && !header.has(flags::kAck)) {
     const std::uint32_t listener = listeners_.find(flow.local, flow.local_port);
     if (listener != Listeners::kNone) {

@@ -22,22 +22,22 @@
 namespace rnic::core {
 
 // Bounds of one turn.
-inline constexpr unsigned kReceiveBurst = 64;            // frames asked of the port at a time
-inline constexpr unsigned kReceiveFramesMax = 256;       // taken in one turn, from port and loop each
-inline constexpr std::int64_t kTransmitQuantumMax = 64 * 1024;   // bytes of one stream's share
+inline constexpr unsigned kReceiveBurst = 64;                   // frames asked of the port at a time
+inline constexpr unsigned kReceiveFramesMax = 256;              // taken in one turn, from port and loop each
+inline constexpr std::int64_t kTransmitQuantumMax = 64 * 1024;  // bytes of one stream's share
 inline constexpr std::int64_t kTransmitQuantumMin = 4 * 1024;
 inline constexpr std::int64_t kTransmitTurnBytes = 256 * 1024;  // of all streams
-inline constexpr unsigned kSegmentsPerStreamMax = 64;    // sent in one turn
+inline constexpr unsigned kSegmentsPerStreamMax = 64;           // sent in one turn
 inline constexpr unsigned kSegmentsMax = 1024;
-inline constexpr unsigned kTxQueue = 256;                // frames that wait for a full port
-inline constexpr unsigned kLoopRing = 4096;              // frames to our own addresses; a power of two
+inline constexpr unsigned kTxQueue = 256;    // frames that wait for a full port
+inline constexpr unsigned kLoopRing = 4096;  // frames to our own addresses; a power of two
 inline constexpr unsigned kTimeWaitMax = 16384;
-inline constexpr unsigned kRepliesPerTurnMax = 64;       // ICMP echo, RST, ARP: answers to anybody
+inline constexpr unsigned kRepliesPerTurnMax = 64;  // ICMP echo, RST, ARP: answers to anybody
 inline constexpr std::uint64_t kOrphanDiscardMax = 1u << 20;
-inline constexpr std::uint64_t kUnconsumedMax = 64 * 1024;  // of a stream, while buffers are nearly gone
-inline constexpr Duration kStarvedPause = microseconds(50);   // before a starved queue pair asks for buffers again
-inline constexpr Duration kTxStuck = milliseconds(100);  // a port that takes nothing for so long loses its frames
-inline constexpr Duration kCloseTimeout = seconds(5);    // after a refusal or a failed startup
+inline constexpr std::uint64_t kUnconsumedMax = 64 * 1024;   // of a stream, while buffers are nearly gone
+inline constexpr Duration kStarvedPause = microseconds(50);  // before a starved queue pair asks for buffers again
+inline constexpr Duration kTxStuck = milliseconds(100);      // a port that takes nothing for so long loses its frames
+inline constexpr Duration kCloseTimeout = seconds(5);        // after a refusal or a failed startup
 
 struct Device::Impl {
   Impl(const DeviceOptions& options, port::Port& port, StreamEvents& events);
@@ -56,6 +56,7 @@ struct Device::Impl {
   void on_frame(BufferRef frame, bool trusted, Instant now);
   void on_arp(Bytes packet, Instant now);
   void on_ipv4(BufferRef frame, std::size_t offset, bool trusted, Instant now);
+  bool is_for_us(const wire::IpAddress& from, const wire::IpAddress& to) const;
   void on_icmp(const wire::IpAddress& from, const wire::IpAddress& to, Bytes message, Instant now);
   void on_icmp_error(const ip::IcmpError& error, Instant now);
   void on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress& from, const wire::IpAddress& to, bool trusted,
@@ -97,17 +98,17 @@ struct Device::Impl {
               std::optional<tcp::Seq> isn_after, Instant now);
   void activate(Stream& stream) { active_.push_back(stream); }
 
-  void take_input(Stream& stream, Instant now);   // after the burst
+  void take_input(Stream& stream, Instant now);  // after the burst
   void begin_startup(Stream& stream, Instant now);
   void feed_startup(Stream& stream, Instant now);
   void on_accepted(Stream& stream, Instant now);
   void on_startup_failed(Stream& stream, Instant now);
   void attach(Stream& stream, const mpa::Negotiated& negotiated, Instant now);
-  void review(Stream& stream, Instant now);       // what the steps before have changed
+  void review(Stream& stream, Instant now);  // what the steps before have changed
   void check_connection_lost(Stream& stream, Instant now);
   void on_phase_deadline(Stream& stream, Instant now);
-  void abandon(Stream& stream, Instant now);      // the QP is gone
-  bool finish(Stream& stream, Instant now);       // true: it is no more
+  void abandon(Stream& stream, Instant now);  // the QP is gone
+  bool finish(Stream& stream, Instant now);   // true: it is no more
   void discard_input(Stream& stream, Instant now);
   bool send_octets(Stream& stream, Bytes octets);
   void send_terminate(Stream& stream, const wire::TerminateCode& code, const mpa::Negotiated& framing);

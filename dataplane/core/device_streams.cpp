@@ -145,9 +145,8 @@ Stream* Device::Impl::find(StreamId id) {
 }
 
 Stream* Device::Impl::find(const Flow& flow, std::uint64_t hash) {
-  const auto found = flows_.find(hash, [&](std::uint32_t value) {
-    return (value & kTimeWaitBit) == 0 && streams_[value]->flow == flow;
-  });
+  const auto found = flows_.find(
+      hash, [&](std::uint32_t value) { return (value & kTimeWaitBit) == 0 && streams_[value]->flow == flow; });
   return found ? streams_[*found].get() : nullptr;
 }
 
@@ -171,9 +170,8 @@ bool Device::Impl::flow_in_use(const Flow& flow) const {
   return flows_
       .find(hash_of(flow, keys_),
             [&](std::uint32_t value) {
-              return (value & kTimeWaitBit) != 0
-                         ? time_wait_.at(value & ~kTimeWaitBit).flow == flow
-                         : streams_[value]->flow == flow;
+              return (value & kTimeWaitBit) != 0 ? time_wait_.at(value & ~kTimeWaitBit).flow == flow
+                                                 : streams_[value]->flow == flow;
             })
       .has_value();
 }
@@ -375,8 +373,7 @@ void Device::Impl::attach(Stream& stream, const mpa::Negotiated& negotiated, Ins
 }
 
 void Device::Impl::on_startup_failed(Stream& stream, Instant now) {
-  const mpa::StartupVerdict verdict =
-      std::visit([](auto& machine) { return machine.verdict(); }, *stream.startup);
+  const mpa::StartupVerdict verdict = std::visit([](auto& machine) { return machine.verdict(); }, *stream.startup);
   if (stream.initiator || stream.told_request) tell_failed(stream, failure_of(verdict.reason));
   if (verdict.terminate)
     send_terminate(stream, *verdict.terminate, std::visit([](auto& m) { return m.negotiated(); }, *stream.startup));
@@ -588,8 +585,7 @@ void Device::Impl::on_phase_deadline(Stream& stream, Instant now) {
     case Stream::Phase::opening:
       break;
     case Stream::Phase::negotiating:
-      if (std::visit([&](auto& machine) { return machine.on_time(now); }, *stream.startup) ==
-          mpa::Fed::Outcome::failed)
+      if (std::visit([&](auto& machine) { return machine.on_time(now); }, *stream.startup) == mpa::Fed::Outcome::failed)
         on_startup_failed(stream, now);
       else
         stream.phase_deadline = std::visit([](auto& machine) { return machine.next_deadline(); }, *stream.startup);

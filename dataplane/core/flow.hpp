@@ -1,7 +1,9 @@
 // What names a TCP connection on a device, and the keyed hashes over it.
 #pragma once
 
+#include <bit>
 #include <cstdint>
+#include <cstring>
 
 #include "base/time.hpp"
 #include "tcp/seq.hpp"
@@ -12,8 +14,27 @@ namespace rnic::core {
 struct Flow {
   wire::IpAddress local, remote;
   std::uint16_t local_port = 0, remote_port = 0;
-  bool operator==(const Flow&) const = default;
+  bool operator==(const Flow& other) const {
+    std::uint64_t mine[4], others[4];
+    std::memcpy(mine, this, sizeof mine);
+    std::memcpy(others, &other, sizeof others);
+    return ((mine[0] ^ others[0]) | (mine[1] ^ others[1]) | (mine[2] ^ others[2]) | (mine[3] ^ others[3])) == 0 &&
+           local_port == other.local_port && remote_port == other.remote_port;
+  }
 };
+static_assert(sizeof(wire::IpAddress) == 16, "a flow begins with 32 octets of addresses");
+
+// An IPv4 address as it stands in a header. What IpAddress::load_v4 does, in two stores: once per
+// segment it counts.
+inline wire::IpAddress load_v4_address(const std::byte* at) {
+  if constexpr (std::endian::native != std::endian::little) return wire::IpAddress::load_v4({at, 4}, 0);
+  std::uint32_t raw;
+  std::memcpy(&raw, at, 4);
+  const std::uint64_t words[2] = {0, 0xffff0000u | std::uint64_t{raw} << 32};
+  wire::IpAddress address;
+  std::memcpy(static_cast<void*>(&address), words, sizeof words);
+  return address;
+}
 
 // Secrets of a device, made of its seed at start.
 struct HashKeys {
@@ -32,7 +53,8 @@ inline std::uint64_t hash_of(const Flow& flow, const HashKeys& keys) {
   std::memcpy(&word[0], flow.local.octets().data(), 16);
   std::memcpy(&word[2], flow.remote.octets().data(), 16);
   const std::uint64_t ports = std::uint64_t{flow.local_port} << 16 | flow.remote_port;
-  return fold(fold(word[0] ^ word[2] ^ keys.flow0, word[1] ^ keys.flow1) ^ keys.flow1, word[3] ^ ports << 32 ^ ports ^ keys.flow0);
+  return fold(fold(word[0] ^ word[2] ^ keys.flow0, word[1] ^ keys.flow1) ^ keys.flow1,
+              word[3] ^ ports << 32 ^ ports ^ keys.flow0);
 }
 
 // SipHash-2-4 of the flow: for what a peer sees the result of.

@@ -57,10 +57,10 @@ struct Stream : ListLink<ActiveTag>, Timers::Node {
   ConnectOptions wishes;  // of connect()
   Instant phase_deadline = kNever;
 
-  bool told_request = false;      // the consumer of a listener knows of us
+  bool told_request = false;  // the consumer of a listener knows of us
   bool told_established = false;
-  bool told_end = false;          // failed, rejected or disconnected: nothing more is told
-  bool lost = false;              // while waiting: the peer is gone, accept() comes too late
+  bool told_end = false;  // failed, rejected or disconnected: nothing more is told
+  bool lost = false;      // while waiting: the peer is gone, accept() comes too late
   std::uint32_t agreed_ird = 0, agreed_ord = 0;
   PrivateData reply_data;  // for the established event
 
@@ -78,9 +78,9 @@ struct Stream : ListLink<ActiveTag>, Timers::Node {
   tcp::Seq initial_send, initial_receive;
   std::optional<std::uint32_t> timestamp_sent;
 
-  std::int64_t deficit_bytes = 0;       // of this stream's share of the transmit turns
-  bool more_segments = false;           // send() stopped at a bound
-  std::uint64_t discarded_bytes = 0;    // orphan: octets that nobody wants any more
+  std::int64_t deficit_bytes = 0;     // of this stream's share of the transmit turns
+  bool more_segments = false;         // send() stopped at a bound
+  std::uint64_t discarded_bytes = 0;  // orphan: octets that nobody wants any more
 
   StreamId id() const { return {std::uint64_t{generation} << 32 | (index + 1)}; }
   tcp::Seq send_next(bool fin) const {

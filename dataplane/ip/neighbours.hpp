@@ -23,7 +23,7 @@ struct NeighbourOptions {
   std::uint32_t entries_max = 1024;
   std::uint32_t frames_per_entry_max = 16;  // RFC 1122 s2.3.2.2 wants at least one
   std::uint32_t frames_max = 256;
-  Duration retry = milliseconds(500);       // doubles up to retry_max
+  Duration retry = milliseconds(500);  // doubles up to retry_max
   Duration retry_max = seconds(1);
   std::uint32_t tries = 5;
   Duration fresh = seconds(30);      // a use after this asks again, by unicast, and goes on
@@ -71,7 +71,7 @@ class Neighbours {
     wire::Mac mac;
     Phase phase = Phase::asking;
     std::uint32_t asked = 0;
-    Instant due;    // asking, verifying: the next question; failed: the end of the belief
+    Instant due;  // asking, verifying: the next question; failed: the end of the belief
     Instant fresh_until;
     Instant used;
     std::vector<BufferRef> frames;

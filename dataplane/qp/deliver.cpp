@@ -73,19 +73,26 @@ void QueuePair::Impl::deliver_receive(Delivery& delivery, Instant now) {
     }
   }
   Completion completion;
-  completion.opcode = Opcode::receive;
+  completion.opcode = delivery.immediate ? Opcode::receive_write_immediate : Opcode::receive;
   completion.of_send_queue = false;
   completion.shared = delivery.shared;
   completion.solicited = delivery.solicited;
   completion.invalidated = delivery.invalidates;
-  completion.word = delivery.invalidates ? delivery.invalidate.value : 0;
+  completion.immediate = delivery.immediate;
+  completion.word = delivery.invalidates ? delivery.invalidate.value : delivery.word;
   completion.slot = delivery.slot;
   completion.length = delivery.length;
   if (!host_.complete(completion)) begin_terminate(rdmap::Fault::cq_of_receives, {}, now);
 }
 
-void QueuePair::Impl::deliver_read_response(Delivery&, Instant now) {
+void QueuePair::Impl::deliver_read_response(Delivery& delivery, Instant now) {
   rdmap::OutboundRead& read = reads_out_.front();
+  if (delivery.refused != Status::success) {
+    const std::uint32_t index = read.work;
+    reads_out_.pop();
+    fail_work(index, delivery.refused, now);
+    return;
+  }
   if (read.of_consumer) {
     Work& work = work_[read.work];
     work.until = Work::Until::nothing;

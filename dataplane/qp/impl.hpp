@@ -3,6 +3,7 @@
 //  queue_pair.cpp    life: attach, modify, detach, the stream's end, the way down
 //  send_path.cpp     work requests and Read Responses -> segments -> the connection
 //  receive_path.cpp  the stream -> FPDUs -> checks -> placements
+//  extensions.cpp    RFC 7306: atomic operations and Immediate Data
 //  deliver.cpp       placements done -> completions, invalidations, Reads to serve
 //  flush.cpp         completions in order, and what becomes of work that will not be done
 //
@@ -47,7 +48,7 @@ struct Work {
   enum class Until : std::uint8_t {
     built,     // not yet: its segments are not all filled
     appended,  // `segment` is with TCP, so its payload has been copied out (V-ORD-08)
-    read,      // its Read Response is delivered
+    read,      // its Read or Atomic Response is delivered
     moved,     // nothing of ours is on its way to or from memory any more
     nothing,   // done
   } until = Until::built;
@@ -85,9 +86,13 @@ struct Delivery {
   bool invalidates = false;
   bool solicited = false;
   bool shared = false;
+  bool immediate = false;      // `word`: the value, network order
+  Status refused = Status::success;  // read_response: why the result of an atomic could not be placed
   std::uint32_t slot = 0;
   std::uint32_t length = 0;
+  std::uint32_t word = 0;
   Stag invalidate;
+  std::uint64_t original = 0;  // of an atomic: it is placed from here
   std::uint32_t msn = 0, offset = 0, ulpdu_size = 0;  // of the last segment, for a Terminate
 };
 
@@ -105,13 +110,22 @@ struct Receiving {
 
 // The message being sent: at most one at a time, whatever it is (W-DDP-10).
 struct Sending {
-  enum class Kind : std::uint8_t { nothing, data, request, response } kind = Kind::nothing;
+  enum class Kind : std::uint8_t {
+    nothing,
+    data,             // Send and Write: from the consumer's memory
+    response,         // Read Response: from the memory that it names
+    request,          // Read and Atomic Request: `header` is the payload, as of what follows
+    immediate,
+    atomic_response,
+  } kind = Kind::nothing;
   ddp::OutboundMessage message;
   bool of_consumer = false;  // `work` is its work request
   std::uint32_t work = 0;
   std::uint32_t sge = 0;     // where the next octet comes from
   std::uint32_t sge_offset = 0;
-  wire::ReadRequestHeader request;  // Kind::request
+  std::array<std::byte, wire::AtomicRequestHeader::kSize> header;
+
+  bool is_header() const { return kind >= Kind::request; }
 };
 
 // The first thing that went wrong with what came in, until all before it is delivered (V-STOP-06).
@@ -195,8 +209,8 @@ struct QueuePair::Impl {
   bool on_send(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size, Instant now);
   void place_send(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size, std::uint64_t held_mark,
                   Instant now);
-  void on_read_request(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size, bool is_set_aside,
-                       Instant now);
+  void on_request(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size, bool is_set_aside,
+                  Instant now);
   Result<tpt::Access, rdmap::Fault> check_sink(const rdmap::Inbound& in) const;
   void place_tagged(const rdmap::Inbound& in, const tpt::Access& to, std::span<const Bytes> spans);
   void on_write(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size, Instant now);
@@ -208,6 +222,16 @@ struct QueuePair::Impl {
   void refuse(rdmap::Fault fault, std::span<const Bytes> spans, std::uint32_t size, Instant now);
   Delivery& next_delivery() { return deliveries_[deliveries_.next()]; }
   void finish_delivery(Instant now);
+
+  // ---- extensions.cpp
+  Status begin_atomic(std::uint32_t index);
+  void begin_immediate();
+  bool begin_atomic_response(Instant now);
+  Result<std::uint64_t, rdmap::Fault> execute(const wire::AtomicRequestHeader& request);
+  bool immediate_is_well_formed(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size,
+                                Instant now);
+  void place_immediate(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint64_t held_mark, Instant now);
+  void on_atomic_response(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size, Instant now);
 
   // ---- deliver.cpp
   bool deliver_all(Instant now);
@@ -270,6 +294,7 @@ struct QueuePair::Impl {
   rdmap::Ring<UnsealedFpdu> unsealed_;
   mpa::PieceList pieces_;
   std::uint32_t gathers_ = 0;
+  std::uint32_t response_gathers_ = 0;  // of these, Read Responses'
 
   // Receiving.
   std::optional<mpa::Framer> framer_;

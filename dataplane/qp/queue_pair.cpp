@@ -50,7 +50,7 @@ void QueuePair::Impl::attach(tcp::Connection& connection, const Start& start, In
   open_ = nullptr;
   filling_bytes_ = room_ = open_room_ = 0;
   unsealed_.reserve(kUnsealedMax);
-  gathers_ = places_ = 0;
+  gathers_ = response_gathers_ = places_ = 0;
 
   ulpdu_.clear();
   parsed_ = consumable_ = 0;
@@ -99,7 +99,7 @@ Result<Done, ModifyError> QueuePair::Impl::modify_state(State wanted, Instant no
 
 QueuePair::Leftover QueuePair::Impl::detach(Instant now) {
   mover_.cancel(owner_);
-  gathers_ = places_ = 0;
+  gathers_ = response_gathers_ = places_ = 0;
   Leftover leftover = Leftover::reset;
   if (connection_ != nullptr) {
     if (state_ == State::terminate) go_down(now);
@@ -223,7 +223,7 @@ void QueuePair::Impl::blame_read() {
 
 void QueuePair::Impl::to_error(std::optional<Event> event, Stream stream, Instant now) {
   mover_.cancel(owner_);
-  gathers_ = places_ = 0;
+  gathers_ = response_gathers_ = places_ = 0;
   if (connection_ != nullptr && stream == Stream::reset && connection_->ended() == tcp::Ended::no)
     connection_->abort(now);
   const bool had_shared = config_.shared_receive && state_ != State::idle;
@@ -516,6 +516,7 @@ void QueuePair::on_moved(std::uint32_t token, bool ok) {
     RNIC_ASSERT(segment.gathers != 0 && impl.gathers_ != 0);
     --segment.gathers;
     --impl.gathers_;
+    if (token::work(token) == token::kNoWork) --impl.response_gathers_;
     if (!ok && !segment.failed) {
       segment.failed = true;
       segment.failed_work = token::work(token);

@@ -16,7 +16,7 @@ constexpr std::size_t kReadableMax = 4096;
 // Scratch of the worker's: nothing in it outlives a call.
 thread_local std::array<Bytes, kReadableMax> readable_spans;
 
-constexpr std::size_t kHeadSize = wire::UntaggedHeader::kSize + wire::ReadRequestHeader::kSize;
+constexpr std::size_t kHeadSize = wire::UntaggedHeader::kSize + wire::AtomicRequestHeader::kSize;
 
 std::uint32_t copy_head(std::span<const Bytes> spans, MutableBytes out) {
   std::size_t copied = 0;
@@ -116,13 +116,16 @@ bool QueuePair::Impl::on_ulpdu(std::span<const Bytes> spans, std::uint32_t size,
   switch (in->message.receiver) {
     case rdmap::Receiver::write: on_write(*in, spans, size, now); return true;
     case rdmap::Receiver::read_response: on_read_response(*in, spans, size, now); return true;
+    case rdmap::Receiver::atomic_response: on_atomic_response(*in, spans, size, now); return true;
     case rdmap::Receiver::send:
+    case rdmap::Receiver::immediate:
       if (held_mark != 0) {
         place_send(*in, spans, size, held_mark, now);
         return true;
       }
       return on_send(*in, spans, size, now);
     case rdmap::Receiver::read_request:
+    case rdmap::Receiver::atomic_request:
       if (held_mark != 0) {
         delivery.act = Delivery::Act::read_request;
         finish_delivery(now);
@@ -130,7 +133,7 @@ bool QueuePair::Impl::on_ulpdu(std::span<const Bytes> spans, std::uint32_t size,
       }
       // Not served before what was sent before it is delivered (V-ORD-05).
       if (held_.unread() && !set_aside(spans, size, now)) return false;
-      on_read_request(*in, spans, size, held_.unread(), now);
+      on_request(*in, spans, size, held_.unread(), now);
       return true;
     case rdmap::Receiver::terminate: {
       // Whatever else it says, it ends the connection (W-RDMAP-33, -35).
@@ -148,7 +151,6 @@ bool QueuePair::Impl::on_ulpdu(std::span<const Bytes> spans, std::uint32_t size,
       finish_delivery(now);
       return true;
     }
-    case rdmap::Receiver::extension:
     case rdmap::Receiver::nobody: refuse(rdmap::Fault::unexpected_opcode, spans, size, now); return true;
   }
   return true;
@@ -190,8 +192,9 @@ bool QueuePair::Impl::on_send(const rdmap::Inbound& in, std::span<const Bytes> s
     case ddp::MsnCheck::range: refuse(rdmap::Fault::receive_msn_range, spans, size, now); return true;
   }
 
+  const bool immediate = in.message.receiver == rdmap::Receiver::immediate;
   // A Send RTR: MSN 1, no octets, and a buffer of our own (W-MPA-45, -46).
-  if (first_fpdu_ && start_.rtr == Start::Rtr::send && !start_.initiator && in.payload == 0 && in.ddp.last && in.ddp.message_offset == 0) {
+  if (!immediate && first_fpdu_ && start_.rtr == Start::Rtr::send && !start_.initiator && in.payload == 0 && in.ddp.last && in.ddp.message_offset == 0) {
     queue.accept(0, true);
     finish_delivery(now);
     return true;
@@ -210,6 +213,7 @@ bool QueuePair::Impl::on_send(const rdmap::Inbound& in, std::span<const Bytes> s
     refuse(rdmap::Fault::receive_offset, spans, size, now);
     return true;
   }
+  if (immediate && !immediate_is_well_formed(in, spans, size, now)) return true;
   // A message has less than 2^32 octets (W-DDP-08).
   if (in.payload > ~queue.offset()) {
     receiving_.status = receiving_.active ? Status::message_too_long : Status::success;
@@ -235,6 +239,7 @@ void QueuePair::Impl::place_send(const rdmap::Inbound& in, std::span<const Bytes
     receiving_.status = Status::invalid_wqe;
     return refuse(rdmap::Fault::local_work, spans, size, now);
   }
+  if (in.message.receiver == rdmap::Receiver::immediate) return place_immediate(in, spans, held_mark, now);
   if (in.payload != 0) {
     if (offset + std::uint64_t{in.payload} > receiving_.capacity) {
       receiving_.status = Status::message_too_long;
@@ -335,8 +340,9 @@ bool QueuePair::Impl::take_held(Instant now) {
   bool busy = false;
   while (state_ == State::rts && !inbound_stopped_ && held_.unread() && !deliveries_.full()) {
     const Bytes ulpdu = held_.front();
-    const bool is_send = wire::rdmap_opcode(std::to_integer<std::uint8_t>(ulpdu[1])) != wire::RdmapOpcode::read_request;
-    if (is_send && !receiving_.active && !take_receive()) break;
+    const rdmap::Message& message = rdmap::message(wire::rdmap_opcode(std::to_integer<std::uint8_t>(ulpdu[1])));
+    const bool wants_receive = message.queue == wire::queue_number::kSend;
+    if (wants_receive && !receiving_.active && !take_receive()) break;
     const std::array<Bytes, 1> spans{ulpdu};
     const auto size = static_cast<std::uint32_t>(ulpdu.size());
     const std::uint64_t mark = held_.advance();
@@ -349,17 +355,20 @@ bool QueuePair::Impl::take_held(Instant now) {
 
 // ---- queue 1 -------------------------------------------------------------------------------------
 
-void QueuePair::Impl::on_read_request(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size,
-                                      bool is_set_aside, Instant now) {
+// A Read or an Atomic Request: one sequence and one depth (W-EXT-06).
+void QueuePair::Impl::on_request(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size,
+                                 bool is_set_aside, Instant now) {
+  const bool is_atomic = in.message.receiver == rdmap::Receiver::atomic_request;
   std::array<std::byte, kHeadSize> head;
   const std::uint32_t copied = copy_head(spans, head);
-  const auto request = wire::parse_read_request(
-      Bytes(head).first(copied).subspan(std::min<std::size_t>(copied, wire::UntaggedHeader::kSize)));
+  const Bytes payload = Bytes(head).first(copied).subspan(std::min<std::size_t>(copied, wire::UntaggedHeader::kSize));
+  const auto request = is_atomic ? std::optional<wire::ReadRequestHeader>() : wire::parse_read_request(payload);
+  const auto atomic = is_atomic ? wire::parse_atomic_request(payload) : std::optional<wire::AtomicRequestHeader>();
   ddp::InboundQueue& queue = inbound_[wire::queue_number::kReadRequest];
 
   // A zero-length Read as first FPDU is an RTR, allowed whatever was negotiated (W-MPA-49).
   const bool rtr = first_fpdu_ && !start_.initiator && request && request->size_bytes == 0;
-  if (!rtr && !tpt::permits(config_.access, tpt::Rights::remote_read))
+  if (!is_atomic && !rtr && !tpt::permits(config_.access, tpt::Rights::remote_read))
     return refuse(rdmap::Fault::reads_disabled, spans, size, now);
   const std::uint32_t ird = std::max(config_.ird, rtr ? 1u : 0u);
   switch (queue.check(in.ddp.msn, std::max(ird, 1u))) {
@@ -369,17 +378,19 @@ void QueuePair::Impl::on_read_request(const rdmap::Inbound& in, std::span<const 
   }
   if (reads_in_.count() >= ird) return refuse(rdmap::Fault::read_too_many, spans, size, now);
   if (in.ddp.message_offset != 0) return refuse(rdmap::Fault::read_offset, spans, size, now);
-  if (!request || in.payload != wire::ReadRequestHeader::kSize)
+  if ((!request && !atomic) || in.payload != in.message.header_bytes)
     return refuse(rdmap::Fault::read_size, spans, size, now);
   if (!in.ddp.last) return refuse(rdmap::Fault::not_last, spans, size, now);
+  if (atomic && atomic->opcode != wire::AtomicOpcode::fetch_add && atomic->opcode != wire::AtomicOpcode::compare_swap)
+    return refuse(rdmap::Fault::unexpected_opcode, spans, size, now);  // W-EXT-02
 
   queue.accept(0, true);
   rdmap::InboundRead& read = reads_in_.push({});
-  read.request = *request;
-  std::copy(head.begin(), head.end(), read.culprit.octets.begin());
-  read.culprit.size = static_cast<std::uint32_t>(head.size());
+  if (request) read.request = *request;
+  read.atomic = atomic;
+  read.culprit.size = copy_head(spans, read.culprit.octets);
   read.culprit.segment_length = size;
-  ++counters_.reads_in;
+  ++(is_atomic ? counters_.atomics_in : counters_.reads_in);
   // If it was set aside, its record will make it ready, in its turn.
   if (!is_set_aside) next_delivery().act = Delivery::Act::read_request;
   finish_delivery(now);
@@ -415,6 +426,7 @@ void QueuePair::Impl::on_read_response(const rdmap::Inbound& in, std::span<const
   // Checked against the oldest Read outstanding, or a peer could write through any sink (W-RDMAP-14).
   if (responses_due_ == 0) return refuse(rdmap::Fault::unexpected_opcode, spans, size, now);
   rdmap::OutboundRead& read = reads_out_[reads_out_.next() - responses_due_];
+  if (read.atomic) return refuse(rdmap::Fault::unexpected_opcode, spans, size, now);
   std::optional<tpt::Access> to;
   if (in.payload != 0) {
     if (in.ddp.stag != read.sink) return refuse(rdmap::Fault::tagged_invalid_stag, spans, size, now);

@@ -53,7 +53,7 @@ bool QueuePair::Impl::begin_message(Instant now) {
   if (gate_rtr_) return begin_rtr();
   if (!gate_open_) return false;  // W-MPA-21, -42
   const bool response = reads_ready_ != 0;
-  if (response && work_was_last_) return begin_response(now);
+  if (response && work_was_last_ && begin_response(now)) return true;
   if (begin_work(now)) return true;
   return response && state_ == State::rts && begin_response(now);
 }
@@ -76,7 +76,7 @@ bool QueuePair::Impl::begin_rtr() {
       break;
     case Start::Rtr::read:
       sending_.message = sender_.read_request();
-      sending_.request = {.sink_stag = {1}, .source_stag = {1}};
+      wire::emit(wire::ReadRequestHeader{.sink_stag = {1}, .source_stag = {1}}, sending_.header);
       sending_.kind = Sending::Kind::request;
       reads_out_.push({.sink = {1}, .msn = sending_.message.msn, .of_consumer = false});
       ++responses_due_;
@@ -86,8 +86,10 @@ bool QueuePair::Impl::begin_rtr() {
   return true;
 }
 
+// False: it has to wait.
 bool QueuePair::Impl::begin_response(Instant now) {
   rdmap::InboundRead& read = reads_in_.front();
+  if (read.atomic) return begin_atomic_response(now);
   const wire::ReadRequestHeader& request = read.request;
   // The source of a Read of no octets is not looked at (W-RDMAP-12).
   if (request.size_bytes != 0) {
@@ -131,12 +133,14 @@ QueuePair::Impl::Began QueuePair::Impl::begin_next_work(Instant now) {
   if (work_.full()) return Began::waits;
   const bool local = next_.opcode == Opcode::local_invalidate || next_.opcode == Opcode::bind;
   const bool read = next_.opcode == Opcode::read || next_.opcode == Opcode::read_invalidate;
+  const bool atomic = next_.opcode == Opcode::fetch_add || next_.opcode == Opcode::compare_swap;
+  const bool extension = atomic || next_.opcode == Opcode::write_immediate;
   if (next_.fence) {
     // Read Fence waits for Reads, Local Fence for all (V-FEN-01, -02).
     if (next_.opcode == Opcode::local_invalidate && !work_.empty()) return Began::waits;
     if (!local && !read && !reads_out_.empty()) return Began::waits;
   }
-  if (read && !next_.malformed && config_.ord != 0 && reads_out_.count() >= config_.ord)
+  if ((read || atomic) && !next_.malformed && config_.ord != 0 && reads_out_.count() >= config_.ord)
     return Began::waits;  // V-ORD-07: all of the SQ
 
   const std::uint32_t index = work_.next();
@@ -146,12 +150,13 @@ QueuePair::Impl::Began QueuePair::Impl::begin_next_work(Instant now) {
     fail_work(index, status, now);
     return Began::failed;
   };
-  if (next_.malformed) return fails(Status::invalid_wqe);
+  if (next_.malformed || (extension && !config_.extensions)) return fails(Status::invalid_wqe);  // W-EXT-14
 
   switch (next_.opcode) {
     case Opcode::send:
     case Opcode::send_invalidate:
-    case Opcode::write: {
+    case Opcode::write:
+    case Opcode::write_immediate: {
       std::uint64_t length = 0;
       if (next_.has_data) {
         length = next_.data.size();
@@ -166,7 +171,7 @@ QueuePair::Impl::Began QueuePair::Impl::begin_next_work(Instant now) {
       }
       sending_.kind = Sending::Kind::data;
       sending_.sge = sending_.sge_offset = 0;
-      if (next_.opcode == Opcode::write) {
+      if (next_.opcode == Opcode::write || next_.opcode == Opcode::write_immediate) {
         sending_.message =
             rdmap::Sender::write(next_.remote_stag, next_.remote_to, static_cast<std::uint32_t>(length));
         ++counters_.writes_out;
@@ -186,11 +191,12 @@ QueuePair::Impl::Began QueuePair::Impl::begin_next_work(Instant now) {
       if (sink.length != 0 && sink.lkey == Stag{}) return fails(Status::invalid_stag);
       sending_.kind = Sending::Kind::request;
       sending_.message = sender_.read_request();
-      sending_.request = {.sink_stag = sink.lkey,
-                          .sink_to = sink.address,
-                          .size_bytes = sink.length,
-                          .source_stag = next_.remote_stag,
-                          .source_to = next_.remote_to};
+      wire::emit(wire::ReadRequestHeader{.sink_stag = sink.lkey,
+                                         .sink_to = sink.address,
+                                         .size_bytes = sink.length,
+                                         .source_stag = next_.remote_stag,
+                                         .source_to = next_.remote_to},
+                 sending_.header);
       reads_out_.push({.sink = sink.lkey,
                        .next_to = sink.address,
                        .left = sink.length,
@@ -218,8 +224,11 @@ QueuePair::Impl::Began QueuePair::Impl::begin_next_work(Instant now) {
     }
     case Opcode::fast_register: return fails(Status::not_privileged);
     case Opcode::fetch_add:
-    case Opcode::compare_swap:
-    case Opcode::write_immediate:
+    case Opcode::compare_swap: {
+      const Status status = begin_atomic(index);
+      if (status != Status::success) return fails(status);
+      break;
+    }
     case Opcode::receive:
     case Opcode::receive_write_immediate: return fails(Status::invalid_wqe);
   }
@@ -265,7 +274,6 @@ bool QueuePair::Impl::emit_segment(std::uint32_t& budget_bytes, Instant now) {
   const std::uint32_t room_of_buffer = pool_.room_bytes();
   const ddp::Segment segment =
       ddp::next_segment(message, mpa::mulpdu(std::min(emss, room_of_buffer), markers));
-  const bool request = sending_.kind == Sending::Kind::request;
 
   // What it is gathered from, before anything of it is written.
   tpt::Access source;
@@ -280,7 +288,7 @@ bool QueuePair::Impl::emit_segment(std::uint32_t& budget_bytes, Instant now) {
       return true;
     }
     source = *access;
-  } else if (sending_.of_consumer && !request && next_.sge_count != 0) {
+  } else if (sending_.of_consumer && sending_.kind == Sending::Kind::data && next_.sge_count != 0) {
     const Status status = check_gather(next_);
     if (status != Status::success) {
       fail_work(sending_.work, status, now);
@@ -288,12 +296,12 @@ bool QueuePair::Impl::emit_segment(std::uint32_t& budget_bytes, Instant now) {
     }
   }
 
-  std::array<std::byte, wire::kDdpHeaderSizeMax + wire::ReadRequestHeader::kSize> header;
+  std::array<std::byte, wire::kDdpHeaderSizeMax + sizeof(Sending::header)> header;
   std::uint32_t header_bytes = message.header_bytes();
   std::uint32_t payload_bytes = segment.payload;
   ddp::write_header(message, segment, header);
-  if (request) {
-    wire::emit(sending_.request, MutableBytes(header).subspan(header_bytes));
+  if (sending_.is_header()) {
+    std::memcpy(header.data() + header_bytes, sending_.header.data(), payload_bytes);
     header_bytes += payload_bytes;
     payload_bytes = 0;
   }
@@ -333,13 +341,17 @@ bool QueuePair::Impl::emit_segment(std::uint32_t& budget_bytes, Instant now) {
   message.done += segment.payload;
   budget_bytes -= std::min(budget_bytes, std::max(octets, 1u));
   if (segment.last) {
-    if (sending_.kind == Sending::Kind::response) {
+    if (sending_.kind == Sending::Kind::response || sending_.kind == Sending::Kind::atomic_response) {
       // The whole Response has been generated: its place in the queue is free (V-IRD-10).
       reads_in_.pop();
       --reads_ready_;
+    } else if (sending_.kind == Sending::Kind::data && sending_.of_consumer &&
+               next_.opcode == Opcode::write_immediate) {
+      begin_immediate();
+      return true;
     } else if (sending_.of_consumer) {
       Work& work = work_[sending_.work];
-      work.until = request ? Work::Until::read : Work::Until::appended;
+      work.until = sending_.kind == Sending::Kind::request ? Work::Until::read : Work::Until::appended;
       work.segment = next_segment_ - 1;
       has_next_ = false;
     }
@@ -411,6 +423,7 @@ void QueuePair::Impl::gather_piece(FillingSegment& segment, const tpt::Access& f
     case tpt::Moved::later:
       ++segment.gathers;
       ++gathers_;
+      if (work == token::kNoWork) ++response_gathers_;
       return;
   }
 }

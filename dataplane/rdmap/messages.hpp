@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "wire/atomic.hpp"
 #include "wire/ddp.hpp"
 #include "wire/rdmap.hpp"
 
@@ -15,7 +16,17 @@ namespace rnic::rdmap {
 enum class Model : std::uint8_t { none, tagged, untagged };
 
 // Who takes it.
-enum class Receiver : std::uint8_t { nobody, write, read_response, send, read_request, terminate, extension };
+enum class Receiver : std::uint8_t {
+  nobody,
+  write,
+  read_response,
+  send,
+  read_request,
+  terminate,
+  immediate,
+  atomic_request,
+  atomic_response,
+};
 
 struct Message {
   Model model = Model::none;
@@ -39,10 +50,10 @@ inline constexpr std::array<Message, 16> kMessages{{
     {Model::untagged,  0,     0,      true,  false, false, Receiver::send},           // Send, SE
     {Model::untagged,  0,     0,      true,  true,  false, Receiver::send},           // Send, SE, Inv.
     {Model::untagged,  2,     4,      false, false, false, Receiver::terminate},      // Terminate
-    {Model::untagged,  0,     8,      false, false, true,  Receiver::extension},      // Immediate
-    {Model::untagged,  0,     8,      true,  false, true,  Receiver::extension},      // Immediate, SE
-    {Model::untagged,  1,     52,     false, false, true,  Receiver::extension},      // Atomic Request
-    {Model::untagged,  3,     12,     false, false, true,  Receiver::extension},      // Atomic Response
+    {Model::untagged,  0,     8,      false, false, true,  Receiver::immediate},       // Immediate
+    {Model::untagged,  0,     8,      true,  false, true,  Receiver::immediate},       // Immediate, SE
+    {Model::untagged,  1,     52,     false, false, true,  Receiver::atomic_request},  // Atomic Request
+    {Model::untagged,  3,     12,     false, false, true,  Receiver::atomic_response}, // Atomic Response
     {}, {}, {}, {},
 }};
 
@@ -51,6 +62,9 @@ constexpr const Message& message(wire::RdmapOpcode opcode) {
 }
 
 static_assert(message(wire::RdmapOpcode::read_request).header_bytes == wire::ReadRequestHeader::kSize);
+static_assert(message(wire::RdmapOpcode::immediate).header_bytes == wire::ImmediateHeader::kSize);
+static_assert(message(wire::RdmapOpcode::atomic_request).header_bytes == wire::AtomicRequestHeader::kSize);
+static_assert(message(wire::RdmapOpcode::atomic_response).header_bytes == wire::AtomicResponseHeader::kSize);
 static_assert(message(wire::RdmapOpcode::send_se_invalidate).solicited);
 static_assert(!message(wire::RdmapOpcode{12}).known(), "unassigned (RFC 6580 s3.4)");
 

@@ -1,15 +1,18 @@
 // RDMA Read depths (RFC 5040 s6.1; verbs.md s11): the Reads that we asked for and wait for (ORD), and
-// those that the peer asked for and we owe (IRD). Both are rings whose room is taken when a stream
+// those that the peer asked for and we owe (IRD). Atomics stand among them: one queue, one count
+// (RFC 7306 s5.2, W-EXT-06). Both are rings whose room is taken when a stream
 // begins, and both are served strictly in order (W-RDMAP-10, -13, -45).
 #pragma once
 
 #include <bit>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/assert.hpp"
 #include "rdmap/terminate.hpp"
+#include "wire/atomic.hpp"
 #include "wire/rdmap.hpp"
 
 namespace rnic::rdmap {
@@ -56,7 +59,7 @@ class Ring {
   std::uint32_t first_ = 0, last_ = 0;
 };
 
-// A Read that we asked for.
+// A Read, or an atomic operation, that we asked for.
 struct OutboundRead {
   Stag sink{};
   std::uint64_t next_to = 0;  // where the Response goes on
@@ -65,11 +68,13 @@ struct OutboundRead {
   std::uint32_t work = 0;     // its work request, for whoever keeps these
   bool of_consumer = true;    // else an RTR, which no one waits for (W-MPA-87)
   bool invalidate = false;    // the sink's STag, when all is there (V-RD-06)
+  bool atomic = false;        // its MSN is the Request Identifier too
 };
 
-// A Read that the peer asked for.
+// A Read, or an atomic operation, that the peer asked for.
 struct InboundRead {
   wire::ReadRequestHeader request;
+  std::optional<wire::AtomicRequestHeader> atomic;  // then `request` says nothing
   Culprit culprit;  // its header, should its source be refused (V-STOP-10)
 };
 

@@ -27,6 +27,17 @@ class Sender {
   static ddp::OutboundMessage read_response(Stag sink, std::uint64_t to, std::uint32_t length) {
     return tagged(wire::RdmapOpcode::read_response, sink, to, length);
   }
+  // RFC 7306: the payload of each is its header (s4, s6.3).
+  ddp::OutboundMessage immediate(bool solicited) {
+    return untagged(solicited ? wire::RdmapOpcode::immediate_se : wire::RdmapOpcode::immediate, {},
+                    wire::ImmediateHeader::kSize);
+  }
+  ddp::OutboundMessage atomic_request() {
+    return untagged(wire::RdmapOpcode::atomic_request, {}, wire::AtomicRequestHeader::kSize);
+  }
+  ddp::OutboundMessage atomic_response() {
+    return untagged(wire::RdmapOpcode::atomic_response, {}, wire::AtomicResponseHeader::kSize);
+  }
   ddp::OutboundMessage terminate(std::uint32_t length) {
     return untagged(wire::RdmapOpcode::terminate, {}, length);
   }

@@ -45,6 +45,18 @@ constexpr std::array<FaultRow, kFaults> kRows{{
     {kProtectionAccessRights, ddp_and_read_request, event, 30},   // read_access
     {kProtectionNotAssociated, ddp_and_read_request, event, 31},  // read_association
     {kProtectionToWrap, ddp_and_read_request, event, 32},         // read_wrap
+    // Never the RDMA header (RFC 7306 s8.1, W-EXT-15).
+    {kOperationCatastrophicStream, ddp_header, event, 14},        // immediate_size (W-EXT-11)
+    {kProtectionInvalidStag, ddp_header, event, 28},              // atomic_invalid_stag
+    {kProtectionBaseOrBounds, ddp_header, event, 29},             // atomic_bounds
+    {kProtectionAccessRights, ddp_header, event, 30},             // atomic_access
+    {kProtectionNotAssociated, ddp_header, event, 31},            // atomic_association
+    {kProtectionToWrap, ddp_header, event, 32},                   // atomic_wrap
+    {kOperationCatastrophicStream, ddp_header, event, 14},        // atomic_alignment (RFC 7306 s8.2)
+    {kUntaggedNoBuffer, ddp_header, event, 23},                   // atomic_response_no_request
+    {kUntaggedMsnRange, ddp_header, event, 23},                   // atomic_response_msn
+    {kUntaggedMessageOffset, ddp_header, event, 23},              // atomic_response_offset
+    {kOperationCatastrophicStream, ddp_header, event, 14},        // atomic_response_form (W-EXT-07)
     {kProtectionInvalidStag, ddp_header, completion, 0},          // invalidate_invalid_stag
     {kProtectionAccessRights, ddp_header, completion, 0},         // invalidate_access
     {kProtectionCannotInvalidate, ddp_header, completion, 0},     // invalidate_refused (V-EH-34, -35)
@@ -62,6 +74,7 @@ static_assert(at(Fault::catastrophic).event == 36, "the rows are in the order of
 static_assert(at(Fault::bad_llp_close).code.word() == 0x0207);                       // V-EH-03
 static_assert(at(Fault::writes_disabled).event == 13);                               // V-EH-24
 static_assert(at(Fault::read_invalid_stag).copied == ddp_and_read_request);          // W-RDMAP-26
+static_assert(at(Fault::atomic_alignment).code.word() == 0x0207);                    // RFC 7306 s8.2
 static_assert(at(Fault::receive_too_long).code.word() == 0x1205);                    // V-EH-20
 static_assert(at(Fault::invalidate_refused).code.word() == 0x0109);                  // V-EH-34
 
@@ -99,6 +112,16 @@ Fault read_fault(tpt::Refusal refusal) {
     case tpt::Refusal::base_or_bounds: return Fault::read_bounds;
   }
   return Fault::read_invalid_stag;
+}
+
+Fault atomic_fault(tpt::Refusal refusal) {
+  switch (read_fault(refusal)) {
+    case Fault::read_bounds: return Fault::atomic_bounds;
+    case Fault::read_access: return Fault::atomic_access;
+    case Fault::read_association: return Fault::atomic_association;
+    case Fault::read_wrap: return Fault::atomic_wrap;
+    default: return Fault::atomic_invalid_stag;
+  }
 }
 
 Fault invalidate_fault(tpt::Refusal refusal) {

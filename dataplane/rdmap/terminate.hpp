@@ -52,6 +52,19 @@ enum class Fault : std::uint8_t {
   read_access,
   read_association,
   read_wrap,
+  // RFC 7306
+  immediate_size,
+  atomic_invalid_stag,
+  atomic_bounds,
+  atomic_access,
+  atomic_association,
+  atomic_wrap,
+  atomic_alignment,
+  // queue 3
+  atomic_response_no_request,
+  atomic_response_msn,
+  atomic_response_offset,
+  atomic_response_form,
   // Send with Invalidate
   invalidate_invalid_stag,
   invalidate_access,
@@ -85,6 +98,7 @@ const FaultRow& row(Fault fault);
 // From the TPT's refusals to the faults of each use.
 Fault tagged_fault(tpt::Refusal refusal);
 Fault read_fault(tpt::Refusal refusal);
+Fault atomic_fault(tpt::Refusal refusal);
 Fault invalidate_fault(tpt::Refusal refusal);
 
 // The message at fault, as far as it is to be copied.

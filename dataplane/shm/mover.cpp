@@ -5,6 +5,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
+
+#include "tpt/atomic.hpp"
 
 namespace rnic::shm {
 namespace {
@@ -26,18 +29,9 @@ void store_tail(std::byte* to, const std::byte* from, std::size_t length) {
   }
 }
 
-std::uint64_t masked_add(std::uint64_t original, std::uint64_t add, std::uint64_t mask) {
-  // RFC 7306 s5.1: a set mask bit drops the carry out of its bit.
-  if (mask == 0) return original + add;
-  std::uint64_t result = 0;
-  std::uint64_t carry = 0;
-  for (unsigned bit = 0; bit < 64; ++bit) {
-    const std::uint64_t sum = ((original >> bit) & 1u) + ((add >> bit) & 1u) + carry;
-    result |= (sum & 1u) << bit;
-    carry = ((mask >> bit) & 1u) != 0 ? 0 : sum >> 1;
-  }
-  return result;
-}
+// A word that is fetched, changed and written back is nobody else's meanwhile: no other worker's
+// (W-EXT-08). The application itself is not kept out.
+std::mutex remote_atomics;
 
 }  // namespace
 
@@ -296,13 +290,14 @@ bool ApplicationMover::fetch_add(const tpt::Access& at, std::uint64_t add, std::
   if (at.direct != nullptr) {
     std::atomic_ref word(*reinterpret_cast<std::uint64_t*>(at.direct));
     std::uint64_t seen = word.load(std::memory_order_relaxed);
-    while (!word.compare_exchange_weak(seen, masked_add(seen, add, mask))) {
+    while (!word.compare_exchange_weak(seen, tpt::fetch_add_result(seen, add, mask))) {
     }
     original = seen;
     return true;
   }
+  const std::lock_guard lock(remote_atomics);
   if (!move_word(at, Way::gather, original)) return false;
-  std::uint64_t result = masked_add(original, add, mask);
+  std::uint64_t result = tpt::fetch_add_result(original, add, mask);
   return move_word(at, Way::place, result);
 }
 
@@ -311,15 +306,16 @@ bool ApplicationMover::compare_swap(const tpt::Access& at, std::uint64_t compare
   if (at.direct != nullptr) {
     std::atomic_ref word(*reinterpret_cast<std::uint64_t*>(at.direct));
     std::uint64_t seen = word.load(std::memory_order_relaxed);
-    while (((compare ^ seen) & compare_mask) == 0 &&
-           !word.compare_exchange_weak(seen, (seen & ~swap_mask) | (swap & swap_mask))) {
+    while (tpt::compares_equal(seen, compare, compare_mask) &&
+           !word.compare_exchange_weak(seen, tpt::swap_result(seen, swap, swap_mask))) {
     }
     original = seen;
     return true;
   }
+  const std::lock_guard lock(remote_atomics);
   if (!move_word(at, Way::gather, original)) return false;
-  if (((compare ^ original) & compare_mask) != 0) return true;
-  std::uint64_t result = (original & ~swap_mask) | (swap & swap_mask);
+  if (!tpt::compares_equal(original, compare, compare_mask)) return true;
+  std::uint64_t result = tpt::swap_result(original, swap, swap_mask);
   return move_word(at, Way::place, result);
 }
 

@@ -75,7 +75,13 @@ constexpr void emit(const AtomicResponseHeader& header, MutableBytes out) {
 struct ImmediateHeader {
   static constexpr std::size_t kSize = 8;
 
-  std::uint64_t data = 0;  // verbs' 32 bits are its first 4 octets on the wire
+  std::uint64_t data = 0;
+
+  // Verbs have 32 bits, in network order: the first 4 octets; the others are 0.
+  static constexpr ImmediateHeader from_verbs(std::uint32_t immediate) {
+    return {std::uint64_t{from_big(immediate)} << 32};
+  }
+  constexpr std::uint32_t to_verbs() const { return to_big(static_cast<std::uint32_t>(data >> 32)); }
 
   constexpr bool operator==(const ImmediateHeader&) const = default;
 };

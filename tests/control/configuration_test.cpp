@@ -59,6 +59,7 @@ mpa_revision = 1
 congestion = "newreno"
 rnr = "terminate"
 rnr_timeout_s = 0
+extensions = true
 )", "f.toml", c).empty());
   REQUIRE(control::complete(c).empty());
   CHECK(c.name == "a");
@@ -78,7 +79,25 @@ rnr_timeout_s = 0
   CHECK_FALSE(d.cubic);
   CHECK_FALSE(d.hold_without_receive);
   CHECK(d.rnr_timeout_s == 0);
+  CHECK(d.extensions == true);
   CHECK(d.mode == core::AddressMode::own);
+}
+
+TEST_CASE("W-EXT-14: extensions are on where both ends are known to be rnic, or where it is said",
+          "[control][configuration][W-EXT-14]") {
+  const auto extensions = [](const std::string& words) {
+    Configuration c;
+    REQUIRE(control::parse_configuration("[[device]]\naddress = \"10.0.0.1/24\"\n" + words, "f.toml", c).empty());
+    REQUIRE(control::complete(c).empty());
+    return c.devices[0].extensions;
+  };
+  CHECK(extensions("port = \"loopback\"\n") == true);
+  CHECK(extensions("port = \"pair:x\"\n") == true);
+  CHECK(extensions("port = \"memif:/tmp/x.sock,role=server\"\n") == true);
+  CHECK(extensions("port = \"af_packet:eth9\"\n") == false);
+  CHECK(extensions("port = \"af_packet:eth9\"\nextensions = true\n") == true);
+  CHECK(extensions("port = \"loopback\"\nextensions = false\n") == false);
+  says(parse("[[device]]\nport = \"loopback\"\nextensions = 1\n"), "f.toml:3: extensions is true or false");
 }
 
 TEST_CASE("unknown keys are errors with their lines", "[control][configuration]") {

@@ -12,7 +12,8 @@ using wire::IpAddress;
 
 namespace {
 // An error message that quotes an IP header and 8 octets of a TCP header.
-std::vector<std::byte> error_message(std::uint8_t type, std::uint8_t code, std::uint32_t rest, std::uint16_t quoted_length = 1500) {
+std::vector<std::byte> error_message(std::uint8_t type, std::uint8_t code, std::uint32_t rest,
+                                     std::uint16_t quoted_length = 1500) {
   std::vector<std::byte> message(8 + 20 + 8);
   wire::emit(wire::IcmpHeader{.type = type, .code = code, .rest = rest}, message);
   wire::emit(wire::Ipv4Header{.total_length = quoted_length,

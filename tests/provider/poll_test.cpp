@@ -48,6 +48,22 @@ TEST_CASE("V-POLL-07: a receive tells its length and the STag that was invalidat
   CHECK(wc.invalidated_rkey == 0x1234);
 }
 
+TEST_CASE("W-EXT-13: a receive tells the Immediate, and that there is one", "[provider][W-EXT-13]") {
+  OneQp t(4);
+  REQUIRE(t.post_receive(9) == 0);
+  rnic_cqe cqe = t.received(0, 0);
+  cqe.opcode = RNIC_OP_RECEIVE_WRITE_IMMEDIATE;
+  cqe.flags |= RNIC_CQE_IMMEDIATE;
+  cqe.word = 0x11223344;
+  t.app.fake(t.receive_cq).push(cqe);
+  ibv_wc wc{};
+  REQUIRE(provider::poll_cq(t.receive_cq, 1, &wc) == 1);
+  CHECK(wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM);
+  CHECK(wc.wc_flags == IBV_WC_WITH_IMM);
+  CHECK(wc.imm_data == 0x11223344);
+  CHECK(wc.byte_len == 0);
+}
+
 TEST_CASE("V-POLL-02: an entry that names no outstanding WR is passed over", "[provider][V-POLL-02]") {
   OneQp t(4);
   REQUIRE(t.post_write(1) == 0);

@@ -109,6 +109,7 @@ TEST_CASE("V-SGL-07: a Read has at most one local address", "[provider][V-SGL-07
 TEST_CASE("V-IS-38: an operation we do not offer is refused at post", "[provider][V-IS-38]") {
   OneQp t(8);
   ibv_sge one = t.sge(8);
+  // Those of RFC 7306 too, on a device that has them not (W-EXT-14).
   for (const ibv_wr_opcode opcode : {IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_ATOMIC_CMP_AND_SWP,
                                      IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_TSO}) {
     ibv_send_wr wr = t.write_of(one, 1);
@@ -117,6 +118,55 @@ TEST_CASE("V-IS-38: an operation we do not offer is refused at post", "[provider
   }
   ibv_send_wr wr = t.write_of(one, 1);
   wr.opcode = static_cast<ibv_wr_opcode>(12);
+  CHECK(t.post(wr) == EINVAL);
+}
+
+TEST_CASE("W-EXT-12: Write with Immediate carries its value as the application gave it", "[provider][W-EXT-12]") {
+  OneQp t(8);
+  t.app.context->attributes.capabilities |= RNIC_CAP_IMMEDIATE;
+  ibv_sge one = t.sge(8);
+  ibv_send_wr wr = t.write_of(one, 1, IBV_SEND_SOLICITED | IBV_SEND_FENCE);
+  wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  wr.imm_data = 0x11223344;
+  REQUIRE(t.post(wr) == 0);
+  const rnic_sqe& sqe = t.app.fake(t.qp).send.sqe(0);
+  CHECK(sqe.opcode == RNIC_OP_WRITE_IMMEDIATE);
+  CHECK(sqe.invalidate == 0x11223344);
+  CHECK(sqe.remote_address == wr.wr.rdma.remote_addr);
+  CHECK(sqe.rkey == wr.wr.rdma.rkey);
+  CHECK((sqe.flags & (RNIC_SQE_SOLICITED | RNIC_SQE_FENCE)) == (RNIC_SQE_SOLICITED | RNIC_SQE_FENCE));
+  // iWARP has no message for the other one, whatever the device can.
+  wr.opcode = IBV_WR_SEND_WITH_IMM;
+  CHECK(t.post(wr) == EOPNOTSUPP);
+}
+
+TEST_CASE("W-EXT-02: atomics have their values, and one place for the result", "[provider][W-EXT-02]") {
+  OneQp t(8);
+  t.app.context->attributes.atomics = 1;
+  std::vector<ibv_sge> sges(2, t.sge(8));
+  ibv_send_wr wr = t.write_of(sges[0], 1, IBV_SEND_FENCE | IBV_SEND_SOLICITED | IBV_SEND_INLINE);
+  wr.wr.atomic = {0x1000, 0xA0A1A2A3, 0xB0B1B2B3, 0x77};
+  wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+  REQUIRE(t.post(wr) == 0);
+  wr.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+  REQUIRE(t.post(wr) == 0);
+  const std::uint8_t opcodes[] = {RNIC_OP_FETCH_ADD, RNIC_OP_COMPARE_SWAP};
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    const rnic_sqe& sqe = t.app.fake(t.qp).send.sqe(i);
+    CHECK(sqe.opcode == opcodes[i]);
+    CHECK(sqe.remote_address == 0x1000);
+    CHECK(sqe.argument == 0xA0A1A2A3);
+    CHECK(sqe.rkey == 0x77);
+    CHECK(sqe.sge_count == 1);
+    CHECK(sqe.flags == RNIC_SQE_FENCE);
+    CHECK(std::memcmp(&sqe + 1, sges.data(), sizeof(rnic_sge)) == 0);
+  }
+  std::uint64_t swap = 0;
+  std::memcpy(&swap, t.app.fake(t.qp).send.slot(1) + sizeof(rnic_sqe) + sizeof(rnic_sge), sizeof swap);
+  CHECK(swap == 0xB0B1B2B3);
+  wr.num_sge = 0;
+  CHECK(t.post(wr) == EINVAL);
+  wr.num_sge = 2;
   CHECK(t.post(wr) == EINVAL);
 }
 

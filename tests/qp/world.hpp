@@ -17,6 +17,7 @@
 #include "qp/queue_pair.hpp"
 #include "rdmap/sender.hpp"
 #include "tcp/connection.hpp"
+#include "tpt/atomic.hpp"
 #include "tpt/mover.hpp"
 #include "tpt/table.hpp"
 #include "wire/ddp.hpp"
@@ -128,10 +129,20 @@ class PlainMover final : public tpt::Mover {
   void cancel(tpt::MoveOwner& owner) override {
     std::erase_if(items_, [&](const Item& item) { return item.ticket.owner == &owner; });
   }
-  bool fetch_add(const tpt::Access&, std::uint64_t, std::uint64_t, std::uint64_t&) override { return false; }
-  bool compare_swap(const tpt::Access&, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t,
-                    std::uint64_t&) override {
-    return false;
+  bool fetch_add(const tpt::Access& at, std::uint64_t add, std::uint64_t mask, std::uint64_t& original) override {
+    if (unreachable.contains(at.stag.value)) return false;
+    auto* word = reinterpret_cast<std::uint64_t*>(at.address);
+    original = *word;
+    *word = tpt::fetch_add_result(original, add, mask);
+    return true;
+  }
+  bool compare_swap(const tpt::Access& at, std::uint64_t compare, std::uint64_t compare_mask, std::uint64_t swap,
+                    std::uint64_t swap_mask, std::uint64_t& original) override {
+    if (unreachable.contains(at.stag.value)) return false;
+    auto* word = reinterpret_cast<std::uint64_t*>(at.address);
+    original = *word;
+    if (tpt::compares_equal(original, compare, compare_mask)) *word = tpt::swap_result(original, swap, swap_mask);
+    return true;
   }
   bool idle() const { return items_.empty() || stalled; }
 

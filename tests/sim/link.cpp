@@ -41,7 +41,8 @@ void Link::deliver(Frame frame, Instant now) {
   free_at_ = std::max(free_at_, now) + options_.per_frame;
   Instant arrival = free_at_ + options_.delay;
   if (options_.jitter_max.ns > 0)
-    arrival = arrival + Duration{static_cast<std::int64_t>(random_.below(static_cast<std::uint64_t>(options_.jitter_max.ns)))};
+    arrival = arrival +
+              Duration{static_cast<std::int64_t>(random_.below(static_cast<std::uint64_t>(options_.jitter_max.ns)))};
   in_flight_.push({arrival, order_++, std::make_shared<Frame>(std::move(frame))});
 }
 
@@ -69,8 +70,10 @@ std::string describe(Bytes frame) {
   if (ip->header.protocol != wire::protocol::kTcp || !tcp) return "not TCP";
   const wire::TcpHeader& header = tcp->header;
   std::string flags;
-  for (const auto& [bit, letter] : {std::pair{wire::tcp_flags::kSyn, 'S'}, {wire::tcp_flags::kFin, 'F'},
-                                    {wire::tcp_flags::kRst, 'R'}, {wire::tcp_flags::kPsh, 'P'},
+  for (const auto& [bit, letter] : {std::pair{wire::tcp_flags::kSyn, 'S'},
+                                    {wire::tcp_flags::kFin, 'F'},
+                                    {wire::tcp_flags::kRst, 'R'},
+                                    {wire::tcp_flags::kPsh, 'P'},
                                     {wire::tcp_flags::kAck, '.'}})
     if (header.has(bit)) flags += letter;
   std::string line = std::to_string(header.source_port) + ">" + std::to_string(header.destination_port) + " " + flags +

@@ -18,8 +18,8 @@ namespace rnic::sim {
 
 struct LinkOptions {
   Duration delay = microseconds(5);
-  Duration jitter_max;                // frames overtake each other when this is not zero
-  Duration per_frame;                 // what a frame occupies the wire for; 0: no limit
+  Duration jitter_max;  // frames overtake each other when this is not zero
+  Duration per_frame;   // what a frame occupies the wire for; 0: no limit
   std::uint32_t loss_per_1000 = 0;
   std::uint32_t repeat_per_1000 = 0;
   std::uint32_t corrupt_per_1000 = 0;  // one flipped bit

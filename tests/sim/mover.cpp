@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tpt/atomic.hpp"
+
 namespace rnic::sim {
 
 tpt::Moved SimMover::take(Item item) {
@@ -95,19 +97,18 @@ void SimMover::cancel(tpt::MoveOwner& owner) {
 }
 
 bool SimMover::fetch_add(const tpt::Access& at, std::uint64_t add, std::uint64_t mask, std::uint64_t& original) {
-  std::memcpy(&original, at.direct, 8);
-  const std::uint64_t sum = (original & ~mask) | ((original + add) & mask);
-  std::memcpy(at.direct, &sum, 8);
+  std::memcpy(&original, at.direct, sizeof original);
+  const std::uint64_t result = tpt::fetch_add_result(original, add, mask);
+  std::memcpy(at.direct, &result, sizeof result);
   return true;
 }
 
 bool SimMover::compare_swap(const tpt::Access& at, std::uint64_t compare, std::uint64_t compare_mask,
                             std::uint64_t swap, std::uint64_t swap_mask, std::uint64_t& original) {
-  std::memcpy(&original, at.direct, 8);
-  if (((original ^ compare) & compare_mask) == 0) {
-    const std::uint64_t changed = (original & ~swap_mask) | (swap & swap_mask);
-    std::memcpy(at.direct, &changed, 8);
-  }
+  std::memcpy(&original, at.direct, sizeof original);
+  if (!tpt::compares_equal(original, compare, compare_mask)) return true;
+  const std::uint64_t result = tpt::swap_result(original, swap, swap_mask);
+  std::memcpy(at.direct, &result, sizeof result);
   return true;
 }
 

@@ -15,5 +15,9 @@ void run_seeds(std::uint64_t first, std::uint64_t count) {
 }  // namespace
 
 TEST_CASE("random work over random wires: seeds 1 to 500", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") { run_seeds(1, 500); }
-TEST_CASE("random work over random wires: seeds 501 to 1000", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") { run_seeds(501, 500); }
-TEST_CASE("random work over random wires: seeds 1001 to 1500", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") { run_seeds(1001, 500); }
+TEST_CASE("random work over random wires: seeds 501 to 1000", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") {
+  run_seeds(501, 500);
+}
+TEST_CASE("random work over random wires: seeds 1001 to 1500", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") {
+  run_seeds(1001, 500);
+}

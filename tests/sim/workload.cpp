@@ -42,10 +42,14 @@ Choice choose(Random& random, std::uint64_t seed) {
   Choice c;
   c.world.seed = seed;
   LinkOptions& link = c.world.link;
-  link.delay = microseconds(static_cast<std::int64_t>(random.chance(700) ? random.between(1, 50) : random.between(50, 20'000)));
-  if (random.chance(400)) link.jitter_max = Duration{static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(link.delay.ns) * 2) + 1)};
+  link.delay =
+      microseconds(static_cast<std::int64_t>(random.chance(700) ? random.between(1, 50) : random.between(50, 20'000)));
+  if (random.chance(400))
+    link.jitter_max =
+        Duration{static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(link.delay.ns) * 2) + 1)};
   if (random.chance(300)) link.per_frame = nanoseconds(static_cast<std::int64_t>(random.between(100, 5'000)));
-  if (random.chance(500)) link.loss_per_1000 = static_cast<std::uint32_t>(random.between(1, random.chance(200) ? 150 : 30));
+  if (random.chance(500))
+    link.loss_per_1000 = static_cast<std::uint32_t>(random.between(1, random.chance(200) ? 150 : 30));
   if (random.chance(300)) link.repeat_per_1000 = static_cast<std::uint32_t>(random.between(1, 100));
   const bool corrupt = random.chance(300);
   if (corrupt) link.corrupt_per_1000 = static_cast<std::uint32_t>(random.between(1, 40));
@@ -96,15 +100,16 @@ std::string story_of(const Choice& c) {
     return std::string(s.checksums ? "k" : "-") + (s.late_mover ? "l" : "-") + (s.device.crc_required ? "c" : "-") +
            (s.device.peer_to_peer ? "p" : "-") + (s.device.markers ? "m" : "-") + std::to_string(s.device.mpa_revision);
   };
-  std::snprintf(text, sizeof text,
-                "delay %lld us jitter %lld us loss %u repeat %u corrupt %u, mtu %u, tcp%s%s%s, a %s b %s, %u QPs, ops %u, "
-                "size %u, sq %u rq %u%s%s, ring %u, %s",
-                static_cast<long long>(c.world.link.delay.ns / 1000), static_cast<long long>(c.world.link.jitter_max.ns / 1000),
-                c.world.link.loss_per_1000, c.world.link.repeat_per_1000, c.world.link.corrupt_per_1000,
-                c.world.a.mtu_bytes, c.world.a.device.tcp.timestamps ? " ts" : "", c.world.a.device.tcp.sack ? " sack" : "",
-                c.world.a.device.tcp.window_scale ? " ws" : "", side(c.world.a).c_str(), side(c.world.b).c_str(),
-                c.qp_count, c.ops_max, c.size_max, c.sq_depth, c.rq_depth, c.hold ? " hold" : "",
-                c.post_early ? " early" : "", c.short_ring, kEndingNames[static_cast<int>(c.ending)]);
+  std::snprintf(
+      text, sizeof text,
+      "delay %lld us jitter %lld us loss %u repeat %u corrupt %u, mtu %u, tcp%s%s%s, a %s b %s, %u QPs, ops %u, "
+      "size %u, sq %u rq %u%s%s, ring %u, %s",
+      static_cast<long long>(c.world.link.delay.ns / 1000), static_cast<long long>(c.world.link.jitter_max.ns / 1000),
+      c.world.link.loss_per_1000, c.world.link.repeat_per_1000, c.world.link.corrupt_per_1000, c.world.a.mtu_bytes,
+      c.world.a.device.tcp.timestamps ? " ts" : "", c.world.a.device.tcp.sack ? " sack" : "",
+      c.world.a.device.tcp.window_scale ? " ws" : "", side(c.world.a).c_str(), side(c.world.b).c_str(), c.qp_count,
+      c.ops_max, c.size_max, c.sq_depth, c.rq_depth, c.hold ? " hold" : "", c.post_early ? " early" : "", c.short_ring,
+      kEndingNames[static_cast<int>(c.ending)]);
   return text;
 }
 
@@ -149,7 +154,7 @@ class End {
   Endpoint* endpoint = nullptr;
   std::vector<Op> ops;
   Area source, receive, write_target, read_source, read_sink;
-  unsigned posted = 0, done = 0;             // of ops; done: known by a completion of it or a later one
+  unsigned posted = 0, done = 0;  // of ops; done: known by a completion of it or a later one
   unsigned receives_posted = 0, receives_done = 0, receives_total = 0;
   std::size_t completions_seen = 0;
   unsigned last_completed = 0;  // index + 1
@@ -228,7 +233,9 @@ Workload::Workload(std::uint64_t seed, bool verbose)
     a.peer = &b, b.peer = &a;
     // Without the peer-to-peer model the responder is silent until the initiator has sent something
     // (W-MPA-21): then the side with work begins.
-    const auto speaks_first = [](const RnicOptions& side) { return side.device.peer_to_peer && side.device.mpa_revision >= 2; };
+    const auto speaks_first = [](const RnicOptions& side) {
+      return side.device.peer_to_peer && side.device.mpa_revision >= 2;
+    };
     const bool either = speaks_first(choice_.world.a) && speaks_first(choice_.world.b);
     a.initiator = random_.chance(700) || (!either && choice_.ending == Ending::destroy_early);
     // Revision 1 negotiates no depths, so they are agreed upon before.
@@ -293,7 +300,8 @@ void Workload::place_areas(End& end) {
 
 void Workload::register_areas(End& end) {
   using tpt::Rights;
-  for (Area* area : {&end.source, &end.receive, &end.write_target, &end.read_source, &end.read_sink}) area->build(random_);
+  for (Area* area : {&end.source, &end.receive, &end.write_target, &end.read_source, &end.read_sink})
+    area->build(random_);
   const auto enter = [](std::vector<std::byte>& memory, std::size_t at, const std::vector<std::byte>& content) {
     std::copy(content.begin(), content.end(), memory.begin() + static_cast<std::ptrdiff_t>(at));
   };
@@ -327,9 +335,8 @@ void Workload::register_areas(End& end) {
   }
   // Regions begin and end inside of the guards.
   const auto enroll = [&](Area& area, Rights rights) {
-    area.stag = end.rnic->register_memory(
-        MutableBytes(area.memory).subspan(kGuard, area.memory.size() - 2 * kGuard), rights, PdId{1},
-        static_cast<std::uint8_t>(random_.next()));
+    area.stag = end.rnic->register_memory(MutableBytes(area.memory).subspan(kGuard, area.memory.size() - 2 * kGuard),
+                                          rights, PdId{1}, static_cast<std::uint8_t>(random_.next()));
   };
   enroll(end.source, Rights::local_read);
   enroll(end.receive, Rights::local_read | Rights::local_write);
@@ -345,7 +352,8 @@ std::uint64_t address_of(const Area& area, std::size_t at) {
 
 // Cuts a slice into `pieces` SGEs, some of them empty.
 template <typename Request>
-void fill_sges(Request& request, const Area& area, std::size_t at, std::uint32_t length, unsigned pieces, Random& random) {
+void fill_sges(Request& request, const Area& area, std::size_t at, std::uint32_t length, unsigned pieces,
+               Random& random) {
   request.sge_count = static_cast<std::uint8_t>(pieces);
   for (unsigned i = 0; i < pieces; ++i) {
     const std::uint32_t here = i + 1 == pieces ? length : static_cast<std::uint32_t>(random.below(length + 1));
@@ -381,7 +389,10 @@ void Workload::post_op(End& end, unsigned index) {
   }
   op.posted = true;
   end.posted = index + 1;
-  if (verbose_) std::printf("             %s qp %u posts %u: opcode %u, %u bytes%s\n", name(end), end.endpoint->qp->config().number.value, index, static_cast<unsigned>(op.opcode), op.length, op.signaled ? "" : ", unsignalled");
+  if (verbose_)
+    std::printf("             %s qp %u posts %u: opcode %u, %u bytes%s\n", name(end),
+                end.endpoint->qp->config().number.value, index, static_cast<unsigned>(op.opcode), op.length,
+                op.signaled ? "" : ", unsignalled");
   end.rnic->post_send(*end.endpoint, request);
 }
 
@@ -434,8 +445,8 @@ void Workload::take_completions(End& end) {
     const qp::Completion& completion = host.completions[at];
     if (verbose_)
       std::printf("             %s qp %u completes %s %u: status %u, %u bytes\n", name(end),
-                  end.endpoint->qp->config().number.value, completion.of_send_queue ? "request" : "receive", completion.slot,
-                  static_cast<unsigned>(completion.status), completion.length);
+                  end.endpoint->qp->config().number.value, completion.of_send_queue ? "request" : "receive",
+                  completion.slot, static_cast<unsigned>(completion.status), completion.length);
     if (completion.of_send_queue)
       on_send_done(end, completion);
     else
@@ -463,7 +474,8 @@ void Workload::on_send_done(End& end, const qp::Completion& completion) {
   op.succeeded = true;
   if (op.opcode != completion.opcode) return complain("a completion with another opcode");
   if (op.opcode == qp::Opcode::read) {
-    if (!std::equal(op.content.begin(), op.content.end(), end.read_sink.memory.begin() + static_cast<std::ptrdiff_t>(op.target)))
+    if (!std::equal(op.content.begin(), op.content.end(),
+                    end.read_sink.memory.begin() + static_cast<std::ptrdiff_t>(op.target)))
       return complain("a Read completed and its octets are not those of the source");
     // Everything before it on this QP that was a Write or Send is at the peer (RFC 5040 s5.5).
     return;
@@ -490,7 +502,8 @@ void Workload::on_receive_done(End& end, const qp::Completion& completion, Bytes
     if (completion.length != op.length) return complain("a receive of another length than its Send");
     if (completion.solicited != op.solicited) return complain("a receive that disagrees about solicited");
     std::copy(parked.begin(), parked.end(), end.receive.memory.begin() + static_cast<std::ptrdiff_t>(op.target));
-    if (!std::equal(op.content.begin(), op.content.end(), end.receive.memory.begin() + static_cast<std::ptrdiff_t>(op.target)))
+    if (!std::equal(op.content.begin(), op.content.end(),
+                    end.receive.memory.begin() + static_cast<std::ptrdiff_t>(op.target)))
       return complain("a receive whose octets are not those of its Send");
     check_writes_before(end, i);
     return;
@@ -502,7 +515,8 @@ void Workload::check_writes_before(End& receiver, unsigned op_index) {
     Op& op = receiver.peer->ops[i];
     if (op.opcode != qp::Opcode::write || op.arrived) continue;
     op.arrived = true;
-    if (!std::equal(op.content.begin(), op.content.end(), receiver.write_target.memory.begin() + static_cast<std::ptrdiff_t>(op.target)))
+    if (!std::equal(op.content.begin(), op.content.end(),
+                    receiver.write_target.memory.begin() + static_cast<std::ptrdiff_t>(op.target)))
       return complain("a Send was delivered before a Write that was posted earlier was placed");
   }
 }
@@ -513,8 +527,9 @@ void Workload::on_event(Rnic& rnic, const core::StreamEvent& event) {
   using Kind = core::StreamEvent::Kind;
   static constexpr const char* kNames[] = {"connect_request", "established", "rejected", "failed", "disconnected"};
   if (verbose_)
-    std::printf("%12.3f us %s hears %s (failure %u, cookie %llu)\n", static_cast<double>((world_.clock.now.ns - seconds(1000).ns)) / 1000,
-                &rnic == &world_.a ? "a" : "b", kNames[static_cast<int>(event.kind)], static_cast<unsigned>(event.failure),
+    std::printf("%12.3f us %s hears %s (failure %u, cookie %llu)\n",
+                static_cast<double>((world_.clock.now.ns - seconds(1000).ns)) / 1000, &rnic == &world_.a ? "a" : "b",
+                kNames[static_cast<int>(event.kind)], static_cast<unsigned>(event.failure),
                 static_cast<unsigned long long>(event.cookie));
   if (event.kind == Kind::connect_request) {
     // Private data says which end is meant.
@@ -596,7 +611,9 @@ void Workload::strike() {
   for_each_end([&](End& end) {
     if (end.endpoint->qp == nullptr || !random_.chance(600)) return;
     const auto how = random_.below(4);
-    if (verbose_) std::printf("             %s qp %u is struck: %u\n", name(end), end.endpoint->qp->config().number.value, static_cast<unsigned>(how));
+    if (verbose_)
+      std::printf("             %s qp %u is struck: %u\n", name(end), end.endpoint->qp->config().number.value,
+                  static_cast<unsigned>(how));
     switch (how) {
       case 0:
         end.rnic->device.kill(end.stream, world_.clock.now);
@@ -637,7 +654,8 @@ void Workload::end_gracefully() {
   for_each_end([&](End& end) {
     take_completions(end);
     for (const qp::Event event : end.endpoint->host.events)
-      if (event != qp::Event::close_complete && choice_.world.link.loss_per_1000 == 0 && complaint_.empty() && event != qp::Event::last_wqe_reached)
+      if (event != qp::Event::close_complete && choice_.world.link.loss_per_1000 == 0 && complaint_.empty() &&
+          event != qp::Event::last_wqe_reached)
         complain("event " + std::to_string(static_cast<unsigned>(event)) + " in a graceful run");
   });
 }
@@ -646,9 +664,8 @@ bool Workload::finished() const {
   if (!complaint_.empty()) return true;
   // A completed Write may still be on its way, and a side that closes while it comes closes badly
   // (V-TDN-08).
-  if (!std::all_of(ends_.begin(), ends_.end(), [](const auto& end) {
-        return end->established && end->all_done() && end->all_received();
-      }))
+  if (!std::all_of(ends_.begin(), ends_.end(),
+                   [](const auto& end) { return end->established && end->all_done() && end->all_received(); }))
     return false;
   for (const Rnic* rnic : {&world_.a, &world_.b})
     for (const core::StreamInfo& info : rnic->device.streams())
@@ -675,7 +692,8 @@ void Workload::check_memory(const End& end, bool complete) {
 void Workload::check_accounts(End& end) {
   if (end.gone || end.endpoint->qp == nullptr) return;
   take_completions(end);
-  if (!end.failed && !end.disconnected && !end.excused && end.established) return complain("a stream ended and nobody was told");
+  if (!end.failed && !end.disconnected && !end.excused && end.established)
+    return complain("a stream ended and nobody was told");
   if (end.endpoint->qp->state() != qp::State::error) return;
   for (unsigned i = 0; i < end.posted; ++i)
     if (end.ops[i].completed == 0 && end.ops[i].signaled)
@@ -688,8 +706,8 @@ void Workload::print_state(const End& end) const {
   std::printf("%s: %s%s%s%s qp %u %s%s, posted %u done %u of %zu, receives posted %u done %u of %u%s\n", name(end),
               end.initiator ? "initiator " : "", end.established ? "established " : "", end.failed ? "failed " : "",
               end.disconnected ? "disconnected " : "", qp != nullptr ? qp->config().number.value : 0,
-              qp != nullptr ? qp::name(qp->state()) : "gone", qp != nullptr && qp->idle() ? " idle" : "", end.posted, end.done,
-              end.ops.size(), end.receives_posted, end.receives_done, end.receives_total,
+              qp != nullptr ? qp::name(qp->state()) : "gone", qp != nullptr && qp->idle() ? " idle" : "", end.posted,
+              end.done, end.ops.size(), end.receives_posted, end.receives_done, end.receives_total,
               end.write_target.memory == end.write_target.expected ? "" : ", Writes missing");
 }
 
@@ -712,10 +730,11 @@ Report Workload::run() {
   world_.application_deadline = [&] {
     bool more = false;
     for_each_end([&](End& end) {
-      more |= end.established && !end.disconnected && !end.failed && !stopping_ && end.endpoint->qp != nullptr &&
-              ((!end.all_posted() && end.posted - end.done < choice_.sq_depth) ||
-               (end.receives_posted < end.receives_total && end.receives_posted - end.receives_done < choice_.rq_depth)) &&
-              end.endpoint->qp->state() == qp::State::rts;
+      more |=
+          end.established && !end.disconnected && !end.failed && !stopping_ && end.endpoint->qp != nullptr &&
+          ((!end.all_posted() && end.posted - end.done < choice_.sq_depth) ||
+           (end.receives_posted < end.receives_total && end.receives_posted - end.receives_done < choice_.rq_depth)) &&
+          end.endpoint->qp->state() == qp::State::rts;
     });
     return std::min(more ? std::max(next_act_, world_.clock.now + nanoseconds(100)) : kNever,
                     struck_ ? kNever : strike_at_);
@@ -723,13 +742,12 @@ Report Workload::run() {
   connect_all();
 
   const auto everybody_told = [&] {
-    return !complaint_.empty() ||
-           std::all_of(ends_.begin(), ends_.end(), [](const auto& end) {
-             if (end->gone || end->failed || end->excused) return true;
-             if (!end->initiator && !end->accepted) return true;  // it never heard of one
-             return end->disconnected && end->endpoint->qp->state() != qp::State::rts &&
-                    end->endpoint->qp->state() != qp::State::closing && end->endpoint->qp->state() != qp::State::terminate;
-           });
+    return !complaint_.empty() || std::all_of(ends_.begin(), ends_.end(), [](const auto& end) {
+      if (end->gone || end->failed || end->excused) return true;
+      if (!end->initiator && !end->accepted) return true;  // it never heard of one
+      return end->disconnected && end->endpoint->qp->state() != qp::State::rts &&
+             end->endpoint->qp->state() != qp::State::closing && end->endpoint->qp->state() != qp::State::terminate;
+    });
   };
 
   switch (choice_.ending) {
@@ -758,14 +776,19 @@ Report Workload::run() {
           return end->all_received() && end->disconnected;
         });
       };
-      if (!world_.run_until(step, seconds(3000))) complain("what was completed before the QP was destroyed does not arrive");
+      if (!world_.run_until(step, seconds(3000)))
+        complain("what was completed before the QP was destroyed does not arrive");
       struck_ = true;
-      if (complaint_.empty() && !gave_up()) for_each_end([&](End& end) { if (end.rnic == &world_.b) check_memory(end, true); });
+      if (complaint_.empty() && !gave_up())
+        for_each_end([&](End& end) {
+          if (end.rnic == &world_.b) check_memory(end, true);
+        });
       break;
     }
     case Ending::abrupt:
     case Ending::blackout:
-      world_.run_until([&] { return !complaint_.empty() || struck_ || (finished() && strike_at_ != kNever); }, seconds(3000));
+      world_.run_until([&] { return !complaint_.empty() || struck_ || (finished() && strike_at_ != kNever); },
+                       seconds(3000));
       if (!struck_) strike();
       // Whoever was not struck, and whose peer was not, is ended now; a dead wire is noticed only by
       // those who have something in flight.

@@ -72,7 +72,8 @@ Connected connect(World& world, const qp::Config& config_a, const qp::Config& co
   world.b.on_event = [&](const core::StreamEvent& event) {
     if (event.kind != core::StreamEvent::Kind::connect_request || event.cookie != cookie_b) return;
     pair.b->stream = event.stream;
-    (void)world.b.device.accept(event.stream, {.ird = config_b.ird, .ord = config_b.ord, .private_data = {}, .cookie = cookie_b},
+    (void)world.b.device.accept(event.stream,
+                                {.ird = config_b.ird, .ord = config_b.ord, .private_data = {}, .cookie = cookie_b},
                                 *pair.b->qp, world.clock.now);
   };
   core::ConnectOptions wishes;
