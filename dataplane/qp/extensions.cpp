@@ -53,10 +53,8 @@ bool QueuePair::Impl::immediate_is_well_formed(const rdmap::Inbound& in, std::sp
 }
 
 // The receive that it consumes is told the value; its memory is not even looked at (W-EXT-13).
-void QueuePair::Impl::place_immediate(const rdmap::Inbound& in, std::span<const Bytes> spans,
-                                      std::uint64_t held_mark, Instant now) {
+void QueuePair::Impl::place_immediate(const rdmap::Inbound& in, std::span<const Bytes> spans, Instant now) {
   Delivery& delivery = next_delivery();
-  delivery.held_mark = held_mark;
   delivery.act = Delivery::Act::receive;
   delivery.slot = receiving_.request.slot;
   delivery.shared = receiving_.request.shared;
@@ -160,8 +158,7 @@ bool QueuePair::Impl::begin_atomic_response(Instant now) {
   const rdmap::InboundRead& read = reads_in_.front();
   const auto original = execute(*read.atomic);
   if (!original) {
-    const bool ours = original.error() == rdmap::Fault::catastrophic;
-    begin_terminate(original.error(), ours ? rdmap::Culprit{} : read.culprit, now);
+    begin_terminate(original.error(), read.culprit, now);
     return true;
   }
   sending_ = {};

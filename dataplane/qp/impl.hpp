@@ -230,7 +230,7 @@ struct QueuePair::Impl {
   Result<std::uint64_t, rdmap::Fault> execute(const wire::AtomicRequestHeader& request);
   bool immediate_is_well_formed(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size,
                                 Instant now);
-  void place_immediate(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint64_t held_mark, Instant now);
+  void place_immediate(const rdmap::Inbound& in, std::span<const Bytes> spans, Instant now);
   void on_atomic_response(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size, Instant now);
 
   // ---- deliver.cpp

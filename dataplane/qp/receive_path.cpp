@@ -239,7 +239,7 @@ void QueuePair::Impl::place_send(const rdmap::Inbound& in, std::span<const Bytes
     receiving_.status = Status::invalid_wqe;
     return refuse(rdmap::Fault::local_work, spans, size, now);
   }
-  if (in.message.receiver == rdmap::Receiver::immediate) return place_immediate(in, spans, held_mark, now);
+  if (in.message.receiver == rdmap::Receiver::immediate) return place_immediate(in, spans, now);
   if (in.payload != 0) {
     if (offset + std::uint64_t{in.payload} > receiving_.capacity) {
       receiving_.status = Status::message_too_long;

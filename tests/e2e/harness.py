@@ -206,13 +206,13 @@ def veth_wire(world, kind, lossy_permille=0):
         ip("link", "add", "ra", "netns", a, "type", "veth", "peer", "name", "ma", "netns", m)
         ip("link", "add", "rb", "netns", b, "type", "veth", "peer", "name", "mb", "netns", m)
         for device in ("ma", "mb"):
-            ip("-n", m, "link", "set", device, "up")
+            ip("-n", m, "link", "set", "dev", device, "up")
     else:
         ip("link", "add", "ra", "netns", a, "type", "veth", "peer", "name", "rb", "netns", b)
     for namespace, device in ((a, "ra"), (b, "rb")):
         inside = ["ip", "netns", "exec", namespace]
         subprocess.run([*inside, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"], check=False, capture_output=True)
-        ip("-n", namespace, "link", "set", device, "up")
+        ip("-n", namespace, "link", "set", "dev", device, "up")
         subprocess.run([*inside, "ethtool", "-K", device, "tx", "off", "rx", "off", "tso", "off", "gso", "off", "gro", "off"],
                        check=False, capture_output=True)
     if lossy_permille:
@@ -234,17 +234,27 @@ class Report:
         self.only = os.environ.get("RNIC_E2E_ONLY")
 
     def test(self, title, claim):
+        """Once more if it fails: stock programs lose races of their own on a busy machine (ib_send_bw -e waits
+        for ever when its peer is 512 messages late with its first credit). A second try is said, never silent."""
         if self.only and not re.search(self.only, title):
             return
         start = time.monotonic()
-        try:
-            words = claim() or ""
-            self.passed += 1
-            print(f"ok    {title} ({time.monotonic() - start:.1f} s) {words}", flush=True)
-        except (Failed, subprocess.SubprocessError, OSError, ValueError, KeyError, IndexError) as failure:
-            self.failed += 1
-            print(f"FAIL  {title} ({time.monotonic() - start:.1f} s)", flush=True)
-            print("      " + str(failure).replace("\n", "\n      "), flush=True)
+        first = None
+        for attempt in (1, 2):
+            try:
+                words = claim() or ""
+                self.passed += 1
+                print(f"ok    {title} ({time.monotonic() - start:.1f} s) {words}", flush=True)
+                if first:
+                    print("      at the second try; the first:\n      " + first.replace("\n", "\n      "), flush=True)
+                return
+            except (Failed, subprocess.SubprocessError, OSError, ValueError, KeyError, IndexError) as failure:
+                if attempt == 1:
+                    first = str(failure)
+                    continue
+                self.failed += 1
+                print(f"FAIL  {title} ({time.monotonic() - start:.1f} s)", flush=True)
+                print("      " + str(failure).replace("\n", "\n      "), flush=True)
 
     def end(self):
         print(f"{self.passed} passed, {self.failed} failed", flush=True)

@@ -58,7 +58,7 @@ def rping_server_killed(wire):
 
 def perftest(wire, program, *options, limit_s=None):
     words = [program, "-R", *options]
-    limit = limit_s or (180 if wire.slow else 90)
+    limit = limit_s or (60 if wire.slow else 40)
     _, text = wire.pair(words, [*words, wire.address], limit)
     rows = [line.split() for line in text.splitlines() if re.match(r"\s*\d+\s+\d+\s+[\d.]+", line)]
     if not rows:
@@ -91,7 +91,7 @@ def qperf(wire, test):
         text = wire.world.run([*wire.client, "qperf", wire.address, "-t", "1", "-cm1", test], 30)
     finally:
         server.end()
-    result = re.search(r"(latency|bw)\s*=\s*(.*)", text)
+    result = re.search(r"(latency|bw|msg_rate)\s*=\s*(.*)", text)
     if not result:
         raise Failed(f"qperf printed no result:\n{tail(text)}")
     return f"{result[1]} {result[2]}"

@@ -589,11 +589,15 @@ TEST_CASE("W-EXT-07: a Response that answers nothing is refused, and places noth
   SECTION("too short, too long") {
     Asked a;
     const std::size_t size = GENERATE(11u, 13u);
-    a.is_refused(untagged(11, true, 3, 1, 0, filled(size)), 0x0207, qp::Event::read_request_form);
+    Octets said = atomic_response(1, a.id, 7);
+    said.resize(18 + size);
+    a.is_refused(said, 0x0207, qp::Event::read_request_form);
   }
   SECTION("without L") {
     Asked a;
-    a.is_refused(untagged(11, false, 3, 1, 0, filled(12)), 0x0207, qp::Event::not_last);
+    Octets said = atomic_response(1, a.id, 7);
+    said[0] = std::byte{0x01};
+    a.is_refused(said, 0x0207, qp::Event::not_last);
   }
   SECTION("offset 4") {
     Asked a;
