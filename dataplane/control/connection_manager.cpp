@@ -170,7 +170,8 @@ std::uint32_t ConnectionManager::destroy(Id& id) {
     case IdState::connecting:
     case IdState::accepting:
     case IdState::connected:
-      host_.disconnect(static_cast<std::uint32_t>(id.device), id.stream);
+      // Nobody has disconnected: its process may have been killed.
+      host_.disconnect(static_cast<std::uint32_t>(id.device), id.stream, core::Disconnect::abrupt);
       break;
     case IdState::requested:
       (void)host_.reject(static_cast<std::uint32_t>(id.device), id.stream, {});
@@ -495,10 +496,10 @@ int ConnectionManager::disconnect(std::uint32_t number) {
   switch (id->state) {
     case IdState::connected:
     case IdState::accepting:
-      host_.disconnect(static_cast<std::uint32_t>(id->device), id->stream);
+      host_.disconnect(static_cast<std::uint32_t>(id->device), id->stream, core::Disconnect::graceful);
       return 0;
     case IdState::connecting:
-      host_.disconnect(static_cast<std::uint32_t>(id->device), id->stream);
+      host_.disconnect(static_cast<std::uint32_t>(id->device), id->stream, core::Disconnect::graceful);
       id->state = IdState::ended;
       // Whoever waits for the outcome of connect() must not wait for ever.
       queue(*id, RNIC_CM_CONNECT_ERROR, -ECONNABORTED);

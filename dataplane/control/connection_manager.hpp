@@ -52,7 +52,7 @@ class CmHost {
                                                  const core::AcceptOptions& options, const QpClaim& qp) = 0;
   virtual Result<Done, core::StreamError> reject(std::uint32_t device, core::StreamId stream,
                                                  const core::PrivateData& private_data) = 0;
-  virtual void disconnect(std::uint32_t device, core::StreamId stream) = 0;
+  virtual void disconnect(std::uint32_t device, core::StreamId stream, core::Disconnect how) = 0;
   // So many more events wait in the channel.
   virtual void events_added(std::uint32_t channel, std::uint32_t count) = 0;
 

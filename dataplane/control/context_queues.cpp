@@ -288,6 +288,7 @@ Reply Context::create_qp(const rnic_create_qp& request) {
   config.pd = pd->id;
   config.receive_pd = srq != nullptr ? srq->pd->id : pd->id;  // V-SRQ-15
   config.access = tpt::Rights::window_bind;  // ibverbs has no enable for it (s1.5)
+  config.send_depth = send_entries;
   config.ird_max = kReadDepthMax;
   config.ord_max = kReadDepthMax;
   config.shared_receive = srq != nullptr;

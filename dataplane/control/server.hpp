@@ -98,7 +98,7 @@ class Server final : private CmHost {
                                          const core::AcceptOptions& options, const QpClaim& qp) override;
   Result<Done, core::StreamError> reject(std::uint32_t device, core::StreamId stream,
                                          const core::PrivateData& private_data) override;
-  void disconnect(std::uint32_t device, core::StreamId stream) override;
+  void disconnect(std::uint32_t device, core::StreamId stream, core::Disconnect how) override;
   void events_added(std::uint32_t channel, std::uint32_t count) override;
 
   Machine& machine_;

@@ -221,9 +221,9 @@ Result<Done, core::StreamError> Server::reject(std::uint32_t device, core::Strea
   return result;
 }
 
-void Server::disconnect(std::uint32_t device, core::StreamId stream) {
+void Server::disconnect(std::uint32_t device, core::StreamId stream, core::Disconnect how) {
   ServedDevice& served = *machine_.devices[device];
-  served.worker->call([&](Instant now) { served.device->disconnect(stream, now); });
+  served.worker->call([&](Instant now) { served.device->disconnect(stream, how, now); });
 }
 
 }  // namespace rnic::control

@@ -252,7 +252,6 @@ Json statistics(Machine& machine, const std::vector<Context*>& contexts, const C
                                                          {"busy_turns", counters.busy_turns},
                                                          {"sleeps", counters.sleeps},
                                                          {"wakes_by_timer", counters.wakes_by_timer},
-                                                         {"events_lost", counters.events_lost},
                                                          {"copy_calls", moved.calls},
                                                          {"copy_pieces", moved.pieces},
                                                          {"copy_bytes", moved.bytes},

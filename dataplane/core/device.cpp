@@ -257,7 +257,7 @@ Result<Done, StreamError> Device::accept(StreamId stream, const AcceptOptions& o
 Result<Done, StreamError> Device::reject(StreamId stream, const PrivateData& private_data, Instant now) {
   return impl_->reject(stream, private_data, now);
 }
-void Device::disconnect(StreamId stream, Instant now) { impl_->disconnect(stream, now); }
+void Device::disconnect(StreamId stream, Disconnect how, Instant now) { impl_->disconnect(stream, how, now); }
 void Device::release(qp::QueuePair& qp, Instant now) { impl_->release(qp, now); }
 bool Device::kill(StreamId stream, Instant now) { return impl_->kill(stream, now); }
 

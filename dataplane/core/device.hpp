@@ -69,6 +69,13 @@ enum class StreamFailure : std::uint8_t {
   no_resources,
 };
 
+// How a running stream ends. A clean close is its owner's decision alone: whoever vanishes leaves
+// behind a peer that must end in Error, where all that it posts yet is flushed (V-IDLE-06).
+enum class Disconnect : std::uint8_t {
+  graceful,  // Modify -> Closing
+  abrupt,    // Modify -> Terminate: behind all that was completed
+};
+
 // What the connection manager hears.
 struct StreamEvent {
   enum class Kind : std::uint8_t {
@@ -146,8 +153,8 @@ class Device {
   Result<StreamId, StreamError> connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now);
   Result<Done, StreamError> accept(StreamId stream, const AcceptOptions& options, qp::QueuePair& qp, Instant now);
   Result<Done, StreamError> reject(StreamId stream, const PrivateData& private_data, Instant now);
-  // Closes gracefully (Modify -> Closing) a running stream, drops one that is not yet.
-  void disconnect(StreamId stream, Instant now);
+  // Ends a running stream, drops one that is not yet.
+  void disconnect(StreamId stream, Disconnect how, Instant now);
   // The QP is about to be destroyed: it is detached; what TCP holds is still delivered (orphan).
   void release(qp::QueuePair& qp, Instant now);
   // An administrator ends a stream: RST.

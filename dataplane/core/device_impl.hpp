@@ -119,7 +119,7 @@ struct Device::Impl {
   Result<StreamId, StreamError> connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now);
   Result<Done, StreamError> accept(StreamId id, const AcceptOptions& options, qp::QueuePair& qp, Instant now);
   Result<Done, StreamError> reject(StreamId id, const PrivateData& private_data, Instant now);
-  void disconnect(StreamId id, Instant now);
+  void disconnect(StreamId id, Disconnect how, Instant now);
   void release(qp::QueuePair& qp, Instant now);
   bool kill(StreamId id, Instant now);
 

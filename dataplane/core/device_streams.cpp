@@ -460,7 +460,7 @@ Result<Done, StreamError> Device::Impl::reject(StreamId id, const PrivateData& p
   return Done{};
 }
 
-void Device::Impl::disconnect(StreamId id, Instant now) {
+void Device::Impl::disconnect(StreamId id, Disconnect how, Instant now) {
   Stream* stream = find(id);
   if (stream == nullptr) return;
   activate(*stream);
@@ -476,7 +476,8 @@ void Device::Impl::disconnect(StreamId id, Instant now) {
       break;
     case Stream::Phase::starting:
     case Stream::Phase::running:
-      (void)stream->qp->modify_state(qp::State::closing, now);  // one that is on its way down stays so
+      // One that is on its way down stays so.
+      (void)stream->qp->modify_state(how == Disconnect::graceful ? qp::State::closing : qp::State::terminate, now);
       break;
     case Stream::Phase::orphan:
       break;
@@ -492,7 +493,7 @@ void Device::Impl::release(qp::QueuePair& qp, Instant now) {
   }
   activate(*stream);
   bool graceful = false;
-  if (stream->attached() && qp.attached()) graceful = qp.detach(now) == qp::QueuePair::Leftover::graceful;
+  if (stream->attached() && qp.attached()) graceful = qp.detach(now, take_control()) == qp::QueuePair::Leftover::graceful;
   if (stream->told_established)
     tell_disconnected(*stream);
   else

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <bit>
 #include <cstddef>
+#include <deque>
 #include <memory>
 
 #include "base/assert.hpp"
@@ -39,6 +40,33 @@ class Ring {
   std::unique_ptr<T[]> slots_;
   alignas(64) std::atomic<std::size_t> head_{0};
   alignas(64) std::atomic<std::size_t> tail_{0};
+};
+
+// A ring that loses nothing: what finds no room waits on the writer's side, in order. That is the
+// exception, and takes memory; what is told there (the end of a stream, a completion event) comes
+// once, and somebody waits for it.
+template <typename T>
+class PatientRing {
+ public:
+  explicit PatientRing(std::size_t size) : ring_(size) {}
+
+  // Writer.
+  void push(const T& value) {
+    if (!waiting_.empty() || !ring_.push(value)) waiting_.push_back(value);
+  }
+  // Writer: hands over what waits, as far as there is room now. Whether it handed over anything.
+  bool hand_over() {
+    bool some = false;
+    for (; !waiting_.empty() && ring_.push(waiting_.front()); some = true) waiting_.pop_front();
+    return some;
+  }
+  std::size_t waiting() const { return waiting_.size(); }
+  // Reader. False: empty.
+  bool pop(T& out) { return ring_.pop(out); }
+
+ private:
+  Ring<T> ring_;
+  std::deque<T> waiting_;
 };
 
 }  // namespace rnic::core

@@ -21,6 +21,15 @@ constexpr Duration kTendEvery = milliseconds(100);
 constexpr Duration kTimedSleepMin = microseconds(20);
 constexpr Duration kTimedSleepMax = milliseconds(1);
 constexpr Duration kSleepMax = milliseconds(500);
+// A sleep that ended sooner than this was not worth its two system calls: work comes one by one,
+// faster than a wake-up. Then the worker waits awake for the next piece, this long; if none comes it
+// sleeps at once again.
+constexpr Duration kShortSleep = nanoseconds(1500);
+constexpr Duration kAwaitNext = nanoseconds(2000);
+// Waits that were in vain although work came right after the sleep: whoever posts it shares our core,
+// and could not while we waited. After so many in a row the worker sleeps at once, for so long.
+constexpr unsigned kVainWaitsMax = 8;
+constexpr Duration kVainPause = milliseconds(5);
 
 Instant clock_now() {
   timespec time{};
@@ -157,7 +166,7 @@ void Worker::unbind_shared_receive(shm::ContextMemory& memory, std::uint32_t doo
 // ---- news for control ----------------------------------------------------------------------------
 
 void Worker::tell(const WorkerEvent& event) {
-  if (!events_.push(event)) ++counters_.events_lost;
+  events_.push(event);
   news_ = true;
 }
 
@@ -175,8 +184,19 @@ void Worker::on_cq_overflow(std::uint64_t cookie) {
 }
 
 void Worker::on_stream_event(const StreamEvent& event) {
-  if (!stream_events_.push(event)) ++counters_.events_lost;
+  stream_events_.push(event);
   news_ = true;
+}
+
+// True while more waits than the rings can hold: the worker stays awake until control has made room.
+bool Worker::tell_control() {
+  news_ |= events_.hand_over();
+  news_ |= stream_events_.hand_over();
+  if (news_) {
+    news_ = false;
+    signal_eventfd(event_fd_);
+  }
+  return events_.waiting() + stream_events_.waiting() != 0;
 }
 
 // ---- the turn ------------------------------------------------------------------------------------
@@ -195,10 +215,7 @@ bool Worker::turn(Instant now) {
   for (Device* device : devices_) busy |= device->send(now);
   notify_completions();
   busy |= serve_calls(now);
-  if (news_) {
-    news_ = false;
-    signal_eventfd(event_fd_);
-  }
+  busy |= tell_control();
   if (now - last_tend_ > kTendEvery) {
     last_tend_ = now;
     for (Device* device : devices_) device->port().tend();
@@ -342,17 +359,35 @@ void Worker::run() {
   if (options_.on_start) options_.on_start();
 
   Instant last_work = clock_now();
+  Instant at_once_until = last_work;
+  bool brisk = false;
+  unsigned vain_waits = 0;
+  bool waited = false;
   while (!stopping_) {
     const Instant now = clock_now();
     ++counters_.turns;
     if (turn(now)) {
       ++counters_.busy_turns;
+      if (waited) vain_waits = 0;
+      waited = false;
       last_work = now;
       timed_sleep_ = {};
       continue;
     }
     if (options_.poll_always || now - last_work < options_.sleep_delay) continue;
+    if (brisk && now >= at_once_until && now - last_work < kAwaitNext) {
+      waited = true;
+      continue;
+    }
+    vain_waits += waited ? 1 : 0;
+    waited = false;
     sleep(now);
+    brisk = clock_now() - now < kShortSleep;
+    if (!brisk) vain_waits = 0;
+    if (vain_waits >= kVainWaitsMax) {
+      vain_waits = 0;
+      at_once_until = now + kVainPause;
+    }
   }
 }
 

@@ -39,7 +39,7 @@ struct WorkerOptions {
 };
 
 struct WorkerCounters {
-  std::uint64_t turns = 0, busy_turns = 0, sleeps = 0, wakes_by_timer = 0, events_lost = 0;
+  std::uint64_t turns = 0, busy_turns = 0, sleeps = 0, wakes_by_timer = 0;
 };
 
 class Worker final : public shm::WorkerEvents, public StreamEvents {
@@ -108,6 +108,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   void sleep(Instant now);
   bool anything_waits() const;
   void tell(const WorkerEvent& event);
+  bool tell_control();
   Context* find(shm::ContextMemory& memory);
   Bell& bell_at(shm::ContextMemory& memory, std::uint32_t doorbell);
   void watch(int descriptor);
@@ -121,8 +122,8 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   std::vector<Device*> devices_;
   std::vector<Context> contexts_;
   List<shm::CompletionQueue, shm::DirtyTag> dirty_;
-  Ring<WorkerEvent> events_;
-  Ring<StreamEvent> stream_events_;
+  PatientRing<WorkerEvent> events_;
+  PatientRing<StreamEvent> stream_events_;
   std::atomic<Call*> calls_{nullptr};
   std::atomic<bool> asleep_{false};
   bool news_ = false;

@@ -153,7 +153,7 @@ struct QueuePair::Impl {
   // ---- queue_pair.cpp
   void attach(tcp::Connection& connection, const Start& start, Instant now);
   Result<Done, ModifyError> modify_state(State wanted, Instant now);
-  Leftover detach(Instant now);
+  Leftover detach(Instant now, BufferRef last_words);
   bool settle(Instant now);
   bool idle() const;
   Instant next_deadline() const;
@@ -170,6 +170,8 @@ struct QueuePair::Impl {
   void check_deadline(Instant now);
   bool go_down(Instant now);
   bool send_terminate(Instant now);
+  void say_last_words(BufferRef buffer);
+  void write_terminate(Buffer& into);
   bool quiet();
   bool closing_is_bad(Instant now);
   Instant held_deadline() const;

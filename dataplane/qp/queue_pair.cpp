@@ -97,12 +97,14 @@ Result<Done, ModifyError> QueuePair::Impl::modify_state(State wanted, Instant no
   return Failure{ModifyError::invalid_state};
 }
 
-QueuePair::Leftover QueuePair::Impl::detach(Instant now) {
+QueuePair::Leftover QueuePair::Impl::detach(Instant now, BufferRef last_words) {
   mover_.cancel(owner_);
   gathers_ = response_gathers_ = places_ = 0;
   Leftover leftover = Leftover::reset;
   if (connection_ != nullptr) {
     if (state_ == State::terminate) go_down(now);
+    const bool terminate_waits = state_ == State::terminate && fin_due_ && connection_ != nullptr;
+    if (state_ == State::rts || terminate_waits) say_last_words(std::move(last_words));
     // What was completed is delivered, whatever else is given up (V-ORD-08).
     if (connection_ != nullptr && connection_->ended() == tcp::Ended::no) leftover = Leftover::graceful;
   }
@@ -395,18 +397,7 @@ bool QueuePair::Impl::send_terminate(Instant now) {
   BufferRef buffer = BufferRef::take(pool_);
   starved_ = !buffer;
   if (!buffer) return false;
-  const ddp::OutboundMessage message = sender_.terminate(record_.length);
-  std::array<std::byte, wire::UntaggedHeader::kSize> header;
-  ddp::write_header(message, {record_.length, true}, header);
-  const auto ulpdu = static_cast<std::uint32_t>(header.size()) + record_.length;
-  const MutableBytes fpdu = buffer->append(packer_->octets_for(ulpdu));
-  packer_->begin(fpdu, header, record_.length, pieces_);
-  std::size_t done = 0;
-  for (std::uint32_t i = 0; i < pieces_.count; ++i) {
-    std::memcpy(pieces_.pieces[i].data(), record_.octets + done, pieces_.pieces[i].size());
-    done += pieces_.pieces[i].size();
-  }
-  packer_->seal(fpdu);
+  write_terminate(*buffer);
   FillingSegment& segment = segments_[next_segment_++ % kSegmentsMax];
   segment = FillingSegment{};
   filling_bytes_ += buffer->length;
@@ -414,6 +405,41 @@ bool QueuePair::Impl::send_terminate(Instant now) {
   terminate_due_ = false;
   push_segments(now);
   return true;
+}
+
+// Destroyed, its application perhaps killed, and nobody has closed the stream. A FIN alone would pass
+// for a clean close, after which the peer's late work waits for ever (V-IDLE-06). So a Terminate goes
+// behind what was completed, and the peer's queue pair ends in Error: all is flushed. The same for one
+// that was on its way to a Terminate, and whose segments found no room yet.
+void QueuePair::Impl::say_last_words(BufferRef buffer) {
+  drop_segments();
+  // A responder that has not heard a valid FPDU may send none (W-MPA-79).
+  if (!buffer || (!gate_open_ && !start_.initiator)) return;
+  if (state_ == State::rts) {
+    record_ = {};
+    record_.origin = TerminateRecord::Origin::local;
+    record_.length = static_cast<std::uint32_t>(wire::emit(rdmap::terminate_message(rdmap::Fault::by_consumer, {}),
+                                                           as_mutable_bytes(record_.octets, sizeof record_.octets)));
+  }
+  if (record_.origin != TerminateRecord::Origin::local) return;  // an answer to a Terminate there is not
+  write_terminate(*buffer);
+  connection_->append_last(std::move(buffer));
+}
+
+// The FPDU of the Terminate in record_.
+void QueuePair::Impl::write_terminate(Buffer& into) {
+  const ddp::OutboundMessage message = sender_.terminate(record_.length);
+  std::array<std::byte, wire::UntaggedHeader::kSize> header;
+  ddp::write_header(message, {record_.length, true}, header);
+  const auto ulpdu = static_cast<std::uint32_t>(header.size()) + record_.length;
+  const MutableBytes fpdu = into.append(packer_->octets_for(ulpdu));
+  packer_->begin(fpdu, header, record_.length, pieces_);
+  std::size_t done = 0;
+  for (std::uint32_t i = 0; i < pieces_.count; ++i) {
+    std::memcpy(pieces_.pieces[i].data(), record_.octets + done, pieces_.pieces[i].size());
+    done += pieces_.pieces[i].size();
+  }
+  packer_->seal(fpdu);
 }
 
 // ---- turns -------------------------------------------------------------------------------------------
@@ -500,7 +526,9 @@ Result<Done, ModifyError> QueuePair::set_depths(std::uint32_t ird, std::uint32_t
   return Done{};
 }
 
-QueuePair::Leftover QueuePair::detach(Instant now) { return impl_->detach(now); }
+QueuePair::Leftover QueuePair::detach(Instant now, BufferRef last_words) {
+  return impl_->detach(now, std::move(last_words));
+}
 bool QueuePair::receive(Instant now) { return impl_->receive(now); }
 bool QueuePair::transmit(Instant now, std::uint32_t budget_bytes) { return impl_->transmit(now, budget_bytes); }
 bool QueuePair::settle(Instant now) { return impl_->settle(now); }

@@ -80,8 +80,10 @@ class QueuePair final : public tpt::MoveOwner {
   Result<Done, ModifyError> set_depths(std::uint32_t ird, std::uint32_t ord);
   // Before destruction: lets go of the connection. What was handed to TCP is delivered by it (the
   // caller then close()s the orphan); nothing of the application is touched any more.
+  // `last_words`: an empty buffer for the Terminate of one that is destroyed in RTS. Without it the
+  // peer takes the FIN for a clean close.
   enum class Leftover : std::uint8_t { graceful, reset };
-  Leftover detach(Instant now);
+  Leftover detach(Instant now, BufferRef last_words = {});
 
   // ---- turns; each returns whether it did something ----
   // Takes what the connection has readable: FPDUs, placements; peer's FIN, RST, loss.

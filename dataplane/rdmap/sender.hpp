@@ -38,7 +38,9 @@ class Sender {
   ddp::OutboundMessage atomic_response() {
     return untagged(wire::RdmapOpcode::atomic_response, {}, wire::AtomicResponseHeader::kSize);
   }
+  // The only one of its queue, however often it is built before it leaves (W-RDMAP-29).
   ddp::OutboundMessage terminate(std::uint32_t length) {
+    msn_[wire::queue_number::kTerminate] = 1;
     return untagged(wire::RdmapOpcode::terminate, {}, length);
   }
 

@@ -560,6 +560,11 @@ bool Connection::append(BufferRef payload) {
   return queue_.append(std::move(payload));
 }
 
+bool Connection::append_last(BufferRef payload) {
+  if (fin_appended_ || (state_ != State::established && state_ != State::close_wait)) return false;
+  return queue_.append_last(std::move(payload));
+}
+
 // RFC 9293 s3.10.4.
 void Connection::close(Instant) {
   switch (state_) {

@@ -151,6 +151,8 @@ class Connection {
   // Takes a segment's payload (all octets of the buffer, at most emss() of them, or more when the
   // EMSS has shrunk since: then it is cut). False if there is no slot or the stream is closed.
   bool append(BufferRef payload);
+  // The same for the last before close(): a queue that is full has room for it yet.
+  bool append_last(BufferRef payload);
   std::uint64_t appended() const;      // octets of our stream handed over, ever
   std::uint64_t acknowledged() const;  // octets of our stream that the peer has acknowledged
   // No more octets from us: FIN after all that was appended (W-TCP-18).

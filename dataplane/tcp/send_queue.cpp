@@ -59,6 +59,17 @@ void SendQueue::clear() {
 
 bool SendQueue::append(BufferRef payload) {
   if (!has_slot()) return false;
+  push(std::move(payload));
+  return true;
+}
+
+bool SendQueue::append_last(BufferRef payload) {
+  if (tail_ - head_ >= mask_) return false;  // the last slot is for a FIN
+  push(std::move(payload));
+  return true;
+}
+
+void SendQueue::push(BufferRef payload) {
   QueuedSegment& s = slot(tail_++);
   s.head = payload->head;
   s.length = payload->length;
@@ -68,7 +79,6 @@ bool SendQueue::append(BufferRef payload) {
   end_ = end_ + s.length;
   unsent_bytes_ += s.length;
   appended_ += s.length;
-  return true;
 }
 
 void SendQueue::append_fin() {

@@ -57,6 +57,8 @@ class SendQueue {
   // ---- filling -----------------------------------------------------------------------------
   bool has_slot() const { return tail_ - head_ < usable_; }
   bool append(BufferRef payload);
+  // The last before the FIN: may take a slot that is kept back.
+  bool append_last(BufferRef payload);
   void append_fin();
 
   // ---- where we are ------------------------------------------------------------------------
@@ -116,6 +118,7 @@ class SendQueue {
   bool any_sacked() const { return sacked_count_ != 0; }
 
  private:
+  void push(BufferRef payload);
   QueuedSegment& slot(Index i) { return slots_[i & mask_]; }
   Index find_lost() const;
   Index find(Seq sequence) const;  // the first sent segment that ends after it

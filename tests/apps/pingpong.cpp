@@ -22,18 +22,19 @@ int main(int count, char** words) {
   std::thread accepting([&] {
     passive = app::listen_one(words[1], words[2]);
     passive.make_queues(128);
-    passive.make_memory(size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    of_passive = {reinterpret_cast<std::uint64_t>(passive.memory), passive.mr->rkey, static_cast<std::uint32_t>(size)};
+    passive.make_memory(2 * size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    of_passive = {reinterpret_cast<std::uint64_t>(passive.memory) + size, passive.mr->rkey, static_cast<std::uint32_t>(size)};
     app::accept(passive, of_passive);
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   app::Endpoint active = app::resolve(words[1], words[2]);
   active.make_queues(128);
-  active.make_memory(size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  active.make_memory(2 * size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   app::connect(active);
   accepting.join();
-  const app::Target of_active{reinterpret_cast<std::uint64_t>(active.memory), active.mr->rkey, static_cast<std::uint32_t>(size)};
+  const app::Target of_active{reinterpret_cast<std::uint64_t>(active.memory) + size, active.mr->rkey, static_cast<std::uint32_t>(size)};
 
+  // The first half of each memory is sent from, the second is written to.
   const auto send = [&](app::Endpoint& from, const app::Target& to, std::byte stamp) {
     from.memory[size - 1] = stamp;
     ibv_sge sge{reinterpret_cast<std::uint64_t>(from.memory), static_cast<std::uint32_t>(size), from.mr->lkey};
@@ -48,7 +49,7 @@ int main(int count, char** words) {
     if ((errno = ibv_post_send(from.id->qp, &wr, &bad)) != 0) app::fail("ibv_post_send");
   };
   const auto wait = [&](app::Endpoint& at, std::byte stamp) {
-    const volatile std::byte* last = at.memory + size - 1;
+    const volatile std::byte* last = at.memory + 2 * size - 1;
     while (*last != stamp) {
     }
   };

@@ -528,6 +528,7 @@ TEST_CASE("V-TDN-09: DISCONNECTED is told once, and a second disconnect is no er
   w.event();
   REQUIRE(w.cm.disconnect(id) == 0);
   CHECK(w.host.disconnects.size() == 1);
+  CHECK(w.host.abrupt == 0);
   w.cm.on_stream_event(w.stream_event(Kind::disconnected, id));
   w.cm.on_stream_event(w.stream_event(Kind::disconnected, id));
   const auto e = w.event();
@@ -547,13 +548,14 @@ TEST_CASE("whoever disconnects while connecting is not left waiting", "[control]
   CHECK(w.silent());
 }
 
-TEST_CASE("an id that is destroyed while connected closes its stream", "[control][cm]") {
+TEST_CASE("V-TDN-09: an id that is destroyed while connected ends its stream abruptly", "[control][cm][V-TDN-09]") {
   CmWorld w;
   const auto id = w.connecting();
   w.cm.on_stream_event(w.stream_event(Kind::established, id));
   REQUIRE(w.cm.destroy_id(id));
   REQUIRE(w.host.disconnects.size() == 1);
   CHECK(w.host.disconnects[0].first == 2);
+  CHECK(w.host.abrupt == 1);
 }
 
 TEST_CASE("late news of an id that is gone find nobody", "[control][cm]") {
@@ -618,6 +620,7 @@ TEST_CASE("a channel ends with its ids", "[control][cm]") {
   CHECK(w.host.listening.empty());
   CHECK(w.host.rejects.size() == 1);
   CHECK(w.host.disconnects.size() == 1);
+  CHECK(w.host.abrupt == 1);
   CHECK_FALSE(w.cm.has_channel(w.channel));
 }
 

@@ -36,6 +36,7 @@ struct FakeCmHost final : control::CmHost {
   std::vector<Accepting> accepts;
   std::vector<std::pair<StreamOf, core::PrivateData>> rejects;
   std::vector<StreamOf> disconnects;
+  std::size_t abrupt = 0;  // of these
   std::map<std::uint32_t, std::uint64_t> counts;  // of each channel's descriptor
   // What the next commands answer, first of each kind first.
   std::vector<core::StreamError> connect_errors, accept_errors, listen_errors;
@@ -69,7 +70,10 @@ struct FakeCmHost final : control::CmHost {
     rejects.push_back({{device, stream}, private_data});
     return Done{};
   }
-  void disconnect(std::uint32_t device, core::StreamId stream) override { disconnects.push_back({device, stream}); }
+  void disconnect(std::uint32_t device, core::StreamId stream, core::Disconnect how) override {
+    disconnects.push_back({device, stream});
+    abrupt += how == core::Disconnect::abrupt;
+  }
   void events_added(std::uint32_t channel, std::uint32_t count) override { counts[channel] += count; }
 
  private:

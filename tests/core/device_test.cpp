@@ -273,7 +273,7 @@ TEST_CASE("V-TDN-01: a disconnect is told once on either side, and both queue pa
   World world({});
   const auto pair = sim::connect(world, plain(), plain());
   REQUIRE(pair.established);
-  world.a.device.disconnect(pair.a->stream, world.clock.now);
+  world.a.device.disconnect(pair.a->stream, core::Disconnect::graceful, world.clock.now);
   REQUIRE(run_until_no_streams(world));
   CHECK(count(world.a, StreamEvent::Kind::disconnected) == 1);
   CHECK(count(world.b, StreamEvent::Kind::disconnected) == 1);
@@ -294,6 +294,44 @@ TEST_CASE("V-TDN-03: Modify to Error resets the connection, and the peer hears o
   CHECK(count(world.a, StreamEvent::Kind::disconnected) == 1);
 }
 
+TEST_CASE("V-TDN-09: a queue pair destroyed in RTS: the peer hears of it once, and all that it posts is flushed",
+          "[core][V-TDN-09][V-QP-16]") {
+  World world({});
+  const auto pair = sim::connect(world, plain(), plain());
+  REQUIRE(pair.established);
+  sim::Endpoint& b = *pair.b;
+  const CountedResets resets(world.a_to_b);
+  world.a.destroy_qp(*pair.a);
+  REQUIRE(run_until_heard(world, world.b, StreamEvent::Kind::disconnected));
+  REQUIRE(run_until_no_streams(world));
+  CHECK(b.qp->state() == qp::State::error);
+  CHECK(b.host.events == std::vector{qp::Event::terminate_received});
+  CHECK(resets.seen == 0);
+  // An application that works through its completions may post yet.
+  qp::WorkRequest late;
+  late.opcode = qp::Opcode::send;
+  late.signaled = true;
+  world.b.post_send(b, late);
+  REQUIRE(world.run_until([&] { return !b.host.completions.empty(); }, seconds(1)));
+  CHECK(b.host.completions[0].status == qp::Status::flushed);
+  CHECK(count(world.b, StreamEvent::Kind::disconnected) == 1);
+}
+
+TEST_CASE("V-TDN-09: an abrupt disconnect is told on either side, and both queue pairs are in Error",
+          "[core][V-TDN-09]") {
+  World world({});
+  const auto pair = sim::connect(world, plain(), plain());
+  REQUIRE(pair.established);
+  world.a.device.disconnect(pair.a->stream, core::Disconnect::abrupt, world.clock.now);
+  REQUIRE(run_until_heard(world, world.b, StreamEvent::Kind::disconnected));
+  REQUIRE(run_until_no_streams(world));
+  CHECK(count(world.a, StreamEvent::Kind::disconnected) == 1);
+  CHECK(count(world.b, StreamEvent::Kind::disconnected) == 1);
+  CHECK(pair.a->qp->state() == qp::State::error);
+  CHECK(pair.b->qp->state() == qp::State::error);
+  CHECK(pair.b->host.events == std::vector{qp::Event::terminate_received});
+}
+
 TEST_CASE("an administrator's kill ends both sides", "[core]") {
   World world({});
   const auto pair = sim::connect(world, plain(), plain());
@@ -312,7 +350,7 @@ TEST_CASE("V-CLS-11: after a close TIME-WAIT is the device's, and a new connecti
   sim::Endpoint& first = dial(world, {}, 40000);
   REQUIRE(run_until_heard(world, world.b, StreamEvent::Kind::established));
   // B closes first, so B keeps TIME-WAIT.
-  world.b.device.disconnect(world.b.endpoints[0]->stream, world.clock.now);
+  world.b.device.disconnect(world.b.endpoints[0]->stream, core::Disconnect::graceful, world.clock.now);
   REQUIRE(run_until_no_streams(world));
   CHECK(world.b.endpoints[0]->qp->state() == qp::State::idle);
   world.a.events.clear();
@@ -328,7 +366,7 @@ TEST_CASE("the side that holds TIME-WAIT cannot call from the same port before i
   accept_all(world);
   sim::Endpoint& first = dial(world, {}, 40000);
   REQUIRE(run_until_heard(world, world.b, StreamEvent::Kind::established));
-  world.a.device.disconnect(first.stream, world.clock.now);
+  world.a.device.disconnect(first.stream, core::Disconnect::graceful, world.clock.now);
   REQUIRE(run_until_no_streams(world));
   sim::Endpoint& second = world.a.make_qp(plain());
   core::ConnectOptions options;
@@ -362,7 +400,7 @@ TEST_CASE("a request whose peer has gone is not accepted", "[core]") {
   REQUIRE(world.b.device.listen({}, kPort, 8, 77));
   sim::Endpoint& a = dial(world);
   REQUIRE(run_until_heard(world, world.b, StreamEvent::Kind::connect_request));
-  world.a.device.disconnect(a.stream, world.clock.now);
+  world.a.device.disconnect(a.stream, core::Disconnect::graceful, world.clock.now);
   world.run_for(milliseconds(10));
   sim::Endpoint& b = world.b.make_qp(plain());
   const auto refused =
@@ -446,7 +484,7 @@ TEST_CASE("W-TCP-22: a segment with a wrong checksum is not seen by TCP", "[core
   sim::LinkOptions corrupting;
   corrupting.corrupt_per_1000 = 1000;
   world.a_to_b.set_options(corrupting);
-  world.a.device.disconnect(world.a.endpoints[0]->stream, world.clock.now);
+  world.a.device.disconnect(world.a.endpoints[0]->stream, core::Disconnect::graceful, world.clock.now);
   world.run_for(seconds(2));
   const auto& counters = world.b.device.counters();
   CHECK(counters.bad_checksums + counters.bad_frames > 0);

@@ -6,6 +6,7 @@
 #include "core/flow.hpp"
 #include "core/flow_table.hpp"
 #include "core/listeners.hpp"
+#include "core/ring.hpp"
 #include "core/time_wait.hpp"
 #include "core/timers.hpp"
 #include "sim/random.hpp"
@@ -197,4 +198,32 @@ TEST_CASE("transmitted data may hold three quarters of the buffers, and not one 
   data.refresh();
   CHECK(data.take(taken.data() + 74, 2) == 1);
   for (std::size_t i = 0; i < 75; ++i) BufferRef{taken[i]}.reset();
+}
+
+TEST_CASE("a ring that is full loses nothing: the rest follows in order when there is room", "[core]") {
+  PatientRing<int> ring(4);
+  int next = 0;
+  for (; next < 4; ++next) ring.push(next);
+  CHECK(ring.waiting() == 0);
+  ring.push(next++);
+  CHECK(ring.waiting() == 1);
+  CHECK_FALSE(ring.hand_over());
+  int got = -1;
+  for (int expected = 0; expected < 2; ++expected) {
+    REQUIRE(ring.pop(got));
+    CHECK(got == expected);
+  }
+  // There is room, but what came before goes first.
+  ring.push(next++);
+  CHECK(ring.waiting() == 2);
+  CHECK(ring.hand_over());
+  CHECK(ring.waiting() == 0);
+  ring.push(next++);
+  CHECK(ring.waiting() == 1);
+  for (int expected = 2; expected < 7; ++expected) {
+    if (!ring.pop(got)) REQUIRE((ring.hand_over() && ring.pop(got)));
+    CHECK(got == expected);
+  }
+  CHECK_FALSE(ring.hand_over());
+  CHECK_FALSE(ring.pop(got));
 }

@@ -58,7 +58,7 @@ def rping_server_killed(wire):
 
 def perftest(wire, program, *options, limit_s=None):
     words = [program, "-R", *options]
-    limit = limit_s or (60 if wire.slow else 40)
+    limit = limit_s or (180 if "-a" in options else 60 if wire.slow else 40)
     _, text = wire.pair(words, [*words, wire.address], limit)
     rows = [line.split() for line in text.splitlines() if re.match(r"\s*\d+\s+\d+\s+[\d.]+", line)]
     if not rows:

@@ -178,6 +178,99 @@ TEST_CASE("V-IDLE-06: work posted after a close that came by itself waits", "[qp
   CHECK(statuses(pair.b->app.completions) == std::vector{qp::Status::flushed});
 }
 
+TEST_CASE("V-QP-16: one destroyed in RTS leaves with a Terminate; what its peer posts late is flushed",
+          "[qp][V-QP-16][V-TDN-04][V-ERRST-06]") {
+  Pair pair;
+  Region& to = pair.b->region(64);
+  pair.b->post_receive({Side::sge(to, 0, 64)});
+  pair.b->post_receive({Side::sge(to, 0, 64)});
+  pair.run();
+  pair.a->post(send());
+  pair.run();
+  CHECK(statuses(pair.b->app.completions) == std::vector{qp::Status::success});
+  SECTION("told, the peer ends in Error") {
+    REQUIRE(pair.a->qp.detach(pair.wire.now, BufferRef::take(pair.a->pool)) == qp::QueuePair::Leftover::graceful);
+    pair.a->tcp.close(pair.wire.now);
+    for (int i = 0; i < 20; ++i) {
+      pair.turn(*pair.b);
+      pair.wire.carry();
+    }
+    CHECK(pair.b->qp.state() == State::error);
+    CHECK(pair.b->app.events == Events{qp::Event::terminate_received});
+    CHECK(pair.b->tcp.ended() != tcp::Ended::reset);
+    pair.b->post(send());
+    pair.turn(*pair.b);
+    CHECK(statuses(pair.b->app.completions) ==
+          std::vector{qp::Status::success, qp::Status::flushed, qp::Status::flushed});
+  }
+  SECTION("one that has closed already leaves with its FIN alone") {
+    REQUIRE(pair.a->qp.modify_state(State::closing, pair.wire.now));
+    REQUIRE(pair.a->qp.detach(pair.wire.now, BufferRef::take(pair.a->pool)) == qp::QueuePair::Leftover::graceful);
+    pair.a->tcp.close(pair.wire.now);
+    for (int i = 0; i < 20; ++i) {
+      pair.turn(*pair.b);
+      pair.wire.carry();
+    }
+    CHECK(pair.b->qp.state() == State::idle);
+    CHECK(pair.b->app.events == Events{qp::Event::close_complete});
+  }
+}
+
+TEST_CASE("W-RDMAP-29: the last words are one Terminate 0x0000, behind what was completed and before the FIN",
+          "[qp][V-QP-16][W-RDMAP-29][W-MPA-79]") {
+  SECTION("with a message half sent, and markers") {
+    qp::Start start = default_start();
+    start.markers_out = GENERATE(false, true);
+    Raw raw(start);
+    Region& from = raw.us->region(60'000, 3);
+    raw.us->post(send({Side::sge(from, 0, 60'000)}));
+    raw.us->qp.transmit(raw.wire.now, 4000);
+    raw.us->mover.flush();
+    raw.us->qp.settle(raw.wire.now);
+    raw.us->qp.transmit(raw.wire.now, 4000);  // and not settled: these segments never leave
+    REQUIRE(raw.us->qp.detach(raw.wire.now, BufferRef::take(raw.us->pool)) == qp::QueuePair::Leftover::graceful);
+    raw.us->tcp.close(raw.wire.now);
+    for (int i = 0; i < 50; ++i) {
+      raw.wire.carry();
+      raw.listen();
+    }
+    REQUIRE(raw.terminates().size() == 1);
+    CHECK(raw.terminates()[0].code.word() == 0);
+    CHECK_FALSE(raw.terminates()[0].has_length);
+    CHECK(raw.heard.size() >= 2);
+    CHECK(wire::rdmap_opcode(std::to_integer<std::uint8_t>(raw.heard.back()[1])) == wire::RdmapOpcode::terminate);
+    CHECK(raw.tcp.peer_closed());
+  }
+  SECTION("on its way to a Terminate already, which waits for memory") {
+    Raw raw(default_start(), {}, Moves::late);
+    Region& from = raw.us->region(5'000, 3);
+    raw.us->post(send({Side::sge(from, 0, 5'000)}));
+    raw.us->qp.transmit(raw.wire.now, 10'000);
+    REQUIRE(raw.us->qp.modify_state(State::terminate, raw.wire.now));
+    REQUIRE(raw.us->qp.detach(raw.wire.now, BufferRef::take(raw.us->pool)) == qp::QueuePair::Leftover::graceful);
+    raw.us->tcp.close(raw.wire.now);
+    for (int i = 0; i < 50; ++i) {
+      raw.wire.carry();
+      raw.listen();
+    }
+    REQUIRE(raw.heard.size() == 1);
+    REQUIRE(raw.terminates().size() == 1);
+    CHECK(wire::parse_ddp(raw.heard[0])->msn == 1);
+    CHECK(raw.tcp.peer_closed());
+  }
+  SECTION("a responder that has heard nothing says nothing") {
+    Raw raw(responder_start());
+    REQUIRE(raw.us->qp.detach(raw.wire.now, BufferRef::take(raw.us->pool)) == qp::QueuePair::Leftover::graceful);
+    raw.us->tcp.close(raw.wire.now);
+    for (int i = 0; i < 10; ++i) {
+      raw.wire.carry();
+      raw.listen();
+    }
+    CHECK(raw.heard.empty());
+    CHECK(raw.tcp.peer_closed());
+  }
+}
+
 TEST_CASE("V-RTS-06: Closing with work on the SQ is a Bad Close", "[qp][V-RTS-06][V-ST-06][V-CLS-05][V-EH-04]") {
   Pair pair;
   pair.run();

@@ -610,7 +610,7 @@ void Workload::strike() {
   }
   for_each_end([&](End& end) {
     if (end.endpoint->qp == nullptr || !random_.chance(600)) return;
-    const auto how = random_.below(4);
+    const auto how = random_.below(5);
     if (verbose_)
       std::printf("             %s qp %u is struck: %u\n", name(end), end.endpoint->qp->config().number.value,
                   static_cast<unsigned>(how));
@@ -619,9 +619,11 @@ void Workload::strike() {
         end.rnic->device.kill(end.stream, world_.clock.now);
         break;
       case 1:
+      case 4:
         // One that is not established is dropped without a word.
         if (!end.established) end.excused = true;
-        end.rnic->device.disconnect(end.stream, world_.clock.now);
+        end.rnic->device.disconnect(end.stream, how == 1 ? core::Disconnect::graceful : core::Disconnect::abrupt,
+                                    world_.clock.now);
         break;
       case 2:
         (void)end.endpoint->qp->modify_state(qp::State::error, world_.clock.now);
@@ -640,7 +642,7 @@ void Workload::end_gracefully() {
   stopping_ = true;
   for (std::size_t i = 0; i < ends_.size(); i += 2) {
     End& end = *ends_[i + random_.below(2)];
-    end.rnic->device.disconnect(end.stream, world_.clock.now);
+    end.rnic->device.disconnect(end.stream, core::Disconnect::graceful, world_.clock.now);
   }
   const bool over = world_.run_until([&] {
     return !complaint_.empty() || std::all_of(ends_.begin(), ends_.end(), [](const auto& end) {

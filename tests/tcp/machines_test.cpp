@@ -214,6 +214,24 @@ TEST_CASE("W-TCP-27: the last slot is left for a FIN", "[tcp][W-TCP-27]") {
   CHECK(queue.acknowledge(queue.nxt()).fin);
 }
 
+TEST_CASE("W-TCP-27: a full queue takes one last segment before the FIN", "[tcp][W-TCP-27]") {
+  HeapPool pool(64, 2048);
+  SendQueue queue(8);
+  queue.start(Seq{0});
+  while (queue.has_slot()) queue.append(octets(pool, 10));
+  CHECK_FALSE(queue.append(octets(pool, 10)));
+  CHECK(queue.append_last(octets(pool, 20)));
+  SECTION("and the FIN") {}
+  SECTION("but never the FIN's slot") {
+    while (queue.append_last(octets(pool, 20))) {}
+    CHECK_FALSE(queue.cut(queue.oldest(), 1));
+  }
+  queue.append_fin();
+  while (queue.has_unsent()) queue.on_sent(kStart);
+  CHECK(queue.acknowledge(queue.nxt()).fin);
+  CHECK(queue.empty());
+}
+
 TEST_CASE("W-TCP-26: reassembly keeps what is new and counts what is not", "[tcp][W-TCP-26]") {
   HeapPool pool(64, 2048);
   Reassembly reassembly(4);
