@@ -93,21 +93,11 @@ tpt::Moved ApplicationMover::submit(Way way, const Item& item) {
   Space* space = find(item.space);
   if (space == nullptr) return tpt::Moved::failed;
   if (item_count_ == kItemsMax) {
-    // Never with the bounds of a turn as they are; then everything before it first, so that the
-    // order of tails holds, and this one alone.
+    // Very many small FPDUs in one burst: everything before it first, so that the order of tails holds,
+    // and this one alone.
     for (const SpaceId touched : touched_)
       for (const Way each : {Way::gather, Way::place}) run(spaces_[touched.value], each);
-    const iovec local{item.local, item.length};
-    const iovec remote{reinterpret_cast<void*>(item.address), item.length};
-    ssize_t moved = -1;
-    if (space->by_thread)
-      moved = way == Way::gather ? process_vm_readv(space->reach.helper_tid, &local, 1, &remote, 1, 0)
-                                 : process_vm_writev(space->reach.helper_tid, &local, 1, &remote, 1, 0);
-    else if (space->reach.mem_fd >= 0)
-      moved = way == Way::gather
-                  ? pread(space->reach.mem_fd, item.local, item.length, static_cast<off_t>(item.address))
-                  : pwrite(space->reach.mem_fd, item.local, item.length, static_cast<off_t>(item.address));
-    return moved == static_cast<ssize_t>(item.length) ? tpt::Moved::done : tpt::Moved::failed;
+    return move_now(*space, way, item.address, item.local, item.length) ? tpt::Moved::done : tpt::Moved::failed;
   }
   if (space->pending[0].empty() && space->pending[1].empty()) touched_.push_back(item.space);
   items_[item_count_] = item;
@@ -268,22 +258,27 @@ void ApplicationMover::cancel(tpt::MoveOwner& owner) {
   }
 }
 
+// One piece, by itself, at once.
+bool ApplicationMover::move_now(Space& space, Way way, std::uint64_t address, std::byte* here, std::size_t length) {
+  const auto wanted = static_cast<ssize_t>(length);
+  if (space.by_thread) {
+    const iovec local{here, length};
+    const iovec remote{reinterpret_cast<void*>(address), length};
+    const ssize_t moved = way == Way::gather ? process_vm_readv(space.reach.helper_tid, &local, 1, &remote, 1, 0)
+                                             : process_vm_writev(space.reach.helper_tid, &local, 1, &remote, 1, 0);
+    if (moved >= 0 || (errno != EPERM && errno != ENOSYS)) return moved == wanted;
+    space.by_thread = false;
+  }
+  if (space.reach.mem_fd < 0) return false;
+  const auto offset = static_cast<off_t>(address);
+  return (way == Way::gather ? pread(space.reach.mem_fd, here, length, offset)
+                             : pwrite(space.reach.mem_fd, here, length, offset)) == wanted;
+}
+
 bool ApplicationMover::move_word(const tpt::Access& at, Way way, std::uint64_t& word) {
   Space* space = find(at.space);
   if (space == nullptr || at.length != sizeof word) return false;
-  const iovec local{&word, sizeof word};
-  const iovec remote{reinterpret_cast<void*>(at.address), sizeof word};
-  if (space->by_thread) {
-    const ssize_t moved = way == Way::gather ? process_vm_readv(space->reach.helper_tid, &local, 1, &remote, 1, 0)
-                                             : process_vm_writev(space->reach.helper_tid, &local, 1, &remote, 1, 0);
-    if (moved >= 0 || (errno != EPERM && errno != ENOSYS)) return moved == sizeof word;
-    space->by_thread = false;
-  }
-  if (space->reach.mem_fd < 0) return false;
-  const ssize_t moved = way == Way::gather
-                            ? pread(space->reach.mem_fd, &word, sizeof word, static_cast<off_t>(at.address))
-                            : pwrite(space->reach.mem_fd, &word, sizeof word, static_cast<off_t>(at.address));
-  return moved == sizeof word;
+  return move_now(*space, way, at.address, reinterpret_cast<std::byte*>(&word), sizeof word);
 }
 
 bool ApplicationMover::fetch_add(const tpt::Access& at, std::uint64_t add, std::uint64_t mask, std::uint64_t& original) {

@@ -40,7 +40,7 @@ class ApplicationMover final : public tpt::Mover {
   ~ApplicationMover();
 
   void add_space(SpaceId space, const SpaceReach& reach);
-  // Everything pending for it fails.
+  // What is pending for it is carried out first.
   void remove_space(SpaceId space);
 
   tpt::Moved gather(const tpt::Access& from, MutableBytes into, tpt::MoveTicket ticket) override;
@@ -76,6 +76,7 @@ class ApplicationMover final : public tpt::Mover {
   void run(Space& space, Way way);
   void run_by_thread(Space& space, Way way, std::size_t first, std::size_t count);
   void run_by_descriptor(Space& space, Way way, std::size_t first, std::size_t count);
+  bool move_now(Space& space, Way way, std::uint64_t address, std::byte* here, std::size_t length);
   bool move_word(const tpt::Access& at, Way way, std::uint64_t& word);
   Space* find(SpaceId space);
 

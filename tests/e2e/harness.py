@@ -148,6 +148,8 @@ class Wire:
         self.address = address
         self.local = local  # the kernel serves the address too (qperf's control connection)
         self.slow = False
+        self.inside = []   # before a command in the server's namespace
+        self.netdev = None  # its interface there
 
     def pair(self, server_words, client_words, limit_s=60, settle_s=0.4):
         """Runs both; both must end well."""
@@ -224,7 +226,10 @@ def veth_wire(world, kind, lossy_permille=0):
         inside = ["ip", "netns", "exec", namespace]
         world.up(name + kind, ["--port", f"{kind}:{device}", "--address", address], inside)
         sides.append([*inside, RNIC, "run", "--name", name + kind])
-    return Wire(world, kind + (" with loss" if lossy_permille else ""), sides[0], sides[1], "10.77.0.1")
+    wire = Wire(world, kind + (" with loss" if lossy_permille else ""), sides[0], sides[1], "10.77.0.1")
+    wire.inside = ["ip", "netns", "exec", a]
+    wire.netdev = "ra"
+    return wire
 
 
 class Report:

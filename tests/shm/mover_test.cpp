@@ -92,6 +92,26 @@ TEST_CASE("a burst of gathers and placements reaches the application, each told 
   }
 }
 
+TEST_CASE("V-ORD-09: more pieces than a burst may have are moved all the same, in order", "[shm][mover][V-ORD-09]") {
+  for (const bool by_thread : {true, false}) {
+    Application application;
+    shm::ApplicationMover mover;
+    mover.add_space(SpaceId{1}, reach(application, by_thread));
+    Owner owner;
+    std::byte octets[2] = {std::byte{0x21}, std::byte{0x22}};
+    std::uint32_t later = 0;
+    for (std::uint32_t i = 0; i < 20'000; ++i) {
+      const auto moved = mover.place(Bytes(octets).subspan(i % 2, 1), application.at(100, 1), tpt::Part::tail, {&owner, i});
+      REQUIRE(moved != tpt::Moved::failed);
+      later += moved == tpt::Moved::later ? 1 : 0;
+    }
+    mover.flush();
+    CHECK(owner.told.size() == later);
+    CHECK(later < 20'000);
+    CHECK(application.look(100, 1)[0] == std::byte{0x22});  // the last of all
+  }
+}
+
 TEST_CASE("V-SEC-13: memory that is not there fails its own piece and no other", "[shm][mover][V-SEC-13]") {
   for (const bool by_thread : {true, false}) {
     Application application;

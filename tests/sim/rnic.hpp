@@ -78,7 +78,7 @@ class Rnic final : public core::StreamEvents {
   Rnic(const RnicOptions& options, Clock& clock, Link& out, Link& in);
   ~Rnic();
 
-  // One turn, as core::Worker does it. `with_application` may post work in its middle.
+  // One turn, as core::Worker does it.
   bool turn();
   Instant next_deadline() const;
   bool idle() const { return device.idle() && !mover.pending(); }

@@ -114,7 +114,6 @@ int run(const RunOptions& options) {
     unsetenv("RNIC_DEVICE");
   else
     setenv("RNIC_DEVICE", options.device.c_str(), 1);
-  if (options.fast_memory) setenv("RNIC_FAST_MEMORY", "1", 1);
   setenv("RDMAV_DRIVERS", provider.c_str(), 1);
   // One that is set already stays, behind ours.
   const char* before = std::getenv("LD_PRELOAD");
