@@ -298,6 +298,9 @@ bool QueuePair::Impl::check_stream(Instant now) {
   if (inbound_stopped_) return false;
   // Inside an FPDU or a message it is no close but a loss (W-MPA-77).
   const bool cut = connection_->received() != base_ + parsed_ || inbound_[wire::queue_number::kSend].mid_message();
+  // Sends that wait for a receive came before the FIN, and completed at the peer: they are delivered
+  // first, within rnr_timeout (W-DDP-13). Work that the FIN cuts short does not wait for them.
+  if (!cut && quiet() && held_.unread()) return false;
   if (cut)
     apply(stream_step(state_, StreamEvent::lost), now);
   else

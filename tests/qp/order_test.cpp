@@ -326,6 +326,35 @@ TEST_CASE("V-SR-06: a Send without a receive is held, and the stream goes on", "
   }
 }
 
+TEST_CASE("W-DDP-13: a FIN behind held Sends waits until receives have taken them", "[qp][W-DDP-13][V-SR-06]") {
+  const auto moves = GENERATE(Moves::direct, Moves::at_flush, Moves::late);
+  Raw raw(default_start(), {}, moves);
+  Region& to = raw.us->region(10'000);
+  raw.run();
+  raw.say(untagged(3, true, 0, 1, 0, filled(100)));
+  raw.say(untagged(3, true, 0, 2, 0, filled(200, 8)));
+  raw.tcp.close(raw.wire.now);
+  raw.run();
+  CHECK(raw.us->qp.state() == qp::State::rts);
+  CHECK(raw.us->app.completions.empty());
+  SECTION("then it acts") {
+    raw.us->post_receive({Side::sge(to, 0, 2000)});
+    raw.run();
+    CHECK(raw.us->qp.state() == qp::State::rts);
+    raw.us->post_receive({Side::sge(to, 3000, 2000)});
+    raw.run();
+    REQUIRE(raw.us->app.of_receives().size() == 2);
+    CHECK(raw.us->app.of_receives()[0].length == 100);
+    CHECK(raw.us->app.of_receives()[1].length == 200);
+    CHECK(std::memcmp(to.memory.data() + 3000, filled(200, 8).data(), 200) == 0);
+    CHECK(raw.us->app.events == std::vector{qp::Event::close_complete});
+  }
+  SECTION("or until the time is up") {
+    raw.pass(seconds(31), seconds(1));
+    CHECK(raw.us->app.events == std::vector{qp::Event::rq_msn_range});
+  }
+}
+
 TEST_CASE("V-SR-06: when the bound is full the window closes, and nothing is lost", "[qp][V-SR-06]") {
   const auto moves = GENERATE(Moves::direct, Moves::late);
   Options options;
