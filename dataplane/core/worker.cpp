@@ -30,6 +30,11 @@ constexpr Duration kAwaitNext = nanoseconds(2000);
 // and could not while we waited. After so many in a row the worker sleeps at once, for so long.
 constexpr unsigned kVainWaitsMax = 8;
 constexpr Duration kVainPause = milliseconds(5);
+// Under SCHED_FIFO nobody else gets our core while we are busy, and with as many busy workers as cores
+// the applications would not run at all until the kernel throttles us, after most of a second. So a
+// worker that did not sleep for so long lets go of its core for a little.
+constexpr Duration kBusyMax = milliseconds(5);
+constexpr Duration kNap = microseconds(150);
 
 Instant clock_now() {
   timespec time{};
@@ -350,16 +355,18 @@ void Worker::run() {
     CPU_SET(static_cast<std::size_t>(options_.cpu), &cpus);
     pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);
   }
+  bool realtime = false;
   if (options_.realtime && !options_.poll_always) {
     sched_param parameter{};
     parameter.sched_priority = 1;
     // Refused to ordinary users: then as everybody else.
-    pthread_setschedparam(pthread_self(), SCHED_FIFO, &parameter);
+    realtime = pthread_setschedparam(pthread_self(), SCHED_FIFO, &parameter) == 0;
   }
   if (options_.on_start) options_.on_start();
 
   Instant last_work = clock_now();
   Instant at_once_until = last_work;
+  Instant awake_since = last_work;
   bool brisk = false;
   unsigned vain_waits = 0;
   bool waited = false;
@@ -372,6 +379,11 @@ void Worker::run() {
       waited = false;
       last_work = now;
       timed_sleep_ = {};
+      if (realtime && now - awake_since > kBusyMax) {
+        const timespec nap{0, kNap.ns};
+        nanosleep(&nap, nullptr);
+        awake_since = clock_now();
+      }
       continue;
     }
     if (options_.poll_always || now - last_work < options_.sleep_delay) continue;
@@ -382,7 +394,8 @@ void Worker::run() {
     vain_waits += waited ? 1 : 0;
     waited = false;
     sleep(now);
-    brisk = clock_now() - now < kShortSleep;
+    awake_since = clock_now();
+    brisk = awake_since - now < kShortSleep;
     if (!brisk) vain_waits = 0;
     if (vain_waits >= kVainWaitsMax) {
       vain_waits = 0;

@@ -23,6 +23,24 @@ class Failed(Exception):
     """A test's claim does not hold; the text says which."""
 
 
+def descendants(pid):
+    """The pids of everything that a process of ours has started, and what that has started."""
+    parents = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except (OSError, IndexError):
+                pass
+    found, queue = [], [pid]
+    while queue:
+        parent = queue.pop()
+        children = [child for child, of in parents.items() if of == parent]
+        found += children
+        queue += children
+    return found
+
+
 class Process:
     """A program in a group of its own, its output in a file."""
 
@@ -52,6 +70,7 @@ class Process:
         return self.handle.poll() is None
 
     def end(self, with_signal=signal.SIGTERM):
+        children = descendants(self.pid)  # fio's job, for one, is in a session of its own
         for each in (with_signal, signal.SIGKILL):
             if self.handle.poll() is not None:
                 break
@@ -67,6 +86,11 @@ class Process:
             os.killpg(self.pid, signal.SIGKILL)  # what it left behind in its group
         except ProcessLookupError:
             pass
+        for child in children:
+            try:
+                os.kill(child, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
 
 
 def tail(text, lines=25):
