@@ -32,9 +32,9 @@ constexpr unsigned kVainWaitsMax = 8;
 constexpr Duration kVainPause = milliseconds(5);
 // Under SCHED_FIFO nobody else gets our core while we are busy, and with as many busy workers as cores
 // the applications would not run at all until the kernel throttles us, after most of a second. So a
-// worker that did not sleep for so long lets go of its core for a little.
-constexpr Duration kBusyMax = milliseconds(5);
-constexpr Duration kNap = microseconds(150);
+// worker leaves its core for at least kRest of every kRestEvery, sleeps counted.
+constexpr Duration kRestEvery = milliseconds(5);
+constexpr Duration kRest = microseconds(200);
 
 Instant clock_now() {
   timespec time{};
@@ -366,7 +366,8 @@ void Worker::run() {
 
   Instant last_work = clock_now();
   Instant at_once_until = last_work;
-  Instant awake_since = last_work;
+  Instant rest_since = last_work;
+  Duration rested{};
   bool brisk = false;
   unsigned vain_waits = 0;
   bool waited = false;
@@ -379,10 +380,13 @@ void Worker::run() {
       waited = false;
       last_work = now;
       timed_sleep_ = {};
-      if (realtime && now - awake_since > kBusyMax) {
-        const timespec nap{0, kNap.ns};
-        nanosleep(&nap, nullptr);
-        awake_since = clock_now();
+      if (realtime && now - rest_since > kRestEvery) {
+        if (rested < kRest) {
+          const timespec nap{0, (kRest - rested).ns};
+          nanosleep(&nap, nullptr);
+        }
+        rest_since = clock_now();
+        rested = {};
       }
       continue;
     }
@@ -394,8 +398,9 @@ void Worker::run() {
     vain_waits += waited ? 1 : 0;
     waited = false;
     sleep(now);
-    awake_since = clock_now();
-    brisk = awake_since - now < kShortSleep;
+    const Duration slept = clock_now() - now;
+    rested = rested + slept;
+    brisk = slept < kShortSleep;
     if (!brisk) vain_waits = 0;
     if (vain_waits >= kVainWaitsMax) {
       vain_waits = 0;
