@@ -33,8 +33,8 @@ constexpr Duration kVainPause = milliseconds(5);
 // Under SCHED_FIFO nobody else gets our core while we are busy, and with as many busy workers as cores
 // the applications would not run at all until the kernel throttles us, after most of a second. So a
 // worker leaves its core for at least kRest of every kRestEvery, sleeps counted.
-constexpr Duration kRestEvery = milliseconds(5);
-constexpr Duration kRest = microseconds(200);
+constexpr Duration kRestEvery = milliseconds(1);
+constexpr Duration kRest = microseconds(100);
 
 Instant clock_now() {
   timespec time{};
