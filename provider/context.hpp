@@ -17,6 +17,7 @@
 #include <type_traits>
 
 #include "control_client.hpp"
+#include "courtesy.hpp"
 #include "ring.hpp"
 #include "rnic_control.h"
 #include "rnic_shm.h"
@@ -141,6 +142,7 @@ struct Cq {
   rnic_cq_control* control;
   rnic_cqe* entries;
   std::uint64_t consumer;
+  Courtesy courtesy;
   Qp* last_qp;  // spares most polls the table
   Link attached;
   std::uint32_t arm_sequence;

@@ -452,10 +452,16 @@ bool anything_outstanding(const Cq& cq) {
 int poll_cq(ibv_cq* ibv, int count, ibv_wc* completions) {
   Cq& cq = of(ibv);
   Context& context = context_of(ibv->context);
-  const SpinGuard guard(cq.lock);
-  const int found = cq.flushing ? 0 : poll_ring(context, cq, count, completions);
-  if (found == count || !is_dead(context)) return found;
-  return found + poll_dead(context, cq, count - found, completions + found);
+  int found = 0;
+  bool yield = false;
+  {
+    const SpinGuard guard(cq.lock);
+    if (!cq.flushing) found = poll_ring(context, cq, count, completions);
+    if (found < count && is_dead(context)) found += poll_dead(context, cq, count - found, completions + found);
+    yield = cq.courtesy.after_poll(found);
+  }
+  if (yield) cq.courtesy.yield();
+  return found;
 }
 
 int req_notify_cq(ibv_cq* ibv, int solicited_only) {

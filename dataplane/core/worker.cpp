@@ -21,15 +21,6 @@ constexpr Duration kTendEvery = milliseconds(100);
 constexpr Duration kTimedSleepMin = microseconds(20);
 constexpr Duration kTimedSleepMax = milliseconds(1);
 constexpr Duration kSleepMax = milliseconds(500);
-// A sleep that ended sooner than this was not worth its two system calls: work comes one by one,
-// faster than a wake-up. Then the worker waits awake for the next piece, this long; if none comes it
-// sleeps at once again.
-constexpr Duration kShortSleep = nanoseconds(1500);
-constexpr Duration kAwaitNext = nanoseconds(2000);
-// Waits that were in vain although work came right after the sleep: whoever posts it shares our core,
-// and could not while we waited. After so many in a row the worker sleeps at once, for so long.
-constexpr unsigned kVainWaitsMax = 8;
-constexpr Duration kVainPause = milliseconds(5);
 // Under SCHED_FIFO nobody else gets our core while we are busy, and with as many busy workers as cores
 // the applications would not run at all until the kernel throttles us, after most of a second. So a
 // worker leaves its core for at least kRest of every kRestEvery, sleeps counted.
@@ -122,13 +113,21 @@ void Worker::remove_device(Device& device) {
 }
 
 void Worker::add_context(shm::ContextMemory& memory) {
-  contexts_.push_back({&memory, {}});
+  forget_sources();
+  contexts_.push_back({&memory, {}, {}});
   watch(memory.wake_fd(options_.index));
 }
 
 void Worker::remove_context(shm::ContextMemory& memory) {
   unwatch(memory.wake_fd(options_.index));
+  forget_sources();
   std::erase_if(contexts_, [&](const Context& context) { return context.memory == &memory; });
+}
+
+// Contexts are about to move in memory.
+void Worker::forget_sources() {
+  source_ = nullptr;
+  for (const Context& context : contexts_) patience_.forget(context.habit);
 }
 
 Worker::Context* Worker::find(shm::ContextMemory& memory) {
@@ -209,6 +208,8 @@ bool Worker::tell_control() {
 bool Worker::turn(Instant now) {
   bool busy = false;
   for (Device* device : devices_) busy |= device->receive(now);
+  // Frames that follow a doorbell are that doorbell's: acknowledgements, or those of a pair.
+  if (busy && rested_) source_ = &wire_habit_;
   mover_.flush();
   for (Device* device : devices_) busy |= device->settle(now);
   busy |= answer_doorbells();
@@ -225,6 +226,7 @@ bool Worker::turn(Instant now) {
     last_tend_ = now;
     for (Device* device : devices_) device->port().tend();
   }
+  rested_ = !busy;
   return busy;
 }
 
@@ -233,7 +235,10 @@ bool Worker::answer_doorbells() {
   for (Context& context : contexts_) {
     rnic_doorbells& bells = context.memory->doorbells(options_.index);
     if (std::atomic_ref(bells.any).load(std::memory_order_relaxed) == 0) continue;
-    busy |= answer_doorbells(context);
+    if (answer_doorbells(context)) {
+      busy = true;
+      source_ = &context.habit;
+    }
   }
   return busy;
 }
@@ -364,21 +369,14 @@ void Worker::run() {
   }
   if (options_.on_start) options_.on_start();
 
-  Instant last_work = clock_now();
-  Instant at_once_until = last_work;
-  Instant rest_since = last_work;
+  Instant rest_since = clock_now();
   Duration rested{};
-  bool brisk = false;
-  unsigned vain_waits = 0;
-  bool waited = false;
   while (!stopping_) {
     const Instant now = clock_now();
     ++counters_.turns;
     if (turn(now)) {
       ++counters_.busy_turns;
-      if (waited) vain_waits = 0;
-      waited = false;
-      last_work = now;
+      patience_.on_work(now, source_);
       timed_sleep_ = {};
       if (realtime && now - rest_since > kRestEvery) {
         if (rested < kRest) {
@@ -390,22 +388,12 @@ void Worker::run() {
       }
       continue;
     }
-    if (options_.poll_always || now - last_work < options_.sleep_delay) continue;
-    if (brisk && now >= at_once_until && now - last_work < kAwaitNext) {
-      waited = true;
-      continue;
-    }
-    vain_waits += waited ? 1 : 0;
-    waited = false;
+    if (options_.poll_always || now - patience_.last_work() < options_.sleep_delay) continue;
+    if (patience_.waits(now)) continue;
     sleep(now);
     const Duration slept = clock_now() - now;
     rested = rested + slept;
-    brisk = slept < kShortSleep;
-    if (!brisk) vain_waits = 0;
-    if (vain_waits >= kVainWaitsMax) {
-      vain_waits = 0;
-      at_once_until = now + kVainPause;
-    }
+    patience_.on_slept(slept);
   }
 }
 

@@ -15,6 +15,7 @@
 #include "base/list.hpp"
 #include "base/time.hpp"
 #include "core/device.hpp"
+#include "core/patience.hpp"
 #include "core/ring.hpp"
 #include "shm/context_memory.hpp"
 #include "shm/mover.hpp"
@@ -91,6 +92,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   struct Context {
     shm::ContextMemory* memory = nullptr;
     std::vector<Bell> bells;
+    SourceHabit habit;
   };
   struct Call {
     const std::function<void(Instant)>* task = nullptr;
@@ -110,6 +112,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   void tell(const WorkerEvent& event);
   bool tell_control();
   Context* find(shm::ContextMemory& memory);
+  void forget_sources();
   Bell& bell_at(shm::ContextMemory& memory, std::uint32_t doorbell);
   void watch(int descriptor);
   void unwatch(int descriptor);
@@ -132,6 +135,10 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   int call_fd_ = -1;   // from control
   Duration timed_sleep_{0};
   Instant last_tend_{0};
+  Patience patience_;
+  SourceHabit wire_habit_;
+  SourceHabit* source_ = nullptr;  // who brought the work of the last turns
+  bool rested_ = true;             // the last turn found nothing
   WorkerCounters counters_;
 };
 
