@@ -46,7 +46,11 @@ struct Courtesy {
   void yield() {
     const std::int64_t before = now_ns();
     sched_yield();
-    const std::int64_t away = now_ns() - before;
+    learn(now_ns() - before);
+  }
+
+  // A yield was away so long.
+  void learn(std::int64_t away) {
     const bool shared = away > kAloneNs && away < kGreedyNs;
     const std::uint32_t last = load(spacing, std::memory_order_relaxed);
     const std::uint32_t next = shared || last < kEmptyPollsMin ? kEmptyPollsMin : last * 2;

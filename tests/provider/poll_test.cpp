@@ -279,3 +279,27 @@ TEST_CASE("destroying a CQ waits until the events it gave are acknowledged", "[p
   CHECK(acknowledged);
   late.join();
 }
+
+TEST_CASE("a poller that finds nothing gives its core up, the more seldom the less it helps", "[provider][courtesy]") {
+  provider::Courtesy courtesy{};
+  CHECK(courtesy.after_poll(0));  // not known yet: it asks at once
+  courtesy.learn(provider::Courtesy::kAloneNs);
+  CHECK(courtesy.spacing == provider::Courtesy::kEmptyPollsMin);
+  courtesy.learn(provider::Courtesy::kAloneNs);
+  CHECK(courtesy.spacing == 2 * provider::Courtesy::kEmptyPollsMin);
+  courtesy.learn(provider::Courtesy::kGreedyNs);
+  CHECK(courtesy.spacing == 4 * provider::Courtesy::kEmptyPollsMin);
+  for (int i = 0; i < 32; ++i) courtesy.learn(provider::Courtesy::kGreedyNs);
+  CHECK(courtesy.spacing == provider::Courtesy::kEmptyPollsMax);
+  courtesy.learn(provider::Courtesy::kAloneNs + 1);  // another poller
+  CHECK(courtesy.spacing == provider::Courtesy::kEmptyPollsMin);
+}
+
+TEST_CASE("only empty polls in a row are counted", "[provider][courtesy]") {
+  provider::Courtesy courtesy{};
+  courtesy.learn(0);
+  for (std::uint32_t i = 1; i < provider::Courtesy::kEmptyPollsMin; ++i) CHECK_FALSE(courtesy.after_poll(0));
+  CHECK_FALSE(courtesy.after_poll(1));
+  for (std::uint32_t i = 1; i < provider::Courtesy::kEmptyPollsMin; ++i) CHECK_FALSE(courtesy.after_poll(0));
+  CHECK(courtesy.after_poll(0));
+}
