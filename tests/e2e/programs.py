@@ -45,8 +45,7 @@ def rping_wrong_address(wire):
 
 
 def rping_server_killed(wire):
-    server = wire.world.start([*wire.server, "rping", "-s", "-a", wire.address])
-    time.sleep(0.4)
+    server = wire.start_server(["rping", "-s", "-a", wire.address])
     client = wire.world.start([*wire.client, "rping", "-c", "-a", wire.address, "-C", "100000000"])
     time.sleep(0.5)
     if not client.running():
@@ -84,9 +83,18 @@ def rdma_client(wire):
     wire.pair(["rdma_server", "-p", "7471"], ["rdma_client", "-s", wire.address, "-p", "7471"])
 
 
+def kernel_listens(port):
+    """Does anybody in this namespace listen at a TCP port of the kernel's?"""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with open(table, encoding="ascii") as rows:
+            if any(row.split()[1].endswith(f":{port:04X}") and row.split()[3] == "0A" for row in list(rows)[1:]):
+                return True
+    return False
+
+
 def qperf(wire, test):
     server = wire.world.start([*wire.server, "qperf"])
-    time.sleep(0.4)
+    server.until(lambda: kernel_listens(19765), "listens")
     try:
         text = wire.world.run([*wire.client, "qperf", wire.address, "-t", "1", "-cm1", test], 30)
     finally:
