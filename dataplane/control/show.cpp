@@ -214,7 +214,11 @@ Json ports(Machine& machine) {
   for (const auto& device : machine.devices) {
     const auto& facts = device->port->facts();
     core::DeviceCounters counters;
-    device->worker->call([&](Instant) { counters = device->device->counters(); });
+    std::size_t half_open = 0;
+    device->worker->call([&](Instant) {
+      counters = device->device->counters();
+      half_open = device->device->half_open_count();
+    });
     rows.push_back({{"device", device->name},
                     {"kind", facts.kind},
                     {"name", facts.name},
@@ -229,7 +233,11 @@ Json ports(Machine& machine) {
                     {"bad_checksums", counters.bad_checksums},
                     {"dropped", counters.frames_dropped},
                     {"no_buffer", counters.no_buffer},
-                    {"no_listener", counters.no_listener}});
+                    {"no_listener", counters.no_listener},
+                    {"half_open", half_open},
+                    {"syns_dropped", counters.syns_dropped},
+                    {"cookies_sent", counters.cookies_sent},
+                    {"cookies_good", counters.cookies_good}});
   }
   return rows;
 }

@@ -17,6 +17,9 @@ tcp::Options tcp_options(const DeviceOptions& options, port::Port& port) {
   tcp.mss_bytes = std::min(mtu - headers, room);
   return tcp;
 }
+std::uint32_t half_opens(const DeviceOptions& options) {
+  return std::clamp<std::uint32_t>(options.streams_max / 4, 1, kHalfOpenMax);
+}
 }  // namespace
 
 Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents& events)
@@ -25,12 +28,14 @@ Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents&
       events_(events),
       data_pool_(port.pool()),
       keys_(HashKeys::from_seed(options.seed)),
-      random_state_(keys_.isn0 ^ keys_.flow1),
+      random_state_(keys_.isn.first ^ keys_.flow1),
       mac_(port.facts().mac),
       checksums_in_(!port.facts().verifies_checksums),
       checksums_out_(!port.facts().fills_checksums),
-      flows_(options.streams_max + std::min<std::uint32_t>(kTimeWaitMax, options.streams_max)),
+      flows_(options.streams_max + std::min<std::uint32_t>(kTimeWaitMax, options.streams_max) + half_opens(options)),
       time_wait_(std::min<std::uint32_t>(kTimeWaitMax, options.streams_max)),
+      half_opens_(half_opens(options)),
+      cookies_(keys_.cookies),
       loop_(new Buffer*[kLoopRing]) {
   options_.tcp = tcp_options(options, port);
   for (const DeviceAddress& own : options_.addresses) routes_.add_own(own.address, own.prefix_length);
@@ -158,6 +163,7 @@ bool Device::Impl::run_timers(Instant now) {
     activate(stream);
     if (stream.phase_deadline <= now) on_phase_deadline(stream, now);
   }
+  run_half_open_timers(now);
   while (const auto slot = time_wait_.next_expired(now)) flows_.erase(time_wait_.at(*slot).hash, kTimeWaitBit | *slot);
   if (neighbours_.next_deadline() <= now) {
     serve_neighbours(now);
@@ -168,7 +174,9 @@ bool Device::Impl::run_timers(Instant now) {
   return busy;
 }
 
-Instant Device::Impl::next_deadline() const { return std::min(timers_.earliest(), neighbours_.next_deadline()); }
+Instant Device::Impl::next_deadline() const {
+  return std::min({timers_.earliest(), half_opens_.earliest(), neighbours_.next_deadline()});
+}
 
 bool Device::Impl::idle() const {
   return active_.empty() && loose_.empty() && tx_count_ == 0 && loop_head_ == loop_tail_ && queued_events_.empty();
@@ -236,6 +244,7 @@ void Device::unlisten(wire::IpAddress address, std::uint16_t port) {
   const std::uint32_t index = impl_->listeners_.find_exactly(address, port);
   if (index == Listeners::kNone) return;
   impl_->listeners_.close(index);
+  impl_->forget_half_opens_of(index, Instant{0});
   // Those that nobody was told of end with their listener; the others are the consumer's to answer.
   for (const auto& stream : impl_->streams_)
     if (stream != nullptr && stream->listener == index && !stream->told_request) {
@@ -293,6 +302,7 @@ port::Port& Device::port() const { return impl_->port_; }
 BufferPool& Device::data_pool() { return impl_->data_pool_; }
 const DeviceCounters& Device::counters() const { return impl_->counters_; }
 std::size_t Device::stream_count() const { return impl_->stream_count_; }
+std::size_t Device::half_open_count() const { return impl_->half_opens_.used(); }
 
 std::vector<StreamInfo> Device::streams() const {
   std::vector<StreamInfo> all;

@@ -124,6 +124,9 @@ struct DeviceCounters {
   std::uint64_t frames_in = 0, frames_out = 0, bytes_in = 0, bytes_out = 0;
   std::uint64_t bad_frames = 0, bad_checksums = 0, no_listener = 0, no_buffer = 0;
   std::uint64_t frames_dropped = 0;  // to be sent, but the port or the loop had no room
+  // SYNs that found their listener's backlog full; that found all half-open connections in use, and
+  // got a cookie; and cookies that came back.
+  std::uint64_t syns_dropped = 0, cookies_sent = 0, cookies_good = 0;
 };
 
 // A line of `rnic show conn`.
@@ -186,6 +189,7 @@ class Device {
   BufferPool& data_pool();
   const DeviceCounters& counters() const;
   std::size_t stream_count() const;
+  std::size_t half_open_count() const;  // SYNs answered, the third segment outstanding
   std::vector<StreamInfo> streams() const;  // control's questions only
   // Has the address, or reaches it on-link or by the gateway.
   bool owns(const wire::IpAddress& address) const;

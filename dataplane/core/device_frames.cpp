@@ -171,16 +171,17 @@ void Device::Impl::on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress&
   const Flow flow{to, from, parsed->header.destination_port, parsed->header.source_port};
   tcp::SegmentIn in{parsed->header, std::move(frame), segment.subspan(parsed->data_offset)};
   const std::uint64_t hash = hash_of(flow, keys_);
-  const auto found = flows_.find(hash, [&](std::uint32_t value) {
-    return (value & kTimeWaitBit) != 0 ? time_wait_.at(value & ~kTimeWaitBit).flow == flow
-                                       : streams_[value]->flow == flow;
-  });
+  const auto found = flows_.find(hash, [&](std::uint32_t value) { return flow_of(value) == flow; });
   if (!found) {
     on_unknown_segment(flow, std::move(in), now);
     return;
   }
   if ((*found & kTimeWaitBit) != 0) {
     on_waiting_segment(*found & ~kTimeWaitBit, std::move(in), now);
+    return;
+  }
+  if ((*found & kHalfOpenBit) != 0) [[unlikely]] {
+    on_half_open_segment(*found & ~kHalfOpenBit, std::move(in), now);
     return;
   }
   Stream& stream = *streams_[*found];
@@ -208,63 +209,25 @@ void Device::Impl::on_unknown_segment(const Flow& flow, tcp::SegmentIn&& segment
   namespace flags = wire::tcp_flags;
   const wire::TcpHeader& header = segment.header;
   if (header.has(flags::kRst) || !is_for_us(flow.remote, flow.local)) return;
-  if (header.has(flags::kSyn) && !header.has(flags::kAck)) {
-    const std::uint32_t listener = listeners_.find(flow.local, flow.local_port);
-    if (listener != Listeners::kNone) {
-      on_syn(listener, flow, hash_of(flow, keys_), std::move(segment), std::nullopt, now);
+  const std::uint32_t listener = listeners_.find(flow.local, flow.local_port);
+  if (listener != Listeners::kNone) {
+    if (header.has(flags::kSyn) && !header.has(flags::kAck)) {
+      on_syn(listener, flow, hash_of(flow, keys_), segment, HalfOpen::kNone, now);
       return;
     }
+    if (!header.has(flags::kAck)) return;  // s3.10.7.2, fourth
+    if (on_cookie(listener, flow, segment, now)) return;
   }
   ++counters_.no_listener;
   send_reset(flow, segment, now);
 }
 
 void Device::Impl::send_reset(const Flow& flow, const tcp::SegmentIn& to, Instant now) {
-  namespace flags = wire::tcp_flags;
-  if (replies_left_ == 0 || to.header.has(flags::kRst)) return;
-  --replies_left_;
-  wire::TcpHeader reset;
-  if (to.header.has(flags::kAck)) {
-    reset.sequence = to.header.acknowledgement;
-    reset.flags = flags::kRst;
-  } else {
-    const auto length = static_cast<std::uint32_t>(to.payload.size()) + (to.header.has(flags::kSyn) ? 1 : 0) +
-                        (to.header.has(flags::kFin) ? 1 : 0);
-    reset.acknowledgement = to.header.sequence + length;
-    reset.flags = flags::kRst | flags::kAck;
-  }
-  send_bare_segment(flow, reset, now);
-}
-
-// RFC 9293 s3.10.7.4 in TIME-WAIT, and the reuse of RFC 1122 s4.2.2.13.
-void Device::Impl::on_waiting_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now) {
-  namespace flags = wire::tcp_flags;
-  const Waiting waiting = time_wait_.at(slot);
-  const wire::TcpHeader& header = segment.header;
-  if (header.has(flags::kRst)) return;  // RFC 1337: it does not cut TIME-WAIT short
-  if (header.has(flags::kSyn) && !header.has(flags::kAck) && tcp::Seq{header.sequence}.after(waiting.receive_next)) {
-    const std::uint32_t listener = listeners_.find(waiting.flow.local, waiting.flow.local_port);
-    flows_.erase(waiting.hash, kTimeWaitBit | slot);
-    time_wait_.remove(slot);
-    if (listener != Listeners::kNone)
-      on_syn(listener, waiting.flow, waiting.hash, std::move(segment), waiting.send_next, now);
-    else
-      send_reset(waiting.flow, segment, now);
-    return;
-  }
-  // Anything else that takes sequence space may be the peer's FIN again: our acknowledgement was lost.
-  if (segment.payload.empty() && !header.has(flags::kFin) && !header.has(flags::kSyn) &&
-      tcp::Seq{header.sequence} == waiting.receive_next)
-    return;
   if (replies_left_ == 0) return;
+  const auto reset = tcp::reset_in_reply(to.header, to.payload.size());
+  if (!reset) return;
   --replies_left_;
-  wire::TcpHeader acknowledgement;
-  acknowledgement.sequence = waiting.send_next.value;
-  acknowledgement.acknowledgement = waiting.receive_next.value;
-  acknowledgement.flags = flags::kAck;
-  if (waiting.timestamp && header.timestamps)
-    acknowledgement.timestamps = {.value = *waiting.timestamp, .echo = header.timestamps->value};
-  send_bare_segment(waiting.flow, acknowledgement, now);
+  send_bare_segment(flow, *reset, now);
 }
 
 // ---- out ----------------------------------------------------------------------------------

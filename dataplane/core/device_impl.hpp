@@ -10,6 +10,7 @@
 #include "core/data_pool.hpp"
 #include "core/device.hpp"
 #include "core/flow_table.hpp"
+#include "core/half_open.hpp"
 #include "core/listeners.hpp"
 #include "core/stream.hpp"
 #include "core/time_wait.hpp"
@@ -17,6 +18,7 @@
 #include "ip/icmp.hpp"
 #include "ip/neighbours.hpp"
 #include "ip/routes.hpp"
+#include "tcp/cookies.hpp"
 #include "wire/arp.hpp"
 
 namespace rnic::core {
@@ -32,6 +34,8 @@ inline constexpr unsigned kSegmentsMax = 1024;
 inline constexpr unsigned kTxQueue = 256;    // frames that wait for a full port
 inline constexpr unsigned kLoopRing = 4096;  // frames to our own addresses; a power of two
 inline constexpr unsigned kTimeWaitMax = 16384;
+inline constexpr unsigned kHalfOpenMax = 4096;  // and never more than a quarter of the streams
+inline constexpr Duration kTimeWaitAnswers = milliseconds(100);  // between answers for one in TIME-WAIT
 inline constexpr unsigned kRepliesPerTurnMax = 64;  // ICMP echo, RST, ARP: answers to anybody
 inline constexpr std::uint64_t kOrphanDiscardMax = 1u << 20;
 inline constexpr std::uint64_t kUnconsumedMax = 64 * 1024;   // of a stream, while buffers are nearly gone
@@ -63,7 +67,6 @@ struct Device::Impl {
               Instant now);
   bool must_refuse(const Stream& stream, const tcp::SegmentIn& segment) const;
   void on_unknown_segment(const Flow& flow, tcp::SegmentIn&& segment, Instant now);
-  void on_waiting_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now);
 
   // ---- frames out (device_frames.cpp) -----------------------------------------------------
   bool send_segments(Stream& stream, Instant now, unsigned& budget);
@@ -84,6 +87,22 @@ struct Device::Impl {
   bool tx_has_room() const { return tx_count_ < kTxQueue; }
   unsigned loop_room() const { return kLoopRing - (loop_tail_ - loop_head_); }
 
+  // ---- before there is a stream, and after (device_handshake.cpp) -------------------------
+  void on_syn(std::uint32_t listener, const Flow& flow, std::uint64_t hash, const tcp::SegmentIn& syn,
+              std::uint32_t waiting, Instant now);
+  void send_cookie(const Flow& flow, const tcp::SegmentIn& syn, Instant now);
+  bool on_cookie(std::uint32_t listener, const Flow& flow, tcp::SegmentIn& segment, Instant now);
+  void on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now);
+  void send_syn_ack(HalfOpen& half, Instant now);
+  void forget(HalfOpen& half, Instant now);
+  void forget_half_opens_of(std::uint32_t listener, Instant now);
+  bool make_passive_stream(std::uint32_t listener, const Flow& flow, const tcp::Handshake& handshake,
+                           tcp::SegmentIn&& third, Instant now);
+  void run_half_open_timers(Instant now);
+  void on_waiting_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now);
+  void enter_time_wait(Stream& stream, Instant now);
+  void add_waiting(const Waiting& waiting);
+
   // ---- streams (device_streams.cpp) -------------------------------------------------------
   Stream* make_stream(const Flow& flow);
   void free_stream(Stream& stream);
@@ -94,8 +113,6 @@ struct Device::Impl {
   void unbind(Stream& stream);
   bool flow_in_use(const Flow& flow) const;
   std::optional<std::uint16_t> ephemeral_port(Flow flow);
-  void on_syn(std::uint32_t listener, const Flow& flow, std::uint64_t hash, tcp::SegmentIn&& syn,
-              std::optional<tcp::Seq> isn_after, Instant now);
   void activate(Stream& stream) { active_.push_back(stream); }
 
   void take_input(Stream& stream, Instant now);  // after the burst
@@ -145,9 +162,16 @@ struct Device::Impl {
   ip::Routes routes_;
   ip::Neighbours neighbours_;
   Listeners listeners_;
-  FlowTable flows_;  // value: index of a stream, or kTimeWaitBit and a slot
-  static constexpr std::uint32_t kTimeWaitBit = 0x80000000;
+  FlowTable flows_;  // value: index of a stream, or one of the bits and a slot
+  static constexpr std::uint32_t kTimeWaitBit = 0x80000000, kHalfOpenBit = 0x40000000;
+  const Flow& flow_of(std::uint32_t value) const {
+    if ((value & kTimeWaitBit) != 0) return time_wait_.at(value & ~kTimeWaitBit).flow;
+    if ((value & kHalfOpenBit) != 0) return half_opens_.at(value & ~kHalfOpenBit).flow;
+    return streams_[value]->flow;
+  }
   TimeWait time_wait_;
+  HalfOpens half_opens_;
+  tcp::Cookies cookies_;
   Timers timers_;
 
   std::vector<std::unique_ptr<Stream>> streams_;

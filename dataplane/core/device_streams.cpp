@@ -145,9 +145,8 @@ Stream* Device::Impl::find(StreamId id) {
 }
 
 Stream* Device::Impl::find(const Flow& flow, std::uint64_t hash) {
-  const auto found = flows_.find(
-      hash, [&](std::uint32_t value) { return (value & kTimeWaitBit) == 0 && streams_[value]->flow == flow; });
-  return found ? streams_[*found].get() : nullptr;
+  const auto found = flows_.find(hash, [&](std::uint32_t value) { return flow_of(value) == flow; });
+  return found && *found < streams_.size() ? streams_[*found].get() : nullptr;
 }
 
 Stream* Device::Impl::stream_of(const qp::QueuePair& qp) {
@@ -167,13 +166,7 @@ void Device::Impl::unbind(Stream& stream) {
 }
 
 bool Device::Impl::flow_in_use(const Flow& flow) const {
-  return flows_
-      .find(hash_of(flow, keys_),
-            [&](std::uint32_t value) {
-              return (value & kTimeWaitBit) != 0 ? time_wait_.at(value & ~kTimeWaitBit).flow == flow
-                                                 : streams_[value]->flow == flow;
-            })
-      .has_value();
+  return flows_.find(hash_of(flow, keys_), [&](std::uint32_t value) { return flow_of(value) == flow; }).has_value();
 }
 
 // RFC 6056 s3.3.1: begins at a place by chance.
@@ -214,28 +207,9 @@ Result<StreamId, StreamError> Device::Impl::connect(const ConnectOptions& option
   stream->wishes = options;
   stream->initial_send = initial_sequence(flow, keys_, now);
   bind(qp, *stream);
-  stream->tcp.open_active(stream->initial_send, now);
+  stream->tcp.open_active(stream->initial_send, now, timestamp_offset(flow, keys_));
   activate(*stream);
   return stream->id();
-}
-
-// What does not fit the backlog is dropped, not refused: the peer tries again (RFC 9293 leaves it
-// open; a RST would be taken for "nobody listens").
-void Device::Impl::on_syn(std::uint32_t listener, const Flow& flow, std::uint64_t, tcp::SegmentIn&& syn,
-                          std::optional<tcp::Seq> isn_after, Instant now) {
-  Listener& at = listeners_.at(listener);
-  if (at.pending >= at.backlog || !routes_.next_hop(flow.remote)) return;
-  Stream* stream = make_stream(flow);
-  if (stream == nullptr) return;
-  ++at.pending;
-  stream->listener = listener;
-  stream->cookie = at.cookie;
-  stream->initial_receive = {syn.header.sequence};
-  stream->initial_send = initial_sequence(flow, keys_, now);
-  // A connection that takes the place of one in TIME-WAIT begins behind it.
-  if (isn_after && !stream->initial_send.after(*isn_after)) stream->initial_send = *isn_after + 65536;
-  stream->tcp.open_passive(syn, stream->initial_send, now);
-  activate(*stream);
 }
 
 void Device::Impl::stop_pending(Stream& stream) {
@@ -633,19 +607,7 @@ bool Device::Impl::finish(Stream& stream, Instant now) {
   if (stream.attached() && !stream.qp->attached()) abandon(stream, now);
   if (stream.phase != Stream::Phase::orphan || stream.more_segments) return false;
   if (stream.tcp.state() == tcp::State::time_wait) {
-    if (const Waiting* lost = time_wait_.about_to_lose())
-      flows_.erase(lost->hash, kTimeWaitBit | time_wait_.slot_of(*lost));
-    const Flow flow = stream.flow;
-    const std::uint64_t hash = stream.hash;
-    const Waiting waiting{.flow = flow,
-                          .hash = hash,
-                          .send_next = stream.send_next(true),
-                          .receive_next = stream.receive_next(true),
-                          .timestamp = stream.timestamp_sent,
-                          .until = now + options_.tcp.time_wait,
-                          .used = true};
-    free_stream(stream);
-    flows_.insert(hash, kTimeWaitBit | time_wait_.add(waiting));
+    enter_time_wait(stream, now);
     return true;
   }
   if (stream.tcp.ended() == tcp::Ended::no) return false;

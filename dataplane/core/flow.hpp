@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/siphash.hpp"
 #include "base/time.hpp"
 #include "tcp/seq.hpp"
 #include "wire/address.hpp"
@@ -39,7 +40,9 @@ inline wire::IpAddress load_v4_address(const std::byte* at) {
 // Secrets of a device, made of its seed at start.
 struct HashKeys {
   std::uint64_t flow0 = 0, flow1 = 0;  // of the table: a peer must not be able to choose its chain
-  std::uint64_t isn0 = 0, isn1 = 0;    // RFC 6528 s3
+  SipKey isn;                          // RFC 6528 s3
+  SipKey stamps;                       // where a connection's timestamps begin (RFC 7323 s5.4)
+  SipKey cookies, names;               // SYN cookies, and the connection's name in them
   static HashKeys from_seed(std::uint64_t seed);
 };
 
@@ -58,9 +61,13 @@ inline std::uint64_t hash_of(const Flow& flow, const HashKeys& keys) {
 }
 
 // SipHash-2-4 of the flow: for what a peer sees the result of.
-std::uint64_t siphash(const Flow& flow, std::uint64_t key0, std::uint64_t key1);
+std::uint64_t siphash(const Flow& flow, const SipKey& key);
 
 // RFC 6528 s3: a 4 microsecond clock plus a keyed hash of the connection's name.
 tcp::Seq initial_sequence(const Flow& flow, const HashKeys& keys, Instant now);
+
+// What is added to our clock in timestamps: the same for every connection of these four names, so
+// that one after another they only grow (RFC 6191 s2), and nobody learns how long we have been up.
+std::uint32_t timestamp_offset(const Flow& flow, const HashKeys& keys);
 
 }  // namespace rnic::core

@@ -74,7 +74,7 @@ struct Stream : ListLink<ActiveTag>, Timers::Node {
   Instant hop_until{};
   std::uint32_t path_mtu_bytes = 0;
 
-  // For TIME-WAIT and for judging ICMP: both initial sequence numbers; our last timestamp.
+  // For TIME-WAIT and for judging ICMP: both initial sequence numbers; our last timestamp sent.
   tcp::Seq initial_send, initial_receive;
   std::optional<std::uint32_t> timestamp_sent;
 

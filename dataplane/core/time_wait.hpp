@@ -13,18 +13,18 @@
 
 #include "base/time.hpp"
 #include "core/flow.hpp"
-#include "tcp/seq.hpp"
+#include "tcp/reuse.hpp"
 
 namespace rnic::core {
 
 struct Waiting {
   Flow flow;
   std::uint64_t hash = 0;
-  tcp::Seq send_next, receive_next;
-  // Where timestamps are in use, every segment has them (RFC 7323 s3.2): our last.
-  std::optional<std::uint32_t> timestamp;
+  tcp::Finished finished;
   Instant until;
+  Instant answer_from{};  // not before it: two ends that disagree must not answer each other for ever
   bool used = false;
+  bool hidden = false;  // a half-open connection has its place; it comes back if nothing becomes of that
 };
 
 class TimeWait {
@@ -33,7 +33,7 @@ class TimeWait {
 
   // The slot that the next add() takes over: its entry, if it has one, must leave the flow table.
   const Waiting* about_to_lose() const {
-    return count_ == size_ && entries_[first_].used ? &entries_[first_] : nullptr;
+    return count_ == size_ && entries_[first_].used && !entries_[first_].hidden ? &entries_[first_] : nullptr;
   }
   std::uint32_t add(const Waiting& waiting) {
     if (count_ == size_) drop_first();
@@ -43,7 +43,13 @@ class TimeWait {
     return slot;
   }
   std::uint32_t slot_of(const Waiting& waiting) const { return static_cast<std::uint32_t>(&waiting - entries_.get()); }
+  Waiting& at(std::uint32_t slot) { return entries_[slot]; }
   const Waiting& at(std::uint32_t slot) const { return entries_[slot]; }
+  // The one that hid there, if its time is not over.
+  Waiting* hidden(std::uint32_t slot, const Flow& flow, Instant now) {
+    Waiting& it = entries_[slot];
+    return it.used && it.hidden && it.flow == flow && it.until > now ? &it : nullptr;
+  }
   // Its place is taken up when it would have left.
   void remove(std::uint32_t slot) { entries_[slot].used = false; }
 
@@ -58,6 +64,7 @@ class TimeWait {
       if (entries_[slot].until > now) return std::nullopt;
       drop_first();
       entries_[slot].used = false;
+      if (entries_[slot].hidden) continue;
       return slot;
     }
     return std::nullopt;

@@ -55,16 +55,6 @@ std::optional<wire::TcpHeader> reset_in_reply(const wire::TcpHeader& header, std
 
 namespace {
 
-// Smaller than this, a peer's MSS is a mistake or an attack: nearly all would be headers.
-constexpr std::uint32_t kMssMin = 48;
-
-// The least shift that lets 16 bits say the window (RFC 7323 s2.3).
-std::uint8_t window_shift(std::uint32_t window_bytes) {
-  std::uint8_t shift = 0;
-  while (shift < 14 && (window_bytes >> shift) > 0xFFFF) ++shift;
-  return shift;
-}
-
 // RFC 7323 s5.5: after so long without news TS.Recent says nothing.
 constexpr Duration kTimestampLife = seconds(24 * 24 * 3600);
 
@@ -76,8 +66,8 @@ Connection::Connection(const Options& options)
       rtt_(options.rto_initial, options.rto_min, options.rto_max),
       readable_(options.receive_segments_max),
       reassembly_(options.out_of_order_segments_max),
-      options_(options) {
-  window_shift_ = window_shift(options.receive_window_bytes);
+      options_(options),
+      peer_mss_(options.mss_default_bytes) {
   update_emss();
 }
 
@@ -88,45 +78,42 @@ void Connection::start(Seq initial) {
   iss_ = initial;
   queue_.start(initial + 1);
   recovery_end_ = initial + 1;
-  // Not the machine's uptime on the wire.
-  timestamp_offset_ = initial.value * 0x9E3779B1u;
-  syn_due_ = true;
 }
 
-void Connection::open_active(Seq initial, Instant) {
+void Connection::open_active(Seq initial, Instant, std::uint32_t timestamp_offset) {
   start(initial);
+  timestamp_offset_ = timestamp_offset;
+  syn_due_ = true;
   state_ = State::syn_sent;
 }
 
-void Connection::open_passive(const SegmentIn& syn, Seq initial, Instant now) {
-  start(initial);
-  passive_ = true;
-  adopt_syn(syn.header);
-  if (timestamps_) timestamp_recent_at_ = now;
-  state_ = State::syn_received;
+void Connection::open_passive(const Handshake& handshake, const wire::TcpHeader& third, Instant now) {
+  start(handshake.ours);
+  timestamp_offset_ = handshake.timestamp_offset;
+  syn_sent_count_ = std::max<std::uint32_t>(handshake.sent, 1);
+  syn_sent_at_ = handshake.sent_at;
+  adopt(handshake, now);
+  become_established(third, now);
 }
 
 // What the peer's SYN says. Data on it is not taken: the peer sends it again.
-void Connection::adopt_syn(const wire::TcpHeader& syn) {
-  irs_ = Seq{syn.sequence};
+void Connection::adopt(const Handshake& handshake, Instant now) {
+  irs_ = handshake.theirs;
   rcv_nxt_ = last_ack_sent_ = irs_ + 1;
   receive_edge_ = rcv_nxt_ + std::min(options_.receive_window_bytes, 0xFFFFu);
+  peer_mss_ = handshake.peer_mss;
+  sack_ = handshake.sack;
+  timestamps_ = handshake.timestamps;
+  timestamp_recent_ = handshake.timestamp_recent;
+  timestamp_recent_at_ = now;
+  scaling_ = handshake.scaling;
+  send_shift_ = handshake.send_shift;
+  receive_shift_ = handshake.receive_shift;
+  if (!scaling_) options_.receive_window_bytes = std::min(options_.receive_window_bytes, 0xFFFFu);
   receive_limit_ = rcv_nxt_ + options_.receive_window_bytes;
-  peer_mss_ = std::max<std::uint32_t>(syn.mss.value_or(kDefaultMss), kMssMin);
-  sack_ = options_.sack && syn.sack_permitted;
-  timestamps_ = options_.timestamps && syn.timestamps.has_value();
-  if (timestamps_) timestamp_recent_ = syn.timestamps->value;
-  if (options_.window_scale && syn.window_scale) {
-    send_shift_ = std::min<std::uint8_t>(*syn.window_scale, 14);  // RFC 7323 s2.3
-    receive_shift_ = window_shift_;
-    scaling_ = true;
-  } else {
-    receive_limit_ = receive_edge_;
-    options_.receive_window_bytes = std::min(options_.receive_window_bytes, 0xFFFFu);
-  }
   window_sequence_ = irs_;
-  send_edge_ = iss_ + 1 + syn.window;  // never scaled in a SYN
-  send_window_max_ = syn.window;
+  send_edge_ = iss_ + 1 + handshake.window;  // never scaled in a SYN
+  send_window_max_ = handshake.window;
   update_emss();
 }
 
@@ -135,10 +122,10 @@ void Connection::become_established(const wire::TcpHeader& header, Instant now) 
   syn_due_ = false;
   rto_at_ = kNever;
   retransmissions_ = 0;
-  if (syn_sent_count_ == 1)
-    rtt_.sample(now - syn_sent_at_);
-  else
+  if (syn_sent_count_ > 1)
     rtt_.on_handshake_loss(options_.rto_initial);
+  else if (syn_sent_at_ != kNever)
+    rtt_.sample(now - syn_sent_at_);
   congestion_.start(emss_, syn_sent_count_ > 1);
   last_sent_at_ = now;
   const std::uint32_t window = std::uint32_t{header.window} << (header.has(flag::kSyn) ? 0 : send_shift_);
@@ -196,8 +183,7 @@ void Connection::on_segment_syn_sent(const wire::TcpHeader& header, Instant now)
     return;
   }
   if (!header.has(flag::kSyn)) return;
-  adopt_syn(header);
-  if (timestamps_) timestamp_recent_at_ = now;
+  adopt(agree(header, options_, iss_, timestamp_offset_), now);
   if (acknowledges) {
     become_established(header, now);
     forced_acks_ = 1;
@@ -318,10 +304,7 @@ bool Connection::check_reset(const Incoming& in, Instant now) {
     if (sequence.since(rcv_nxt_) < window) challenge(now);
     return false;
   }
-  if (state_ == State::syn_received)
-    end(passive_ ? Ended::reset : Ended::refused);
-  else
-    end(Ended::reset);
+  end(state_ == State::syn_received ? Ended::refused : Ended::reset);  // we called, too
   return false;
 }
 
@@ -528,14 +511,6 @@ void Connection::end(Ended why) {
   forced_acks_ = 0;
 }
 
-bool Connection::may_be_replaced_by(const wire::TcpHeader& syn) const {
-  if (state_ != State::time_wait || !syn.has(flag::kSyn)) return false;
-  if (syn.has(flag::kAck | flag::kRst | flag::kFin)) return false;
-  if (timestamps_ && syn.timestamps && static_cast<std::int32_t>(syn.timestamps->value - timestamp_recent_) > 0)
-    return true;
-  return Seq{syn.sequence}.after(rcv_nxt_);
-}
-
 // ---- what the layer above asks for ---------------------------------------------------------
 
 void Connection::update_emss() {
@@ -644,6 +619,9 @@ State Connection::state() const { return state_; }
 Ended Connection::ended() const { return ended_; }
 bool Connection::established() const { return state_ >= State::established && ended_ == Ended::no; }
 const Counters& Connection::counters() const { return counters_; }
+std::optional<std::uint32_t> Connection::timestamp_recent() const {
+  return timestamps_ ? std::optional(timestamp_recent_) : std::nullopt;
+}
 Duration Connection::smoothed_rtt() const { return rtt_.smoothed(); }
 std::uint32_t Connection::congestion_window_bytes() const { return congestion_.window_bytes(); }
 std::uint32_t Connection::in_flight_bytes() const { return queue_.nxt().since(queue_.una()); }

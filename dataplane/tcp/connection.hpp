@@ -22,6 +22,7 @@
 #include "base/buffer.hpp"
 #include "base/time.hpp"
 #include "tcp/congestion/control.hpp"
+#include "tcp/handshake.hpp"
 #include "tcp/rate_limit.hpp"
 #include "tcp/reassembly.hpp"
 #include "tcp/receive_queue.hpp"
@@ -59,7 +60,8 @@ enum class Ended : std::uint8_t {
 };
 
 struct Options {
-  std::uint32_t mss_bytes = 1460;  // what we announce, and what our path lets through
+  std::uint32_t mss_bytes = 1460;         // what we announce, and what our path lets through
+  std::uint32_t mss_default_bytes = 536;  // of a peer that names none (RFC 9293 s3.7.1); IPv6: 1220
   std::uint32_t receive_window_bytes = 1u << 20;
   std::uint32_t send_segments_max = 1024;  // slots of the retransmit queue; a power of two
   std::uint32_t out_of_order_segments_max = 512;
@@ -76,6 +78,7 @@ struct Options {
   Duration delayed_ack = milliseconds(40);
   std::uint32_t retransmissions_max = 12;
   std::uint32_t syn_retransmissions_max = 5;
+  std::uint32_t syn_ack_retransmissions_max = 5;  // of a half-open connection
   Duration keepalive = Duration{0};  // 0: off
   Duration time_wait = seconds(60);
 };
@@ -124,9 +127,10 @@ class Connection {
   explicit Connection(const Options& options);
 
   // ---- opening -----------------------------------------------------------------------------
-  void open_active(Seq initial, Instant now);
-  // A SYN that a listener accepted; the connection goes to SYN-RECEIVED.
-  void open_passive(const SegmentIn& syn, Seq initial, Instant now);
+  void open_active(Seq initial, Instant now, std::uint32_t timestamp_offset = 0);
+  // The peer called, was answered, and `third` completes it (tcp/handshake.hpp). The connection is
+  // ESTABLISHED; the third segment is then to be given to on_segment().
+  void open_passive(const Handshake& handshake, const wire::TcpHeader& third, Instant now);
 
   // ---- the wire ----------------------------------------------------------------------------
   // Takes one segment whose checksum and ports are already known to be good.
@@ -187,10 +191,8 @@ class Connection {
   Duration smoothed_rtt() const;
   std::uint32_t congestion_window_bytes() const;
   std::uint32_t in_flight_bytes() const;
-
-  // In TIME-WAIT: whether this SYN begins a new connection between the same ports that cannot be
-  // confused with the old one (RFC 9293 s3.10.7.4, MAY-2). The caller then drops this object.
-  bool may_be_replaced_by(const wire::TcpHeader& syn) const;
+  // The peer's last timestamp (TS.Recent), where timestamps are in use.
+  std::optional<std::uint32_t> timestamp_recent() const;
 
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -217,7 +219,7 @@ class Connection {
   void process_fin(const Incoming& in, Instant now);
 
   void start(Seq initial);
-  void adopt_syn(const wire::TcpHeader& syn);
+  void adopt(const Handshake& handshake, Instant now);
   void become_established(const wire::TcpHeader& header, Instant now);
   void on_old_segment(const Incoming& in, std::uint32_t length, Instant now);
   void on_our_fin_acknowledged(Instant now);
@@ -278,7 +280,6 @@ class Connection {
   bool timestamps_ = false;         // negotiated
   std::uint8_t send_shift_ = 0;     // window scale of what the peer says
   std::uint8_t receive_shift_ = 0;  // and of what we say
-  std::uint8_t window_shift_ = 0;   // what our SYN offers
   bool scaling_ = false;            // negotiated
 
   // Receiving (RFC 9293 s3.3.1: RCV.NXT, RCV.WND).
@@ -338,8 +339,7 @@ class Connection {
   // ---- handshake, timestamps, and what is rare -----------------------------------------------
   Seq iss_{};
   Seq irs_{};
-  std::uint32_t peer_mss_ = kDefaultMss;
-  bool passive_ = false;
+  std::uint32_t peer_mss_;
   bool syn_due_ = false;
   bool close_after_handshake_ = false;
   bool reset_due_ = false;
@@ -351,8 +351,6 @@ class Connection {
   Instant timestamp_recent_at_{};
   RateLimit challenges_{10, seconds(5)};     // RFC 5961 s7
   RateLimit empty_answers_{10, seconds(5)};  // against two ends that ACK each other's ACKs
-
-  static constexpr std::uint32_t kDefaultMss = 536;  // RFC 9293 s3.7.1
 };
 
 }  // namespace rnic::tcp

@@ -116,7 +116,7 @@ void Connection::fill(wire::TcpHeader& header, std::uint8_t flags, Seq sequence,
   header.acknowledgement = ack.value;
   header.window = window_field();
   if (timestamps_) [[unlikely]]
-    header.timestamps = {static_cast<std::uint32_t>(now.ns >> 20) + timestamp_offset_, timestamp_recent_};
+    header.timestamps = {timestamp_clock(now) + timestamp_offset_, timestamp_recent_};
   last_ack_sent_ = ack;
   unacknowledged_bytes_ = 0;
   progress_ack_ = false;
@@ -149,9 +149,9 @@ void Connection::fill_handshake(SegmentOut& out, Instant now) {
   header.mss = static_cast<std::uint16_t>(std::min(options_.mss_bytes, 0xFFFFu));
   // An answer agrees to what was offered, and offers nothing.
   header.sack_permitted = answer ? sack_ : options_.sack;
-  if (answer ? scaling_ : options_.window_scale) header.window_scale = window_shift_;
+  if (answer ? scaling_ : options_.window_scale) header.window_scale = window_shift(options_.receive_window_bytes);
   if (answer ? timestamps_ : options_.timestamps)
-    header.timestamps = {static_cast<std::uint32_t>(now.ns >> 20) + timestamp_offset_, answer ? timestamp_recent_ : 0};
+    header.timestamps = {timestamp_clock(now) + timestamp_offset_, answer ? timestamp_recent_ : 0};
 }
 
 void Connection::fill_acknowledgement(SegmentOut& out, Instant now) {

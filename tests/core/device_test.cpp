@@ -495,8 +495,9 @@ TEST_CASE("a listener that is closed lets go of connections that nobody was told
   World world({});
   REQUIRE(world.b.device.listen({}, kPort, 8, 77));
   dial(world);
-  REQUIRE(world.run_until([&] { return world.b.device.stream_count() == 1; }));
+  REQUIRE(world.run_until([&] { return world.b.device.half_open_count() == 1; }));
   world.b.device.unlisten({}, kPort);
+  CHECK(world.b.device.half_open_count() == 0);
   REQUIRE(run_until_heard(world, world.a, StreamEvent::Kind::failed));
   CHECK(world.b.device.stream_count() == 0);
   CHECK(count(world.b, StreamEvent::Kind::connect_request) == 0);

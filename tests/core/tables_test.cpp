@@ -110,32 +110,20 @@ TEST_CASE("a deadline that moves later does not come early", "[core]") {
   CHECK(timers.next_due(Instant{400}) == nullptr);
 }
 
+namespace {
+Waiting waiting(std::uint64_t hash, std::int64_t until) {
+  return {.flow = {}, .hash = hash, .finished = {}, .until = Instant{until}, .used = true};
+}
+}  // namespace
+
 TEST_CASE("TIME-WAIT ends in the order it began, and a full table gives up the oldest", "[core]") {
   TimeWait table(2);
-  const auto first = table.add({.flow = {},
-                                .hash = 1,
-                                .send_next = {},
-                                .receive_next = {},
-                                .timestamp = {},
-                                .until = Instant{10},
-                                .used = true});
-  (void)table.add({.flow = {},
-                   .hash = 2,
-                   .send_next = {},
-                   .receive_next = {},
-                   .timestamp = {},
-                   .until = Instant{20},
-                   .used = true});
+  const auto first = table.add(waiting(1, 10));
+  (void)table.add(waiting(2, 20));
   REQUIRE(table.about_to_lose() != nullptr);
   CHECK(table.about_to_lose()->hash == 1);
   CHECK(table.slot_of(*table.about_to_lose()) == first);
-  (void)table.add({.flow = {},
-                   .hash = 3,
-                   .send_next = {},
-                   .receive_next = {},
-                   .timestamp = {},
-                   .until = Instant{30},
-                   .used = true});
+  (void)table.add(waiting(3, 30));
   CHECK_FALSE(table.next_expired(Instant{19}));
   const auto expired = table.next_expired(Instant{20});
   REQUIRE(expired);
@@ -147,13 +135,7 @@ TEST_CASE("TIME-WAIT ends in the order it began, and a full table gives up the o
 
 TEST_CASE("one in TIME-WAIT that was taken up again neither expires nor is lost", "[core]") {
   TimeWait table(2);
-  const auto slot = table.add({.flow = {},
-                               .hash = 1,
-                               .send_next = {},
-                               .receive_next = {},
-                               .timestamp = {},
-                               .until = Instant{10},
-                               .used = true});
+  const auto slot = table.add(waiting(1, 10));
   table.remove(slot);
   CHECK_FALSE(table.next_expired(Instant{10}));
   CHECK(table.about_to_lose() == nullptr);

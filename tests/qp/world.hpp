@@ -309,7 +309,12 @@ class Wire {
     a.tcp->open_active({1000}, now);
     auto syn = a.tcp->next_segment(now);
     if (!syn) std::abort();
-    b.tcp->open_passive(copy(*syn, *b.pool), {0xFFFFFF00}, now);
+    const tcp::Options plain;
+    const tcp::Handshake handshake = tcp::agree(syn->header, plain, {0xFFFFFF00}, 0);
+    a.tcp->on_segment({tcp::syn_ack(handshake, plain, now), {}, {}}, now);
+    auto third = a.tcp->next_segment(now);
+    if (!third) std::abort();
+    b.tcp->open_passive(handshake, third->header, now);
     for (int i = 0; i < 10; ++i) carry();
     if (!a.tcp->established() || !b.tcp->established()) std::abort();
   }

@@ -22,7 +22,7 @@ World::World(const WorldOptions& options)
       turn_cost_(options.turn_cost),
       start_(clock.now) {}
 
-bool World::step() {
+bool World::step(Instant not_beyond) {
   ++steps;
   a.turn();
   b.turn();
@@ -30,8 +30,8 @@ bool World::step() {
   Instant next = std::min(a.next_deadline(), b.next_deadline());
   if (application_deadline) next = std::min(next, application_deadline());
   if (!a.idle() || !b.idle()) next = std::min(next, clock.now + turn_cost_);
-  if (next == kNever) return false;
-  clock.now = std::max(next, clock.now + nanoseconds(100));
+  if (next == kNever && not_beyond == kNever) return false;
+  clock.now = std::min(std::max(next, clock.now + nanoseconds(100)), not_beyond);
   return true;
 }
 
@@ -46,8 +46,7 @@ bool World::run_until(const std::function<bool()>& done, Duration limit) {
 
 void World::run_for(Duration time) {
   const Instant end = clock.now + time;
-  while (clock.now < end)
-    if (!step()) break;
+  while (clock.now < end) step(end);
 }
 
 void World::trace() {

@@ -31,10 +31,12 @@ class World {
   // When the applications want to be asked again, though nothing happened.
   std::function<Instant()> application_deadline;
 
-  // One step of both sides. False: nothing is left that would ever happen.
-  bool step();
+  // One step of both sides; time moves on to the next thing that happens, or to `not_beyond`. False:
+  // nothing is left that would ever happen.
+  bool step(Instant not_beyond = kNever);
   // Until `done`; false when `limit` of simulated time has passed, or nothing happens any more.
   bool run_until(const std::function<bool()>& done, Duration limit = seconds(300));
+  // Exactly so long, whatever happens or does not.
   void run_for(Duration time);
 
   // Prints frames as they are sent.

@@ -28,7 +28,9 @@ std::string pattern(std::size_t octets, std::size_t from) {
 }
 
 Conversation::Conversation(const tcp::Options& options)
-    : pool_(std::make_unique<HeapPool>(4096, 2048)), connection_(std::make_unique<tcp::Connection>(options)) {}
+    : options_(options),
+      pool_(std::make_unique<HeapPool>(4096, 2048)),
+      connection_(std::make_unique<tcp::Connection>(options)) {}
 
 Conversation Conversation::established(const tcp::Options& options, std::uint16_t window) {
   Conversation c(options);
@@ -55,8 +57,20 @@ Conversation& Conversation::opens() {
 }
 
 Conversation& Conversation::answers(Line line) {
-  connection_->open_passive(incoming(line), tcp::Seq{kOurStart}, now_);
+  half_open_ = tcp::agree(incoming(line).header, options_, tcp::Seq{kOurStart}, 0);
+  half_open_->sent = 1;
+  half_open_->sent_at = now_;
+  replies_.push_back(tcp::syn_ack(*half_open_, options_, now_));
   return *this;
+}
+
+std::optional<tcp::SegmentOut> Conversation::say() {
+  if (!half_open_ && replies_.empty()) return connection_->next_segment(now_);
+  if (replies_.empty()) return std::nullopt;
+  std::optional<tcp::SegmentOut> out(std::in_place);
+  out->header = replies_.front();
+  replies_.pop_front();
+  return out;
 }
 
 Conversation& Conversation::at(double milliseconds) {
@@ -91,7 +105,30 @@ tcp::SegmentIn Conversation::incoming(const Line& line) {
 }
 
 Conversation& Conversation::hears(Line line) {
-  connection_->on_segment(incoming(line), now_);
+  tcp::SegmentIn in = incoming(line);
+  if (half_open_) {
+    switch (tcp::on_half_open(*half_open_, options_, in.header, in.payload.size())) {
+      case tcp::HalfOpenStep::ignore:
+        return *this;
+      case tcp::HalfOpenStep::answer:
+        replies_.push_back(tcp::syn_ack(*half_open_, options_, now_));
+        return *this;
+      case tcp::HalfOpenStep::acknowledge:
+        replies_.push_back(tcp::acknowledge(*half_open_, options_, now_));
+        return *this;
+      case tcp::HalfOpenStep::reset:
+        replies_.push_back(*tcp::reset_in_reply(in.header, in.payload.size()));
+        return *this;
+      case tcp::HalfOpenStep::forget:
+        half_open_.reset();
+        return *this;
+      case tcp::HalfOpenStep::complete:
+        connection_->open_passive(*half_open_, in.header, now_);
+        half_open_.reset();
+        break;
+    }
+  }
+  connection_->on_segment(std::move(in), now_);
   return *this;
 }
 
@@ -121,7 +158,7 @@ std::string describe(const tcp::SegmentOut& out) {
 Conversation& Conversation::says(Line line) {
   const double ms = static_cast<double>((now_ - start_).ns) / 1e6;
   INFO("at " << ms << " ms");
-  auto out = connection_->next_segment(now_);
+  auto out = say();
   REQUIRE(out);
   INFO("it said: " << describe(*out));
   const wire::TcpHeader& header = out->header;
@@ -151,7 +188,7 @@ Conversation& Conversation::says(Line line) {
 Conversation& Conversation::is_silent() {
   const double ms = static_cast<double>((now_ - start_).ns) / 1e6;
   INFO("at " << ms << " ms");
-  auto out = connection_->next_segment(now_);
+  auto out = say();
   if (out) INFO("it said: " << describe(*out));
   const std::string said = out ? describe(*out) : "nothing";
   CHECK(said == "nothing");

@@ -9,6 +9,7 @@
 //   c.at(40).says(ack(4));
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -64,7 +65,7 @@ class Conversation {
   static Conversation established(const tcp::Options& options = {}, std::uint16_t window = 65535);
   static Conversation established_without_sack();
 
-  // We call, or answer the peer's SYN.
+  // We call, or answer the peer's SYN: half open, until it answers.
   Conversation& opens();
   Conversation& answers(Line syn);
 
@@ -86,13 +87,19 @@ class Conversation {
   tcp::Connection* operator->() { return connection_.get(); }
   HeapPool& pool() { return *pool_; }
   Instant now() const { return now_; }
-  std::optional<tcp::SegmentOut> next() { return connection_->next_segment(now_); }
+  std::optional<tcp::SegmentOut> next() { return say(); }
+  bool half_open() const { return half_open_.has_value(); }
   // Puts a segment in front of the connection as the device would.
   tcp::SegmentIn incoming(const Line& line);
 
  private:
+  std::optional<tcp::SegmentOut> say();
+
+  tcp::Options options_;
   std::unique_ptr<HeapPool> pool_;
   std::unique_ptr<tcp::Connection> connection_;
+  std::optional<tcp::Handshake> half_open_;
+  std::deque<wire::TcpHeader> replies_;  // of the half-open connection
   Instant start_{seconds(1000).ns};
   Instant now_ = start_;
   std::uint32_t peer_next_ = 0;

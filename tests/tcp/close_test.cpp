@@ -111,17 +111,6 @@ TEST_CASE("W-TCP-01: a repeated FIN in TIME-WAIT is answered and TIME-WAIT begin
   CHECK(c->state() == State::closed);
 }
 
-TEST_CASE("W-TCP-01: TIME-WAIT gives way to a SYN from further on only", "[tcp][W-TCP-01]") {
-  auto c = Conversation::established();
-  c->close(c.now());
-  c.says(fin(1));
-  CHECK_FALSE(c->may_be_replaced_by(c.incoming(syn().seq(100)).header));
-  c.hears(fin(1).ack(2));
-  c.says(ack(2));
-  CHECK(c->may_be_replaced_by(c.incoming(syn().seq(3)).header));
-  CHECK_FALSE(c->may_be_replaced_by(c.incoming(syn().seq(2)).header));
-}
-
 TEST_CASE("W-TCP-18: abort sends one RST, drops everything and is over", "[tcp][W-TCP-18]") {
   auto c = Conversation::established();
   const auto free_before = c.pool().available();

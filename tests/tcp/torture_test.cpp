@@ -2,6 +2,7 @@
 // What arrives is what was sent, whatever the wire did, and both ends close.
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -163,11 +164,27 @@ class Torture {
       flying_.pop_back();
       Connection& c = ends_[f.to];
       tcp::SegmentIn in{f.header, std::move(f.buffer), f.payload};
-      if (f.to == 1 && c.state() == tcp::State::closed && c.ended() == tcp::Ended::no)
-        c.open_passive(in, tcp::Seq{static_cast<std::uint32_t>(random_())}, now_);
-      else
-        c.on_segment(std::move(in), now_);
+      if (f.to == 1 && c.state() == tcp::State::closed && c.ended() == tcp::Ended::no && !answer(in)) continue;
+      c.on_segment(std::move(in), now_);
     }
+  }
+
+  // The passive side before its connection is there, as the device does it. True: now it is.
+  bool answer(const tcp::SegmentIn& in) {
+    if (in.header.has(wire::tcp_flags::kSyn)) {
+      if (!handshake_)
+        handshake_ = tcp::agree(in.header, plan_.options[1], {static_cast<std::uint32_t>(random_())}, 7);
+      tcp::SegmentOut out;
+      out.header = tcp::syn_ack(*handshake_, plan_.options[1], now_);
+      ++handshake_->sent;
+      send(1, std::move(out));
+      return false;
+    }
+    if (!handshake_ || tcp::on_half_open(*handshake_, plan_.options[1], in.header, in.payload.size()) !=
+                           tcp::HalfOpenStep::complete)
+      return false;
+    ends_[1].open_passive(*handshake_, in.header, now_);
+    return true;
   }
 
   Instant next_event() {
@@ -202,6 +219,7 @@ class Torture {
   Instant now_{seconds(100).ns};
   std::vector<Flying> flying_;
   std::uint64_t order_ = 0;
+  std::optional<tcp::Handshake> handshake_;
   bool asleep_[2] = {};
   std::string complaint_;
 };

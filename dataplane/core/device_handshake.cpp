@@ -1,0 +1,238 @@
+// TCP connections of a device for which there is no stream yet, or no more: half open, and in
+// TIME-WAIT. Whoever has only an address to his name costs us a small entry here, or nothing.
+//
+// Before changing this file, read RFC 9293 s3.10.7.2, RFC 4987 s3 and RFC 6191.
+#include "core/device_impl.hpp"
+#include "tcp/handshake.hpp"
+#include "tcp/reuse.hpp"
+
+namespace rnic::core {
+
+namespace flags = wire::tcp_flags;
+
+// ---- half open ----------------------------------------------------------------------------
+
+// What does not fit the backlog is dropped, not refused: the peer tries again (RFC 9293 leaves it
+// open; a RST would be taken for "nobody listens"). `waiting`: of the TIME-WAIT that it replaces.
+void Device::Impl::on_syn(std::uint32_t listener, const Flow& flow, std::uint64_t hash, const tcp::SegmentIn& syn,
+                          std::uint32_t waiting, Instant now) {
+  if (syn.header.has(flags::kFin) || !routes_.next_hop(flow.remote)) return;
+  const Listener& at = listeners_.at(listener);
+  if (at.pending >= at.backlog) {
+    ++counters_.syns_dropped;
+    return;
+  }
+  if (half_opens_.full()) {
+    // Of one in TIME-WAIT the third segment would not be looked at as a cookie.
+    if (waiting == HalfOpen::kNone) send_cookie(flow, syn, now);
+    return;
+  }
+  const std::uint32_t slot = half_opens_.add();
+  HalfOpen& half = half_opens_.at(slot);
+  half.flow = flow;
+  half.hash = hash;
+  half.listener = listener;
+  tcp::Seq ours = initial_sequence(flow, keys_, now);
+  if (waiting != HalfOpen::kNone) {
+    Waiting& before = time_wait_.at(waiting);
+    // RFC 9293 s3.6.1 (1): behind all that the one before it used.
+    if (!ours.after(before.finished.send_next)) ours = before.finished.send_next + 65536;
+    flows_.erase(hash, kTimeWaitBit | waiting);
+    before.hidden = true;
+    half.waiting = waiting;
+  }
+  half.handshake = tcp::agree(syn.header, options_.tcp, ours, timestamp_offset(flow, keys_));
+  flows_.insert(hash, kHalfOpenBit | slot);
+  send_syn_ack(half, now);
+}
+
+void Device::Impl::send_syn_ack(HalfOpen& half, Instant now) {
+  tcp::Handshake& handshake = half.handshake;
+  if (handshake.sent == 0) handshake.sent_at = now;
+  const tcp::Options& tcp = options_.tcp;
+  const Duration wait =
+      std::min(tcp.rto_initial * (std::int64_t{1} << std::min<unsigned>(handshake.sent, 16)), tcp.rto_max);
+  ++handshake.sent;
+  half_opens_.wake_at(half_opens_.slot_of(half), now + wait);
+  send_bare_segment(half.flow, tcp::syn_ack(handshake, tcp, now), now);
+}
+
+void Device::Impl::run_half_open_timers(Instant now) {
+  while (HalfOpen* half = half_opens_.next_due(now)) {
+    if (half->handshake.sent > options_.tcp.syn_ack_retransmissions_max)
+      forget(*half, now);
+    else
+      send_syn_ack(*half, now);
+  }
+}
+
+// Nothing became of it: back to LISTEN, or to the TIME-WAIT whose place it had (RFC 9293 s3.6.1 (2)).
+void Device::Impl::forget(HalfOpen& half, Instant now) {
+  const std::uint32_t slot = half_opens_.slot_of(half);
+  flows_.erase(half.hash, kHalfOpenBit | slot);
+  if (half.waiting != HalfOpen::kNone) {
+    if (Waiting* before = time_wait_.hidden(half.waiting, half.flow, now)) {
+      before->hidden = false;
+      flows_.insert(half.hash, kTimeWaitBit | half.waiting);
+    }
+  }
+  half_opens_.remove(slot);
+}
+
+void Device::Impl::forget_half_opens_of(std::uint32_t listener, Instant now) {
+  for (std::uint32_t slot = 0; slot < half_opens_.size(); ++slot)
+    if (HalfOpen& half = half_opens_.at(slot); half.used && half.listener == listener) forget(half, now);
+}
+
+void Device::Impl::on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now) {
+  HalfOpen& half = half_opens_.at(slot);
+  const tcp::HalfOpenStep step =
+      tcp::on_half_open(half.handshake, options_.tcp, segment.header, segment.payload.size());
+  switch (step) {
+    case tcp::HalfOpenStep::ignore:
+      return;
+    case tcp::HalfOpenStep::forget:
+      forget(half, now);
+      return;
+    case tcp::HalfOpenStep::reset:
+      send_reset(half.flow, segment, now);
+      return;
+    case tcp::HalfOpenStep::answer:
+    case tcp::HalfOpenStep::acknowledge: {
+      if (replies_left_ == 0) return;
+      --replies_left_;
+      const bool again = step == tcp::HalfOpenStep::answer;
+      if (again && half.handshake.timestamps && segment.header.timestamps)
+        half.handshake.timestamp_recent = segment.header.timestamps->value;
+      send_bare_segment(
+          half.flow,
+          again ? tcp::syn_ack(half.handshake, options_.tcp, now) : tcp::acknowledge(half.handshake, options_.tcp, now),
+          now);
+      // Whether the answer to the first or to this one comes, nobody can tell (Karn).
+      if (again) half.handshake.sent_at = kNever;
+      return;
+    }
+    case tcp::HalfOpenStep::complete:
+      break;
+  }
+  // Full: as if it were lost. The peer sends again, and so do we.
+  const std::uint32_t listener = half.listener;
+  if (listeners_.at(listener).pending >= listeners_.at(listener).backlog || stream_count_ >= options_.streams_max) {
+    ++counters_.syns_dropped;
+    return;
+  }
+  const Flow flow = half.flow;
+  const tcp::Handshake handshake = half.handshake;
+  if (half.waiting != HalfOpen::kNone && time_wait_.hidden(half.waiting, flow, now) != nullptr)
+    time_wait_.remove(half.waiting);
+  half.waiting = HalfOpen::kNone;
+  forget(half, now);
+  make_passive_stream(listener, flow, handshake, std::move(segment), now);
+}
+
+bool Device::Impl::make_passive_stream(std::uint32_t listener, const Flow& flow, const tcp::Handshake& handshake,
+                                       tcp::SegmentIn&& third, Instant now) {
+  Listener& at = listeners_.at(listener);
+  if (at.pending >= at.backlog) return false;
+  Stream* stream = make_stream(flow);
+  if (stream == nullptr) return false;
+  ++at.pending;
+  stream->listener = listener;
+  stream->cookie = at.cookie;
+  stream->initial_receive = handshake.theirs;
+  stream->initial_send = handshake.ours;
+  stream->tcp.open_passive(handshake, third.header, now);
+  stream->tcp.on_segment(std::move(third), now);
+  activate(*stream);
+  return true;
+}
+
+// ---- cookies ------------------------------------------------------------------------------
+
+void Device::Impl::send_cookie(const Flow& flow, const tcp::SegmentIn& syn, Instant now) {
+  if (replies_left_ == 0) return;
+  --replies_left_;
+  ++counters_.cookies_sent;
+  const tcp::Handshake made =
+      cookies_.make(siphash(flow, keys_.names), syn.header, options_.tcp, timestamp_offset(flow, keys_), now);
+  wire::TcpHeader answer = tcp::syn_ack(made, options_.tcp, now);
+  if (made.timestamps) answer.timestamps->value = tcp::cookie_timestamp(made, now);
+  send_bare_segment(flow, answer, now);
+}
+
+// False: it answers none.
+bool Device::Impl::on_cookie(std::uint32_t listener, const Flow& flow, tcp::SegmentIn& segment, Instant now) {
+  if (!cookies_.any_valid(now)) return false;
+  const auto handshake =
+      cookies_.open(siphash(flow, keys_.names), segment.header, options_.tcp, timestamp_offset(flow, keys_), now);
+  if (!handshake) return false;
+  if (make_passive_stream(listener, flow, *handshake, std::move(segment), now))
+    ++counters_.cookies_good;
+  else
+    ++counters_.syns_dropped;  // as if it were lost
+  return true;
+}
+
+// ---- TIME-WAIT ----------------------------------------------------------------------------
+
+void Device::Impl::add_waiting(const Waiting& waiting) {
+  if (const Waiting* lost = time_wait_.about_to_lose())
+    flows_.erase(lost->hash, kTimeWaitBit | time_wait_.slot_of(*lost));
+  flows_.insert(waiting.hash, kTimeWaitBit | time_wait_.add(waiting));
+}
+
+void Device::Impl::enter_time_wait(Stream& stream, Instant now) {
+  Waiting waiting{.flow = stream.flow,
+                  .hash = stream.hash,
+                  .finished = {.send_next = stream.send_next(true), .receive_next = stream.receive_next(true)},
+                  .until = now + options_.tcp.time_wait,
+                  .used = true};
+  if (const auto recent = stream.tcp.timestamp_recent(); recent && stream.timestamp_sent)
+    waiting.finished.timestamps = {*stream.timestamp_sent, *recent};
+  free_stream(stream);
+  add_waiting(waiting);
+}
+
+// RFC 9293 s3.10.7.4 in TIME-WAIT.
+void Device::Impl::on_waiting_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now) {
+  const Waiting& waiting = time_wait_.at(slot);
+  const wire::TcpHeader& header = segment.header;
+  if (header.has(flags::kRst)) return;  // RFC 1337: it does not cut TIME-WAIT short
+  if (header.has(flags::kSyn) && !header.has(flags::kAck) &&
+      tcp::may_begin_anew(waiting.finished, header, options_.tcp.timestamps)) {
+    const Flow flow = waiting.flow;
+    const std::uint32_t listener = listeners_.find(flow.local, flow.local_port);
+    if (listener != Listeners::kNone)
+      on_syn(listener, flow, waiting.hash, segment, slot, now);
+    else
+      send_reset(flow, segment, now);
+    return;
+  }
+  // Anything else that takes sequence space may be the peer's FIN again: our acknowledgement was lost.
+  if (segment.payload.empty() && !header.has(flags::kFin) && !header.has(flags::kSyn) &&
+      tcp::Seq{header.sequence} == waiting.finished.receive_next)
+    return;
+  if (replies_left_ == 0 || now < waiting.answer_from) return;
+  --replies_left_;
+  wire::TcpHeader acknowledgement;
+  acknowledgement.sequence = waiting.finished.send_next.value;
+  acknowledgement.acknowledgement = waiting.finished.receive_next.value;
+  acknowledgement.flags = flags::kAck;
+  acknowledgement.timestamps = waiting.finished.timestamps;
+  send_bare_segment(waiting.flow, acknowledgement, now);
+
+  Waiting anew = waiting;
+  anew.answer_from = now + kTimeWaitAnswers;
+  const auto end = tcp::Seq{header.sequence} + static_cast<std::uint32_t>(segment.payload.size()) + 1;
+  if (!header.has(flags::kFin) || end != waiting.finished.receive_next) {
+    time_wait_.at(slot) = anew;
+    return;
+  }
+  // All wait equally long, so one that begins anew goes to the end.
+  anew.until = now + options_.tcp.time_wait;
+  flows_.erase(anew.hash, kTimeWaitBit | slot);
+  time_wait_.remove(slot);
+  add_waiting(anew);
+}
+
+}  // namespace rnic::core

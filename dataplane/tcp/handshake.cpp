@@ -1,0 +1,94 @@
+#include "tcp/handshake.hpp"
+
+#include <algorithm>
+
+#include "tcp/connection.hpp"
+
+namespace rnic::tcp {
+
+namespace flag = wire::tcp_flags;
+
+namespace {
+
+std::uint32_t first_window(const Options& options) { return std::min(options.receive_window_bytes, 0xFFFFu); }
+
+}  // namespace
+
+std::uint8_t window_shift(std::uint32_t window_bytes) {
+  std::uint8_t shift = 0;
+  while (shift < 14 && (window_bytes >> shift) > 0xFFFF) ++shift;
+  return shift;
+}
+
+Handshake agree(const wire::TcpHeader& syn, const Options& options, Seq ours, std::uint32_t timestamp_offset) {
+  Handshake made;
+  made.ours = ours;
+  made.theirs = Seq{syn.sequence};
+  const std::uint32_t mss = syn.mss ? *syn.mss : options.mss_default_bytes;
+  made.peer_mss = static_cast<std::uint16_t>(std::clamp(mss, kMssMin, 0xFFFFu));
+  made.window = syn.window;
+  made.sack = options.sack && syn.sack_permitted;
+  if (options.window_scale && syn.window_scale) {
+    made.scaling = true;
+    made.send_shift = std::min<std::uint8_t>(*syn.window_scale, 14);  // RFC 7323 s2.3
+    made.receive_shift = window_shift(options.receive_window_bytes);
+  }
+  made.timestamp_offset = timestamp_offset;
+  if (options.timestamps && syn.timestamps) {
+    made.timestamps = true;
+    made.timestamp_recent = syn.timestamps->value;
+  }
+  return made;
+}
+
+wire::TcpHeader syn_ack(const Handshake& handshake, const Options& options, Instant now) {
+  wire::TcpHeader header = acknowledge(handshake, options, now);
+  header.flags = flag::kSyn | flag::kAck;
+  header.sequence = handshake.ours.value;
+  header.mss = static_cast<std::uint16_t>(std::min(options.mss_bytes, 0xFFFFu));
+  header.sack_permitted = handshake.sack;
+  if (handshake.scaling) header.window_scale = handshake.receive_shift;
+  header.window = static_cast<std::uint16_t>(first_window(options));  // never scaled in a SYN
+  return header;
+}
+
+wire::TcpHeader acknowledge(const Handshake& handshake, const Options& options, Instant now) {
+  wire::TcpHeader header;
+  header.flags = flag::kAck;
+  header.sequence = handshake.ours.value + 1;
+  header.acknowledgement = handshake.theirs.value + 1;
+  header.window = static_cast<std::uint16_t>(first_window(options) >> handshake.receive_shift);
+  if (handshake.timestamps)
+    header.timestamps = {timestamp_clock(now) + handshake.timestamp_offset, handshake.timestamp_recent};
+  return header;
+}
+
+// RFC 9293 s3.10.7.4 in its order; RFC 5961 s3 and s4 for RST and SYN; RFC 7323 s5.3 for PAWS.
+HalfOpenStep on_half_open(const Handshake& handshake, const Options& options, const wire::TcpHeader& header,
+                          std::size_t payload_bytes) {
+  const Seq sequence{header.sequence}, next = handshake.theirs + 1;
+  const bool in_window = sequence.since(next) < first_window(options);
+  if (header.has(flag::kRst)) {
+    if (sequence == next) return HalfOpenStep::forget;
+    return in_window ? HalfOpenStep::acknowledge : HalfOpenStep::ignore;
+  }
+  // One with another number may be of a peer that has forgotten the first: its RST, in answer to
+  // our acknowledgement, clears the way.
+  if (header.has(flag::kSyn)) {
+    if (header.has(flag::kAck)) return HalfOpenStep::acknowledge;
+    return sequence == handshake.theirs ? HalfOpenStep::answer : HalfOpenStep::acknowledge;
+  }
+  if (handshake.timestamps) {
+    if (!header.timestamps) return HalfOpenStep::ignore;
+    if (static_cast<std::int32_t>(header.timestamps->value - handshake.timestamp_recent) < 0)
+      return HalfOpenStep::acknowledge;
+  }
+  // Wholly before the window, or beyond it.
+  const auto length = static_cast<std::uint32_t>(payload_bytes) + (header.has(flag::kFin) ? 1 : 0);
+  if (!in_window && !(sequence.before(next) && (sequence + length).after(next))) return HalfOpenStep::acknowledge;
+  if (!header.has(flag::kAck)) return HalfOpenStep::ignore;
+  if (Seq{header.acknowledgement} != handshake.ours + 1) return HalfOpenStep::reset;
+  return HalfOpenStep::complete;
+}
+
+}  // namespace rnic::tcp

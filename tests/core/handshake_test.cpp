@@ -1,0 +1,509 @@
+// What a device does for those who have only an address to their name: half-open connections, SYN
+// floods, scans, and what TIME-WAIT says. A stranger speaks to B segment by segment.
+#include <algorithm>
+
+#include "core/flow.hpp"
+#include "sim/stranger.hpp"
+#include "support/allocations.hpp"
+#include "support/catch.hpp"
+
+using namespace rnic;
+using core::StreamEvent;
+using sim::Stranger;
+using sim::World;
+using sim::WorldOptions;
+namespace flag = wire::tcp_flags;
+
+namespace {
+
+constexpr std::uint16_t kPort = 7471;
+
+wire::TcpHeader syn(std::uint32_t sequence) {
+  wire::TcpHeader header;
+  header.flags = flag::kSyn;
+  header.sequence = sequence;
+  header.window = 65535;
+  header.mss = 1460;
+  header.sack_permitted = true;
+  header.window_scale = 7;
+  return header;
+}
+
+// What the peer of `answer`, a SYN-ACK, says next.
+wire::TcpHeader third(const wire::TcpHeader& answer, std::uint32_t sequence) {
+  wire::TcpHeader header;
+  header.flags = flag::kAck;
+  header.sequence = sequence;
+  header.acknowledgement = answer.sequence + 1;
+  header.window = 65535;
+  return header;
+}
+
+wire::TcpHeader plain(std::uint8_t flags, std::uint32_t sequence, std::uint32_t acknowledgement = 0) {
+  wire::TcpHeader header;
+  header.flags = flags;
+  header.sequence = sequence;
+  header.acknowledgement = acknowledgement;
+  header.window = 65535;
+  return header;
+}
+
+qp::Config config() {
+  qp::Config config;
+  config.ird = config.ord = 4;
+  return config;
+}
+
+// A's QP dials; B accepts.
+bool connects(World& world) {
+  world.b.on_event = [&](const StreamEvent& event) {
+    if (event.kind != StreamEvent::Kind::connect_request) return;
+    sim::Endpoint& b = world.b.make_qp(config());
+    REQUIRE(world.b.device.accept(event.stream, {.ird = 4, .ord = 4, .private_data = {}, .cookie = 5}, *b.qp,
+                                  world.clock.now));
+  };
+  world.a.events.clear();
+  sim::Endpoint& a = world.a.make_qp(config());
+  core::ConnectOptions options;
+  options.remote = sim::kAddressB;
+  options.remote_port = kPort;
+  options.ird = options.ord = 4;
+  if (!world.a.device.connect(options, *a.qp, world.clock.now)) return false;
+  return world.run_until(
+      [&] {
+        return std::any_of(world.a.events.begin(), world.a.events.end(),
+                           [](const StreamEvent& e) { return e.kind == StreamEvent::Kind::established; });
+      },
+      seconds(20));
+}
+
+// SYNs from as many different places as there are ports, of each of 200 addresses in turn.
+struct Flood {
+  std::uint32_t next = 0;
+  void send(Stranger& stranger, unsigned count) {
+    for (unsigned i = 0; i < count; ++i, ++next) {
+      wire::TcpHeader header = syn(next * 77);
+      header.source_port = static_cast<std::uint16_t>(1024 + next / 200);
+      stranger.sends(wire::IpAddress::v4(0x0A000000 + 10 + next % 200), header);
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("W-TCP-01: a SYN alone makes no stream, and its answer is sent five times again, then forgotten",
+          "[core][W-TCP-01]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 8, 77));
+  Stranger stranger(world);
+  const Instant start = world.clock.now;
+  stranger.says(syn(100));
+  CHECK(world.b.device.half_open_count() == 1);
+  world.run_for(seconds(200));
+  CHECK(world.b.device.half_open_count() == 0);
+  CHECK(world.b.device.stream_count() == 0);
+  std::vector<std::int64_t> at_seconds;
+  for (const auto& each : stranger.heard) {
+    CHECK(each.header.flags == (flag::kSyn | flag::kAck));
+    CHECK(each.header.acknowledgement == 101);
+    CHECK(each.header.sequence == stranger.heard[0].header.sequence);
+    at_seconds.push_back((each.at - start).ns / 1'000'000'000);
+  }
+  CHECK(at_seconds == std::vector<std::int64_t>{0, 1, 3, 7, 15, 31});
+  CHECK(world.b.device.next_deadline() == kNever);
+}
+
+TEST_CASE("W-TCP-01: the third segment, or data in its place, makes the stream; a RST in its place ends it",
+          "[core][W-TCP-01]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 8, 77));
+  Stranger stranger(world);
+  stranger.says(syn(100));
+  const wire::TcpHeader answer = stranger.take()[0].header;
+  CHECK(answer.window_scale);
+  CHECK(answer.sack_permitted);
+  SECTION("the third segment") { stranger.says(third(answer, 101)); }
+  SECTION("data") { stranger.says(third(answer, 101), "MPA"); }
+  SECTION("a RST") {
+    stranger.says(plain(flag::kRst, 101));
+    CHECK(world.b.device.half_open_count() == 0);
+    CHECK(world.b.device.stream_count() == 0);
+    CHECK(stranger.heard.empty());
+    return;
+  }
+  CHECK(world.b.device.half_open_count() == 0);
+  REQUIRE(world.b.device.stream_count() == 1);
+  CHECK(world.b.device.streams()[0].tcp_state == std::string("ESTABLISHED"));
+}
+
+TEST_CASE("a listener that is closed resets connections whose Request has not come", "[core]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 8, 77));
+  Stranger stranger(world);
+  stranger.says(syn(100));
+  stranger.says(third(stranger.take()[0].header, 101));
+  REQUIRE(world.b.device.stream_count() == 1);
+  world.b.device.unlisten({}, kPort);
+  world.run_for(milliseconds(1));
+  CHECK(world.b.device.stream_count() == 0);
+  REQUIRE(stranger.heard.size() == 1);
+  CHECK(stranger.heard[0].header.has(flag::kRst));
+}
+
+TEST_CASE("W-TCP-01: a SYN repeated is answered with the same numbers; another one is challenged", "[core][W-TCP-01]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 8, 77));
+  Stranger stranger(world);
+  stranger.says(syn(100));
+  const wire::TcpHeader answer = stranger.take()[0].header;
+  stranger.says(syn(100));
+  REQUIRE(stranger.heard.size() == 1);
+  CHECK(stranger.take()[0].header.sequence == answer.sequence);
+  stranger.says(syn(5000));
+  REQUIRE(stranger.heard.size() == 1);
+  CHECK(stranger.heard[0].header.flags == flag::kAck);
+  CHECK(stranger.heard[0].header.acknowledgement == 101);
+  CHECK(world.b.device.half_open_count() == 1);
+  // A peer that has forgotten its first SYN answers that with a RST, and its next SYN is heard.
+  stranger.says(plain(flag::kRst, 101));
+  stranger.says(syn(5000));
+  CHECK(stranger.heard.back().header.flags == (flag::kSyn | flag::kAck));
+  CHECK(stranger.heard.back().header.acknowledgement == 5001);
+}
+
+TEST_CASE("W-TCP-01: a third segment with a wrong acknowledgement is refused, and the SYN still stands",
+          "[core][W-TCP-01]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 8, 77));
+  Stranger stranger(world);
+  stranger.says(syn(100));
+  const wire::TcpHeader answer = stranger.take()[0].header;
+  stranger.says(plain(flag::kAck, 101, answer.sequence + 2));
+  REQUIRE(stranger.heard.size() == 1);
+  CHECK(stranger.heard[0].header.flags == flag::kRst);
+  CHECK(stranger.heard[0].header.sequence == answer.sequence + 2);
+  stranger.says(third(answer, 101));
+  CHECK(world.b.device.stream_count() == 1);
+}
+
+TEST_CASE("W-TCP-01: 100,000 SYNs take no memory and no buffers, and who means it gets through", "[core][W-TCP-01]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 8, 77));
+  Stranger stranger(world);
+  const std::uint32_t buffers = world.b.port.pool().available();
+  Flood flood;
+  flood.send(stranger, 2'000);  // ARP entries and the like
+  world.run_for(milliseconds(10));
+  std::uint64_t allocated = 0;
+  for (int i = 0; i < 490; ++i) {
+    flood.send(stranger, 200);
+    world.clock.now = world.clock.now + microseconds(100);
+    const std::uint64_t before = test::allocations();
+    world.b.device.receive(world.clock.now);
+    allocated += test::allocations() - before;
+    world.run_for(microseconds(100));
+    stranger.heard.clear();
+  }
+  CHECK(flood.next == 100'000);
+  CHECK(allocated == 0);
+  CHECK(world.b.device.stream_count() == 0);
+  CHECK(world.b.device.half_open_count() == 64);  // a quarter of the 256 streams of a simulated device
+  CHECK(world.b.device.counters().cookies_sent > 10'000);
+  SECTION("through a cookie, in the middle of it") {
+    CHECK(connects(world));
+    CHECK(world.b.device.counters().cookies_good == 1);
+  }
+  SECTION("as ever, when it is over") {
+    world.run_for(seconds(64));
+    CHECK(world.b.device.half_open_count() == 0);
+    CHECK(connects(world));
+    CHECK(world.b.device.counters().cookies_good == 0);
+  }
+  world.run_for(seconds(1));
+  CHECK(world.b.port.pool().available() + 32 >= buffers);  // 32: the device's own stock for control
+}
+
+TEST_CASE("W-TCP-12: under a flood scale and SACK are kept in timestamps, or not agreed on", "[core][W-TCP-12]") {
+  WorldOptions options;
+  options.a.device.tcp.timestamps = options.b.device.tcp.timestamps = true;
+  World world(options);
+  REQUIRE(world.b.device.listen({}, kPort, 8, 77));
+  Stranger stranger(world);
+  Flood{}.send(stranger, 64);
+  world.run_for(milliseconds(10));
+  REQUIRE(world.b.device.half_open_count() == 64);
+  stranger.heard.clear();
+  SECTION("without") {
+    stranger.says(syn(100));
+    CHECK_FALSE(stranger.heard.at(0).header.window_scale);
+    CHECK_FALSE(stranger.heard[0].header.sack_permitted);
+    CHECK_FALSE(stranger.heard[0].header.timestamps);
+    CHECK(stranger.heard[0].header.mss == 1460);
+  }
+  SECTION("with") {
+    auto header = syn(100);
+    header.timestamps = {9000, 0};
+    stranger.says(header);
+    const wire::TcpHeader answer = stranger.take().at(0).header;
+    CHECK(answer.window_scale);
+    CHECK(answer.sack_permitted);
+    REQUIRE(answer.timestamps);
+    CHECK(answer.timestamps->echo == 9000);
+    auto next = third(answer, 101);
+    next.timestamps = {9001, answer.timestamps->value};
+    stranger.says(next);
+    REQUIRE(world.b.device.stream_count() == 1);
+    CHECK(world.b.device.streams()[0].mss_bytes == 1448);
+    // And the clock goes on from there.
+    auto fin = plain(flag::kAck | flag::kFin, 101, answer.sequence + 1);
+    fin.timestamps = next.timestamps;
+    stranger.says(fin);
+    REQUIRE(stranger.heard.at(0).header.timestamps);
+    CHECK(stranger.heard[0].header.timestamps->value - answer.timestamps->value < 64);
+    CHECK(stranger.heard[0].header.window == ((1u << 20) - 1) >> 5);
+  }
+}
+
+TEST_CASE("W-TCP-01: an acknowledgement of no cookie of ours is refused, flood or not", "[core][W-TCP-01]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 8, 77));
+  Stranger stranger(world);
+  stranger.says(plain(flag::kAck, 1, 5555));
+  REQUIRE(stranger.heard.size() == 1);
+  CHECK(stranger.heard[0].header.flags == flag::kRst);
+  Flood{}.send(stranger, 65);
+  world.run_for(milliseconds(10));
+  CHECK(world.b.device.counters().cookies_sent == 1);
+  stranger.heard.clear();
+  stranger.says(plain(flag::kAck, 1, 5555));
+  REQUIRE(stranger.heard.size() == 1);
+  CHECK(stranger.heard[0].header.flags == flag::kRst);
+  CHECK(world.b.device.stream_count() == 0);
+}
+
+TEST_CASE("a full backlog keeps a finished handshake waiting, and takes it when there is room", "[core]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 1, 77));
+  Stranger stranger(world);
+  stranger.says(syn(100));
+  const wire::TcpHeader first = stranger.take()[0].header;
+  stranger.source_port = 3001;
+  stranger.says(syn(500));
+  const wire::TcpHeader second = stranger.take()[0].header;
+  stranger.says(third(second, 501));
+  REQUIRE(world.b.device.stream_count() == 1);
+  stranger.source_port = 3002;
+  stranger.says(syn(900));
+  CHECK(stranger.heard.empty());  // no more are begun
+  stranger.source_port = 3000;
+  stranger.says(third(first, 101));
+  CHECK(world.b.device.stream_count() == 1);
+  CHECK(world.b.device.counters().syns_dropped == 2);
+  stranger.source_port = 3001;
+  stranger.says(plain(flag::kRst, 501));
+  world.run_for(milliseconds(1));
+  stranger.source_port = 3000;
+  stranger.says(third(first, 101), "x");
+  REQUIRE(world.b.device.streams().size() >= 1);
+  CHECK(world.b.device.streams()[0].remote_port == 3000);
+}
+
+TEST_CASE("W-TCP-01: a scan of every port is refused, a share in each turn, and leaves nothing behind",
+          "[core][W-TCP-01]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 8, 77));
+  Stranger stranger(world);
+  stranger.says(plain(flag::kRst, 1));  // nobody answers a RST
+  CHECK(stranger.heard.empty());
+  std::size_t answers = 0;
+  for (std::uint32_t port = 1; port <= 65535; port += 255) {
+    for (std::uint32_t each = port; each < std::min(port + 255, 65536u); ++each) {
+      if (each == kPort) continue;
+      auto header = syn(each);
+      header.destination_port = static_cast<std::uint16_t>(each);
+      stranger.sends(Stranger::kAddress, header);
+    }
+    world.clock.now = world.clock.now + microseconds(10);
+    const std::size_t before = stranger.heard.size();
+    world.b.device.receive(world.clock.now);
+    world.b.device.send(world.clock.now);
+    CHECK(stranger.heard.size() - before <= 64);
+    world.run_for(microseconds(100));
+    for (const auto& each : stranger.take()) {
+      CHECK(each.header.flags == (flag::kRst | flag::kAck));
+      ++answers;
+    }
+  }
+  CHECK(answers > 10'000);
+  CHECK(world.b.device.counters().no_listener == 65534);
+  CHECK(world.b.device.stream_count() == 0);
+  CHECK(world.b.device.half_open_count() == 0);
+}
+
+TEST_CASE("W-TCP-01: odd segments to a listener: with ACK a RST, without one silence", "[core][W-TCP-01]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 8, 77));
+  Stranger stranger(world);
+  for (const int flags :
+       {0, int{flag::kFin}, flag::kFin | flag::kPsh | flag::kUrg, int{flag::kPsh}, flag::kSyn | flag::kFin}) {
+    stranger.says(plain(static_cast<std::uint8_t>(flags), 1), "x");
+    CHECK(stranger.heard.empty());
+  }
+  for (const int flags : {int{flag::kAck}, flag::kSyn | flag::kAck, flag::kAck | flag::kFin}) {
+    stranger.says(plain(static_cast<std::uint8_t>(flags), 1, 77));
+    REQUIRE(stranger.heard.size() == 1);
+    const auto answer = stranger.take()[0].header;
+    CHECK(answer.flags == flag::kRst);
+    CHECK(answer.sequence == 77);
+  }
+}
+
+namespace {
+
+// A connection of the stranger's, through, and closed by B first.
+struct Closed {
+  explicit Closed(World& world, Stranger& stranger) {
+    REQUIRE(world.b.device.listen({}, kPort, 8, 77));
+    const bool stamps = world.b.device.options().tcp.timestamps;
+    auto first = syn(100);
+    if (stamps) first.timestamps = {5000, 0};
+    stranger.says(first);
+    const wire::TcpHeader answer = stranger.take().at(0).header;
+    ours = answer.sequence + 1;
+    // No MPA Request: B ends the connection itself.
+    auto next = third(answer, 101);
+    if (stamps) next.timestamps = {5001, answer.timestamps->value};
+    stranger.says(next, "nonsense");
+    world.run_for(milliseconds(1));
+    const auto fin = stranger.take().back().header;
+    REQUIRE(fin.has(flag::kFin));
+    theirs = fin.acknowledgement;
+    auto last = plain(flag::kAck | flag::kFin, theirs, fin.sequence + 1);
+    if (stamps) last.timestamps = {5002, fin.timestamps->value};
+    stranger.says(last);
+    send_next = fin.sequence + 1;
+    REQUIRE(world.b.device.stream_count() == 0);
+    stranger.heard.clear();
+    ++theirs;
+  }
+  std::uint32_t ours = 0, theirs = 0;  // theirs: RCV.NXT
+  std::uint32_t send_next = 0;
+};
+
+}  // namespace
+
+TEST_CASE("W-TCP-01: TIME-WAIT answers a repeated FIN, and not too often; a RST does not end it", "[core][W-TCP-01]") {
+  World world({});
+  Stranger stranger(world);
+  const Closed closed(world, stranger);
+  stranger.says(plain(flag::kRst, closed.theirs));
+  stranger.says(plain(flag::kAck, closed.theirs, closed.send_next));
+  CHECK(stranger.heard.empty());
+  const auto fin = plain(flag::kAck | flag::kFin, closed.theirs - 1, closed.send_next);
+  stranger.says(fin);
+  REQUIRE(stranger.heard.size() == 1);
+  CHECK(stranger.heard[0].header.flags == flag::kAck);
+  CHECK(stranger.heard[0].header.sequence == closed.send_next);
+  CHECK(stranger.take()[0].header.acknowledgement == closed.theirs);
+  stranger.says(fin);
+  CHECK(stranger.heard.empty());
+  world.run_for(milliseconds(100));
+  stranger.says(fin);
+  CHECK(stranger.heard.size() == 1);
+}
+
+TEST_CASE("W-TCP-01: TIME-WAIT begins anew with a repeated FIN, and only with that", "[core][W-TCP-01]") {
+  World world({});
+  Stranger stranger(world);
+  const Closed closed(world, stranger);
+  world.clock.now = world.clock.now + seconds(40);
+  SECTION("a FIN") {
+    stranger.says(plain(flag::kAck | flag::kFin, closed.theirs - 1, closed.send_next));
+    world.clock.now = world.clock.now + seconds(40);
+    stranger.heard.clear();
+    stranger.says(plain(flag::kAck, closed.theirs + 5, closed.send_next));
+    REQUIRE(stranger.heard.size() == 1);
+    CHECK(stranger.heard[0].header.flags == flag::kAck);
+  }
+  SECTION("anything else") {
+    stranger.says(plain(flag::kAck, closed.theirs + 5, closed.send_next));
+    world.clock.now = world.clock.now + seconds(40);
+    world.b.device.run_timers(world.clock.now);
+    stranger.heard.clear();
+    stranger.says(plain(flag::kAck, closed.theirs + 5, closed.send_next));
+    REQUIRE(stranger.heard.size() == 1);
+    CHECK(stranger.heard[0].header.flags == flag::kRst);
+  }
+}
+
+TEST_CASE("W-TCP-01: TIME-WAIT gives way to a later SYN, with numbers behind its own; an old one is told where we are",
+          "[core][W-TCP-01]") {
+  World world({});
+  Stranger stranger(world);
+  const Closed closed(world, stranger);
+  stranger.says(syn(closed.theirs - 50));
+  REQUIRE(stranger.heard.size() == 1);
+  CHECK(stranger.take()[0].header.flags == flag::kAck);
+  stranger.says(syn(closed.theirs + 50));
+  REQUIRE(stranger.heard.size() == 1);
+  const auto answer = stranger.take()[0].header;
+  CHECK(answer.flags == (flag::kSyn | flag::kAck));
+  CHECK(tcp::Seq{answer.sequence}.after({closed.send_next}));
+  SECTION("and is gone when the new one is open") {
+    stranger.says(third(answer, closed.theirs + 51));
+    CHECK(world.b.device.stream_count() == 1);
+    // The end of the new one leaves a TIME-WAIT of its own, or none; of the old one nothing is left.
+    stranger.says(plain(flag::kRst, closed.theirs + 51));
+    stranger.heard.clear();
+    stranger.says(plain(flag::kAck | flag::kFin, closed.theirs - 1, closed.send_next));
+    CHECK(stranger.heard.at(0).header.flags == flag::kRst);
+  }
+  SECTION("and is back when nothing becomes of the new one") {
+    world.run_for(milliseconds(100));
+    stranger.says(plain(flag::kRst, closed.theirs + 51));
+    stranger.says(plain(flag::kAck | flag::kFin, closed.theirs - 1, closed.send_next));
+    REQUIRE(stranger.heard.size() == 1);
+    CHECK(stranger.heard[0].header.flags == flag::kAck);
+    CHECK(stranger.heard[0].header.acknowledgement == closed.theirs);
+  }
+  SECTION("but not if its time is over by then") {
+    world.clock.now = world.clock.now + seconds(60);
+    stranger.says(plain(flag::kRst, closed.theirs + 51));
+    stranger.heard.clear();
+    stranger.says(plain(flag::kAck | flag::kFin, closed.theirs - 1, closed.send_next));
+    CHECK(stranger.heard.at(0).header.flags == flag::kRst);
+  }
+}
+
+TEST_CASE("W-TCP-12: with timestamps TIME-WAIT gives way to a later one, and answers with the peer's last",
+          "[core][W-TCP-12]") {
+  WorldOptions options;
+  options.a.device.tcp.timestamps = options.b.device.tcp.timestamps = true;
+  World world(options);
+  Stranger stranger(world);
+  const Closed closed(world, stranger);
+  auto old = syn(closed.theirs + 50);
+  old.timestamps = {5001, 0};
+  stranger.says(old);
+  REQUIRE(stranger.heard.size() == 1);
+  CHECK(stranger.heard[0].header.flags == flag::kAck);
+  REQUIRE(stranger.heard[0].header.timestamps);
+  CHECK(stranger.take()[0].header.timestamps->echo == 5002);
+  auto later = syn(closed.theirs - 5000);
+  later.timestamps = {5003, 0};
+  stranger.says(later);
+  REQUIRE(stranger.heard.size() == 1);
+  CHECK(stranger.heard[0].header.flags == (flag::kSyn | flag::kAck));
+}
+
+TEST_CASE("W-TCP-12: timestamps of one connection after another grow, and of two names begin elsewhere",
+          "[core][W-TCP-12]") {
+  const core::HashKeys keys = core::HashKeys::from_seed(9);
+  const core::Flow flow{wire::IpAddress::v4(10, 0, 0, 1), wire::IpAddress::v4(10, 0, 0, 2), 1, 2};
+  core::Flow other = flow;
+  other.remote_port = 3;
+  CHECK(core::timestamp_offset(flow, keys) == core::timestamp_offset(flow, keys));
+  CHECK(core::timestamp_offset(flow, keys) != core::timestamp_offset(other, keys));
+  CHECK(core::timestamp_offset(flow, keys) != core::timestamp_offset(flow, core::HashKeys::from_seed(10)));
+  CHECK(core::timestamp_offset(flow, keys) != core::initial_sequence(flow, keys, Instant{0}).value);
+}
