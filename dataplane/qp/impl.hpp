@@ -42,6 +42,10 @@ inline constexpr std::uint32_t kWorkMax = 4096;
 inline constexpr std::uint32_t kFlushMax = 65536;
 // The first FPDU is due within this time where the startup says that one must come (W-MPA-90).
 inline constexpr Duration kFirstFpduTime = seconds(10);
+// An initiator that has spoken and heard nothing says a Write of no octets at these times after the
+// start. A peer may miss the news of octets that come right behind its Reply, and look at them only
+// when more come: siw does, which changes its socket's callbacks after it has sent the Reply.
+inline constexpr std::array kNudges{milliseconds(50), milliseconds(250), milliseconds(1250)};
 
 // A work request that has been begun and not yet completed.
 struct Work {
@@ -183,6 +187,7 @@ struct QueuePair::Impl {
   bool transmit(Instant now, std::uint32_t budget_bytes);
   bool begin_message(Instant now);
   bool begin_rtr();
+  void begin_nudge();
   bool begin_response(Instant now);
   bool begin_work(Instant now);
   enum class Began : std::uint8_t { message, completed, waits, failed };
@@ -206,6 +211,7 @@ struct QueuePair::Impl {
   // ---- receive_path.cpp
   bool receive(Instant now);
   bool parse(Instant now);
+  bool take_empty_writes();
   bool take_fpdu(Instant now);
   bool on_ulpdu(std::span<const Bytes> spans, std::uint32_t size, std::uint64_t held_mark, Instant now);
   bool on_send(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size, Instant now);
@@ -270,6 +276,10 @@ struct QueuePair::Impl {
   bool gate_open_ = false;
   bool gate_rtr_ = false;  // initiator: the RTR is still to be sent
   std::optional<std::uint64_t> rtr_segment_;
+  Instant started_{};
+  Instant nudge_at_ = kNever;
+  std::uint32_t nudges_ = 0;  // made, of kNudges
+  bool nudge_due_ = false;
 
   // Sending.
   std::optional<mpa::Packer> packer_;

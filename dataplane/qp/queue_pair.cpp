@@ -68,6 +68,12 @@ void QueuePair::Impl::attach(tcp::Connection& connection, const Start& start, In
   gate_rtr_ = start.initiator && start.rtr != Start::Rtr::none;
   gate_open_ = start.initiator && !gate_rtr_;
   rtr_segment_.reset();
+  // Not where the peer chose an RTR of its own taste: it is none that needs it.
+  const bool plain = start.rtr == Start::Rtr::none || start.rtr == Start::Rtr::write;
+  started_ = now;
+  nudge_at_ = start.initiator && plain ? now + kNudges.front() : kNever;
+  nudges_ = 0;
+  nudge_due_ = false;
   deadline_ = !start.initiator && start.peer_to_peer ? now + kFirstFpduTime : kNever;
   send_hint_ = receive_hint_ = true;  // V-IDLE-07
   state_ = State::rts;
@@ -121,8 +127,8 @@ void QueuePair::Impl::forget_stream() {
   holds_acknowledgements_ = false;
   connection_ = nullptr;
   has_ulpdu_ = false;
-  deadline_ = held_since_ = kNever;
-  gate_open_ = gate_rtr_ = false;
+  deadline_ = held_since_ = nudge_at_ = kNever;
+  gate_open_ = gate_rtr_ = nudge_due_ = false;
   reads_in_.clear();
   reads_ready_ = 0;
 }
@@ -151,10 +157,10 @@ void QueuePair::Impl::leave_rts(State next, Instant now) {
   inbound_stopped_ = true;
   stop_sending();
   close_segment();
-  gate_rtr_ = false;
+  gate_rtr_ = nudge_due_ = false;
   reads_in_.clear();
   reads_ready_ = 0;
-  held_since_ = kNever;
+  held_since_ = nudge_at_ = kNever;
 }
 
 void QueuePair::Impl::begin_closing(Instant now) {
@@ -308,10 +314,10 @@ bool QueuePair::Impl::check_stream(Instant now) {
   return true;
 }
 
-// In Closing: inbound octets, or work on the SQ (V-CLS-05).
+// In Closing: inbound data, or work on the SQ (V-CLS-05).
 bool QueuePair::Impl::closing_is_bad(Instant now) {
   if (state_ != State::closing) return false;
-  if (connection_->received() > base_ + parsed_) {
+  if (connection_->received() > base_ + parsed_ && !take_empty_writes()) {
     apply(stream_step(state_, StreamEvent::segment), now);
     return true;
   }
@@ -331,6 +337,10 @@ void QueuePair::Impl::check_deadline(Instant now) {
     else
       apply(stream_step(state_, StreamEvent::timed_out), now);
     return;
+  }
+  if (nudge_at_ <= now) {
+    nudge_due_ = gate_open_ && next_segment_ != 0 && sending_.kind == Sending::Kind::nothing;
+    nudge_at_ = ++nudges_ < kNudges.size() ? started_ + kNudges[nudges_] : kNever;
   }
   if (state_ == State::rts && held_deadline() <= now && !deliveries_.full() && !inbound_stopped_) {
     const Bytes ulpdu = held_.unread() ? held_.front() : Bytes{};
@@ -477,7 +487,7 @@ bool QueuePair::Impl::idle() const {
   if (receive_hint_ || parse_paused_) return false;
   if (first_segment_ != next_segment_) return true;  // waits for slots of TCP's
   const bool wants = gate_rtr_ || (gate_open_ && (sending_.kind != Sending::Kind::nothing || reads_ready_ != 0 ||
-                                                  (send_hint_ && !next_waits_)));
+                                                  nudge_due_ || (send_hint_ && !next_waits_)));
   return !wants || connection_->room_bytes() < needs_room_;
 }
 
@@ -488,7 +498,7 @@ Instant QueuePair::Impl::held_deadline() const {
 
 Instant QueuePair::Impl::next_deadline() const {
   if (connection_ == nullptr) return kNever;
-  return std::min(deadline_, held_deadline());
+  return std::min({deadline_, held_deadline(), nudge_at_});
 }
 
 // ---- the face ----------------------------------------------------------------------------------------

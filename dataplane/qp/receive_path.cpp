@@ -77,6 +77,26 @@ bool QueuePair::Impl::parse(Instant now) {
   return busy;
 }
 
+// In Closing. Writes of no octets bring nothing to anybody, and are no data: an initiator's nudge may
+// cross our FIN. False: what came is something else.
+bool QueuePair::Impl::take_empty_writes() {
+  const std::size_t count = std::min(connection_->readable_count(), kReadableMax);
+  for (std::size_t i = 0; i < count; ++i) readable_spans[i] = connection_->readable(i).span;
+  mpa::Cursor at(std::span<const Bytes>(readable_spans.data(), count), base_ + parsed_ - connection_->consumed());
+  while (connection_->received() > base_ + parsed_) {
+    const auto fpdu = framer_->next(at, ulpdu_);
+    if (!fpdu || !fpdu->has_value() || ulpdu_.size != wire::TaggedHeader::kSize) return false;
+    std::array<std::byte, wire::TaggedHeader::kSize> octets;
+    ulpdu_.copy(0, octets);
+    const auto header = wire::parse_tagged(octets);
+    if (!header || wire::rdmap_opcode(header->rdmap_control) != wire::RdmapOpcode::write || !header->last) return false;
+    parsed_ += (*fpdu)->octets;
+    if ((*fpdu)->stored) framer_->release_store();
+  }
+  consume();
+  return true;
+}
+
 // The FPDU in ulpdu_. False: it has to wait.
 bool QueuePair::Impl::take_fpdu(Instant now) {
   if (!gate_open_ && !start_.initiator) {
@@ -89,6 +109,8 @@ bool QueuePair::Impl::take_fpdu(Instant now) {
   if (!on_ulpdu(spans, ulpdu_.size, 0, now)) return false;
   has_ulpdu_ = false;
   first_fpdu_ = false;
+  nudge_at_ = kNever;
+  nudge_due_ = false;
   return true;
 }
 

@@ -52,6 +52,10 @@ bool QueuePair::Impl::transmit(Instant now, std::uint32_t budget_bytes) {
 bool QueuePair::Impl::begin_message(Instant now) {
   if (gate_rtr_) return begin_rtr();
   if (!gate_open_) return false;  // W-MPA-21, -42
+  if (nudge_due_) {
+    begin_nudge();
+    return true;
+  }
   const bool response = reads_ready_ != 0;
   if (response && work_was_last_ && begin_response(now)) return true;
   if (begin_work(now)) return true;
@@ -84,6 +88,14 @@ bool QueuePair::Impl::begin_rtr() {
   }
   rtr_segment_ = next_segment_;
   return true;
+}
+
+// No work of the consumer's either, and nothing to the peer's: see kNudges.
+void QueuePair::Impl::begin_nudge() {
+  nudge_due_ = false;
+  sending_ = {};
+  sending_.message = rdmap::Sender::write({1}, 0, 0);
+  sending_.kind = Sending::Kind::data;
 }
 
 // False: it has to wait.
