@@ -203,9 +203,17 @@ struct rnic_handle_reply { /* ALLOC_PD, REG_MR's key etc. where nothing more is 
 	uint32_t reserved;
 };
 
+/* How a range is to be reached: rnic_reg_mr.shared. */
+enum rnic_memory {
+	RNIC_MEMORY_APPLICATION = 0, /* by remote copy */
+	RNIC_MEMORY_SHARED = 1,	     /* all of it is a shared mapping of the descriptor's file */
+	RNIC_MEMORY_SWAPPED = 2,     /* its whole pages are, of a memfd sealed against any other size */
+};
+#define RNIC_SWAP_PAGE_BYTES 4096
+
 /*
- * Descriptors in: where `shared` is set, the descriptor of the file that the range is a shared
- * mapping of. The reply's stag is lkey and rkey.
+ * Descriptors in: where `shared` is not 0, the descriptor of the file that the range, or the whole
+ * pages in it, are a shared mapping of. The reply's stag is lkey and rkey.
  */
 struct rnic_reg_mr {
 	uint32_t pd;
@@ -213,9 +221,9 @@ struct rnic_reg_mr {
 	uint64_t start;  /* in the application */
 	uint64_t length;
 	uint64_t iova; /* the TO of its first octet; zero-based: 0 */
-	uint32_t shared;
+	uint32_t shared; /* enum rnic_memory */
 	uint32_t key; /* the STag's lower 8 bits */
-	uint64_t shared_offset;
+	uint64_t shared_offset; /* in the file, of the first octet that is shared */
 };
 
 struct rnic_reg_mr_reply {

@@ -125,6 +125,7 @@ struct Mr {
   ibv_mr ibv;
   int type;
   int access;
+  bool swapped;
 };
 
 // A queue's attachment to the CQ it reports to.

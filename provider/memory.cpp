@@ -18,6 +18,7 @@
 #include <cstring>
 
 #include "context.hpp"
+#include "page_swap.hpp"
 
 namespace rnic::provider {
 
@@ -267,17 +268,22 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
   request.iova = (flags & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
   request.key = std::atomic_ref(context.next_key).fetch_add(1) & 0xFF;
 
-  const int fd = shared_file(address, length, write, request.shared_offset);
-  request.shared = fd >= 0 ? 1 : 0;
+  int fd = fast_memory() ? swap_pages(address, length, request.shared_offset) : -1;
+  mr->swapped = fd >= 0;
+  request.shared = mr->swapped ? RNIC_MEMORY_SWAPPED : RNIC_MEMORY_APPLICATION;
+  if (fd < 0) {
+    fd = shared_file(address, length, write, request.shared_offset);
+    if (fd >= 0) request.shared = RNIC_MEMORY_SHARED;
+  }
   rnic_reg_mr_reply reply{};
   const auto ask = [&](int with) {
     return context.control.call(RNIC_REG_MR, &request, sizeof request, &reply, sizeof reply, with);
   };
   int error = ask(fd);
   if (fd >= 0) close(fd);
-  if (error != 0 && error != EIO && request.shared != 0) {
+  if (error != 0 && error != EIO && request.shared != RNIC_MEMORY_APPLICATION) {
     // A file the daemon cannot map (its seals, its size) is reached like any other memory.
-    request.shared = 0;
+    request.shared = RNIC_MEMORY_APPLICATION;
     request.shared_offset = 0;
     error = ask(-1);
   }
@@ -286,6 +292,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
     error = ENOMEM;
   }
   if (error != 0) {
+    if (mr->swapped) release_pages(address, length);
     std::free(mr);
     errno = error;
     return nullptr;
@@ -305,7 +312,9 @@ int dereg_mr(ibv_mr* mr) {
     set_known(context, mr->lkey, true);
     return error;
   }
-  std::free(reinterpret_cast<Mr*>(mr));
+  auto* own = reinterpret_cast<Mr*>(mr);
+  if (own->swapped) release_pages(mr->addr, mr->length);
+  std::free(own);
   return 0;
 }
 

@@ -60,7 +60,7 @@ int errno_of(tpt::RegisterError error) {
   return EINVAL;
 }
 
-constexpr std::uint32_t kRungShared = 2, kRungRemoteCopy = 4;
+constexpr std::uint32_t kRungShared = 2, kRungSwapped = 3, kRungRemoteCopy = 4;
 
 }  // namespace
 
@@ -188,18 +188,40 @@ Reply Context::dealloc_pd(std::uint32_t handle) {
 
 // Only memory that behaves as memory: a file on a disk or across a network would let the
 // application decide how long a worker waits.
-Result<std::unique_ptr<shm::ApplicationMapping>, int> Context::map_shared(const rnic_reg_mr& request, int fd) const {
+Result<std::unique_ptr<shm::ApplicationMapping>, int> Context::map_shared(const rnic_reg_mr& request, std::uint64_t length,
+                                                                          int fd) const {
   struct statfs filesystem {};
   struct stat status {};
   if (fstatfs(fd, &filesystem) != 0 || fstat(fd, &status) != 0) return Failure{EINVAL};
   if (!S_ISREG(status.st_mode)) return Failure{EINVAL};
   if (filesystem.f_type != TMPFS_MAGIC && filesystem.f_type != HUGETLBFS_MAGIC) return Failure{EINVAL};
   const auto size = static_cast<std::uint64_t>(status.st_size);
-  if (request.shared_offset > size || request.length > size - request.shared_offset) return Failure{EINVAL};
+  if (request.shared_offset > size || length > size - request.shared_offset) return Failure{EINVAL};
   const bool writes = (request.access & kWritingAccess) != 0;
   const int mode = fcntl(fd, F_GETFL) & O_ACCMODE;
   if (mode == O_WRONLY || (writes && mode != O_RDWR)) return Failure{EACCES};
-  return shm::ApplicationMapping::create(fd, request.shared_offset, request.length, writes);
+  return shm::ApplicationMapping::create(fd, request.shared_offset, length, writes);
+}
+
+// Rung 2: all of the range is mapped here too; rung 3: its whole pages are.
+Result<std::byte*, int> Context::map_memory(const rnic_reg_mr& request, int fd, Region& region) const {
+  const bool swapped = request.shared == RNIC_MEMORY_SWAPPED;
+  if (fd < 0 || (!swapped && request.shared != RNIC_MEMORY_SHARED)) return Failure{EINVAL};
+  std::uint64_t before = 0;
+  std::uint64_t length = request.length;
+  if (swapped) {
+    const auto pages = tpt::whole_pages(request.start, request.length);
+    if (pages.end <= pages.start) return Failure{EINVAL};
+    constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    if ((fcntl(fd, F_GET_SEALS) & kSeals) != kSeals) return Failure{EINVAL};
+    before = pages.start - request.start;
+    length = pages.end - pages.start;
+  }
+  auto mapping = map_shared(request, length, fd);
+  if (!mapping) return Failure{mapping.error()};
+  region.mapping = std::move(*mapping);
+  region.rung = swapped ? kRungSwapped : kRungShared;
+  return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(region.mapping->octets()) - before);
 }
 
 Reply Context::reg_mr(const rnic_reg_mr& request, Descriptor shared) {
@@ -210,13 +232,13 @@ Reply Context::reg_mr(const rnic_reg_mr& request, Descriptor shared) {
 
   auto region = std::make_unique<Region>();
   region->rung = kRungRemoteCopy;
-  if (request.shared != 0) {
-    if (!shared) return Reply::error(EINVAL);
-    auto mapping = map_shared(request, shared.get());
-    if (!mapping) return Reply::error(mapping.error());
-    region->mapping = std::move(*mapping);
-    region->rung = kRungShared;
-  } else if (helper_tid_ == 0 && !memory_fd_) {
+  std::byte* direct = nullptr;
+  if (request.shared != RNIC_MEMORY_APPLICATION) {
+    const auto mapped = map_memory(request, shared ? shared.get() : -1, *region);
+    if (!mapped) return Reply::error(mapped.error());
+    direct = *mapped;
+  }
+  if (region->rung != kRungShared && helper_tid_ == 0 && !memory_fd_) {
     return Reply::error(EOPNOTSUPP);  // no way to reach it
   }
 
@@ -228,7 +250,8 @@ Reply Context::reg_mr(const rnic_reg_mr& request, Descriptor shared) {
   options.key = static_cast<std::uint8_t>(request.key);
   options.memory.space = space_;
   options.memory.address = request.start;
-  options.memory.direct = region->mapping != nullptr ? region->mapping->octets() : nullptr;
+  options.memory.direct = direct;
+  options.memory.whole_pages = region->rung == kRungSwapped;
   const auto stag = device_.table->register_region(options);
   if (!stag) return Reply::error(errno_of(stag.error()));
 

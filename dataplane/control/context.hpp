@@ -159,7 +159,9 @@ class Context {
   Result<std::uint32_t, int> take_doorbell();
   void give_doorbell(std::uint32_t doorbell) { free_doorbells_.push_back(doorbell); }
   void describe(Reply& reply, rnic_area& area, const shm::ContextMemory::Piece& piece);
-  Result<std::unique_ptr<shm::ApplicationMapping>, int> map_shared(const rnic_reg_mr& request, int fd) const;
+  Result<std::unique_ptr<shm::ApplicationMapping>, int> map_shared(const rnic_reg_mr& request, std::uint64_t length,
+                                                                   int fd) const;
+  Result<std::byte*, int> map_memory(const rnic_reg_mr& request, int fd, Region& region) const;
   void destroy_on_worker(Qp& qp, Instant now);
   void forget(Qp& qp);
   void forget(Srq& srq);

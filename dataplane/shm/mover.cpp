@@ -78,6 +78,8 @@ tpt::Moved ApplicationMover::place(Bytes from, const tpt::Access& to, tpt::Part 
   RNIC_ASSERT(from.size() == to.length);
   if (to.length == 0) return tpt::Moved::done;
   if (to.direct != nullptr) {
+    // The rest of this message may wait for a remote copy: the edges of a swapped region (V-ORD-09).
+    if (part == tpt::Part::tail && item_count_ != 0) place_pending(to.space);
     if (part == tpt::Part::tail)
       store_tail(to.direct, from.data(), from.size());
     else
@@ -104,6 +106,12 @@ tpt::Moved ApplicationMover::submit(Way way, const Item& item) {
   space->pending[static_cast<std::size_t>(way)].push_back(static_cast<std::uint32_t>(item_count_));
   ++item_count_;
   return tpt::Moved::later;
+}
+
+// What waits to be placed there, now; it is told at the next flush as ever.
+void ApplicationMover::place_pending(SpaceId space) {
+  Space* there = find(space);
+  if (there != nullptr && !there->pending[static_cast<std::size_t>(Way::place)].empty()) run(*there, Way::place);
 }
 
 void ApplicationMover::run(Space& space, Way way) {

@@ -74,6 +74,7 @@ class ApplicationMover final : public tpt::Mover {
 
   tpt::Moved submit(Way way, const Item& item);
   void run(Space& space, Way way);
+  void place_pending(SpaceId space);
   void run_by_thread(Space& space, Way way, std::size_t first, std::size_t count);
   void run_by_descriptor(Space& space, Way way, std::size_t first, std::size_t count);
   bool move_now(Space& space, Way way, std::uint64_t address, std::byte* here, std::size_t length);

@@ -96,7 +96,8 @@ struct Table::Fields {
   Stag stag;
   Kind kind = Kind::none;
   bool valid = false;
-  bool shared = false;
+  bool shared : 1 = false;
+  bool whole_pages : 1 = false;  // `direct` is good for those inside [address, +size) only
   std::uint8_t rights = 0;
   PdId pd;
   SpaceId space;
@@ -115,10 +116,16 @@ struct Table::Fields {
     const std::uint64_t offset = to - base;
     return {.space = space,
             .address = address + offset,
-            .direct = direct != nullptr ? direct + offset : nullptr,
+            .direct = is_direct(address + offset, length) ? direct + offset : nullptr,
             .length = length,
             .stag = stag};
   }
+  bool is_direct(std::uint64_t from, std::uint32_t length) const {
+    if (direct == nullptr || !whole_pages) return direct != nullptr;
+    const PageRange pages = tpt::whole_pages(address, size);
+    return from >= pages.start && from + length <= pages.end;
+  }
+  Memory memory() const { return {.space = space, .address = address, .direct = direct, .whole_pages = whole_pages}; }
   static Fields region(const RegionOptions& options) {
     Fields fields;
     fields.kind = Kind::region;
@@ -130,6 +137,7 @@ struct Table::Fields {
     fields.size = options.size;
     fields.address = options.memory.address;
     fields.direct = options.memory.direct;
+    fields.whole_pages = options.memory.whole_pages;
     return fields;
   }
 };
@@ -303,8 +311,7 @@ Result<Stag, RegisterError> Table::register_shared(Stag existing, const RegionOp
     if (!source.fields.names(existing) || source.fields.kind != Kind::region) return Failure{RegisterError::bad_stag};
     RegionOptions same_memory = options;
     same_memory.size = source.fields.size;
-    same_memory.memory = {
-        .space = source.fields.space, .address = source.fields.address, .direct = source.fields.direct};
+    same_memory.memory = source.fields.memory();
     if (const auto reason = refusal(same_memory)) return Failure{*reason};
     {
       // A failure changes nothing: the source becomes Shared only when there is an entry to share
@@ -384,7 +391,7 @@ std::optional<StagInfo> Table::query(Stag stag) const {
                   .rights = fields.have(),
                   .base = fields.base,
                   .size = fields.size,
-                  .memory = {.space = fields.space, .address = fields.address, .direct = fields.direct},
+                  .memory = fields.memory(),
                   .windows_bound = fields.kind == Kind::region ? fields.bound : 0};
 }
 
@@ -496,17 +503,18 @@ Result<Done, Refusal> Table::bind(Stag window, std::uint8_t new_key, Stag region
   r.write();
   bound_near(qp).fetch_add(1, std::memory_order_release);
 
-  const Access from = r.fields.access(address, 0);
+  const std::uint64_t offset = address - r.fields.base;
   w.fields.stag = Stag{window.index() << 8 | new_key};
   w.fields.valid = true;
   w.fields.rights = static_cast<std::uint8_t>(rights);
-  w.fields.space = from.space;
+  w.fields.space = r.fields.space;
   w.fields.bound = region.index() & slot_mask_;
   w.fields.qp = qp;
   w.fields.base = permits(rights, Rights::zero_based) ? 0 : address;
   w.fields.size = length;
-  w.fields.address = from.address;
-  w.fields.direct = from.direct;
+  w.fields.address = r.fields.address + offset;
+  w.fields.direct = r.fields.direct != nullptr ? r.fields.direct + offset : nullptr;
+  w.fields.whole_pages = r.fields.whole_pages;
   w.write();
   return Done{};
 }

@@ -61,7 +61,17 @@ struct Memory {
   SpaceId space{};
   std::uint64_t address = 0;    // of the region's first octet, in the application
   std::byte* direct = nullptr;  // the same octet in the daemon, or null: remote copy
+  bool whole_pages = false;     // only the pages that lie inside the region are here (page swap)
 };
+
+// Pages as the page swap counts them: those that lie inside [address, +size). Empty: end <= start.
+inline constexpr std::uint64_t kSwapPageBytes = 4096;
+struct PageRange {
+  std::uint64_t start = 0, end = 0;
+};
+constexpr PageRange whole_pages(std::uint64_t address, std::uint64_t size) {
+  return {(address + kSwapPageBytes - 1) & ~(kSwapPageBytes - 1), (address + size) & ~(kSwapPageBytes - 1)};
+}
 
 // A permitted piece of memory, by value. How it is reached is the Mover's business.
 struct Access {

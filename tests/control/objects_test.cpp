@@ -117,7 +117,54 @@ Answer reg_shared(App& app, std::uint32_t pd, int fd, std::uint64_t offset, std:
   body.shared_offset = offset;
   return app.ask(RNIC_REG_MR, body, {fd});
 }
+
+// A region that begins and ends in the middle of a page.
+Answer reg_swapped(App& app, std::uint32_t pd, int fd, std::uint64_t offset, std::uint64_t length) {
+  rnic_reg_mr body{};
+  body.pd = pd;
+  body.access = RNIC_ACCESS_LOCAL_READ | RNIC_ACCESS_LOCAL_WRITE;
+  body.start = body.iova = 0x10800;
+  body.length = length;
+  body.shared = RNIC_MEMORY_SWAPPED;
+  body.shared_offset = offset;
+  return app.ask(RNIC_REG_MR, body, {fd});
+}
+
+control::Descriptor sealed_file(std::size_t size, int seals) {
+  control::Descriptor file(memfd_create("swapped", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  REQUIRE(ftruncate(file.get(), static_cast<off_t>(size)) == 0);
+  REQUIRE(fcntl(file.get(), F_ADD_SEALS, seals) == 0);
+  return file;
+}
 }  // namespace
+
+TEST_CASE("the whole pages of a swapped region are mapped, and reached there", "[control][objects][swap]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd();
+  const auto file = sealed_file(3 * 4096, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  REQUIRE(pwrite(file.get(), "here", 4, 4096) == 4);
+  // 0x10800 to 0x14000: the pages from 0x11000 on, the file's from its second.
+  const auto reply = reg_swapped(app, pd, file.get(), 4096, 0x2800).as<rnic_reg_mr_reply>();
+  CHECK(reply.rung == 3);
+  const auto info = daemon.machine.devices[0]->table->query(Stag{reply.stag});
+  REQUIRE(info);
+  CHECK(info->memory.whole_pages);
+  CHECK(std::memcmp(info->memory.direct + 0x800, "here", 4) == 0);
+  CHECK(app.by_handle(RNIC_DEREG_MR, reply.mr).status == 0);
+}
+
+TEST_CASE("swapped pages are taken only from a file that keeps its size and holds them", "[control][objects][V-SEC-13]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd();
+  const auto good = sealed_file(2 * 4096, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  CHECK(reg_swapped(app, pd, good.get(), 0, 0x2800).status == 0);
+  CHECK(reg_swapped(app, pd, good.get(), 0, 0x3800).status == EINVAL);  // one page more than it has
+  CHECK(reg_swapped(app, pd, good.get(), 0, 0x700).status == EINVAL);   // no whole page
+  const auto shrinks = sealed_file(2 * 4096, F_SEAL_GROW | F_SEAL_SEAL);
+  CHECK(reg_swapped(app, pd, shrinks.get(), 0, 0x2800).status == EINVAL);
+}
 
 TEST_CASE("memory in a memfd is mapped, and reached there", "[control][objects]") {
   Daemon daemon;

@@ -186,6 +186,15 @@ class Wire:
         self.inside = []   # before a command in the server's namespace
         self.netdev = None  # its interface there
 
+    def with_options(self, *options):
+        """The same wire, with more options of `rnic run`."""
+        def more(words):
+            at = words.index("run") + 1
+            return [*words[:at], *options, *words[at:]]
+        other = Wire(self.world, self.name, more(self.server), more(self.client), self.address, self.local)
+        other.slow = self.slow
+        return other
+
     def listeners(self):
         name = self.server[self.server.index("--name") + 1] if "--name" in self.server else "default"
         return sum(row["state"] == "listening" for row in self.world.show(name, "conn").get("cm", ()))

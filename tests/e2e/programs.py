@@ -75,6 +75,19 @@ def latency(wire, program, *options):
     return f"{rows[0][0]} B: {rows[0][4]} us typical"
 
 
+def fast_memory(wire):
+    """Buffers that become shared memory: the daemon says so, and no octet is wrong."""
+    fast = wire.with_options("--fast-memory")
+    server = fast.start_server(["ib_write_bw", "-R", "-D", "2"])
+    client = fast.world.start([*fast.client, "ib_write_bw", "-R", "-D", "2", fast.address])
+    name = fast.server[fast.server.index("--name") + 1] if "--name" in fast.server else "default"
+    client.until(lambda: any(row["reach"] == "swapped" for row in fast.world.show(name, "mr")["mr"]), "swapped a region")
+    if client.wait(20) != 0 or server.wait(20) != 0:
+        raise Failed(f"{tail(client.text())}\n--- server\n{tail(server.text())}")
+    rping(fast, 65000, 300)
+    fio(fast, "write")
+
+
 def ucmatose(wire):
     wire.pair(["ucmatose", "-c", "50", "-b", wire.address], ["ucmatose", "-c", "50", "-s", wire.address])
 

@@ -177,6 +177,25 @@ TEST_CASE("memory that is mapped here is moved at once", "[shm][mover]") {
   CHECK(owner.told.empty());
 }
 
+TEST_CASE("V-ORD-09: a last octet that is mapped here comes behind a rest that is not", "[shm][mover][V-ORD-09]") {
+  Application application;
+  shm::ApplicationMover mover;
+  mover.add_space(SpaceId{1}, application.by_thread());
+  Owner owner;
+  const std::vector<std::byte> body(32, std::byte{0xB0});
+  REQUIRE(mover.place(body, application.at(4096, 32), tpt::Part::body, {&owner, 1}) == tpt::Moved::later);
+  std::byte last{};
+  tpt::Access mapped = application.at(8192, 1);
+  mapped.direct = &last;
+  REQUIRE(mover.place(Bytes(body).first(1), mapped, tpt::Part::tail, {&owner, 2}) == tpt::Moved::done);
+  CHECK(last == std::byte{0xB0});
+  CHECK(application.look(4096, 32) == body);
+  CHECK(owner.told.empty());
+  mover.flush();
+  REQUIRE(owner.told.size() == 1);
+  CHECK(owner.told[0] == std::pair<std::uint32_t, bool>{1, true});
+}
+
 TEST_CASE("W-EXT-02: fetch and add honours its mask, compare and swap both of its", "[shm][mover][W-EXT-02][W-EXT-08]") {
   shm::ApplicationMover mover;
   alignas(8) std::uint64_t word = 0xffff'ffff;

@@ -1,5 +1,6 @@
 // Who may reach which octets: V-ACC, and V-SEC where it concerns the table.
 #include <array>
+#include <vector>
 
 #include "tpt/world.hpp"
 
@@ -94,6 +95,33 @@ TEST_CASE("V-ACC-05: an access names the octets that its TO names", "[tpt][V-ACC
   CHECK(access->stag == stag);
   // Where there is no mapping there is none of an offset either.
   CHECK(w.write(w.region(), kBase + 5, 9)->direct == nullptr);
+}
+
+TEST_CASE("of a region with swapped pages only what lies in whole pages is mapped here", "[tpt][swap]") {
+  TptWorld w;
+  std::vector<std::byte> here(4 * 4096);
+  auto options = TptWorld::options();
+  options.base = 0;
+  options.size = 3 * 4096;
+  // From 0x500100 to 0x503100: two whole pages.
+  options.memory = {.space = {3}, .address = 0x500100, .direct = here.data() + 0x100, .whole_pages = true};
+  const Stag stag = w.region(options);
+  const auto direct = [&](Stag of, std::uint64_t to, std::uint32_t length) { return w.write(of, to, length)->direct; };
+  CHECK(direct(stag, 0xF00, 1) == here.data() + 0x1000);
+  CHECK(direct(stag, 0xEFF, 1) == nullptr);
+  CHECK(direct(stag, 0xF00, 2 * 4096) == here.data() + 0x1000);
+  CHECK(direct(stag, 0xF00, 2 * 4096 + 1) == nullptr);
+  CHECK(direct(stag, 0x2EFF, 1) == here.data() + 0x2FFF);
+  CHECK(direct(stag, 0x2F00, 1) == nullptr);
+  CHECK(w.write(stag, 0x2F00, 1)->address == 0x503000);
+
+  // A window's octets are the region's, and so are its pages.
+  const Stag window = *w.table.allocate_window(kPd, 0);
+  REQUIRE(w.table.bind(window, kKey, stag, kPd, kQp, kReadWrite, 0x100, 2 * 4096));
+  const Stag bound = with_key(window, kKey);
+  CHECK(direct(bound, 0x1000, 16) == here.data() + 0x1100);
+  CHECK(direct(bound, 0x100, 16) == nullptr);
+  CHECK(w.write(bound, 0x100, 16)->address == 0x500200);
 }
 
 TEST_CASE("V-PBL-04, V-PBL-05: a zero-based region begins at TO 0", "[tpt][V-PBL-04][V-PBL-05]") {

@@ -17,6 +17,7 @@ int up(const UpOptions& options);
 struct RunOptions {
   std::string name = "default";
   std::string device;
+  bool fast_memory = false;
   std::vector<std::string> command;
 };
 int run(const RunOptions& options);

@@ -14,6 +14,7 @@
 #include "commands.hpp"
 #include "control/run_directory.hpp"
 #include "places.hpp"
+#include "userfault.hpp"
 
 namespace rnic::tool {
 namespace {
@@ -114,6 +115,15 @@ int run(const RunOptions& options) {
     unsetenv("RNIC_DEVICE");
   else
     setenv("RNIC_DEVICE", options.device.c_str(), 1);
+  if (options.fast_memory) {
+    setenv("RNIC_FAST_MEMORY", "1", 1);
+    if (!may_swap_pages())
+      std::fprintf(stderr,
+                   "rnic run: --fast-memory: this user may not use userfaultfd, so buffers are reached by remote copy; "
+                   "allow it by \"sysctl vm.unprivileged_userfaultfd=1\" or by access to /dev/userfaultfd\n");
+  } else {
+    unsetenv("RNIC_FAST_MEMORY");
+  }
   setenv("RDMAV_DRIVERS", provider.c_str(), 1);
   // One that is set already stays, behind ours.
   const char* before = std::getenv("LD_PRELOAD");
