@@ -20,6 +20,7 @@
 #include "client.hpp"
 #include "commands.hpp"
 #include "places.hpp"
+#include "userfault.hpp"
 
 namespace rnic::tool {
 namespace {
@@ -143,6 +144,10 @@ int doctor(const std::string& name) {
   check_programs();
   check_memory();
   check_remote_copy();
+  say(may_swap_pages() ? Level::good : Level::note, "fast memory",
+      may_swap_pages() ? "rnic run --fast-memory can share the pages of large buffers"
+                       : "no userfaultfd for this user: rnic run --fast-memory has no effect; "
+                         "\"sysctl vm.unprivileged_userfaultfd=1\" allows it");
   check_ports();
   say(capable(CAP_SYS_NICE) ? Level::good : Level::note, "scheduling",
       capable(CAP_SYS_NICE) ? "the workers may run with SCHED_FIFO" : "no CAP_SYS_NICE: workers are scheduled as everybody else; latencies are higher when all cores are busy");
