@@ -57,7 +57,10 @@ void make_device(const Configuration& configuration, const DeviceConfiguration& 
   options.name = wanted.name;
   options.index = served->index;
   options.addresses = wanted.addresses;
-  options.gateway = wanted.gateway;
+  if (!wanted.gateway.is_unspecified())
+    options.routes.push_back({.prefix = wanted.gateway.is_v4() ? wire::IpAddress::v4(0) : wire::IpAddress(),
+                              .bits = 0,
+                              .gateway = wanted.gateway});
   options.mode = *wanted.mode;
   options.tcp.timestamps = wanted.timestamps;
   options.tcp.congestion = wanted.cubic ? tcp::Options::Congestion::cubic : tcp::Options::Congestion::newreno;

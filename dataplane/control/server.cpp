@@ -27,7 +27,8 @@ std::vector<CmDevice> cm_devices(const Machine& machine) {
     CmDevice device;
     device.node_guid = served->node_guid;
     device.addresses = served->addresses();
-    device.gateway = served->device->options().gateway;
+    for (const ip::Route& route : served->device->options().routes)
+      if (route.bits == 0) device.gateway = route.gateway;
     device.mate = served->mate;
     device.ird_max = device.ord_max = kReadDepthMax;
     devices.push_back(std::move(device));

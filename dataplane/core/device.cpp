@@ -4,14 +4,16 @@
 #include <algorithm>
 
 #include "core/device_impl.hpp"
+#include "wire/ipv4.hpp"
+#include "wire/ipv6.hpp"
 
 namespace rnic::core {
 
 namespace {
-tcp::Options tcp_options(const DeviceOptions& options, port::Port& port) {
+tcp::Options tcp_options(const DeviceOptions& options, port::Port& port, std::size_t ip_header) {
   tcp::Options tcp = options.tcp;
   // A segment is one frame and one buffer.
-  const std::uint32_t headers = wire::Ipv4Header::kSize + wire::TcpHeader::kSize;
+  const std::uint32_t headers = static_cast<std::uint32_t>(ip_header + wire::TcpHeader::kSize);
   const std::uint32_t room = port.pool().room_bytes();
   const std::uint32_t mtu = std::max(port.facts().mtu_bytes, headers + 128);
   tcp.mss_bytes = std::min(mtu - headers, room);
@@ -19,6 +21,27 @@ tcp::Options tcp_options(const DeviceOptions& options, port::Port& port) {
 }
 std::uint32_t half_opens(const DeviceOptions& options) {
   return std::clamp<std::uint32_t>(options.streams_max / 4, 1, kHalfOpenMax);
+}
+
+ip::StationOptions station_options(const DeviceOptions& options, const port::PortFacts& facts) {
+  ip::StationOptions station;
+  station.mac = facts.mac;
+  station.mtu_bytes = facts.mtu_bytes;
+  for (const DeviceAddress& own : options.addresses) station.addresses.push_back({own.address, own.prefix_length});
+  station.routes = options.routes;
+  station.link_local = options.ipv6;
+  station.accept_advertisements = options.accept_ra;
+  station.probe = options.probe;
+  station.opaque = options.opaque_addresses;
+  station.seed = options.seed;
+  return station;
+}
+
+// At least the link's MTU, and what every host of IPv6 must take (W-TCP-20).
+ip::ReassemblyOptions reassembly_options(const port::PortFacts& facts) {
+  ip::ReassemblyOptions options;
+  options.bytes_max = std::max<std::uint32_t>(facts.mtu_bytes, 1500);
+  return options;
 }
 }  // namespace
 
@@ -32,14 +55,15 @@ Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents&
       mac_(port.facts().mac),
       checksums_in_(!port.facts().verifies_checksums),
       checksums_out_(!port.facts().fills_checksums),
+      tcp_v6_(tcp_options(options, port, wire::Ipv6Header::kSize)),
+      station_(station_options(options, port.facts())),
+      reassembly_(reassembly_options(port.facts())),
       flows_(options.streams_max + std::min<std::uint32_t>(kTimeWaitMax, options.streams_max) + half_opens(options)),
       time_wait_(std::min<std::uint32_t>(kTimeWaitMax, options.streams_max)),
       half_opens_(half_opens(options)),
       cookies_(keys_.cookies),
       loop_(new Buffer*[kLoopRing]) {
-  options_.tcp = tcp_options(options, port);
-  for (const DeviceAddress& own : options_.addresses) routes_.add_own(own.address, own.prefix_length);
-  if (!options_.gateway.is_unspecified()) routes_.set_gateway(options_.gateway);
+  options_.tcp = tcp_options(options, port, wire::Ipv4Header::kSize);
   timers_.reserve(64);
   queued_events_.reserve(16);
   delivering_.reserve(16);
@@ -133,7 +157,7 @@ bool Device::Impl::transmit(Instant now) {
 
 bool Device::Impl::send(Instant now) {
   bool busy = false;
-  serve_neighbours(now);
+  serve_station(now);
   flush_port(now);
 
   unsigned budget = kSegmentsMax;
@@ -165,8 +189,9 @@ bool Device::Impl::run_timers(Instant now) {
   }
   run_half_open_timers(now);
   while (const auto slot = time_wait_.next_expired(now)) flows_.erase(time_wait_.at(*slot).hash, kTimeWaitBit | *slot);
-  if (neighbours_.next_deadline() <= now) {
-    serve_neighbours(now);
+  if (reassembly_.next_deadline() <= now) expire_fragments(now);
+  if (station_.next_deadline() <= now) {
+    serve_station(now);
     flush_port(now);
     busy = true;
   }
@@ -175,7 +200,7 @@ bool Device::Impl::run_timers(Instant now) {
 }
 
 Instant Device::Impl::next_deadline() const {
-  return std::min({timers_.earliest(), half_opens_.earliest(), neighbours_.next_deadline()});
+  return std::min({timers_.earliest(), half_opens_.earliest(), station_.next_deadline(), reassembly_.next_deadline()});
 }
 
 bool Device::Impl::idle() const {
@@ -234,7 +259,7 @@ Device::~Device() = default;
 
 Result<Done, StreamError> Device::listen(wire::IpAddress address, std::uint16_t port, std::uint32_t backlog,
                                          std::uint64_t cookie) {
-  if (!address.is_unspecified() && !owns(address)) return Failure{StreamError::no_route};
+  if (!address.is_unspecified() && impl_->station_.own().find(address) == nullptr) return Failure{StreamError::no_route};
   if (impl_->listeners_.open(address, port, backlog, cookie) == Listeners::kNone)
     return Failure{StreamError::address_in_use};
   return Done{};
@@ -327,5 +352,8 @@ std::vector<StreamInfo> Device::streams() const {
 
 bool Device::owns(const wire::IpAddress& address) const { return impl_->routes_.is_own(address); }
 bool Device::reaches(const wire::IpAddress& address) const { return impl_->routes_.next_hop(address).has_value(); }
+const std::array<ip::OwnAddress, ip::OwnAddresses::kMax>& Device::addresses() const { return impl_->station_.own().all(); }
+const ip::Routes& Device::routes() const { return impl_->routes_; }
+bool Device::addresses_settled() const { return impl_->station_.own().settled() || !impl_->port_.link_up(); }
 
 }  // namespace rnic::core

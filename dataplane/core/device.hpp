@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@
 #include "base/ids.hpp"
 #include "base/result.hpp"
 #include "base/time.hpp"
+#include "ip/own_addresses.hpp"
+#include "ip/routes.hpp"
 #include "port/port.hpp"
 #include "qp/queue_pair.hpp"
 #include "tcp/connection.hpp"
@@ -45,7 +48,12 @@ struct DeviceOptions {
   std::string name;
   std::uint32_t index = 0;
   std::vector<DeviceAddress> addresses;
-  wire::IpAddress gateway;  // none: no default route
+  std::vector<ip::Route> routes;           // static ones; of no bits: a default route
+  std::optional<std::uint16_t> vlan;       // 802.1Q: all frames, in and out; none: untagged
+  bool ipv6 = false;                       // has a link-local address, made up where none is among `addresses`
+  bool accept_ra = false;                  // believes routers' advertisements
+  bool probe = false;                      // asks whether an address is taken before using it
+  bool opaque_addresses = false;           // those made up do not show the MAC: the kernel has it too
   AddressMode mode = AddressMode::own;
   tcp::Options tcp;
   std::uint32_t streams_max = 16384;
@@ -98,6 +106,8 @@ struct StreamEvent {
 class StreamEvents {
  public:
   virtual void on_stream_event(const StreamEvent& event) = 0;
+  // Addresses or routes of this device have changed.
+  virtual void on_network_change(std::uint32_t device_index) { (void)device_index; }
 
  protected:
   ~StreamEvents() = default;
@@ -127,6 +137,9 @@ struct DeviceCounters {
   // SYNs that found their listener's backlog full; that found all half-open connections in use, and
   // got a cookie; and cookies that came back.
   std::uint64_t syns_dropped = 0, cookies_sent = 0, cookies_good = 0;
+  std::uint64_t other_vlan = 0;      // tagged for another VLAN than ours, or not at all
+  std::uint64_t fragments_in = 0, reassembled = 0, fragments_dropped = 0;  // dropped: packets, for whatever reason
+  std::uint64_t icmp_errors_out = 0;
 };
 
 // A line of `rnic show conn`.
@@ -191,9 +204,14 @@ class Device {
   std::size_t stream_count() const;
   std::size_t half_open_count() const;  // SYNs answered, the third segment outstanding
   std::vector<StreamInfo> streams() const;  // control's questions only
-  // Has the address, or reaches it on-link or by the gateway.
+  // Has the address and may use it; reaches it on-link or by a gateway.
   bool owns(const wire::IpAddress& address) const;
   bool reaches(const wire::IpAddress& address) const;
+  // Its places for addresses; an address keeps its place.
+  const std::array<ip::OwnAddress, ip::OwnAddresses::kMax>& addresses() const;
+  const ip::Routes& routes() const;
+  // No address is still being asked for, or cannot be while the link is down.
+  bool addresses_settled() const;
 
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;

@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "core/device_impl.hpp"
-#include "wire/arp.hpp"
-#include "wire/icmp.hpp"
+#include "wire/ipv4.hpp"
+#include "wire/ipv6.hpp"
 
 namespace rnic::core {
 
@@ -29,36 +29,43 @@ void Device::Impl::on_frame(BufferRef frame, bool trusted, Instant now) {
   }
   const wire::Mac destination = wire::load_mac(bytes, 0);
   if (destination != mac_ && !destination.is_multicast()) return;  // a wire may show us others' frames
-  switch (load_be<std::uint16_t>(bytes, 12)) {
+  auto type = load_be<std::uint16_t>(bytes, 12);
+  std::size_t offset = kEthernet;
+  if ((type == wire::ether_type::kVlan || options_.vlan) && !take_tag(bytes, type, offset)) [[unlikely]]
+    return;
+  frame_to_all_ = destination.is_multicast();
+  switch (type) {
     case wire::ether_type::kIpv4:
-      on_ipv4(std::move(frame), kEthernet, trusted || frame->checksum_good != 0, now);
+      on_ipv4(std::move(frame), offset, trusted || frame->checksum_good != 0, now);
+      break;
+    case wire::ether_type::kIpv6:
+      on_ipv6(std::move(frame), offset, trusted || frame->checksum_good != 0, now);
       break;
     case wire::ether_type::kArp:
-      on_arp(bytes.subspan(kEthernet), now);
+      if (!station_.on_arp(bytes.subspan(offset), frame_to_all_, now)) ++counters_.bad_frames;
       break;
-    default:  // IPv6 has its place here
+    default:
       break;
   }
 }
 
-// RFC 826's "packet reception".
-void Device::Impl::on_arp(Bytes packet, Instant now) {
-  const auto arp = wire::parse_arp(packet);
-  if (!arp) {
-    ++counters_.bad_frames;
-    return;
+// Steps over a tag. False: the frame is of another VLAN than ours. VLAN 0 is no VLAN, only a priority
+// (IEEE 802.1Q s6.9.1).
+bool Device::Impl::take_tag(Bytes frame, std::uint16_t& type, std::size_t& offset) {
+  std::uint16_t id = 0;
+  if (type == wire::ether_type::kVlan) {
+    const auto tag = wire::parse_vlan(frame.subspan(offset));
+    if (!tag) {
+      ++counters_.bad_frames;
+      return false;
+    }
+    id = tag->id;
+    type = tag->type;
+    offset += wire::VlanTag::kSize;
   }
-  if (routes_.is_own(arp->sender_ip)) return;  // a conflict, or an echo of our own announcement
-  const bool for_us = routes_.is_own(arp->target_ip);
-  neighbours_.learn(arp->sender_ip, arp->sender_mac, for_us, now);
-  if (!for_us || arp->operation != wire::ArpPacket::kRequest || replies_left_ == 0) return;
-  --replies_left_;
-  send_arp({.operation = wire::ArpPacket::kReply,
-            .sender_mac = mac_,
-            .sender_ip = arp->target_ip,
-            .target_mac = arp->sender_mac,
-            .target_ip = arp->sender_ip},
-           arp->sender_mac, now);
+  if (id == options_.vlan.value_or(0)) return true;
+  ++counters_.other_vlan;
+  return false;
 }
 
 // RFC 1122 s3.2.1.3: addresses that no sender can have, and those of others.
@@ -79,8 +86,7 @@ void Device::Impl::on_ipv4(BufferRef frame, std::size_t offset, bool trusted, In
   const std::size_t header_size = std::size_t{first & 0xF} * 4;
   const std::size_t total_length = load_be<std::uint16_t>(packet, 2);
   const bool fragment = (load_be<std::uint16_t>(packet, 6) & 0x3FFF) != 0;  // MF, offset
-  if ((first >> 4) != 4 || header_size < kIpv4 || header_size > total_length || total_length > packet.size() ||
-      fragment) {
+  if ((first >> 4) != 4 || header_size < kIpv4 || header_size > total_length || total_length > packet.size()) {
     ++counters_.bad_frames;
     return;
   }
@@ -88,73 +94,17 @@ void Device::Impl::on_ipv4(BufferRef frame, std::size_t offset, bool trusted, In
     ++counters_.bad_checksums;
     return;
   }
+  if (fragment) [[unlikely]] {
+    on_fragment_v4(packet.first(total_length), header_size, now);
+    return;
+  }
   const wire::IpAddress from = load_v4_address(header + 12), to = load_v4_address(header + 16);
   const Bytes payload = packet.subspan(header_size, total_length - header_size);
-  switch (std::to_integer<std::uint8_t>(header[9])) {
-    case wire::protocol::kTcp:
-      on_tcp(std::move(frame), payload, from, to, trusted || !checksums_in_, now);
-      break;
-    case wire::protocol::kIcmp:
-      if (is_for_us(from, to)) on_icmp(from, to, payload, now);
-      break;
-    default:
-      break;
-  }
-}
-
-void Device::Impl::on_icmp(const wire::IpAddress& from, const wire::IpAddress& to, Bytes message, Instant now) {
-  const auto header = wire::parse_icmp(message);
-  if (!header) return;
-  // Looked at even on trusted ports: there is little of it, and it steers us.
-  if (!wire::icmp_checksum_is_good(message)) {
-    ++counters_.bad_checksums;
-    return;
-  }
-  if (header->type != wire::icmp_type::kEchoRequest) {
-    if (const auto error = ip::parse_icmp_error(message)) on_icmp_error(*error, now);
-    return;
-  }
-  if (replies_left_ == 0 || kIpv4 + message.size() > port_.facts().mtu_bytes) return;
-  --replies_left_;
-  BufferRef reply = take_control();
-  if (!reply || reply->tailroom() < message.size()) return;
-  const MutableBytes out = reply->append(static_cast<std::uint32_t>(message.size()));
-  if (!ip::answer_echo(message, out)) return;
-  wire::emit(wire::Ipv4Header{.total_length = static_cast<std::uint16_t>(kIpv4 + message.size()),
-                              .protocol = wire::protocol::kIcmp,
-                              .source = to,
-                              .destination = from},
-             reply->prepend(kIpv4));
-  route_packet(std::move(reply), from, now);
-}
-
-void Device::Impl::on_icmp_error(const ip::IcmpError& error, Instant now) {
-  const Flow flow{error.local, error.remote, error.local_port, error.remote_port};
-  Stream* stream = find(flow, hash_of(flow, keys_));
-  if (stream == nullptr) return;
-  // Somebody who cannot see our segments does not know what is in flight (RFC 5927 s4.1).
-  const tcp::Seq quoted{error.sequence};
-  const tcp::Seq first = stream->initial_send + static_cast<std::uint32_t>(stream->tcp.acknowledged());
-  if (quoted.before(first) || quoted.after(stream->send_next(true))) return;
-  switch (error.kind) {
-    case ip::IcmpError::Kind::packet_too_large:
-      if (const auto mtu = ip::lowered_path_mtu(error, stream->path_mtu_bytes)) {
-        stream->path_mtu_bytes = *mtu;
-        stream->tcp.set_mss(*mtu - static_cast<std::uint32_t>(kIpv4 + wire::TcpHeader::kSize));
-        activate(*stream);
-      }
-      break;
-    case ip::IcmpError::Kind::unreachable:
-      // Of an established connection it is only a hint (RFC 1122 s4.2.3.9); TCP's timeout decides.
-      if (stream->phase == Stream::Phase::opening && stream->initiator) {
-        tell_failed(*stream, StreamFailure::unreachable);
-        stream->tcp.abort(now);
-        abandon(*stream, now);
-      }
-      break;
-    case ip::IcmpError::Kind::other:
-      break;
-  }
+  const auto protocol = std::to_integer<std::uint8_t>(header[9]);
+  if (protocol == wire::protocol::kTcp) [[likely]]
+    on_tcp(std::move(frame), payload, from, to, trusted || !checksums_in_, now);
+  else if (is_for_us(from, to))
+    on_upper({.from = from, .to = to, .whole = packet.first(total_length)}, protocol, payload, 0, now);
 }
 
 void Device::Impl::on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress& from, const wire::IpAddress& to,
@@ -262,6 +212,14 @@ bool Device::Impl::send_segments(Stream& stream, Instant now, unsigned& budget) 
   return busy;
 }
 
+void Device::Impl::write_link_header(const wire::Mac& destination, std::uint16_t type, MutableBytes out) const {
+  wire::emit(wire::EthernetHeader{.destination = destination,
+                                  .source = mac_,
+                                  .type = options_.vlan ? wire::ether_type::kVlan : type},
+             out);
+  if (options_.vlan) wire::emit(wire::VlanTag{.id = *options_.vlan, .type = type}, out.subspan(kEthernet));
+}
+
 // Ethernet and IP headers of all segments of a stream, but for lengths and checksum. False: the
 // neighbour is still being asked for, and `front` has no destination.
 bool Device::Impl::refresh_front(Stream& stream, Instant now) {
@@ -274,24 +232,46 @@ bool Device::Impl::refresh_front(Stream& stream, Instant now) {
     destination = mac_;
     stream.hop_until = kNever;
     stream.hop_generation = neighbours_.generation();
-  } else if (const auto found = neighbours_.resolve(*hop, now)) {
-    destination = found->mac;
-    stream.hop_until = found->ask_again;
-    stream.hop_generation = neighbours_.generation();
   } else {
-    known = false;
+    // RFC 4861 s7.3.1: new acknowledgements, or new octets, say that what we send arrives.
+    const std::uint64_t arrived = stream.tcp.acknowledged() + stream.tcp.received();
+    const bool progress = stream.hop_in_doubt && arrived > stream.hop_progress;
+    if (const auto found = neighbours_.resolve(*hop, now, progress)) {
+      destination = found->mac;
+      stream.hop_until = found->ask_again;
+      stream.hop_in_doubt = found->in_doubt;
+      stream.hop_progress = arrived;
+      stream.hop_generation = neighbours_.generation();
+    } else {
+      known = false;
+    }
   }
   const MutableBytes front(stream.front);
-  wire::emit(wire::EthernetHeader{.destination = destination, .source = mac_, .type = wire::ether_type::kIpv4}, front);
-  wire::emit(wire::Ipv4Header{.total_length = 0,
-                              .dont_fragment = true,
-                              .protocol = wire::protocol::kTcp,
-                              .source = stream.flow.local,
-                              .destination = stream.flow.remote},
-             front.subspan(kEthernet));
-  store_be<std::uint16_t>(front, kEthernet + 10, 0);
-  stream.front_size = static_cast<std::uint32_t>(kEthernet + kIpv4);
-  stream.ip_sum = wire::sum_of(front.subspan(kEthernet, kIpv4));
+  const bool v6 = stream.flow.remote.is_v6();
+  write_link_header(destination, v6 ? wire::ether_type::kIpv6 : wire::ether_type::kIpv4, front);
+  stream.ip_offset = link_header_size();
+  const MutableBytes ip = front.subspan(stream.ip_offset);
+  if (v6) {
+    // The flow label spreads streams over paths of equal cost (RFC 6437 s3).
+    wire::emit(wire::Ipv6Header{.flow_label = static_cast<std::uint32_t>(stream.hash) & 0xFFFFF,
+                                .payload_length = 0,
+                                .next_header = wire::protocol::kTcp,
+                                .hop_limit = station_.hop_limit_v6(),
+                                .source = stream.flow.local,
+                                .destination = stream.flow.remote},
+               ip);
+    stream.front_size = stream.ip_offset + static_cast<std::uint32_t>(wire::Ipv6Header::kSize);
+  } else {
+    wire::emit(wire::Ipv4Header{.total_length = 0,
+                                .dont_fragment = true,
+                                .protocol = wire::protocol::kTcp,
+                                .source = stream.flow.local,
+                                .destination = stream.flow.remote},
+               ip);
+    store_be<std::uint16_t>(ip, 10, 0);
+    stream.ip_sum = wire::sum_of(ip.first(kIpv4));
+    stream.front_size = stream.ip_offset + static_cast<std::uint32_t>(kIpv4);
+  }
   stream.pseudo_sum = wire::pseudo_header(stream.flow.local, stream.flow.remote, wire::protocol::kTcp, 0);
   return known;
 }
@@ -299,7 +279,7 @@ bool Device::Impl::refresh_front(Stream& stream, Instant now) {
 void Device::Impl::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Instant now) {
   const bool known = refresh_front(stream, now);
   const auto tcp_size = static_cast<std::uint32_t>(wire::header_size(segment.header));
-  const std::uint32_t front_size = static_cast<std::uint32_t>(kEthernet + kIpv4);
+  const std::uint32_t front_size = stream.front_size;
   const std::uint32_t headers = front_size + tcp_size;
   const auto payload_size = static_cast<std::uint32_t>(segment.payload.size());
 
@@ -325,8 +305,12 @@ void Device::Impl::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Insta
   }
 
   const MutableBytes bytes = frame->bytes();
-  std::memcpy(bytes.data(), stream.front.data(), front_size);
-  const auto total_length = static_cast<std::uint16_t>(bytes.size() - kEthernet);
+  constexpr std::uint32_t kPlain = static_cast<std::uint32_t>(kEthernet + kIpv4);
+  const bool plain = front_size == kPlain;
+  if (plain) [[likely]]
+    std::memcpy(bytes.data(), stream.front.data(), kPlain);
+  else
+    std::memcpy(bytes.data(), stream.front.data(), front_size);
   if (segment.header.timestamps) stream.timestamp_sent = segment.header.timestamps->value;
   segment.header.source_port = stream.flow.local_port;
   segment.header.destination_port = stream.flow.remote_port;
@@ -335,9 +319,16 @@ void Device::Impl::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Insta
     wire::emit_plain(segment.header, tcp);
   else
     wire::emit(segment.header, tcp);
-  store_be(bytes, kEthernet + 2, total_length);
-  if (checksums_out_ && !stream.local_peer) {
-    store_be(bytes, kEthernet + 10, wire::checksum_of(stream.ip_sum + wire::PartialSum{to_big(total_length)}));
+  const bool sums = checksums_out_ && !stream.local_peer;
+  const std::uint32_t ip = plain ? static_cast<std::uint32_t>(kEthernet) : stream.ip_offset;
+  if (plain || front_size - ip == kIpv4) [[likely]] {
+    const auto total_length = static_cast<std::uint16_t>(bytes.size() - ip);
+    store_be(bytes, ip + 2, total_length);
+    if (sums) store_be(bytes, ip + 10, wire::checksum_of(stream.ip_sum + wire::PartialSum{to_big(total_length)}));
+  } else {
+    store_be(bytes, ip + 4, static_cast<std::uint16_t>(tcp.size()));
+  }
+  if (sums) {
     const auto tcp_length = static_cast<std::uint32_t>(tcp.size());
     const auto sum = stream.pseudo_sum + wire::PartialSum{to_big(tcp_length)} + wire::sum_of(tcp);
     store_be(tcp, wire::TcpHeader::kChecksumOffset, wire::checksum_of(sum));
@@ -361,82 +352,38 @@ void Device::Impl::send_bare_segment(const Flow& flow, const wire::TcpHeader& he
   wire::emit(filled, tcp);
   store_be(tcp, wire::TcpHeader::kChecksumOffset,
            wire::transport_checksum(flow.local, flow.remote, wire::protocol::kTcp, tcp));
-  wire::emit(wire::Ipv4Header{.total_length = static_cast<std::uint16_t>(kIpv4 + tcp.size()),
-                              .dont_fragment = true,
-                              .protocol = wire::protocol::kTcp,
-                              .source = flow.local,
-                              .destination = flow.remote},
-             packet->prepend(kIpv4));
-  route_packet(std::move(packet), flow.remote, now);
+  send_packet(std::move(packet), wire::protocol::kTcp, flow.local, flow.remote, now);
 }
 
-void Device::Impl::route_packet(BufferRef packet, const wire::IpAddress& to, Instant now) {
+void Device::Impl::send_packet(BufferRef packet, std::uint8_t protocol, const wire::IpAddress& from,
+                               const wire::IpAddress& to, Instant now) {
   const auto next = routes_.next_hop(to);
   if (!next) return;
-  wire::EthernetHeader link{.destination = mac_, .source = mac_, .type = wire::ether_type::kIpv4};
+  const auto size = static_cast<std::uint16_t>(packet->length);
+  if (to.is_v6())
+    wire::emit(wire::Ipv6Header{.payload_length = size,
+                                .next_header = protocol,
+                                .hop_limit = station_.hop_limit_v6(),
+                                .source = from,
+                                .destination = to},
+               packet->prepend(wire::Ipv6Header::kSize));
+  else
+    wire::emit(wire::Ipv4Header{.total_length = static_cast<std::uint16_t>(kIpv4 + size),
+                                .dont_fragment = protocol == wire::protocol::kTcp,
+                                .protocol = protocol,
+                                .source = from,
+                                .destination = to},
+               packet->prepend(kIpv4));
   const bool own = routes_.is_own(to);
   const auto hop = own ? std::nullopt : neighbours_.resolve(*next, now);
-  if (hop) link.destination = hop->mac;
-  wire::emit(link, packet->prepend(kEthernet));
+  write_link_header(hop ? hop->mac : mac_, to.is_v6() ? wire::ether_type::kIpv6 : wire::ether_type::kIpv4,
+                    packet->prepend(link_header_size()));
   if (own)
     push_loop(std::move(packet));
   else if (hop)
     push_frame(std::move(packet), now);
   else
     neighbours_.hold(*next, std::move(packet));
-}
-
-void Device::Impl::send_arp(const wire::ArpPacket& packet, const wire::Mac& to, Instant now) {
-  BufferRef frame = take_control();
-  if (!frame) return;
-  wire::emit(packet, frame->append(wire::ArpPacket::kSize));
-  wire::emit(wire::EthernetHeader{.destination = to, .source = mac_, .type = wire::ether_type::kArp},
-             frame->prepend(kEthernet));
-  // Ethernet's smallest frame without FCS; drivers differ in whether they fill it up.
-  const MutableBytes pad = frame->append(60 - static_cast<std::uint32_t>(frame->length));
-  std::fill(pad.begin(), pad.end(), std::byte{0});
-  push_frame(std::move(frame), now);
-}
-
-// Gratuitous ARP for each of our addresses (RFC 5227 s2.3): neighbours that knew another holder
-// of it learn anew.
-void Device::Impl::announce(Instant now) {
-  for (const DeviceAddress& own : options_.addresses) {
-    if (!own.address.is_v4()) continue;
-    send_arp({.operation = wire::ArpPacket::kRequest,
-              .sender_mac = mac_,
-              .sender_ip = own.address,
-              .target_mac = {},
-              .target_ip = own.address},
-             wire::kBroadcastMac, now);
-  }
-}
-
-void Device::Impl::serve_neighbours(Instant now) {
-  const bool up = port_.link_up();
-  if (up && !link_was_up_) announce(now);
-  link_was_up_ = up;
-
-  while (const auto question = neighbours_.next_question(now)) {
-    const auto source = routes_.source_for(question->address);
-    if (!source || !question->address.is_v4()) continue;
-    send_arp({.operation = wire::ArpPacket::kRequest,
-              .sender_mac = mac_,
-              .sender_ip = *source,
-              .target_mac = {},
-              .target_ip = question->address},
-             question->known.value_or(wire::kBroadcastMac), now);
-  }
-  while (auto frame = neighbours_.next_released()) push_frame(std::move(*frame), now);
-  while (const auto failed = neighbours_.next_failed()) {
-    for (const auto& stream : streams_) {
-      if (stream == nullptr || !stream->initiator || stream->phase != Stream::Phase::opening) continue;
-      if (routes_.next_hop(stream->flow.remote) != failed) continue;
-      tell_failed(*stream, StreamFailure::unreachable);
-      stream->tcp.abort(now);
-      abandon(*stream, now);
-    }
-  }
 }
 
 void Device::Impl::push_loop(BufferRef frame) {

@@ -1,5 +1,6 @@
-// The inside of core::Device. Three sources: device.cpp (the turn), device_frames.cpp (Ethernet,
-// ARP, IP, ICMP and TCP headers, in and out), device_streams.cpp (life of streams).
+// The inside of core::Device. Its sources: device.cpp (the turn), device_frames.cpp (Ethernet, IPv4 and
+// TCP headers, in and out), device_packets.cpp (IPv6, fragments, ICMP, and what ip::Station says),
+// device_streams.cpp (life of streams).
 #pragma once
 
 #include <array>
@@ -16,10 +17,11 @@
 #include "core/time_wait.hpp"
 #include "core/timers.hpp"
 #include "ip/icmp.hpp"
-#include "ip/neighbours.hpp"
-#include "ip/routes.hpp"
+#include "ip/reassembly.hpp"
+#include "ip/station.hpp"
 #include "tcp/cookies.hpp"
-#include "wire/arp.hpp"
+#include "wire/ethernet.hpp"
+#include "wire/vlan.hpp"
 
 namespace rnic::core {
 
@@ -36,11 +38,12 @@ inline constexpr unsigned kLoopRing = 4096;  // frames to our own addresses; a p
 inline constexpr unsigned kTimeWaitMax = 16384;
 inline constexpr unsigned kHalfOpenMax = 4096;  // and never more than a quarter of the streams
 inline constexpr Duration kTimeWaitAnswers = milliseconds(100);  // between answers for one in TIME-WAIT
-inline constexpr unsigned kRepliesPerTurnMax = 64;  // ICMP echo, RST, ARP: answers to anybody
+inline constexpr unsigned kRepliesPerTurnMax = 64;  // ICMP, RST: answers to anybody
 inline constexpr std::uint64_t kOrphanDiscardMax = 1u << 20;
 inline constexpr std::uint64_t kUnconsumedMax = 64 * 1024;   // of a stream, while buffers are nearly gone
 inline constexpr Duration kStarvedPause = microseconds(50);  // before a starved queue pair asks for buffers again
 inline constexpr Duration kTxStuck = milliseconds(100);      // a port that takes nothing for so long loses its frames
+inline constexpr Duration kLookAtLink = milliseconds(10);  // to ask a port costs a system call
 inline constexpr Duration kCloseTimeout = seconds(5);        // after a refusal or a failed startup
 
 struct Device::Impl {
@@ -58,15 +61,39 @@ struct Device::Impl {
 
   // ---- frames in (device_frames.cpp) ------------------------------------------------------
   void on_frame(BufferRef frame, bool trusted, Instant now);
-  void on_arp(Bytes packet, Instant now);
+  bool take_tag(Bytes frame, std::uint16_t& type, std::size_t& offset);
   void on_ipv4(BufferRef frame, std::size_t offset, bool trusted, Instant now);
   bool is_for_us(const wire::IpAddress& from, const wire::IpAddress& to) const;
-  void on_icmp(const wire::IpAddress& from, const wire::IpAddress& to, Bytes message, Instant now);
-  void on_icmp_error(const ip::IcmpError& error, Instant now);
   void on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress& from, const wire::IpAddress& to, bool trusted,
               Instant now);
   bool must_refuse(const Stream& stream, const tcp::SegmentIn& segment) const;
   void on_unknown_segment(const Flow& flow, tcp::SegmentIn&& segment, Instant now);
+
+  // ---- what is not TCP over IPv4 in whole packets (device_packets.cpp) ---------------------
+  // A packet as it came: addresses, IP header and all, and what the frame said.
+  struct Packet {
+    wire::IpAddress from, to;
+    Bytes whole;   // from the IP header on; of one that was reassembled its first fragment's headers
+    Bytes rest{};  // of such a one the octets behind these
+    std::uint8_t hop_limit = 0;
+    wire::Mac link_from{};
+  };
+  void on_ipv6(BufferRef frame, std::size_t offset, bool trusted, Instant now);
+  void on_ipv6_headers(BufferRef frame, const Packet& packet, std::uint8_t next_header, Bytes payload, bool trusted,
+                       Instant now);
+  void on_fragment_v4(Bytes packet, std::size_t header_size, Instant now);
+  void on_fragment_v6(const Packet& packet, Bytes payload, std::size_t offset, Instant now);
+  void on_fragment(const Packet& packet, const ip::Fragment& fragment, Instant now);
+  void on_reassembled(const Packet& packet, ip::Reassembled reassembled, Instant now);
+  void expire_fragments(Instant now);
+  // What is behind the IP headers, and is not TCP.
+  void on_upper(const Packet& packet, std::uint8_t protocol, Bytes payload, std::uint32_t next_pointer, Instant now);
+  void on_icmp(const Packet& packet, Bytes message, Instant now);
+  void on_icmp_error(const ip::IcmpError& error, Instant now);
+  void complain(const ip::IcmpComplaint& complaint, const Packet& packet, Instant now, bool even_if_multicast = false);
+  void serve_station(Instant now);
+  void send_message(const ip::Station::Outgoing& message, Bytes octets, Instant now);
+  void on_network_change(Instant now);
 
   // ---- frames out (device_frames.cpp) -----------------------------------------------------
   bool send_segments(Stream& stream, Instant now, unsigned& budget);
@@ -75,11 +102,12 @@ struct Device::Impl {
   // A segment without a stream: RST, or an acknowledgement of TIME-WAIT.
   void send_bare_segment(const Flow& flow, const wire::TcpHeader& header, Instant now);
   void send_reset(const Flow& flow, const tcp::SegmentIn& to, Instant now);
-  void send_arp(const wire::ArpPacket& packet, const wire::Mac& to, Instant now);
-  void announce(Instant now);
-  // `packet` has an IP packet; puts the link header in front and sends or holds it.
-  void route_packet(BufferRef packet, const wire::IpAddress& to, Instant now);
-  void serve_neighbours(Instant now);
+  // `packet` has what is behind an IP header: puts IP and link headers in front and sends or holds it.
+  void send_packet(BufferRef packet, std::uint8_t protocol, const wire::IpAddress& from, const wire::IpAddress& to,
+                   Instant now);
+  std::uint32_t link_header_size() const { return options_.vlan ? kTaggedHeader : wire::EthernetHeader::kSize; }
+  // Writes link_header_size() octets.
+  void write_link_header(const wire::Mac& destination, std::uint16_t type, MutableBytes out) const;
   BufferRef take_control();
   void push_frame(BufferRef frame, Instant now);
   void push_loop(BufferRef frame);
@@ -157,10 +185,17 @@ struct Device::Impl {
   std::uint64_t random_state_;
   wire::Mac mac_;
   bool checksums_in_ = true, checksums_out_ = true;
-  bool link_was_up_ = false;
+  tcp::Options tcp_v6_;  // IPv6's headers leave less
 
-  ip::Routes routes_;
-  ip::Neighbours neighbours_;
+  static constexpr std::uint32_t kTaggedHeader = wire::EthernetHeader::kSize + wire::VlanTag::kSize;
+  ip::Station station_;
+  const ip::Routes& routes_ = station_.routes();
+  ip::Neighbours& neighbours_ = station_.neighbours();
+  ip::Reassembly reassembly_;
+  ip::TokenBucket complaints_{10, 100};  // ICMP errors
+  std::uint64_t network_version_ = 0;
+  Instant link_looked_at_ = kNever;
+  bool frame_to_all_ = false;  // the frame in hand came by a link multicast
   Listeners listeners_;
   FlowTable flows_;  // value: index of a stream, or one of the bits and a slot
   static constexpr std::uint32_t kTimeWaitBit = 0x80000000, kHalfOpenBit = 0x40000000;

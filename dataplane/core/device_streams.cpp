@@ -115,13 +115,13 @@ Stream* Device::Impl::make_stream(const Flow& flow) {
   } else {
     return nullptr;
   }
-  streams_[index] = std::make_unique<Stream>(options_.tcp, flow);
+  streams_[index] = std::make_unique<Stream>(flow.remote.is_v6() ? tcp_v6_ : options_.tcp, flow);
   Stream& stream = *streams_[index];
   stream.index = index;
   stream.generation = ++generations_[index];
   stream.hash = hash_of(flow, keys_);
   stream.local_peer = routes_.is_own(flow.remote);
-  stream.path_mtu_bytes = port_.facts().mtu_bytes;
+  stream.path_mtu_bytes = flow.remote.is_v6() ? station_.mtu_bytes_v6() : port_.facts().mtu_bytes;
   flows_.insert(stream.hash, index);
   ++stream_count_;
   timers_.reserve(stream_count_);
@@ -191,7 +191,7 @@ Result<StreamId, StreamError> Device::Impl::connect(const ConnectOptions& option
     if (!source) return Failure{StreamError::no_route};
     flow.local = *source;
   }
-  if (!routes_.is_own(flow.local) || !routes_.next_hop(flow.remote) || !flow.remote.is_v4())
+  if (!routes_.is_own(flow.local) || !routes_.next_hop(flow.remote) || flow.remote.is_v4() != flow.local.is_v4())
     return Failure{StreamError::no_route};
   if (flow.local_port == 0) {
     const auto port = ephemeral_port(flow);

@@ -37,6 +37,13 @@ inline wire::IpAddress load_v4_address(const std::byte* at) {
   return address;
 }
 
+// An IPv6 address as it stands in a header.
+inline wire::IpAddress load_v6_address(const std::byte* at) {
+  wire::IpAddress address;
+  std::memcpy(static_cast<void*>(&address), at, sizeof address);
+  return address;
+}
+
 // Secrets of a device, made of its seed at start.
 struct HashKeys {
   std::uint64_t flow0 = 0, flow1 = 0;  // of the table: a peer must not be able to choose its chain

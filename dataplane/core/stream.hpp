@@ -31,7 +31,8 @@
 #include "mpa/startup.hpp"
 #include "wire/checksum.hpp"
 #include "wire/ethernet.hpp"
-#include "wire/ipv4.hpp"
+#include "wire/ipv6.hpp"
+#include "wire/vlan.hpp"
 
 namespace rnic::core {
 
@@ -65,13 +66,16 @@ struct Stream : ListLink<ActiveTag>, Timers::Node {
   PrivateData reply_data;  // for the established event
 
   // What a segment of ours starts with, and how long it holds.
-  std::array<std::byte, wire::EthernetHeader::kSize + wire::Ipv4Header::kSize> front{};
+  std::array<std::byte, wire::EthernetHeader::kSize + wire::VlanTag::kSize + wire::Ipv6Header::kSize> front{};
   std::uint32_t front_size = 0;
-  wire::PartialSum ip_sum;      // of the IP header with lengths left 0
+  std::uint32_t ip_offset = 0;  // in it
+  wire::PartialSum ip_sum;      // of the IPv4 header with lengths left 0
   wire::PartialSum pseudo_sum;  // of the pseudo-header without the length
   bool local_peer = false;      // an address of the same device
+  bool hop_in_doubt = false;
   std::uint64_t hop_generation = 0;
   Instant hop_until{};
+  std::uint64_t hop_progress = 0;  // octets that had arrived, either way, when the hop was told
   std::uint32_t path_mtu_bytes = 0;
 
   // For TIME-WAIT and for judging ICMP: both initial sequence numbers; our last timestamp sent.

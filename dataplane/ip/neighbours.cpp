@@ -1,164 +1,296 @@
 #include "ip/neighbours.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "wire/ethernet.hpp"
 
 namespace rnic::ip {
+namespace {
 
-Neighbours::Neighbours(const NeighbourOptions& options) : options_(options) {
-  entries_.reserve(64);
-  released_.reserve(options.frames_max);
+// A hop in doubt is asked for again before its first probe is due, so that progress is heard of
+// first.
+constexpr Duration kProgressWithin = seconds(3);
+
+}  // namespace
+
+Neighbours::Neighbours(const NeighbourOptions& options)
+    : options_(options),
+      chance_(options.seed),
+      entries_(new Entry[options.entries_max]),
+      buckets_(std::bit_ceil(options.entries_max), kNone),
+      bucket_mask_(static_cast<std::uint32_t>(buckets_.size()) - 1),
+      free_(0) {
+  for (std::uint32_t i = 0; i < options.entries_max; ++i)
+    entries_[i].next_in_bucket = i + 1 < options.entries_max ? i + 1 : kNone;
+  failed_.reserve(options.entries_max);
 }
-Neighbours::~Neighbours() = default;
+
+Neighbours::~Neighbours() {
+  for (Entry* entry = by_use_.front(); entry != nullptr; entry = by_use_.after(*entry)) drop_frames(*entry);
+  while (next_released()) continue;
+}
+
+// ---- the table ------------------------------------------------------------------------------------
+
+std::uint32_t Neighbours::bucket_of(const wire::IpAddress& address) const {
+  return static_cast<std::uint32_t>(std::hash<wire::IpAddress>{}(address)) & bucket_mask_;
+}
 
 Neighbours::Entry* Neighbours::find(const wire::IpAddress& address) {
-  const auto found = entries_.find(address);
-  return found == entries_.end() ? nullptr : &found->second;
+  for (std::uint32_t at = buckets_[bucket_of(address)]; at != kNone; at = entries_[at].next_in_bucket)
+    if (entries_[at].address == address) return &entries_[at];
+  return nullptr;
 }
 
 // A full table gives up the entry that was used longest ago; one that is being asked for stays, or
 // a scan through our network would keep us from ever knowing anybody.
-Neighbours::Entry* Neighbours::make(const wire::IpAddress& address, Instant now) {
-  if (entries_.size() >= options_.entries_max) {
-    const Entry* oldest = nullptr;
-    for (const auto& [key, entry] : entries_)
-      if (entry.phase != Phase::asking && (oldest == nullptr || entry.used < oldest->used)) oldest = &entry;
-    if (oldest == nullptr) return nullptr;
-    erase(wire::IpAddress(oldest->address));
+Neighbours::Entry* Neighbours::make(const wire::IpAddress& address) {
+  if (free_ == kNone) {
+    constexpr int kLooked = 16;
+    Entry* oldest = by_use_.front();
+    for (int i = 0; i < kLooked && oldest != nullptr && oldest->phase == Phase::incomplete; ++i)
+      oldest = by_use_.after(*oldest);
+    if (oldest == nullptr || oldest->phase == Phase::incomplete) return nullptr;
+    remove(*oldest);
   }
-  Entry& entry = entries_[address];
+  const std::uint32_t at = free_;
+  Entry& entry = entries_[at];
+  free_ = entry.next_in_bucket;
+  std::uint32_t& bucket = buckets_[bucket_of(address)];
   entry.address = address;
-  entry.used = now;
+  entry.mac = {};
+  entry.phase = Phase::stale;
+  entry.next_in_bucket = bucket;
+  bucket = at;
+  by_use_.push_back(entry);
+  ++used_;
   return &entry;
 }
 
-void Neighbours::drop_frames(Entry& entry) {
-  frames_held_ -= static_cast<std::uint32_t>(entry.frames.size());
-  frames_dropped_ += entry.frames.size();
-  entry.frames.clear();
-}
-
-void Neighbours::erase(const wire::IpAddress& address) {
-  Entry* entry = find(address);
-  drop_frames(*entry);
-  stop_asking(*entry);
-  entries_.erase(address);
+void Neighbours::remove(Entry& entry) {
+  drop_frames(entry);
+  const auto index = static_cast<std::uint32_t>(&entry - entries_.get());
+  std::uint32_t* at = &buckets_[bucket_of(entry.address)];
+  while (*at != index) at = &entries_[*at].next_in_bucket;
+  *at = entry.next_in_bucket;
+  entry.next_in_bucket = free_;
+  free_ = index;
+  entry.ListLink<UseTag>::unlink();
+  entry.ListLink<TimeTag>::unlink();
+  --used_;
   ++generation_;
 }
 
-void Neighbours::start_asking(Entry& entry, Phase phase, Instant now) {
-  entry.phase = phase;
-  entry.asked = 0;
-  entry.due = now;
-  asking_.push_back(entry.address);
+void Neighbours::forget(const wire::IpAddress& address) {
+  if (Entry* entry = find(address)) remove(*entry);
 }
 
-void Neighbours::stop_asking(Entry& entry) { std::erase(asking_, entry.address); }
+// ---- frames that wait -----------------------------------------------------------------------------
 
-std::optional<Neighbours::Hop> Neighbours::resolve(const wire::IpAddress& address, Instant now) {
-  Entry* entry = find(address);
-  if (entry == nullptr) {
-    entry = make(address, now);
-    if (entry == nullptr) return std::nullopt;
-    start_asking(*entry, Phase::asking, now);
+void Neighbours::drop_frames(Entry& entry) {
+  frames_held_ -= entry.frame_count;
+  frames_dropped_ += entry.frame_count;
+  entry.frame_count = 0;
+  while (entry.first_frame != nullptr) {
+    Buffer* frame = entry.first_frame;
+    entry.first_frame = frame->next;
+    BufferRef{frame}.reset();
   }
-  entry->used = now;
-  switch (entry->phase) {
-    case Phase::asking:
-      return std::nullopt;
-    case Phase::failed:
-      if (now >= entry->due) start_asking(*entry, Phase::asking, now);
-      return std::nullopt;
-    case Phase::known:
-      if (now >= entry->fresh_until) {
-        start_asking(*entry, Phase::verifying, now);
-        return Hop{entry->mac, now + options_.retry_max};
-      }
-      return Hop{entry->mac, entry->fresh_until};
-    case Phase::verifying:
-      return Hop{entry->mac, now + options_.retry_max};
+  entry.last_frame = nullptr;
+}
+
+void Neighbours::release_frames(Entry& entry) {
+  for (Buffer* frame = entry.first_frame; frame != nullptr; frame = frame->next)
+    wire::store_mac(frame->bytes(), 0, entry.mac);
+  if (entry.first_frame != nullptr) {
+    (last_released_ != nullptr ? last_released_->next : first_released_) = entry.first_frame;
+    last_released_ = entry.last_frame;
   }
-  return std::nullopt;
+  frames_held_ -= entry.frame_count;
+  entry.frame_count = 0;
+  entry.first_frame = entry.last_frame = nullptr;
 }
 
 void Neighbours::hold(const wire::IpAddress& address, BufferRef frame) {
   Entry* entry = find(address);
-  if (entry == nullptr || entry->phase != Phase::asking) {
+  if (entry == nullptr || entry->phase != Phase::incomplete) {
     ++frames_dropped_;
     return;
   }
   // The newest frames are worth more: TCP has the older ones sent again first of all.
-  if (entry->frames.size() >= options_.frames_per_entry_max) {
-    entry->frames.erase(entry->frames.begin());
+  if (entry->frame_count >= options_.frames_per_entry_max) {
+    Buffer* oldest = entry->first_frame;
+    entry->first_frame = oldest->next;
+    if (entry->first_frame == nullptr) entry->last_frame = nullptr;
+    --entry->frame_count;
     --frames_held_;
     ++frames_dropped_;
+    BufferRef{oldest}.reset();
   }
   if (frames_held_ >= options_.frames_max) {
     ++frames_dropped_;
     return;
   }
-  entry->frames.push_back(std::move(frame));
+  Buffer* last = frame.release();
+  last->next = nullptr;
+  (entry->last_frame != nullptr ? entry->last_frame->next : entry->first_frame) = last;
+  entry->last_frame = last;
+  ++entry->frame_count;
   ++frames_held_;
 }
 
-void Neighbours::learn(const wire::IpAddress& address, const wire::Mac& mac, bool wanted, Instant now) {
-  if (mac.is_multicast() || address.is_unspecified()) return;
-  Entry* entry = find(address);
-  if (entry == nullptr) {
-    if (!wanted) return;
-    entry = make(address, now);
-    if (entry == nullptr) return;
-  } else if (entry->phase == Phase::asking || entry->phase == Phase::verifying) {
-    stop_asking(*entry);
-  }
-  if (entry->mac != mac) ++generation_;
-  entry->mac = mac;
-  entry->phase = Phase::known;
-  entry->fresh_until = now + options_.fresh;
-  for (BufferRef& frame : entry->frames) {
-    wire::store_mac(frame->bytes(), 0, mac);
-    released_.push_back(std::move(frame));
-  }
-  frames_held_ -= static_cast<std::uint32_t>(entry->frames.size());
-  entry->frames.clear();
+BufferRef Neighbours::next_released() {
+  Buffer* first = first_released_;
+  if (first == nullptr) return {};
+  first_released_ = first->next;
+  if (first_released_ == nullptr) last_released_ = nullptr;
+  first->next = nullptr;
+  return BufferRef{first};
 }
 
-std::optional<Neighbours::Question> Neighbours::next_question(Instant now) {
-  for (std::size_t i = 0; i < asking_.size(); ++i) {
-    Entry& entry = *find(asking_[i]);
-    if (entry.due > now) continue;
-    if (entry.asked >= options_.tries) {
-      // One that we knew and that does not answer any more is forgotten; the next use begins anew
-      // by broadcast.
-      const bool known = entry.phase == Phase::verifying;
-      drop_frames(entry);
-      stop_asking(entry);
-      --i;
-      if (known) {
-        erase(wire::IpAddress(entry.address));
-      } else {
-        failed_.push_back(entry.address);
-        entry.phase = Phase::failed;
-        entry.due = now + options_.failed_for;
+// ---- states ---------------------------------------------------------------------------------------
+
+void Neighbours::wait_until(Entry& entry, Instant due) {
+  entry.due = due;
+  timed_.push_back(entry);
+  earliest_ = std::min(earliest_, due);
+}
+
+void Neighbours::be_reachable(Entry& entry, Instant now) {
+  entry.phase = Phase::reachable;
+  entry.due = now + chance_.between(options_.reachable / 2, options_.reachable + options_.reachable / 2);
+  entry.ListLink<TimeTag>::unlink();
+  release_frames(entry);
+}
+
+void Neighbours::be_stale(Entry& entry) {
+  entry.phase = Phase::stale;
+  entry.ListLink<TimeTag>::unlink();
+  release_frames(entry);
+}
+
+void Neighbours::set_mac(Entry& entry, const wire::Mac& mac) {
+  if (entry.mac != mac) ++generation_;
+  entry.mac = mac;
+}
+
+std::optional<Neighbours::Hop> Neighbours::resolve(const wire::IpAddress& address, Instant now, bool progress) {
+  Entry* entry = find(address);
+  if (entry == nullptr) {
+    entry = make(address);
+    if (entry == nullptr) return std::nullopt;
+    entry->phase = Phase::incomplete;
+    entry->asked = 0;
+    wait_until(*entry, now);
+  }
+  entry->ListLink<UseTag>::unlink();
+  by_use_.push_back(*entry);
+  switch (entry->phase) {
+    case Phase::incomplete:
+      return std::nullopt;
+    case Phase::failed:
+      if (now < entry->due) return std::nullopt;
+      entry->phase = Phase::incomplete;
+      entry->asked = 0;
+      wait_until(*entry, now);
+      return std::nullopt;
+    case Phase::reachable:
+      if (now < entry->due) return Hop{entry->mac, entry->due, false};
+      [[fallthrough]];
+    case Phase::stale:
+      entry->phase = Phase::delay;
+      entry->asked = 0;
+      wait_until(*entry, now + options_.first_probe);
+      return Hop{entry->mac, now + std::min(kProgressWithin, options_.first_probe), true};
+    case Phase::delay:
+    case Phase::probe:
+      if (progress) {
+        be_reachable(*entry, now);
+        return Hop{entry->mac, entry->due, false};
       }
-      continue;
-    }
-    const Duration wait{std::min(options_.retry.ns << std::min(entry.asked, 16u), options_.retry_max.ns)};
-    ++entry.asked;
-    entry.due = now + wait;
-    Question question{entry.address, std::nullopt};
-    if (entry.phase == Phase::verifying) question.known = entry.mac;
-    return question;
+      return Hop{entry->mac, std::max(entry->due, now + options_.retransmit / 2), true};
   }
   return std::nullopt;
 }
 
-std::optional<BufferRef> Neighbours::next_released() {
-  if (released_.empty()) return std::nullopt;
-  BufferRef first = std::move(released_.front());
-  released_.erase(released_.begin());
-  return first;
+void Neighbours::heard_from(const wire::IpAddress& address, const wire::Mac& mac, bool for_us) {
+  if (mac.is_multicast() || address.is_unspecified() || address.is_multicast()) return;
+  Entry* entry = find(address);
+  if (entry == nullptr) {
+    if (!for_us) return;
+    entry = make(address);
+    if (entry == nullptr) return;
+  } else if (entry->phase != Phase::incomplete && entry->phase != Phase::failed && entry->mac == mac) {
+    return;
+  }
+  set_mac(*entry, mac);
+  be_stale(*entry);
+}
+
+void Neighbours::answered(const wire::IpAddress& address, const Answer& answer, Instant now) {
+  if (answer.mac && answer.mac->is_multicast()) return;
+  Entry* entry = find(address);
+  if (entry == nullptr || entry->phase == Phase::failed) return;
+  if (entry->phase == Phase::incomplete) {
+    if (!answer.mac) return;
+    set_mac(*entry, *answer.mac);
+    if (answer.solicited)
+      be_reachable(*entry, now);
+    else
+      be_stale(*entry);
+    return;
+  }
+  const bool other = answer.mac && *answer.mac != entry->mac;
+  if (other && !answer.override_entry) {
+    if (entry->phase == Phase::reachable) be_stale(*entry);
+    return;
+  }
+  if (other) set_mac(*entry, *answer.mac);
+  if (answer.solicited)
+    be_reachable(*entry, now);
+  else if (other)
+    be_stale(*entry);
+}
+
+// One that we knew and that does not answer any more is forgotten; the next use begins anew by
+// asking all.
+void Neighbours::give_up(Entry& entry, Instant now) {
+  if (entry.phase == Phase::probe) {
+    remove(entry);
+    return;
+  }
+  drop_frames(entry);
+  entry.ListLink<TimeTag>::unlink();
+  if (failed_.size() < failed_.capacity()) failed_.push_back(entry.address);
+  entry.phase = Phase::failed;
+  entry.due = now + options_.failed_for;
+}
+
+std::optional<Neighbours::Question> Neighbours::next_question(Instant now) {
+  if (earliest_ > now) return std::nullopt;
+  Instant earliest = kNever;
+  for (Entry* entry = timed_.front(); entry != nullptr;) {
+    Entry* next = timed_.after(*entry);
+    if (entry->due > now) {
+      earliest = std::min(earliest, entry->due);
+      entry = next;
+      continue;
+    }
+    if (entry->phase == Phase::delay) entry->phase = Phase::probe;
+    const bool probing = entry->phase == Phase::probe;
+    if (entry->asked < (probing ? options_.unicast_tries : options_.multicast_tries)) {
+      ++entry->asked;
+      entry->due = now + options_.retransmit;
+      Question question{entry->address, std::nullopt};
+      if (probing) question.known = entry->mac;
+      return question;
+    }
+    give_up(*entry, now);
+    entry = next;
+  }
+  earliest_ = earliest;
+  return std::nullopt;
 }
 
 std::optional<wire::IpAddress> Neighbours::next_failed() {
@@ -169,13 +301,13 @@ std::optional<wire::IpAddress> Neighbours::next_failed() {
 }
 
 Instant Neighbours::next_deadline() const {
-  if (!released_.empty() || !failed_.empty()) return Instant{0};
-  Instant earliest = kNever;
-  for (const auto& address : asking_) {
-    const Instant due = entries_.find(address)->second.due;
-    if (due < earliest) earliest = due;
-  }
-  return earliest;
+  if (first_released_ != nullptr || !failed_.empty()) return Instant{0};
+  return earliest_;
+}
+
+void Neighbours::set_times(Duration reachable, Duration retransmit) {
+  if (reachable.ns > 0) options_.reachable = reachable;
+  if (retransmit.ns > 0) options_.retransmit = retransmit;
 }
 
 }  // namespace rnic::ip

@@ -1,8 +1,11 @@
-// Where a packet goes next: on-link networks and a default gateway. Addresses of both IP versions.
+// Where a packet goes next: our addresses and their networks, prefixes that routers call on-link,
+// static routes and default routers; the longest prefix decides (RFC 1122 s3.3.1, RFC 4861 s5.2). Both
+// versions of IP.
 //
-// Pure. Owned by one worker; written by control between turns.
+// Pure; bounded. Owned by one worker; control has a copy of its own to choose devices by.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -10,11 +13,32 @@
 
 namespace rnic::ip {
 
+struct Route {
+  wire::IpAddress prefix;  // of its `bits` first bits; 0: the default route
+  unsigned bits = 0;
+  wire::IpAddress gateway;  // unspecified: on-link
+  bool advertised = false;  // by a router: it may go again
+  bool suspect = false;     // its gateway does not answer; used where there is no other
+  bool operator==(const Route&) const = default;
+};
+
+inline constexpr std::size_t kRoutesMax = 64;
+
 class Routes {
  public:
-  // An address of ours and the network that it is in.
-  void add_own(const wire::IpAddress& address, unsigned prefix_bits);
-  void set_gateway(const wire::IpAddress& gateway) { gateway_ = gateway; }
+  Routes();
+
+  // An address of ours and the network that it is in. One that is not preferred any more speaks only
+  // where no other can (RFC 4862 s5.5.4).
+  void add_own(const wire::IpAddress& address, unsigned prefix_bits, bool preferred = true);
+  void remove_own(const wire::IpAddress& address);
+  void set_preferred(const wire::IpAddress& address, bool preferred);
+  // One with the same prefix and gateway is replaced. False: there are too many.
+  bool add(const Route& route);
+  void remove(const wire::IpAddress& prefix, unsigned bits, const wire::IpAddress& gateway);
+  void set_gateway(const wire::IpAddress& gateway);  // a default route
+  // Whether those by this gateway are suspect; true: something has changed.
+  bool suspect(const wire::IpAddress& gateway, bool is);
 
   bool is_own(const wire::IpAddress& address) const;
   // A directed broadcast of one of our networks, or 255.255.255.255.
@@ -24,16 +48,23 @@ class Routes {
   std::optional<wire::IpAddress> next_hop(const wire::IpAddress& destination) const;
   // Our address to speak from toward `destination`.
   std::optional<wire::IpAddress> source_for(const wire::IpAddress& destination) const;
+  // How long the prefix is by which `destination` is reached: -1: not at all, 0: by a default route.
+  // One of our own addresses: all of its bits, and one.
+  int prefix_toward(const wire::IpAddress& destination) const;
+
+  const std::vector<Route>& routes() const { return routes_; }
 
  private:
   struct Own {
     wire::IpAddress address;
     unsigned prefix_bits;
+    bool preferred;
   };
   const Own* network_of(const wire::IpAddress& destination) const;
+  const Route* route_to(const wire::IpAddress& destination) const;
 
   std::vector<Own> own_;
-  std::optional<wire::IpAddress> gateway_;
+  std::vector<Route> routes_;
 };
 
 }  // namespace rnic::ip

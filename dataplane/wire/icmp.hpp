@@ -1,5 +1,5 @@
-// ICMP for IPv4 (RFC 792, RFC 1191) and IPv6 (RFC 4443), and of neighbour discovery (RFC 4861)
-// the solicitation and the advertisement.
+// ICMP for IPv4 (RFC 792, RFC 1191) and IPv6 (RFC 4443). Neighbour discovery's messages are in
+// neighbour_discovery.hpp, multicast listeners' in mld.hpp.
 //
 // Both versions begin with type, code and checksum, then 4 octets whose meaning the type decides.
 // The ICMPv6 checksum covers a pseudo-header: transport_checksum(); ICMPv4's does not.
@@ -18,24 +18,43 @@ namespace rnic::wire {
 namespace icmp_type {
 inline constexpr std::uint8_t kEchoReply = 0;
 inline constexpr std::uint8_t kUnreachable = 3;
+inline constexpr std::uint8_t kSourceQuench = 4;
+inline constexpr std::uint8_t kRedirect = 5;
 inline constexpr std::uint8_t kEchoRequest = 8;
 inline constexpr std::uint8_t kTimeExceeded = 11;
+inline constexpr std::uint8_t kParameterProblem = 12;
 }  // namespace icmp_type
 namespace icmp_code {
 inline constexpr std::uint8_t kProtocolUnreachable = 2;
 inline constexpr std::uint8_t kPortUnreachable = 3;
 inline constexpr std::uint8_t kFragmentationNeeded = 4;
+inline constexpr std::uint8_t kReassemblyTimeout = 1;  // of kTimeExceeded
 }  // namespace icmp_code
 
 namespace icmp6_type {
 inline constexpr std::uint8_t kUnreachable = 1;
 inline constexpr std::uint8_t kPacketTooBig = 2;
 inline constexpr std::uint8_t kTimeExceeded = 3;
+inline constexpr std::uint8_t kParameterProblem = 4;
+inline constexpr std::uint8_t kInformational = 128;  // this and above; below are errors (RFC 4443 s2.1)
 inline constexpr std::uint8_t kEchoRequest = 128;
 inline constexpr std::uint8_t kEchoReply = 129;
+inline constexpr std::uint8_t kListenerQuery = 130;
+inline constexpr std::uint8_t kRouterSolicitation = 133;
+inline constexpr std::uint8_t kRouterAdvertisement = 134;
 inline constexpr std::uint8_t kNeighbourSolicitation = 135;
 inline constexpr std::uint8_t kNeighbourAdvertisement = 136;
+inline constexpr std::uint8_t kRedirect = 137;
+inline constexpr std::uint8_t kListenerReport = 143;  // MLDv2's
 }  // namespace icmp6_type
+namespace icmp6_code {
+inline constexpr std::uint8_t kPortUnreachable = 4;       // of kUnreachable
+inline constexpr std::uint8_t kReassemblyTimeout = 1;     // of kTimeExceeded
+inline constexpr std::uint8_t kErroneousField = 0;        // of kParameterProblem, as the next three
+inline constexpr std::uint8_t kUnknownNextHeader = 1;
+inline constexpr std::uint8_t kUnknownOption = 2;
+inline constexpr std::uint8_t kIncompleteFirstFragment = 3;  // RFC 7112 s5
+}  // namespace icmp6_code
 
 struct IcmpHeader {
   static constexpr std::size_t kSize = 8;
@@ -76,58 +95,6 @@ inline void icmp_set_checksum(MutableBytes message) {
 inline void icmp6_set_checksum(MutableBytes message, const IpAddress& source, const IpAddress& destination) {
   store_be<std::uint16_t>(message, 2, 0);
   store_be(message, 2, transport_checksum(source, destination, protocol::kIcmpV6, message));
-}
-
-// RFC 4861 s4.3 and s4.4, with the one option that matters to us: a link-layer address.
-struct NeighbourMessage {
-  static constexpr std::size_t kSize = 32;  // as we send it, with the option
-
-  bool advertisement = false;                                      // else a solicitation
-  bool router = false, solicited = false, override_entry = false;  // of an advertisement
-  IpAddress target;
-  std::optional<Mac> link_address{};  // source's in a solicitation, target's in an advertisement
-
-  constexpr bool operator==(const NeighbourMessage&) const = default;
-};
-
-constexpr std::optional<NeighbourMessage> parse_neighbour(Bytes message) {
-  if (message.size() < 24) return std::nullopt;
-  const auto type = load_be<std::uint8_t>(message, 0);
-  if (type != icmp6_type::kNeighbourSolicitation && type != icmp6_type::kNeighbourAdvertisement) return std::nullopt;
-  if (load_be<std::uint8_t>(message, 1) != 0) return std::nullopt;
-  NeighbourMessage found;
-  found.advertisement = type == icmp6_type::kNeighbourAdvertisement;
-  const auto flags = load_be<std::uint8_t>(message, 4);
-  if (found.advertisement) {
-    found.router = (flags & 0x80) != 0;
-    found.solicited = (flags & 0x40) != 0;
-    found.override_entry = (flags & 0x20) != 0;
-  }
-  found.target = IpAddress::load_v6(message, 8);
-  const std::uint8_t wanted = found.advertisement ? 2 : 1;
-  for (std::size_t at = 24; at + 8 <= message.size();) {
-    const std::size_t size = std::size_t{load_be<std::uint8_t>(message, at + 1)} * 8;
-    if (size == 0 || at + size > message.size()) return std::nullopt;  // RFC 4861 s4.6
-    if (load_be<std::uint8_t>(message, at) == wanted && size == 8) found.link_address = load_mac(message, at + 2);
-    at += size;
-  }
-  return found;
-}
-
-// kSize octets, or 24 without a link address; checksum left 0. Returns how many.
-constexpr std::size_t emit(const NeighbourMessage& message, MutableBytes out) {
-  emit(IcmpHeader{.type =
-                      message.advertisement ? icmp6_type::kNeighbourAdvertisement : icmp6_type::kNeighbourSolicitation,
-                  .code = 0,
-                  .rest = (message.router ? 0x80000000u : 0) | (message.solicited ? 0x40000000u : 0) |
-                          (message.override_entry ? 0x20000000u : 0)},
-       out);
-  message.target.store_v6(out, 8);
-  if (!message.link_address) return 24;
-  store_be<std::uint8_t>(out, 24, message.advertisement ? 2 : 1);
-  store_be<std::uint8_t>(out, 25, 1);
-  store_mac(out, 26, *message.link_address);
-  return NeighbourMessage::kSize;
 }
 
 }  // namespace rnic::wire

@@ -41,6 +41,7 @@ constexpr std::optional<Ipv6Header> parse_ipv6(Bytes packet) {
                     .destination = IpAddress::load_v6(packet, 24)};
 }
 
+// kSize octets.
 constexpr void emit(const Ipv6Header& header, MutableBytes out) {
   store_be(out, 0, 6u << 28 | static_cast<std::uint32_t>(header.traffic_class) << 20 | (header.flow_label & 0xFFFFF));
   store_be(out, 4, header.payload_length);
@@ -49,6 +50,33 @@ constexpr void emit(const Ipv6Header& header, MutableBytes out) {
   header.source.store_v6(out, 8);
   header.destination.store_v6(out, 24);
 }
+
+// The group that a neighbour's questions for `address` go to (RFC 4291 s2.7.1): ff02::1:ffXX:XXXX.
+constexpr IpAddress solicited_node(const IpAddress& address) {
+  std::array<std::uint8_t, 16> octets{0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x01, 0xff};
+  for (std::size_t i = 13; i < 16; ++i) octets[i] = address.octets()[i];
+  return IpAddress::from_octets(octets);
+}
+
+inline constexpr IpAddress kAllNodes =
+    IpAddress::from_octets({0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x01});
+inline constexpr IpAddress kAllRouters =
+    IpAddress::from_octets({0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x02});
+
+// Where Ethernet delivers an IPv6 multicast (RFC 2464 s7).
+constexpr Mac multicast_mac(const IpAddress& group) {
+  const auto& o = group.octets();
+  return Mac{{0x33, 0x33, o[12], o[13], o[14], o[15]}};
+}
+
+// The kinds of extension header (RFC 8200 s4).
+namespace ipv6_next {
+inline constexpr std::uint8_t kHopByHop = 0;
+inline constexpr std::uint8_t kRouting = 43;
+inline constexpr std::uint8_t kFragment = 44;
+inline constexpr std::uint8_t kNothing = 59;
+inline constexpr std::uint8_t kDestination = 60;
+}  // namespace ipv6_next
 
 // RFC 8200 s4.5.
 struct Ipv6Fragment {
@@ -59,46 +87,26 @@ struct Ipv6Fragment {
   constexpr bool operator==(const Ipv6Fragment&) const = default;
 };
 
-// Where the upper layer begins behind the extension headers we know.
-struct Ipv6Upper {
-  std::uint8_t protocol = 0;
-  std::size_t offset = 0;                  // from the first octet behind the 40
-  std::optional<Ipv6Fragment> fragment{};  // the walk ends at a fragment header
+// The fragment header itself; nothing when it is cut off. `next_header` is what its first octet says.
+struct ParsedIpv6Fragment {
+  Ipv6Fragment fragment;
+  std::uint8_t next_header = 0;
 };
+constexpr std::optional<ParsedIpv6Fragment> parse_ipv6_fragment(Bytes header) {
+  if (header.size() < Ipv6Fragment::kSize) return std::nullopt;
+  const auto word = load_be<std::uint16_t>(header, 2);
+  return ParsedIpv6Fragment{.fragment = {.identification = load_be<std::uint32_t>(header, 4),
+                                         .offset_bytes = static_cast<std::uint16_t>(word & 0xFFF8),
+                                         .more = (word & 1) != 0},
+                            .next_header = load_be<std::uint8_t>(header, 0)};
+}
 
-// `payload` is payload_length octets. Nothing when an extension header is cut off or there are
-// more than eight, which no honest sender has.
-constexpr std::optional<Ipv6Upper> skip_extensions(std::uint8_t next_header, Bytes payload) {
-  constexpr std::uint8_t kHopByHop = 0, kRouting = 43, kFragment = 44, kDestination = 60;
-  Ipv6Upper upper{.protocol = next_header, .offset = 0, .fragment = {}};
-  for (int i = 0; i < 8; ++i) {
-    const Bytes rest = payload.subspan(upper.offset);
-    switch (upper.protocol) {
-      case kHopByHop:
-      case kRouting:
-      case kDestination: {
-        if (rest.size() < 8) return std::nullopt;
-        const std::size_t size = (std::size_t{load_be<std::uint8_t>(rest, 1)} + 1) * 8;
-        if (rest.size() < size) return std::nullopt;
-        upper.protocol = load_be<std::uint8_t>(rest, 0);
-        upper.offset += size;
-        break;
-      }
-      case kFragment: {
-        if (rest.size() < Ipv6Fragment::kSize) return std::nullopt;
-        const auto word = load_be<std::uint16_t>(rest, 2);
-        upper.protocol = load_be<std::uint8_t>(rest, 0);
-        upper.offset += Ipv6Fragment::kSize;
-        upper.fragment = Ipv6Fragment{.identification = load_be<std::uint32_t>(rest, 4),
-                                      .offset_bytes = static_cast<std::uint16_t>(word & 0xFFF8),
-                                      .more = (word & 1) != 0};
-        return upper;
-      }
-      default:
-        return upper;
-    }
-  }
-  return std::nullopt;
+// Octets of a hop-by-hop, routing or destination options header; nothing when it is cut off.
+constexpr std::optional<std::size_t> extension_size(Bytes header) {
+  if (header.size() < 8) return std::nullopt;
+  const std::size_t size = (std::size_t{load_be<std::uint8_t>(header, 1)} + 1) * 8;
+  if (header.size() < size) return std::nullopt;
+  return size;
 }
 
 }  // namespace rnic::wire

@@ -1,6 +1,7 @@
-// The neighbour cache as a conversation in time.
+// The neighbour cache as a conversation in time (RFC 4861 s7.3).
 #include "ip/neighbours.hpp"
 
+#include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "wire/ethernet.hpp"
 
@@ -9,6 +10,7 @@ using wire::IpAddress;
 
 namespace {
 constexpr auto kPeer = IpAddress::v4(10, 0, 0, 2);
+const auto kPeer6 = *wire::parse_ip("fe80::2");
 constexpr wire::Mac kMac{{2, 0, 0, 0, 0, 2}};
 constexpr wire::Mac kOther{{2, 0, 0, 0, 0, 3}};
 constexpr Instant at(std::int64_t ms) { return Instant{0} + milliseconds(1'000'000 + ms); }
@@ -22,10 +24,21 @@ struct OneCache {
     made->bytes()[20] = std::byte{tag};
     return made;
   }
+  // Known since at(0), and reachable until the instant that is returned.
+  Instant reachable() {
+    (void)cache.resolve(kPeer, at(0));
+    cache.answered(kPeer, {.mac = kMac}, at(0));
+    return cache.resolve(kPeer, at(0))->ask_again;
+  }
+  std::optional<wire::Mac> mac(Instant now) {
+    const auto hop = cache.resolve(kPeer, now);
+    if (!hop) return std::nullopt;
+    return hop->mac;
+  }
 };
 }  // namespace
 
-TEST_CASE("an unknown address is asked for by broadcast, once, and frames to it wait", "[ip]") {
+TEST_CASE("an unknown address is asked for of all, once a second, and frames to it wait", "[ip]") {
   OneCache t;
   CHECK_FALSE(t.cache.resolve(kPeer, at(0)));
   t.cache.hold(kPeer, t.frame(1));
@@ -33,8 +46,10 @@ TEST_CASE("an unknown address is asked for by broadcast, once, and frames to it 
   REQUIRE(question);
   CHECK(question->address == kPeer);
   CHECK_FALSE(question->known);
-  CHECK_FALSE(t.cache.next_question(at(0)));
+  CHECK_FALSE(t.cache.next_question(at(999)));
   CHECK_FALSE(t.cache.next_released());
+  CHECK(t.cache.next_deadline() == at(1000));
+  CHECK(t.cache.next_question(at(1000)));
 }
 
 TEST_CASE("an answer lets the frames go, in order, with their destination", "[ip]") {
@@ -42,29 +57,29 @@ TEST_CASE("an answer lets the frames go, in order, with their destination", "[ip
   (void)t.cache.resolve(kPeer, at(0));
   t.cache.hold(kPeer, t.frame(1));
   t.cache.hold(kPeer, t.frame(2));
-  t.cache.learn(kPeer, kMac, true, at(3));
+  t.cache.answered(kPeer, {.mac = kMac}, at(3));
   for (const auto tag : {std::uint8_t{1}, std::uint8_t{2}}) {
     const auto frame = t.cache.next_released();
     REQUIRE(frame);
-    CHECK(wire::load_mac((*frame)->bytes(), 0) == kMac);
-    CHECK((*frame)->bytes()[20] == std::byte{tag});
+    CHECK(wire::load_mac(frame->bytes(), 0) == kMac);
+    CHECK(frame->bytes()[20] == std::byte{tag});
   }
   CHECK_FALSE(t.cache.next_released());
-  REQUIRE(t.cache.resolve(kPeer, at(4)));
-  CHECK(t.cache.resolve(kPeer, at(4))->mac == kMac);
+  CHECK(t.mac(at(4)) == kMac);
+  CHECK(t.pool.available() == 64);
 }
 
-TEST_CASE("no answer: asked five times, then failed, and the frames are gone", "[ip]") {
+TEST_CASE("no answer: asked three times, then failed, and the frames are gone", "[ip]") {
   OneCache t;
   (void)t.cache.resolve(kPeer, at(0));
   t.cache.hold(kPeer, t.frame(1));
   int asked = 0;
-  while (t.cache.next_deadline() != kNever && asked < 100) {
-    const Instant due = std::max(t.cache.next_deadline(), at(0));
-    if (t.cache.next_question(due)) ++asked;
-    if (t.cache.next_failed() == kPeer) break;
-  }
-  CHECK(asked == 5);
+  for (int second = 0; second < 3; ++second) asked += t.cache.next_question(at(second * 1000)).has_value();
+  CHECK(asked == 3);
+  CHECK_FALSE(t.cache.next_failed());
+  CHECK_FALSE(t.cache.next_question(at(3000)));
+  CHECK(t.cache.next_failed() == kPeer);
+  CHECK_FALSE(t.cache.next_failed());
   CHECK(t.cache.frames_dropped() == 1);
   CHECK(t.pool.available() == 64);
   CHECK(t.cache.next_deadline() == kNever);
@@ -73,14 +88,12 @@ TEST_CASE("no answer: asked five times, then failed, and the frames are gone", "
 TEST_CASE("a failure is believed for a second, then it is asked again", "[ip]") {
   OneCache t;
   (void)t.cache.resolve(kPeer, at(0));
-  while (t.cache.next_deadline() != kNever) {
-    (void)t.cache.next_question(t.cache.next_deadline());
-    if (t.cache.next_failed()) break;
-  }
-  CHECK_FALSE(t.cache.resolve(kPeer, at(5'000)));
-  CHECK_FALSE(t.cache.next_question(at(5'000)));
-  CHECK_FALSE(t.cache.resolve(kPeer, at(6'000)));
-  CHECK(t.cache.next_question(at(6'000)));
+  for (int second = 0; second <= 3; ++second) (void)t.cache.next_question(at(second * 1000));
+  REQUIRE(t.cache.next_failed());
+  CHECK_FALSE(t.cache.resolve(kPeer, at(3'999)));
+  CHECK_FALSE(t.cache.next_question(at(3'999)));
+  CHECK_FALSE(t.cache.resolve(kPeer, at(4'000)));
+  CHECK(t.cache.next_question(at(4'000)));
 }
 
 TEST_CASE("a bounded number of frames waits; the oldest is dropped", "[ip]") {
@@ -88,38 +101,202 @@ TEST_CASE("a bounded number of frames waits; the oldest is dropped", "[ip]") {
   (void)t.cache.resolve(kPeer, at(0));
   for (std::uint8_t tag = 0; tag < 17; ++tag) t.cache.hold(kPeer, t.frame(tag));
   CHECK(t.cache.frames_dropped() == 1);
-  t.cache.learn(kPeer, kMac, true, at(1));
-  CHECK((*t.cache.next_released())->bytes()[20] == std::byte{1});
+  t.cache.answered(kPeer, {.mac = kMac}, at(1));
+  CHECK(t.cache.next_released()->bytes()[20] == std::byte{1});
+}
+
+TEST_CASE("frames to a neighbour that nobody asks for are dropped", "[ip]") {
+  OneCache t;
+  t.cache.hold(kPeer, t.frame(1));
+  CHECK(t.cache.frames_dropped() == 1);
+  CHECK(t.pool.available() == 64);
 }
 
 TEST_CASE("what nobody asked for, and was not for us, makes no entry", "[ip]") {
   OneCache t;
-  t.cache.learn(kPeer, kMac, false, at(0));
-  CHECK_FALSE(t.cache.resolve(kPeer, at(1)));
-  t.cache.learn(kPeer, wire::kBroadcastMac, true, at(2));
-  CHECK_FALSE(t.cache.resolve(kPeer, at(3)));
+  t.cache.heard_from(kPeer, kMac, false);
+  t.cache.answered(kPeer, {.mac = kMac}, at(0));
+  CHECK(t.cache.entries() == 0);
+  t.cache.heard_from(kPeer, wire::kBroadcastMac, true);
+  t.cache.heard_from(IpAddress::v4(0), kMac, true);
+  t.cache.heard_from(IpAddress::v4(224, 0, 0, 1), kMac, true);
+  CHECK(t.cache.entries() == 0);
+  t.cache.heard_from(kPeer, kMac, true);
+  CHECK(t.cache.entries() == 1);
 }
 
 TEST_CASE("a neighbour that moves changes the generation, one that repeats itself does not", "[ip]") {
   OneCache t;
-  t.cache.learn(kPeer, kMac, true, at(0));
+  t.reachable();
   const auto before = t.cache.generation();
-  t.cache.learn(kPeer, kMac, true, at(1));
+  t.cache.heard_from(kPeer, kMac, true);
+  t.cache.answered(kPeer, {.mac = kMac}, at(1));
   CHECK(t.cache.generation() == before);
-  t.cache.learn(kPeer, kOther, false, at(2));
+  t.cache.heard_from(kPeer, kOther, false);
   CHECK(t.cache.generation() != before);
-  CHECK(t.cache.resolve(kPeer, at(3))->mac == kOther);
+  CHECK(t.mac(at(3)) == kOther);
 }
 
-TEST_CASE("an old entry is used while it is asked for anew, by unicast; silence ends it", "[ip]") {
+TEST_CASE("a neighbour is reachable for half of its time to one and a half", "[ip]") {
+  for (std::uint64_t seed = 1; seed < 50; ++seed) {
+    ip::NeighbourOptions options;
+    options.seed = seed;
+    ip::Neighbours cache(options);
+    (void)cache.resolve(kPeer, at(0));
+    cache.answered(kPeer, {.mac = kMac}, at(0));
+    const Instant end = cache.resolve(kPeer, at(0))->ask_again;
+    CHECK(end >= at(15'000));
+    CHECK(end < at(45'000));
+    CHECK_FALSE(cache.resolve(kPeer, end - milliseconds(1))->in_doubt);
+    CHECK(cache.resolve(kPeer, end)->in_doubt);
+  }
+}
+
+TEST_CASE("an old entry is used on; after five seconds it is asked, by unicast; silence ends it", "[ip]") {
   OneCache t;
-  t.cache.learn(kPeer, kMac, true, at(0));
-  CHECK(t.cache.resolve(kPeer, at(29'999)));
-  CHECK_FALSE(t.cache.next_question(at(29'999)));
-  CHECK(t.cache.resolve(kPeer, at(30'000)));
-  const auto question = t.cache.next_question(at(30'000));
-  REQUIRE(question);
-  CHECK(question->known == kMac);
-  for (int i = 0; i < 10; ++i) (void)t.cache.next_question(at(31'000 + i * 1'000));
-  CHECK_FALSE(t.cache.resolve(kPeer, at(60'000)));
+  const Instant end = t.reachable();
+  CHECK(t.mac(end) == kMac);
+  CHECK_FALSE(t.cache.next_question(end + milliseconds(4'999)));
+  for (int second = 5; second < 8; ++second) {
+    const auto question = t.cache.next_question(end + seconds(second));
+    REQUIRE(question);
+    CHECK(question->known == kMac);
+    CHECK(t.mac(end + seconds(second)) == kMac);
+  }
+  const auto before = t.cache.generation();
+  CHECK_FALSE(t.cache.next_question(end + seconds(8)));
+  CHECK(t.cache.entries() == 0);
+  CHECK(t.cache.generation() != before);
+  // No stream fails by it: the next use asks all.
+  CHECK_FALSE(t.cache.next_failed());
+  CHECK_FALSE(t.cache.resolve(kPeer, end + seconds(9)));
+  CHECK_FALSE(t.cache.next_question(end + seconds(9))->known);
+}
+
+TEST_CASE("an answer to the probe makes it reachable again", "[ip]") {
+  OneCache t;
+  const Instant end = t.reachable();
+  (void)t.cache.resolve(kPeer, end);
+  REQUIRE(t.cache.next_question(end + seconds(5)));
+  t.cache.answered(kPeer, {.mac = kMac}, end + seconds(5));
+  CHECK_FALSE(t.cache.resolve(kPeer, end + seconds(6))->in_doubt);
+  CHECK_FALSE(t.cache.next_question(end + seconds(6)));
+}
+
+TEST_CASE("a stream that makes progress spares the neighbour the question", "[ip]") {
+  OneCache t;
+  const Instant end = t.reachable();
+  const auto hop = t.cache.resolve(kPeer, end);
+  CHECK(hop->in_doubt);
+  // It is asked again before the probe would be sent.
+  CHECK(hop->ask_again == end + seconds(3));
+  CHECK_FALSE(t.cache.resolve(kPeer, end + seconds(3), true)->in_doubt);
+  CHECK_FALSE(t.cache.next_question(end + seconds(5)));
+}
+
+TEST_CASE("progress is no news of a neighbour that nobody doubts, or nobody knows", "[ip]") {
+  OneCache t;
+  CHECK_FALSE(t.cache.resolve(kPeer, at(0), true));
+  t.cache.answered(kPeer, {.mac = kMac}, at(0));
+  const Instant end = t.cache.resolve(kPeer, at(0))->ask_again;
+  CHECK(t.cache.resolve(kPeer, at(1), true)->ask_again == end);
+}
+
+TEST_CASE("a neighbour that spoke of itself is known, and doubted", "[ip]") {
+  OneCache t;
+  t.cache.heard_from(kPeer, kMac, true);
+  const auto hop = t.cache.resolve(kPeer, at(0));
+  REQUIRE(hop);
+  CHECK(hop->mac == kMac);
+  CHECK(hop->in_doubt);
+}
+
+TEST_CASE("a neighbour that speaks while it is asked for gets its frames", "[ip]") {
+  OneCache t;
+  (void)t.cache.resolve(kPeer, at(0));
+  t.cache.hold(kPeer, t.frame(1));
+  t.cache.heard_from(kPeer, kMac, false);
+  REQUIRE(t.cache.next_released());
+  CHECK(t.cache.resolve(kPeer, at(1))->in_doubt);
+}
+
+TEST_CASE("an advertisement nobody asked for is not proof that the neighbour is reached", "[ip]") {
+  OneCache t;
+  (void)t.cache.resolve(kPeer6, at(0));
+  t.cache.answered(kPeer6, {.mac = kMac, .solicited = false, .override_entry = false}, at(1));
+  REQUIRE(t.cache.resolve(kPeer6, at(2)));
+  CHECK(t.cache.resolve(kPeer6, at(2))->in_doubt);
+}
+
+TEST_CASE("an answer without a link address does not end the asking", "[ip]") {
+  OneCache t;
+  (void)t.cache.resolve(kPeer6, at(0));
+  t.cache.answered(kPeer6, {.mac = std::nullopt}, at(1));
+  CHECK_FALSE(t.cache.resolve(kPeer6, at(2)));
+  // Of one that is known it says that he is there.
+  t.cache.answered(kPeer6, {.mac = kMac, .solicited = false}, at(3));
+  CHECK(t.cache.resolve(kPeer6, at(4))->in_doubt);
+  t.cache.answered(kPeer6, {.mac = std::nullopt, .solicited = true}, at(5));
+  CHECK_FALSE(t.cache.resolve(kPeer6, at(6))->in_doubt);
+}
+
+TEST_CASE("another link address counts only with the override flag; without, a reachable one is doubted", "[ip]") {
+  OneCache t;
+  t.reachable();
+  t.cache.answered(kPeer, {.mac = kOther, .solicited = true, .override_entry = false}, at(1));
+  CHECK(t.cache.resolve(kPeer, at(1))->mac == kMac);
+  CHECK(t.cache.resolve(kPeer, at(1))->in_doubt);
+  t.cache.answered(kPeer, {.mac = kOther, .solicited = true, .override_entry = true}, at(2));
+  CHECK(t.cache.resolve(kPeer, at(2))->mac == kOther);
+  CHECK_FALSE(t.cache.resolve(kPeer, at(2))->in_doubt);
+  t.cache.answered(kPeer, {.mac = kMac, .solicited = false, .override_entry = true}, at(3));
+  CHECK(t.cache.resolve(kPeer, at(3))->mac == kMac);
+  CHECK(t.cache.resolve(kPeer, at(3))->in_doubt);
+}
+
+TEST_CASE("a full table gives up whom it used longest ago, and never those it asks for", "[ip]") {
+  ip::NeighbourOptions options;
+  options.entries_max = 4;
+  ip::Neighbours cache(options);
+  const auto peer = [](std::uint8_t last) { return IpAddress::v4(10, 0, 0, last); };
+  for (std::uint8_t i = 1; i <= 4; ++i) cache.heard_from(peer(i), kMac, true);
+  (void)cache.resolve(peer(1), at(0));
+  cache.heard_from(peer(5), kMac, true);
+  CHECK(cache.entries() == 4);
+  CHECK(cache.resolve(peer(1), at(1)));
+  CHECK_FALSE(cache.resolve(peer(2), at(1)));  // given up, and asked for now
+  for (std::uint8_t i = 11; i < 14; ++i) CHECK_FALSE(cache.resolve(peer(i), at(2)));
+  // All four are asked for.
+  cache.heard_from(peer(20), kMac, true);
+  CHECK_FALSE(cache.resolve(peer(20), at(3)));
+  CHECK(cache.next_question(at(3)));
+  cache.answered(peer(2), {.mac = kMac}, at(4));
+  CHECK(cache.resolve(peer(2), at(4)));
+}
+
+TEST_CASE("a thousand strangers cost no memory but what was taken at the start", "[ip]") {
+  OneCache t;
+  const auto before = test::allocations();
+  for (std::uint32_t i = 0; i < 5000; ++i) {
+    t.cache.heard_from(IpAddress::v4(0x0A000000 + i), kMac, true);
+    (void)t.cache.resolve(IpAddress::v4(0x0B000000 + i), at(i));
+    while (t.cache.next_question(at(i))) continue;
+    while (t.cache.next_failed()) continue;
+  }
+  CHECK(test::allocations() == before);
+  CHECK(t.cache.entries() == 1024);
+}
+
+TEST_CASE("a router may say how long its link's neighbours are reachable, and how often to ask", "[ip]") {
+  OneCache t;
+  t.cache.set_times(seconds(100), milliseconds(300));
+  (void)t.cache.resolve(kPeer, at(0));
+  CHECK(t.cache.next_question(at(0)));
+  CHECK_FALSE(t.cache.next_question(at(299)));
+  CHECK(t.cache.next_question(at(300)));
+  t.cache.answered(kPeer, {.mac = kMac}, at(300));
+  CHECK(t.cache.resolve(kPeer, at(300))->ask_again >= at(50'300));
+  t.cache.set_times({}, {});
+  t.cache.answered(kPeer, {.mac = kMac}, at(400));
+  CHECK(t.cache.resolve(kPeer, at(400))->ask_again >= at(50'400));
 }

@@ -64,3 +64,93 @@ TEST_CASE("IPv6 networks are found by their own prefix lengths", "[ip]") {
   CHECK(routes.next_hop(*wire::parse_ip("2001:db8:1:ffff::2")));
   CHECK_FALSE(routes.next_hop(*wire::parse_ip("2001:db8:2::2")));
 }
+
+// ---- static routes and advertised ones ----------------------------------------------------------------
+
+TEST_CASE("of several routes the one with the longest prefix is taken, in either version of IP", "[ip]") {
+  ip::Routes routes = one_network();
+  routes.add_own(*wire::parse_ip("2001:db8:1::3"), 64);
+  const auto via = [](std::uint8_t last) { return IpAddress::v4(10, 1, 2, last); };
+  const auto six = [](const char* text) { return *wire::parse_ip(text); };
+  routes.set_gateway(via(1));
+  REQUIRE(routes.add({.prefix = IpAddress::v4(192, 168, 0, 0), .bits = 16, .gateway = via(2)}));
+  REQUIRE(routes.add({.prefix = IpAddress::v4(192, 168, 7, 0), .bits = 24, .gateway = via(3)}));
+  REQUIRE(routes.add({.prefix = six("2001:db8::"), .bits = 32, .gateway = six("2001:db8:1::fe")}));
+  REQUIRE(routes.add({.prefix = six("2001:db8:7::"), .bits = 48, .gateway = six("2001:db8:1::fd")}));
+  CHECK(routes.next_hop(IpAddress::v4(192, 168, 7, 255)) == via(3));
+  CHECK(routes.next_hop(IpAddress::v4(192, 168, 8, 0)) == via(2));
+  CHECK(routes.next_hop(IpAddress::v4(192, 169, 0, 0)) == via(1));
+  CHECK(routes.next_hop(six("2001:db8:7:ffff::1")) == six("2001:db8:1::fd"));
+  CHECK(routes.next_hop(six("2001:db8:8::1")) == six("2001:db8:1::fe"));
+  CHECK(routes.next_hop(six("2001:db8:1::77")) == six("2001:db8:1::77"));
+  CHECK_FALSE(routes.next_hop(six("2001:db9::1")));
+  CHECK(routes.prefix_toward(IpAddress::v4(192, 168, 7, 1)) == 24);
+  CHECK(routes.prefix_toward(IpAddress::v4(8, 8, 8, 8)) == 0);
+  CHECK(routes.prefix_toward(six("2001:db9::1")) == -1);
+  CHECK(routes.prefix_toward(IpAddress::v4(10, 1, 2, 3)) == 33);
+  CHECK(routes.prefix_toward(six("2001:db8:1::3")) == 129);
+}
+
+TEST_CASE("a part of our network can be behind a gateway", "[ip]") {
+  ip::Routes routes = one_network();
+  REQUIRE(routes.add({.prefix = IpAddress::v4(10, 1, 2, 128), .bits = 25, .gateway = IpAddress::v4(10, 1, 2, 1)}));
+  CHECK(routes.next_hop(IpAddress::v4(10, 1, 2, 129)) == IpAddress::v4(10, 1, 2, 1));
+  CHECK(routes.next_hop(IpAddress::v4(10, 1, 2, 127)) == IpAddress::v4(10, 1, 2, 127));
+}
+
+TEST_CASE("a route without a gateway is on the link", "[ip]") {
+  ip::Routes routes;
+  const auto ours = *wire::parse_ip("fe80::1"), theirs = *wire::parse_ip("2001:db8::7");
+  routes.add_own(ours, 64);
+  CHECK_FALSE(routes.next_hop(theirs));
+  REQUIRE(routes.add({.prefix = *wire::parse_ip("2001:db8::"), .bits = 64, .gateway = {}}));
+  CHECK(routes.next_hop(theirs) == theirs);
+  routes.remove(*wire::parse_ip("2001:db8::"), 64, {});
+  CHECK_FALSE(routes.next_hop(theirs));
+}
+
+TEST_CASE("a route is there once; there are sixty-four", "[ip]") {
+  ip::Routes routes = one_network();
+  for (int i = 0; i < 3; ++i)
+    CHECK(routes.add({.prefix = IpAddress::v4(192, 168, 0, 0), .bits = 16, .gateway = IpAddress::v4(10, 1, 2, 1)}));
+  CHECK(routes.routes().size() == 1);
+  for (std::uint8_t i = 1; i < 64; ++i)
+    CHECK(routes.add({.prefix = IpAddress::v4(192, i, 0, 0), .bits = 16, .gateway = IpAddress::v4(10, 1, 2, 1)}));
+  CHECK_FALSE(routes.add({.prefix = IpAddress::v4(193, 0, 0, 0), .bits = 16, .gateway = IpAddress::v4(10, 1, 2, 1)}));
+}
+
+TEST_CASE("a suspect gateway gives way to another for the same prefix, not to a shorter one", "[ip]") {
+  ip::Routes routes = one_network();
+  const auto first = IpAddress::v4(10, 1, 2, 1), second = IpAddress::v4(10, 1, 2, 2);
+  routes.set_gateway(first);
+  routes.set_gateway(second);
+  const auto far = IpAddress::v4(8, 8, 8, 8), near = IpAddress::v4(192, 168, 0, 1);
+  REQUIRE(routes.add({.prefix = IpAddress::v4(192, 168, 0, 0), .bits = 16, .gateway = first}));
+  CHECK(routes.next_hop(far) == first);
+  CHECK(routes.suspect(first, true));
+  CHECK_FALSE(routes.suspect(first, true));
+  CHECK(routes.next_hop(far) == second);
+  CHECK(routes.next_hop(near) == first);
+  CHECK(routes.suspect(second, true));
+  CHECK(routes.next_hop(far) == first);
+}
+
+TEST_CASE("who speaks: of the destination's scope, preferred, of the next hop's network (RFC 6724 s5)", "[ip]") {
+  const auto six = [](const char* text) { return *wire::parse_ip(text); };
+  ip::Routes routes;
+  routes.add_own(six("fe80::1"), 64);
+  routes.add_own(six("2001:db8:1::1"), 64);
+  routes.add_own(six("2001:db8:2::1"), 64);
+  routes.set_gateway(six("fe80::fe"));
+  CHECK(routes.source_for(six("fe80::7")) == six("fe80::1"));
+  CHECK(routes.source_for(six("2001:db8:2::7")) == six("2001:db8:2::1"));
+  CHECK(routes.source_for(six("2001:db8:1::7")) == six("2001:db8:1::1"));
+  // Beyond the router: the longest common prefix.
+  CHECK(routes.source_for(six("2001:db8:3::7")) == six("2001:db8:2::1"));
+  routes.set_preferred(six("2001:db8:2::1"), false);
+  CHECK(routes.source_for(six("2001:db8:3::7")) == six("2001:db8:1::1"));
+  CHECK(routes.source_for(six("2001:db8:2::7")) == six("2001:db8:1::1"));
+  routes.remove_own(six("2001:db8:1::1"));
+  CHECK(routes.source_for(six("2001:db8:3::7")) == six("2001:db8:2::1"));
+  CHECK_FALSE(routes.source_for(IpAddress::v4(8, 8, 8, 8)));
+}

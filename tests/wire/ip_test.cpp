@@ -8,6 +8,8 @@
 #include "wire/icmp.hpp"
 #include "wire/ipv4.hpp"
 #include "wire/ipv6.hpp"
+#include "wire/mld.hpp"
+#include "wire/neighbour_discovery.hpp"
 #include "wire/vlan.hpp"
 
 using namespace rnic;
@@ -38,6 +40,30 @@ const auto kHopByHop =
     hex("3333000000164210b81c69c186dd600000000038000100000000000000000000000000000000ff02000000000000"
         "00000000000000163a000502000001008f0003910000000204000000ff0200000000000000000001ff0000020400"
         "0000ff0200000000000000000001ff1c69c1");
+
+const Mac kRouterMac{{0x02, 0, 0, 0, 0, 0xb0}}, kHostMac{{0x02, 0, 0, 0, 0, 0xa0}};
+const auto kRouterSolicitation =
+    hex("3333000000020200000000a086dd6000000000103afffe80000000000000000000fffe0000a0ff020000000000000000"
+        "000000000002850079ee0000000001010200000000a0");
+// radvd's: two prefixes, a route and a name server, which are none of our business, MTU and link address.
+const auto kRouterAdvertisement =
+    hex("3333000000010200000000b086dd600c2c1500903afffe80000000000000000000fffe0000b0ff020000000000000000"
+        "000000000001860008933d00070800004e2000000384030440c000001c2000000e100000000020010db8000500000000"
+        "00000000000003044080000002580000012c0000000020010db800060000000000000000000018033000000001f42001"
+        "0db8000900000000000000000000190300000000000420010db800000000000000000000005305010000000005c80101"
+        "0200000000b0");
+// Linux asks whether its address is taken.
+const auto kDuplicateProbe =
+    hex("3333ff0000a00200000000a086dd6000000000203aff00000000000000000000000000000000ff020000000000000000"
+        "0001ff0000a087001a0500000000fe80000000000000000000fffe0000a00e01265296ca96bc");
+const auto kListenerReport =
+    hex("3333000000160200000000a086dd6000000000240001000000000000000000000000000000"
+        "00ff0200000000000000000000000000163a000502000001008f006eea0000000104000000ff02000000000000000000"
+        "01ff0000a0");
+const auto kListenerQuery =
+    hex("333300000001a28d0dcc153f86dd6000000000240001fe80000000000000a08d0dfffecc153fff020000000000000000"
+        "0000000000013a00050200000000820094782710000000000000000000000000000000000000020300"
+        "00");
 
 }  // namespace
 
@@ -242,6 +268,7 @@ TEST_CASE("W-TCP-01: neighbour discovery as Linux says it", "[wire][W-TCP-01]") 
     std::vector<std::byte> out(72);
     emit(*ip, out);
     CHECK(emit(*neighbour, MutableBytes(out).subspan(40)) == 32);
+    CHECK_FALSE(neighbour->nonce);
     icmp6_set_checksum(MutableBytes(out).subspan(40), ip->source, ip->destination);
     CHECK(out == std::vector<std::byte>(packet.begin(), packet.end()));
   }
@@ -261,24 +288,116 @@ TEST_CASE("W-TCP-01: a neighbour option of no length is refused", "[wire][W-TCP-
   CHECK_FALSE(parse_neighbour(message));
 }
 
-TEST_CASE("W-TCP-20: IPv6 extension headers are stepped over", "[wire][W-TCP-20]") {
-  const auto ip = parse_ipv6(Bytes(kHopByHop).subspan(14));
-  REQUIRE(ip);
-  const auto upper = skip_extensions(ip->next_header, Bytes(kHopByHop).subspan(54));
-  REQUIRE(upper);
-  CHECK(upper->protocol == protocol::kIcmpV6);
-  CHECK(upper->offset == 8);
-  CHECK_FALSE(upper->fragment);
-  CHECK_FALSE(skip_extensions(0, Bytes(kHopByHop).subspan(54, 7)));
+TEST_CASE("W-TCP-20: the fields of an IPv6 fragment header", "[wire][W-TCP-20]") {
   // RFC 8200 s4.5: next header TCP, offset 8 octets, more to come, identification 9.
-  const auto fragment = skip_extensions(44, hex("06 00 0009 00000009"));
-  REQUIRE(fragment);
-  CHECK(fragment->protocol == protocol::kTcp);
-  CHECK(fragment->fragment == Ipv6Fragment{.identification = 9, .offset_bytes = 8, .more = true});
-  CHECK_FALSE(skip_extensions(44, hex("06 00 0009 000000")));
-  // Headers without end.
-  std::vector<std::byte> endless(200);
-  CHECK_FALSE(skip_extensions(0, endless));
+  const auto parsed = parse_ipv6_fragment(hex("06 00 0009 00000009"));
+  REQUIRE(parsed);
+  CHECK(parsed->next_header == protocol::kTcp);
+  CHECK(parsed->fragment == Ipv6Fragment{.identification = 9, .offset_bytes = 8, .more = true});
+  CHECK_FALSE(parse_ipv6_fragment(hex("06 00 0009 000000")));
+  CHECK(parse_ipv6_fragment(hex("06 00 fff8 00000009"))->fragment ==
+        Ipv6Fragment{.identification = 9, .offset_bytes = 65528, .more = false});
+}
+
+TEST_CASE("W-TCP-20: the size of an extension header", "[wire][W-TCP-20]") {
+  CHECK(extension_size(Bytes(kHopByHop).subspan(54)) == 8u);
+  CHECK_FALSE(extension_size(Bytes(kHopByHop).subspan(54, 7)));
+  std::vector<std::byte> longest(2048);
+  longest[1] = std::byte{255};
+  CHECK(extension_size(longest) == 2048u);
+  CHECK_FALSE(extension_size(Bytes(longest).first(2047)));
+}
+
+TEST_CASE("W-TCP-01: where a neighbour's questions go", "[wire][W-TCP-01]") {
+  const Bytes frame(kSolicitation);
+  CHECK(solicited_node(kB6) == parse_ipv6(frame.subspan(14))->destination);
+  CHECK(multicast_mac(solicited_node(kB6)) == load_mac(frame, 0));
+  CHECK(kAllNodes == *parse_ip("ff02::1"));
+  CHECK(kAllRouters == *parse_ip("ff02::2"));
+}
+
+TEST_CASE("W-TCP-01: a nonce in a solicitation, as Linux says it", "[wire][W-TCP-01]") {
+  const Bytes packet = Bytes(kDuplicateProbe).subspan(14);
+  const auto ip = parse_ipv6(packet);
+  REQUIRE(ip);
+  CHECK(ip->source.is_unspecified());
+  const auto said = parse_neighbour(packet.subspan(40));
+  REQUIRE(said);
+  CHECK(said->nonce == 0x265296ca96bcu);
+  CHECK_FALSE(said->link_address);
+  std::vector<std::byte> out(72);
+  emit(*ip, out);
+  CHECK(emit(*said, MutableBytes(out).subspan(40)) == 32);
+  icmp6_set_checksum(MutableBytes(out).subspan(40), ip->source, ip->destination);
+  CHECK(out == std::vector<std::byte>(packet.begin(), packet.end()));
+}
+
+TEST_CASE("W-TCP-01: a router solicitation, octet for octet Linux's", "[wire][W-TCP-01]") {
+  std::vector<std::byte> out(16);
+  CHECK(emit_router_solicitation(kHostMac, out) == 16);
+  icmp6_set_checksum(out, *parse_ip("fe80::ff:fe00:a0"), kAllRouters);
+  CHECK(out == std::vector<std::byte>(kRouterSolicitation.begin() + 54, kRouterSolicitation.end()));
+  CHECK(emit_router_solicitation(std::nullopt, out) == 8);
+}
+
+TEST_CASE("W-TCP-01: a router advertisement, as radvd says it", "[wire][W-TCP-01]") {
+  const Bytes message = Bytes(kRouterAdvertisement).subspan(54);
+  const auto said = parse_router_advertisement(message);
+  REQUIRE(said);
+  CHECK(said->hop_limit == 61);
+  CHECK(said->lifetime_s == 1800);
+  CHECK(said->reachable_ms == 20000);
+  CHECK(said->retransmit_ms == 900);
+  CHECK(said->mtu == 1480u);
+  CHECK(said->link_address == kRouterMac);
+  REQUIRE(said->prefix_count == 2);
+  CHECK(said->prefixes[0] == PrefixInformation{.prefix = *parse_ip("2001:db8:5::"),
+                                               .bits = 64,
+                                               .on_link = true,
+                                               .autonomous = true,
+                                               .valid_s = 7200,
+                                               .preferred_s = 3600});
+  CHECK(said->prefixes[1] == PrefixInformation{.prefix = *parse_ip("2001:db8:6::"),
+                                               .bits = 64,
+                                               .on_link = true,
+                                               .autonomous = false,
+                                               .valid_s = 600,
+                                               .preferred_s = 300});
+}
+
+TEST_CASE("W-TCP-01: a router advertisement that is cut off, or has an option of no length, is refused",
+          "[wire][W-TCP-01]") {
+  const Bytes message = Bytes(kRouterAdvertisement).subspan(54);
+  CHECK(parse_router_advertisement(message.first(16)));
+  CHECK_FALSE(parse_router_advertisement(message.first(15)));
+  CHECK_FALSE(parse_router_advertisement(message.first(message.size() - 1)));
+  std::vector<std::byte> bad(message.begin(), message.end());
+  bad[17] = std::byte{0};
+  CHECK_FALSE(parse_router_advertisement(bad));
+  bad[17] = std::byte{4};
+  bad[1] = std::byte{1};  // a code
+  CHECK_FALSE(parse_router_advertisement(bad));
+  // More prefixes than are kept.
+  std::vector<std::byte> many(message.begin(), message.begin() + 16);
+  for (int i = 0; i < 9; ++i) many.insert(many.end(), message.begin() + 16, message.begin() + 48);
+  CHECK(parse_router_advertisement(many)->prefix_count == 8);
+}
+
+TEST_CASE("W-TCP-01: a listener's report, octet for octet Linux's", "[wire][W-TCP-01]") {
+  std::vector<std::byte> out(ListenerReport::kSize);
+  emit(ListenerReport{ListenerReport::kToExclude, *parse_ip("ff02::1:ff00:a0")}, IpAddress{}, out);
+  CHECK(out == std::vector<std::byte>(kListenerReport.begin() + 54, kListenerReport.end()));
+}
+
+TEST_CASE("W-TCP-01: a listener query, as Linux's bridge asks it", "[wire][W-TCP-01]") {
+  const Bytes message = Bytes(kListenerQuery).subspan(62);
+  CHECK(parse_listener_query(message) == ListenerQuery{.group = {}, .answer_within_ms = 10000});
+  CHECK_FALSE(parse_listener_query(message.first(23)));
+  // RFC 3810 s5.1.3: exponent 1, mantissa 2: (0x1002) << 4.
+  std::vector<std::byte> late(message.begin(), message.end());
+  late[4] = std::byte{0x90};
+  late[5] = std::byte{0x02};
+  CHECK(parse_listener_query(late)->answer_within_ms == 0x1002u << 4);
 }
 
 TEST_CASE("W-TCP-01: an IPv6 packet that is cut off is refused", "[wire][W-TCP-01]") {
