@@ -326,13 +326,20 @@ void Device::Impl::serve_station(Instant now) {
   }
   while (BufferRef frame = station_.next_released()) push_frame(std::move(frame), now);
   while (const auto failed = station_.next_failed()) {
+    bool again = false;
     for (const auto& stream : streams_) {
       if (stream == nullptr || !stream->initiator || stream->phase != Stream::Phase::opening) continue;
       if (routes_.next_hop(stream->flow.remote) != failed) continue;
+      // On a bad wire three questions can be lost: the next SYN asks anew, once.
+      if (!stream->hop_failed) {
+        stream->hop_failed = again = true;
+        continue;
+      }
       tell_failed(*stream, StreamFailure::unreachable);
       stream->tcp.abort(now);
       abandon(*stream, now);
     }
+    if (again) neighbours_.forget(*failed);
   }
   if (station_.version() != network_version_) on_network_change(now);
 }

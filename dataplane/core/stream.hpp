@@ -73,6 +73,7 @@ struct Stream : ListLink<ActiveTag>, Timers::Node {
   wire::PartialSum pseudo_sum;  // of the pseudo-header without the length
   bool local_peer = false;      // an address of the same device
   bool hop_in_doubt = false;
+  bool hop_failed = false;  // opening: the next hop did not answer, once
   std::uint64_t hop_generation = 0;
   Instant hop_until{};
   std::uint64_t hop_progress = 0;  // octets that had arrived, either way, when the hop was told

@@ -5,11 +5,82 @@
 #include "wire/arp.hpp"
 #include "wire/ethernet.hpp"
 #include "wire/ipv4.hpp"
+#include "wire/ipv6.hpp"
 #include "wire/tcp.hpp"
+#include "wire/vlan.hpp"
 
 namespace rnic::sim {
 
+namespace {
+
+// Where IP begins, and which; 0: it is none.
+struct IpPlace {
+  std::size_t offset = 0;
+  std::uint16_t type = 0;
+};
+IpPlace ip_in(Bytes frame) {
+  const auto link = wire::parse_ethernet(frame);
+  if (!link) return {};
+  if (link->type != wire::ether_type::kVlan) return {wire::EthernetHeader::kSize, link->type};
+  const auto tag = wire::parse_vlan(frame.subspan(wire::EthernetHeader::kSize));
+  if (!tag) return {};
+  return {wire::EthernetHeader::kSize + wire::VlanTag::kSize, tag->type};
+}
+
+// A whole TCP packet as two fragments, cut at a place by chance; nothing of any other.
+std::vector<Frame> cut(Bytes frame, Random& random, std::uint16_t identification) {
+  const IpPlace place = ip_in(frame);
+  const Bytes packet = frame.subspan(std::min(place.offset, frame.size()));
+  const auto four = place.type == wire::ether_type::kIpv4 ? wire::parse_ipv4(packet) : std::nullopt;
+  const auto six = place.type == wire::ether_type::kIpv6 ? wire::parse_ipv6(packet) : std::nullopt;
+  if (!(four && four->header.protocol == wire::protocol::kTcp) && !(six && six->next_header == wire::protocol::kTcp))
+    return {};
+  const std::size_t header = four ? four->header_size : wire::Ipv6Header::kSize;
+  const std::size_t size = four ? four->payload_size() : six->payload_length;
+  const std::size_t at = random.between(1, (size - 1) / 8) * 8;
+  std::vector<Frame> halves;
+  for (const bool first : {true, false}) {
+    const Bytes part = packet.subspan(header, size).subspan(first ? 0 : at, first ? at : size - at);
+    Frame& half = halves.emplace_back(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(place.offset));
+    const auto append = [&](std::size_t octets) {
+      half.resize(half.size() + octets);
+      return MutableBytes(half).last(octets);
+    };
+    if (four) {
+      wire::Ipv4Header changed = four->header;
+      changed.total_length = static_cast<std::uint16_t>(wire::Ipv4Header::kSize + part.size());
+      changed.identification = identification;
+      changed.dont_fragment = false;
+      changed.more_fragments = first;
+      changed.fragment_offset_bytes = static_cast<std::uint16_t>(first ? 0 : at);
+      wire::emit(changed, append(wire::Ipv4Header::kSize));
+    } else {
+      wire::Ipv6Header changed = *six;
+      changed.payload_length = static_cast<std::uint16_t>(wire::Ipv6Fragment::kSize + part.size());
+      changed.next_header = wire::ipv6_next::kFragment;
+      wire::emit(changed, append(wire::Ipv6Header::kSize));
+      const MutableBytes fragment = append(wire::Ipv6Fragment::kSize);
+      store_be<std::uint16_t>(fragment, 0, static_cast<std::uint16_t>(wire::protocol::kTcp << 8));
+      store_be(fragment, 2, static_cast<std::uint16_t>(first ? 1 : at));
+      store_be<std::uint32_t>(fragment, 4, identification);
+    }
+    std::copy(part.begin(), part.end(), append(part.size()).begin());
+  }
+  return halves;
+}
+
+}  // namespace
+
 void Link::send(Bytes frame, Instant now) {
+  if (options_.fragment_per_1000 > 0 && random_.chance(options_.fragment_per_1000)) {
+    const auto halves = cut(frame, random_, ++fragmented_);
+    for (const Frame& half : halves) carry(half, now);
+    if (!halves.empty()) return;
+  }
+  carry(frame, now);
+}
+
+void Link::carry(Bytes frame, Instant now) {
   const std::uint64_t number = frames_++;
   const bool on_purpose = number < 64 && (options_.loss_pattern >> number & 1) != 0;
   if (on_purpose || random_.chance(options_.loss_per_1000)) {
@@ -21,8 +92,7 @@ void Link::send(Bytes frame, Instant now) {
   if (random_.chance(options_.corrupt_per_1000)) {
     const std::uint64_t bit = random_.below(copy.size() * 8);
     // ARP has no checksum but the link's own, which would have had the frame dropped.
-    const auto link = wire::parse_ethernet(copy);
-    if (link && link->type == wire::ether_type::kArp) {
+    if (ip_in(copy).type == wire::ether_type::kArp) {
       if (watcher_) watcher_(frame, now, Fate::lost);
       return;
     }
@@ -54,20 +124,40 @@ std::optional<Frame> Link::receive(Instant now) {
 }
 
 std::string describe(Bytes frame) {
-  const auto link = wire::parse_ethernet(frame);
-  if (!link) return "runt";
-  const Bytes packet = frame.subspan(wire::EthernetHeader::kSize);
-  if (link->type == wire::ether_type::kArp) {
+  const IpPlace place = ip_in(frame);
+  if (place.offset == 0) return "runt";
+  std::string vlan;
+  if (place.offset > wire::EthernetHeader::kSize)
+    vlan = "vlan " + std::to_string(wire::parse_vlan(frame.subspan(wire::EthernetHeader::kSize))->id) + " ";
+  const Bytes packet = frame.subspan(place.offset);
+  if (place.type == wire::ether_type::kArp) {
     const auto arp = wire::parse_arp(packet);
-    if (!arp) return "bad ARP";
-    return (arp->operation == wire::ArpPacket::kRequest ? "who has " + to_string(arp->target_ip)
-                                                        : "it is me: " + to_string(arp->sender_ip));
+    if (!arp) return vlan + "bad ARP";
+    return vlan + (arp->operation == wire::ArpPacket::kRequest ? "who has " + to_string(arp->target_ip)
+                                                               : "it is me: " + to_string(arp->sender_ip));
   }
-  const auto ip = wire::parse_ipv4(packet);
-  if (!ip) return "not IPv4";
-  const Bytes segment = packet.subspan(ip->header_size, ip->payload_size());
+  Bytes segment;
+  if (const auto ip = place.type == wire::ether_type::kIpv4 ? wire::parse_ipv4(packet) : std::nullopt) {
+    if (ip->header.is_fragment())
+      return vlan + "fragment " + std::to_string(ip->header.identification) + " at " +
+             std::to_string(ip->header.fragment_offset_bytes) + " len " + std::to_string(ip->payload_size());
+    if (ip->header.protocol != wire::protocol::kTcp) return vlan + "IPv4, not TCP";
+    segment = packet.subspan(ip->header_size, ip->payload_size());
+  } else if (const auto six = place.type == wire::ether_type::kIpv6 ? wire::parse_ipv6(packet) : std::nullopt) {
+    segment = packet.subspan(wire::Ipv6Header::kSize, six->payload_length);
+    if (six->next_header == wire::ipv6_next::kFragment) {
+      const auto fragment = wire::parse_ipv6_fragment(segment);
+      return vlan + "fragment " + std::to_string(fragment ? fragment->fragment.identification : 0) + " at " +
+             std::to_string(fragment ? fragment->fragment.offset_bytes : 0) + " len " + std::to_string(segment.size());
+    }
+    if (six->next_header == wire::protocol::kIcmpV6 && !segment.empty())
+      return vlan + "ICMPv6 " + std::to_string(load_be<std::uint8_t>(segment, 0)) + " to " + to_string(six->destination);
+    if (six->next_header != wire::protocol::kTcp) return vlan + "IPv6, not TCP";
+  } else {
+    return vlan + "not IP";
+  }
   const auto tcp = wire::parse_tcp(segment);
-  if (ip->header.protocol != wire::protocol::kTcp || !tcp) return "not TCP";
+  if (!tcp) return vlan + "bad TCP";
   const wire::TcpHeader& header = tcp->header;
   std::string flags;
   for (const auto& [bit, letter] : {std::pair{wire::tcp_flags::kSyn, 'S'},
@@ -76,7 +166,7 @@ std::string describe(Bytes frame) {
                                     {wire::tcp_flags::kPsh, 'P'},
                                     {wire::tcp_flags::kAck, '.'}})
     if (header.has(bit)) flags += letter;
-  std::string line = std::to_string(header.source_port) + ">" + std::to_string(header.destination_port) + " " + flags +
+  std::string line = vlan + std::to_string(header.source_port) + ">" + std::to_string(header.destination_port) + " " + flags +
                      " seq " + std::to_string(header.sequence) + " len " +
                      std::to_string(segment.size() - tcp->data_offset) + " ack " +
                      std::to_string(header.acknowledgement) + " win " + std::to_string(header.window);

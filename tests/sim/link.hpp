@@ -1,4 +1,5 @@
-// One direction of a wire that delays, loses, repeats, reorders and corrupts, all from one seed.
+// One direction of a wire that delays, loses, repeats, reorders, corrupts and fragments, all from one
+// seed.
 // It has no clock of its own.
 #pragma once
 
@@ -23,6 +24,7 @@ struct LinkOptions {
   std::uint32_t loss_per_1000 = 0;
   std::uint32_t repeat_per_1000 = 0;
   std::uint32_t corrupt_per_1000 = 0;  // one flipped bit
+  std::uint32_t fragment_per_1000 = 0; // an IP packet goes on in two fragments, as behind a careless router
   std::uint64_t loss_pattern = 0;      // bit n drops frame n: for tests that lose one frame on purpose
 };
 
@@ -57,6 +59,7 @@ class Link {
       return arrival != other.arrival ? arrival > other.arrival : order > other.order;
     }
   };
+  void carry(Bytes frame, Instant now);
   void deliver(Frame frame, Instant now);
 
   LinkOptions options_;
@@ -64,6 +67,7 @@ class Link {
   Watcher watcher_;
   std::uint64_t frames_ = 0;
   std::uint64_t order_ = 0;
+  std::uint16_t fragmented_ = 0;
   Instant free_at_{};
   std::priority_queue<InFlight, std::vector<InFlight>, std::greater<>> in_flight_;
 };

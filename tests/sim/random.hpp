@@ -9,7 +9,12 @@ namespace rnic::sim {
 
 class Random {
  public:
-  explicit Random(std::uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 0xD1B54A32D192ED03u) {}
+  // The seed is mixed before it is used: splitmix64 only adds to its state, and neighbouring seeds would
+  // be one sequence, begun at different places.
+  explicit Random(std::uint64_t seed) : state_(seed ^ 0xD1B54A32D192ED03u) {
+    const std::uint64_t mixed = next();
+    state_ = mixed;
+  }
 
   std::uint64_t next() {  // splitmix64
     std::uint64_t z = (state_ += 0x9E3779B97F4A7C15u);

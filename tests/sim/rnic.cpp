@@ -17,7 +17,8 @@ port::PortFacts facts_of(const RnicOptions& options) {
 core::DeviceOptions device_options_of(const RnicOptions& options) {
   core::DeviceOptions device = options.device;
   device.name = "sim";
-  device.addresses = {{options.address, 24}};
+  device.addresses = {{options.address, options.address.is_v4() ? std::uint8_t{24} : std::uint8_t{64}}};
+  device.ipv6 = options.address.is_v6();
   device.seed = options.seed;
   if (device.streams_max > 256) device.streams_max = 256;
   return device;

@@ -51,11 +51,17 @@ Choice choose(Random& random, std::uint64_t seed) {
   if (random.chance(500))
     link.loss_per_1000 = static_cast<std::uint32_t>(random.between(1, random.chance(200) ? 150 : 30));
   if (random.chance(300)) link.repeat_per_1000 = static_cast<std::uint32_t>(random.between(1, 100));
+  if (random.chance(150)) link.fragment_per_1000 = static_cast<std::uint32_t>(random.between(1, 200));
   const bool corrupt = random.chance(300);
   if (corrupt) link.corrupt_per_1000 = static_cast<std::uint32_t>(random.between(1, 40));
 
   constexpr std::array<std::uint32_t, 5> kMtus{576, 1500, 1500, 4096, 9000};
-  const std::uint32_t mtu = kMtus[random.below(kMtus.size())];
+  const bool v6 = random.chance(350);
+  const bool link_local = random.chance(300);
+  const std::uint32_t mtu = std::max(kMtus[random.below(kMtus.size())], v6 ? 1280u : 0u);
+  std::optional<std::uint16_t> vlan;
+  if (random.chance(250)) vlan = static_cast<std::uint16_t>(random.between(1, 4094));
+  const bool probe = random.chance(100);
   tcp::Options tcp;
   tcp.timestamps = random.chance(300);
   tcp.sack = random.chance(800);
@@ -75,6 +81,10 @@ Choice choose(Random& random, std::uint64_t seed) {
     side->device.mpa_revision = random.chance(850) ? 2 : 1;
     side->device.markers = random.chance(150);
     side->device.orphan_timeout = seconds(2000);  // however bad the wire is
+    side->device.vlan = vlan;
+    side->device.probe = probe;
+    const std::uint8_t last = side == &c.world.a ? 1 : 2;
+    if (v6) side->address = link_local ? address_link_local(last) : address_v6(last);
   }
   c.qp_count = static_cast<unsigned>(random.chance(500) ? 1 : random.between(2, 6));
   c.ops_max = static_cast<unsigned>(random.between(1, 40));
@@ -95,17 +105,21 @@ Choice choose(Random& random, std::uint64_t seed) {
 }
 
 std::string story_of(const Choice& c) {
-  char text[400];
+  char text[500];
   const auto side = [](const RnicOptions& s) {
     return std::string(s.checksums ? "k" : "-") + (s.late_mover ? "l" : "-") + (s.device.crc_required ? "c" : "-") +
            (s.device.peer_to_peer ? "p" : "-") + (s.device.markers ? "m" : "-") + std::to_string(s.device.mpa_revision);
   };
   std::snprintf(
       text, sizeof text,
-      "delay %lld us jitter %lld us loss %u repeat %u corrupt %u, mtu %u, tcp%s%s%s, a %s b %s, %u QPs, ops %u, "
+      "delay %lld us jitter %lld us loss %u repeat %u corrupt %u fragment %u, mtu %u, %s vlan %u%s, tcp%s%s%s, a %s "
+      "b %s, %u QPs, ops %u, "
       "size %u, sq %u rq %u%s%s, ring %u, %s",
       static_cast<long long>(c.world.link.delay.ns / 1000), static_cast<long long>(c.world.link.jitter_max.ns / 1000),
-      c.world.link.loss_per_1000, c.world.link.repeat_per_1000, c.world.link.corrupt_per_1000, c.world.a.mtu_bytes,
+      c.world.link.loss_per_1000, c.world.link.repeat_per_1000, c.world.link.corrupt_per_1000,
+      c.world.link.fragment_per_1000, c.world.a.mtu_bytes,
+      c.world.a.address.is_unspecified() ? "IPv4" : c.world.a.address.is_link_local() ? "link-local" : "IPv6",
+      c.world.a.device.vlan.value_or(0), c.world.a.device.probe ? " probe" : "",
       c.world.a.device.tcp.timestamps ? " ts" : "", c.world.a.device.tcp.sack ? " sack" : "",
       c.world.a.device.tcp.window_scale ? " ws" : "", side(c.world.a).c_str(), side(c.world.b).c_str(), c.qp_count,
       c.ops_max, c.size_max, c.sq_depth, c.rq_depth, c.hold ? " hold" : "", c.post_early ? " early" : "", c.short_ring,
@@ -741,6 +755,10 @@ Report Workload::run() {
     return std::min(more ? std::max(next_act_, world_.clock.now + nanoseconds(100)) : kNever,
                     struck_ ? kNever : strike_at_);
   };
+  // Before an address is known to be ours nobody can be called from it.
+  const auto settled = [&] { return world_.a.device.addresses_settled() && world_.b.device.addresses_settled(); };
+  if (choice_.world.a.device.probe && !world_.run_until([&] { return settled(); }, seconds(30)))
+    complain("the addresses are still being asked for");
   connect_all();
 
   const auto everybody_told = [&] {

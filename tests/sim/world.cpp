@@ -14,6 +14,17 @@ RnicOptions with(RnicOptions options, const wire::IpAddress& address, std::uint8
 }
 }  // namespace
 
+wire::IpAddress address_v6(std::uint8_t last) {
+  std::array<std::uint8_t, 16> octets{0x20, 0x01, 0x0d, 0xb8};
+  octets[15] = last;
+  return wire::IpAddress::from_octets(octets);
+}
+wire::IpAddress address_link_local(std::uint8_t last) {
+  std::array<std::uint8_t, 16> octets{0xfe, 0x80};
+  octets[15] = last;
+  return wire::IpAddress::from_octets(octets);
+}
+
 World::World(const WorldOptions& options)
     : a_to_b(options.link, options.seed * 4 + 1),
       b_to_a(options.link, options.seed * 4 + 2),

@@ -21,6 +21,9 @@ struct WorldOptions {
 
 inline constexpr auto kAddressA = wire::IpAddress::v4(10, 0, 0, 1);
 inline constexpr auto kAddressB = wire::IpAddress::v4(10, 0, 0, 2);
+// The same in 2001:db8::/64, and as link-local addresses.
+wire::IpAddress address_v6(std::uint8_t last);
+wire::IpAddress address_link_local(std::uint8_t last);
 
 class World {
  public:
