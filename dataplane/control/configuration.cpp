@@ -94,6 +94,18 @@ void read_mode(Reader& reader, const toml::node& node, DeviceConfiguration& devi
     reader.fail(node, "mode is \"own\" or \"local\"");
 }
 
+void read_markers(Reader& reader, const toml::node& node, DeviceConfiguration& device) {
+  const auto text = node.value_exact<std::string>();
+  if (text == "never")
+    device.markers = mpa::MarkerUse::never;
+  else if (text == "send")
+    device.markers = mpa::MarkerUse::send;
+  else if (text == "both")
+    device.markers = mpa::MarkerUse::both;
+  else
+    reader.fail(node, "markers is \"never\", \"send\" or \"both\"");
+}
+
 void read_device(Reader& reader, const toml::table& table, DeviceConfiguration& device) {
   for (const auto& [toml_key, node] : table) {
     const std::string key(toml_key.str());
@@ -133,7 +145,7 @@ void read_device(Reader& reader, const toml::table& table, DeviceConfiguration& 
     } else if (key == "crc") {
       reader.take(node, key, device.crc);
     } else if (key == "markers") {
-      reader.take(node, key, device.markers);
+      read_markers(reader, node, device);
     } else if (key == "peer_to_peer") {
       reader.take(node, key, device.peer_to_peer);
     } else if (key == "mpa_revision") {

@@ -8,7 +8,7 @@
 //   port = "memif:/run/user/1000/a.sock,role=server"
 //   address = ["10.0.0.1/24"]   mtu = 1500                    gateway = "10.0.0.254"
 //   name = "rnic0"              mode = "own" | "local"         mac = "02:00:00:00:00:01"
-//   crc = true                  markers = false                peer_to_peer = true
+//   crc = true                  peer_to_peer = true            markers = "send" | "never" | "both"
 //   mpa_revision = 2            congestion = "cubic" | "newreno"
 //   rnr = "hold" | "terminate"  rnr_timeout_s = 30             timestamps = false
 //   buffers = 16384             core = 2                       streams_max = 16384
@@ -37,7 +37,7 @@ struct DeviceConfiguration {
   wire::IpAddress gateway;
   std::optional<core::AddressMode> mode;  // local for addresses of 127.0.0.0/8, otherwise own
   bool crc = true;
-  bool markers = false;
+  mpa::MarkerUse markers = mpa::MarkerUse::send;
   bool peer_to_peer = true;
   std::uint32_t mpa_revision = 2;
   bool cubic = true;

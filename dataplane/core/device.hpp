@@ -19,6 +19,7 @@
 #include "base/time.hpp"
 #include "ip/own_addresses.hpp"
 #include "ip/routes.hpp"
+#include "mpa/startup.hpp"
 #include "port/port.hpp"
 #include "qp/queue_pair.hpp"
 #include "tcp/connection.hpp"
@@ -60,7 +61,7 @@ struct DeviceOptions {
   bool crc_required = true;
   bool peer_to_peer = true;         // A=1 in our Requests
   std::uint32_t mpa_revision = 2;
-  bool markers = false;             // ask for markers toward us
+  mpa::MarkerUse markers = mpa::MarkerUse::send;
   Duration request_timeout = seconds(10);
   Duration reply_timeout = seconds(20);
   std::uint64_t seed = 0;           // initial sequence numbers, ports

@@ -134,6 +134,7 @@ struct Device::Impl {
   // ---- streams (device_streams.cpp) -------------------------------------------------------
   Stream* make_stream(const Flow& flow);
   void free_stream(Stream& stream);
+  void swap_places(Stream& a, Stream& b);
   Stream* find(StreamId id);
   Stream* find(const Flow& flow, std::uint64_t hash);
   Stream* stream_of(const qp::QueuePair& qp);
@@ -162,6 +163,8 @@ struct Device::Impl {
   bool needs_turn(const Stream& stream, Instant now) const;
 
   Result<StreamId, StreamError> connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now);
+  void call(Stream& stream, const ConnectOptions& options, qp::QueuePair& qp, Instant now);
+  bool call_without_markers(Stream& stream, Instant now);
   Result<Done, StreamError> accept(StreamId id, const AcceptOptions& options, qp::QueuePair& qp, Instant now);
   Result<Done, StreamError> reject(StreamId id, const PrivateData& private_data, Instant now);
   void disconnect(StreamId id, Disconnect how, Instant now);

@@ -202,14 +202,53 @@ Result<StreamId, StreamError> Device::Impl::connect(const ConnectOptions& option
   }
   Stream* stream = make_stream(flow);
   if (stream == nullptr) return Failure{StreamError::no_resources};
-  stream->initiator = true;
-  stream->cookie = options.cookie;
-  stream->wishes = options;
-  stream->initial_send = initial_sequence(flow, keys_, now);
-  bind(qp, *stream);
-  stream->tcp.open_active(stream->initial_send, now, timestamp_offset(flow, keys_));
-  activate(*stream);
+  call(*stream, options, qp, now);
   return stream->id();
+}
+
+void Device::Impl::call(Stream& stream, const ConnectOptions& options, qp::QueuePair& qp, Instant now) {
+  stream.initiator = true;
+  stream.cookie = options.cookie;
+  stream.wishes = options;
+  stream.initial_send = initial_sequence(stream.flow, keys_, now);
+  bind(qp, stream);
+  stream.tcp.open_active(stream.initial_send, now, timestamp_offset(stream.flow, keys_));
+  activate(stream);
+}
+
+// A peer that knows no markers rejects who asks for them, as siw does, and says nothing else: once
+// more, from another port, without asking. The consumer hears of the second answer only, and the id
+// that it has means the second stream.
+bool Device::Impl::call_without_markers(Stream& stream, Instant now) {
+  const auto& initiator = std::get<mpa::Initiator>(*stream.startup);
+  if (options_.markers != mpa::MarkerUse::both || stream.without_markers || stream.wishes.local_port != 0) return false;
+  if (initiator.negotiated().markers_out != mpa::Markers::none || !initiator.private_data().empty()) return false;
+  Flow flow = stream.flow;
+  const auto port = ephemeral_port(flow);
+  if (!port) return false;
+  flow.local_port = *port;
+  Stream* again = make_stream(flow);
+  if (again == nullptr) return false;
+  again->without_markers = true;
+  qp::QueuePair& qp = *stream.qp;
+  unbind(stream);
+  swap_places(stream, *again);
+  call(*again, stream.wishes, qp, now);
+  stream.told_end = true;
+  abandon(stream, now);
+  stream.phase_deadline = now + kCloseTimeout;
+  return true;
+}
+
+// Each gets the other's id.
+void Device::Impl::swap_places(Stream& a, Stream& b) {
+  flows_.erase(a.hash, a.index);
+  flows_.erase(b.hash, b.index);
+  std::swap(streams_[a.index], streams_[b.index]);
+  std::swap(a.index, b.index);
+  std::swap(a.generation, b.generation);
+  flows_.insert(a.hash, a.index);
+  flows_.insert(b.hash, b.index);
 }
 
 void Device::Impl::stop_pending(Stream& stream) {
@@ -236,6 +275,7 @@ bool Device::Impl::send_octets(Stream& stream, Bytes octets) {
 void Device::Impl::begin_startup(Stream& stream, Instant now) {
   stream.phase = Stream::Phase::negotiating;
   mpa::StartupOptions options = startup_options(options_);
+  if (stream.without_markers) options.markers = mpa::MarkerUse::send;
   if (!stream.initiator) {
     stream.startup = std::make_unique<Stream::Startup>(std::in_place_type<mpa::Responder>, options, now);
     stream.phase_deadline = std::get<mpa::Responder>(*stream.startup).next_deadline();
@@ -282,7 +322,13 @@ void Device::Impl::feed_startup(Stream& stream, Instant now) {
     case Outcome::more:
       break;
     case Outcome::request: {
-      const auto& responder = std::get<mpa::Responder>(*stream.startup);
+      auto& responder = std::get<mpa::Responder>(*stream.startup);
+      if (!responder.acceptable()) {
+        if (const auto reply = responder.reject({})) send_octets(stream, *reply);
+        abandon(stream, now);
+        stream.phase_deadline = now + kCloseTimeout;
+        break;
+      }
       stream.phase = Stream::Phase::waiting;
       stream.phase_deadline = kNever;
       stream.told_request = true;
@@ -296,6 +342,7 @@ void Device::Impl::feed_startup(Stream& stream, Instant now) {
       on_accepted(stream, now);
       break;
     case Outcome::rejected: {
+      if (call_without_markers(stream, now)) break;
       const auto& initiator = std::get<mpa::Initiator>(*stream.startup);
       stream.told_end = true;
       StreamEvent& event = queue_event(StreamEvent::Kind::rejected, stream);

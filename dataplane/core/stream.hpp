@@ -56,6 +56,7 @@ struct Stream : ListLink<ActiveTag>, Timers::Node {
   std::uint32_t listener = Listeners::kNone;  // that counts us as pending
   std::uint64_t cookie = 0;
   ConnectOptions wishes;  // of connect()
+  bool without_markers = false;  // the peer has rejected a Request that asked for them
   Instant phase_deadline = kNever;
 
   bool told_request = false;  // the consumer of a listener knows of us

@@ -103,7 +103,7 @@ Initiator::Initiator(const StartupOptions& options, Bytes private_data, Instant 
     }
     block = offered_;
   }
-  const wire::StartupHeader header{.markers = options.markers,
+  const wire::StartupHeader header{.markers = options.markers == MarkerUse::both,
                                    .crc = options.crc,
                                    .enhanced = enhanced_,
                                    .revision = static_cast<std::uint8_t>(enhanced_ ? 2 : 1)};
@@ -140,7 +140,7 @@ Outcome Initiator::judge_reply() {
                  .enhanced = header.enhanced,
                  .crc = options_.crc || header.crc ? Crc::on : Crc::off,
                  .markers_out = header.markers ? Markers::inserted : Markers::none,
-                 .markers_in = options_.markers ? Markers::expected : Markers::none,
+                 .markers_in = options_.markers == MarkerUse::both ? Markers::expected : Markers::none,
                  .ird = options_.ird,
                  .ord = options_.ord};
   if (header.enhanced) {
@@ -148,6 +148,8 @@ Outcome Initiator::judge_reply() {
     negotiated_.peer_ord = reader_.block().ord;
   }
   if (header.rejected) return Outcome::rejected;
+  if (header.markers && options_.markers == MarkerUse::never)
+    return fail(StartupFailure::markers_asked, wire::terminate_code::kMpaLocalCatastrophic);  // W-MPA-44
   // W-MPA-84.
   if (header.enhanced && !enhanced_) return fail(StartupFailure::unexpected_enhanced);
   if (!header.enhanced && enhanced_)
@@ -208,7 +210,7 @@ Fed Responder::feed(Bytes stream) {
                    .enhanced = header.enhanced,
                    .crc = options_.crc || header.crc ? Crc::on : Crc::off,
                    .markers_out = header.markers ? Markers::inserted : Markers::none,
-                   .markers_in = options_.markers ? Markers::expected : Markers::none};
+                   .markers_in = options_.markers == MarkerUse::both ? Markers::expected : Markers::none};
     if (header.enhanced) {
       negotiated_.peer_to_peer = reader_.block().peer_to_peer;
       negotiated_.peer_ird = reader_.block().ird;
@@ -238,7 +240,7 @@ std::size_t Responder::private_data_max() const {
 // Revision 1 even if the Request had 2: irdma reads the block whenever it sees a 2 (W-MPA-28).
 wire::StartupHeader Responder::reply_header() const {
   return {.reply = true,
-          .markers = options_.markers,
+          .markers = options_.markers == MarkerUse::both,
           .crc = options_.crc || reader_.header().crc,
           .enhanced = negotiated_.enhanced,
           .revision = static_cast<std::uint8_t>(negotiated_.enhanced ? 2 : 1)};

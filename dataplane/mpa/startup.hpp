@@ -31,9 +31,17 @@ inline constexpr std::size_t kPrivateDataMaxEnhanced = kPrivateDataEmittedMax - 
 // How long a responder with a peer-to-peer connection waits for the first FPDU (W-MPA-90).
 inline constexpr Duration kFirstFpduTimeout = seconds(10);
 
+// What the administrator allows. RFC 5044 s4.3 has every sender be able to insert them; one that never
+// does refuses a peer that asks.
+enum class MarkerUse : std::uint8_t {
+  never,
+  send,  // where the peer asks for them
+  both,  // and we ask for them in what comes to us: it is placed out of order too
+};
+
 struct StartupOptions {
   bool crc = true;              // C; off only by the administrator's explicit wish (W-MPA-08)
-  bool markers = false;         // M: markers in what comes to us
+  MarkerUse markers = MarkerUse::send;
   std::uint8_t revision = 2;    // the highest that we speak
   bool peer_to_peer = true;     // A in our Requests
   bool negotiate_depths = true;  // with neither this nor peer_to_peer a Request is Revision 1 (W-MPA-31)
@@ -54,6 +62,7 @@ enum class StartupFailure : std::uint8_t {
   unexpected_enhanced,    // an enhanced Reply to a Request that was not
   not_enhanced,           // an accepting Reply that is not enhanced, to a Request that was
   peer_to_peer_mismatch,  // an accepting Reply with another A
+  markers_asked,          // an accepting Reply with M, where we never insert any
   no_matching_rtr,
   insufficient_ird,
   timed_out,
@@ -191,6 +200,8 @@ class Responder {
   const Negotiated& negotiated() const { return negotiated_; }
   // Of the Request; valid as long as this.
   Bytes private_data() const { return reader_.private_data(); }
+  // False: it asks for markers, and we never insert any. It is to be rejected without asking anybody.
+  bool acceptable() const { return options_.markers != MarkerUse::never || !reader_.header().markers; }
   // How much private data a Reply to it may carry.
   std::size_t private_data_max() const;
 

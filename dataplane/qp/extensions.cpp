@@ -180,6 +180,7 @@ Result<std::uint64_t, rdmap::Fault> QueuePair::Impl::execute(const wire::AtomicR
     return Failure{rdmap::Fault::atomic_access};
   if (!access) return Failure{rdmap::atomic_fault(access.error())};
   if (access->address % kAtomicBytes != 0) return Failure{rdmap::Fault::atomic_alignment};
+  if (early_ != nullptr) early_->placed_in_order(*access);
   std::uint64_t original = 0;
   const bool done = request.opcode == wire::AtomicOpcode::fetch_add
                         ? mover_.fetch_add(*access, request.data, request.data_mask, original)

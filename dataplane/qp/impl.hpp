@@ -3,6 +3,7 @@
 //  queue_pair.cpp    life: attach, modify, detach, the stream's end, the way down
 //  send_path.cpp     work requests and Read Responses -> segments -> the connection
 //  receive_path.cpp  the stream -> FPDUs -> checks -> placements
+//  early.cpp         placements from beyond a gap in the stream, with markers
 //  extensions.cpp    RFC 7306: atomic operations and Immediate Data
 //  deliver.cpp       placements done -> completions, invalidations, Reads to serve
 //  flush.cpp         completions in order, and what becomes of work that will not be done
@@ -18,6 +19,7 @@
 #include "ddp/segmenter.hpp"
 #include "ddp/untagged.hpp"
 #include "mpa/packer.hpp"
+#include "qp/early.hpp"
 #include "qp/held_sends.hpp"
 #include "qp/queue_pair.hpp"
 #include "qp/state.hpp"
@@ -138,9 +140,11 @@ struct PendingFault {
   rdmap::Culprit culprit;
 };
 
-// A token names a gather (segment slot and work request) or a place (delivery slot).
+// A token names a gather (segment slot and work request), a place (delivery slot), or a place that is
+// ahead of its turn (slot of Early).
 namespace token {
 inline constexpr std::uint32_t kGather = 0x80000000;
+inline constexpr std::uint32_t kEarly = 0x40000000;
 static_assert(kSegmentsMax <= 256);
 // No work request's: a Read Response's.
 inline constexpr std::uint32_t kNoWork = 0xFFFF;
@@ -181,6 +185,7 @@ struct QueuePair::Impl {
   Instant held_deadline() const;
   void drop_segments();
   void forget_stream();
+  void cancel_moves();
   bool moving() const { return gathers_ != 0 || places_ != 0; }
 
   // ---- send_path.cpp
@@ -228,6 +233,12 @@ struct QueuePair::Impl {
   bool take_receive();
   Status check_scatter();
   void refuse(rdmap::Fault fault, std::span<const Bytes> spans, std::uint32_t size, Instant now);
+  // ---- early.cpp
+  void place_early();
+  bool place_run_early(std::span<const Bytes> run, std::size_t first, std::uint64_t position);
+  bool place_fpdu_early(std::uint64_t position, std::uint32_t octets, std::size_t first);
+  bool answers_a_read(const rdmap::Inbound& in);
+
   Delivery& next_delivery() { return deliveries_[deliveries_.next()]; }
   void finish_delivery(Instant now);
 
@@ -291,6 +302,7 @@ struct QueuePair::Impl {
   std::uint64_t next_checked_in_ = 0;
   Sending sending_;
   bool work_was_last_ = false;  // of work and responses, which was served last
+  bool waits_for_slot_ = false; // TCP had none for a segment that is filled
   bool starved_ = false;        // no buffer: to be tried again
   bool next_waits_ = false;     // for a Read, a fence, or a place among the work begun
   std::uint32_t needs_room_ = 0;  // the FPDU that found none
@@ -311,6 +323,8 @@ struct QueuePair::Impl {
   // Receiving.
   std::optional<mpa::Framer> framer_;
   mpa::SpanList ulpdu_;
+  std::uint64_t fpdu_position_ = 0; // of the FPDU in ulpdu_
+  std::uint32_t placed_early_ = 0;  // octets of its payload, from the first on, that are in place
   std::uint64_t parsed_ = 0;        // octets of the FPDU stream that were framed
   std::uint64_t consumable_ = 0;    // and of these, done with
   bool has_ulpdu_ = false;          // framed, and waits for room to be set aside in
@@ -328,6 +342,7 @@ struct QueuePair::Impl {
   std::uint32_t reads_ready_ = 0;   // of these, may be served
   rdmap::Ring<Delivery> deliveries_;
   std::uint32_t places_ = 0;
+  std::unique_ptr<Early> early_;    // with markers toward us
   PendingFault fault_;
   std::array<std::byte, sizeof(TerminateRecord::octets)> terminate_in_;
   std::uint32_t terminate_in_size_ = 0;

@@ -40,7 +40,7 @@ void QueuePair::Impl::attach(tcp::Connection& connection, const Start& start, In
   framer_.emplace(start.crc, start.markers_in);
   sender_ = {};
   sending_ = {};
-  work_was_last_ = starved_ = false;
+  work_was_last_ = starved_ = waits_for_slot_ = false;
   work_.reserve(std::clamp(config_.send_depth, 1u, kWorkMax));
   reads_out_.reserve(std::max(start.ord, 1u));
   reads_in_.reserve(std::max(start.ird, 1u));
@@ -50,6 +50,8 @@ void QueuePair::Impl::attach(tcp::Connection& connection, const Start& start, In
   open_ = nullptr;
   filling_bytes_ = room_ = open_room_ = 0;
   unsealed_.reserve(kUnsealedMax);
+  early_.reset();
+  if (start.markers_in == mpa::Markers::expected) early_ = std::make_unique<Early>();
   gathers_ = response_gathers_ = places_ = 0;
 
   ulpdu_.clear();
@@ -104,8 +106,7 @@ Result<Done, ModifyError> QueuePair::Impl::modify_state(State wanted, Instant no
 }
 
 QueuePair::Leftover QueuePair::Impl::detach(Instant now, BufferRef last_words) {
-  mover_.cancel(owner_);
-  gathers_ = response_gathers_ = places_ = 0;
+  cancel_moves();
   Leftover leftover = Leftover::reset;
   if (connection_ != nullptr) {
     if (state_ == State::terminate) go_down(now);
@@ -117,6 +118,13 @@ QueuePair::Leftover QueuePair::Impl::detach(Instant now, BufferRef last_words) {
   forget_stream();
   state_ = State::error;
   return leftover;
+}
+
+// Nothing is on its way to or from memory any more.
+void QueuePair::Impl::cancel_moves() {
+  mover_.cancel(owner_);
+  gathers_ = response_gathers_ = places_ = 0;
+  if (early_ != nullptr) early_->clear();
 }
 
 // Nothing of the stream is referred to any more.
@@ -230,8 +238,7 @@ void QueuePair::Impl::blame_read() {
 }
 
 void QueuePair::Impl::to_error(std::optional<Event> event, Stream stream, Instant now) {
-  mover_.cancel(owner_);
-  gathers_ = response_gathers_ = places_ = 0;
+  cancel_moves();
   if (connection_ != nullptr && stream == Stream::reset && connection_->ended() == tcp::Ended::no)
     connection_->abort(now);
   const bool had_shared = config_.shared_receive && state_ != State::idle;
@@ -282,6 +289,8 @@ bool QueuePair::Impl::quiet() {
 bool QueuePair::Impl::check_stream(Instant now) {
   if (connection_ == nullptr) return false;
   const bool down = state_ == State::closing || state_ == State::terminate;
+  // What was placed is told before the queue pair is Idle.
+  if (state_ == State::closing && !deliveries_.empty() && deliveries_.front().moves != 0) return false;
   switch (connection_->ended()) {
     case tcp::Ended::no: break;
     case tcp::Ended::gracefully:
@@ -485,7 +494,9 @@ bool QueuePair::Impl::idle() const {
   if (moving() || starved_) return false;
   if (state_ != State::rts) return !send_hint_ && !receive_hint_;
   if (receive_hint_ || parse_paused_) return false;
-  if (first_segment_ != next_segment_) return true;  // waits for slots of TCP's
+  // Filled, and not with TCP: for want of a slot there, whose coming free wakes us; or because their
+  // gathers were done while nobody looked.
+  if (first_segment_ != next_segment_) return waits_for_slot_;
   const bool wants = gate_rtr_ || (gate_open_ && (sending_.kind != Sending::Kind::nothing || reads_ready_ != 0 ||
                                                   nudge_due_ || (send_hint_ && !next_waits_)));
   return !wants || connection_->room_bytes() < needs_room_;
@@ -562,6 +573,12 @@ void QueuePair::on_moved(std::uint32_t token, bool ok) {
       segment.failed = true;
       segment.failed_work = token::work(token);
     }
+    return;
+  }
+  if ((token & token::kEarly) != 0) {
+    RNIC_ASSERT(impl.early_ != nullptr && impl.places_ != 0);
+    impl.early_->on_moved(token & ~token::kEarly, ok);
+    --impl.places_;
     return;
   }
   Delivery& delivery = impl.deliveries_[token];

@@ -63,6 +63,7 @@ struct QpCounters {
   std::uint64_t sends_in = 0, writes_in = 0, reads_in = 0;
   std::uint64_t atomics_out = 0, atomics_in = 0;
   std::uint64_t bytes_out = 0, bytes_in = 0, fpdus_out = 0, fpdus_in = 0, errors = 0;
+  std::uint64_t fpdus_early = 0;  // of these, placed before their turn
 };
 
 class QueuePair final : public tpt::MoveOwner {

@@ -36,6 +36,7 @@ bool QueuePair::Impl::receive(Instant now) {
   ++turn_;
   bool busy = false;
   if (state_ == State::rts) busy |= parse(now);
+  if (early_ != nullptr && state_ == State::rts && !inbound_stopped_) place_early();
   busy |= check_stream(now);
   if (state_ != State::rts) busy |= go_down(now);
   check_deadline(now);
@@ -64,6 +65,7 @@ bool QueuePair::Impl::parse(Instant now) {
         break;
       }
       if (!fpdu->has_value()) break;
+      fpdu_position_ = (*fpdu)->position;
       parsed_ += (*fpdu)->octets;
       has_ulpdu_ = true;
       ulpdu_stored_ = (*fpdu)->stored;
@@ -73,6 +75,7 @@ bool QueuePair::Impl::parse(Instant now) {
     busy = true;
   }
   parse_paused_ = state_ == State::rts && deliveries_.full();
+  if (early_ != nullptr) early_->forget_before(parsed_);
   if (connection_ != nullptr) consume();
   return busy;
 }
@@ -105,8 +108,16 @@ bool QueuePair::Impl::take_fpdu(Instant now) {
     deadline_ = kNever;
     send_hint_ = true;
   }
+  Early::Placed* early = early_ != nullptr ? early_->find(fpdu_position_) : nullptr;
+  if (early != nullptr) [[unlikely]] {
+    if (early->moves != 0) return false;
+    placed_early_ = early->again ? 0 : early->to.length;
+    early_->drop(*early);
+  }
   const std::span<const Bytes> spans(ulpdu_.spans.data(), ulpdu_.count);
-  if (!on_ulpdu(spans, ulpdu_.size, 0, now)) return false;
+  const bool taken = on_ulpdu(spans, ulpdu_.size, 0, now);
+  placed_early_ = 0;
+  if (!taken) return false;
   has_ulpdu_ = false;
   first_fpdu_ = false;
   nudge_at_ = kNever;
@@ -288,8 +299,9 @@ void QueuePair::Impl::place_send(const rdmap::Inbound& in, std::span<const Bytes
     }
     const std::uint32_t piece = std::min(left, sge.length - receiving_.sge_offset);
     const auto ends = in.ddp.last && piece == left ? ddp::Ends::message : ddp::Ends::nothing;
-    ddp::place(mover_, payload, ddp::slice(receiving_.access[receiving_.sge], receiving_.sge_offset, piece), ends,
-               ticket, placement);
+    const tpt::Access to = ddp::slice(receiving_.access[receiving_.sge], receiving_.sge_offset, piece);
+    if (early_ != nullptr) early_->placed_in_order(to);
+    ddp::place(mover_, payload, to, ends, ticket, placement);
     receiving_.sge_offset += piece;
     left -= piece;
   }
@@ -474,9 +486,11 @@ void QueuePair::Impl::on_read_response(const rdmap::Inbound& in, std::span<const
 
 void QueuePair::Impl::place_tagged(const rdmap::Inbound& in, const tpt::Access& to, std::span<const Bytes> spans) {
   Delivery& delivery = next_delivery();
-  ddp::Payload payload(spans, in.ddp.size());
+  const std::uint32_t done = std::min(placed_early_, in.payload);
+  if (early_ != nullptr && done == 0) early_->placed_in_order(to);
+  ddp::Payload payload(spans, in.ddp.size() + done);
   ddp::Placement placement;
-  ddp::place(mover_, payload, to, in.ddp.last ? ddp::Ends::message : ddp::Ends::nothing,
+  ddp::place(mover_, payload, ddp::slice(to, done, in.payload - done), in.ddp.last ? ddp::Ends::message : ddp::Ends::nothing,
              {&owner_, deliveries_.next() & (deliveries_.size() - 1)}, placement);
   delivery.moves = placement.later;
   delivery.failed = placement.failed;

@@ -443,6 +443,7 @@ void QueuePair::Impl::gather_piece(FillingSegment& segment, const tpt::Access& f
 // Seals what is gathered and hands it to the connection, in order.
 bool QueuePair::Impl::push_segments(Instant now) {
   bool busy = false;
+  waits_for_slot_ = false;
   while (first_segment_ != next_segment_) {
     FillingSegment& segment = segments_[first_segment_ % kSegmentsMax];
     if (&segment == open_ || segment.gathers != 0) break;
@@ -470,7 +471,8 @@ bool QueuePair::Impl::push_segments(Instant now) {
     const std::uint32_t length = segment.buffer->length;
     // No slot: it stays here until acknowledgements free one.
     BufferRef share = segment.buffer.share();
-    if (!connection_->append(std::move(share))) break;
+    waits_for_slot_ = !connection_->append(std::move(share));
+    if (waits_for_slot_) break;
     segment.buffer.reset();
     filling_bytes_ -= length;
     ++first_segment_;

@@ -613,6 +613,11 @@ std::uint32_t Connection::emss() const { return emss_; }
 std::size_t Connection::readable_count() const { return readable_.count(); }
 Readable Connection::readable(std::size_t index) { return {readable_.buffer(index), readable_.span(index)}; }
 std::uint64_t Connection::received() const { return received_; }
+std::size_t Connection::beyond_count() const { return reassembly_.count(); }
+Connection::Beyond Connection::beyond(std::size_t index) const {
+  const Reassembly::Piece& piece = reassembly_.piece(static_cast<std::uint32_t>(index));
+  return {received_ + piece.first.since(rcv_nxt_), {piece.data, piece.length}, &piece.buffer};
+}
 std::uint64_t Connection::consumed() const { return consumed_; }
 bool Connection::peer_closed() const { return peer_closed_; }
 State Connection::state() const { return state_; }

@@ -173,6 +173,16 @@ class Connection {
   std::uint64_t consumed() const;
   // Gives the first `bytes` readable octets' buffers back; opens the window.
   void consume(std::uint64_t bytes);
+  // What came beyond a gap, where it lies: pieces in the order of the stream, none over another.
+  // They have passed every check of TCP's, are acknowledged selectively, and stay until they are
+  // readable (W-TCP-09, -26). counters().out_of_order tells whether there are new ones.
+  struct Beyond {
+    std::uint64_t position = 0;  // octets of the peer's stream before it
+    Bytes span;
+    const BufferRef* buffer = nullptr;
+  };
+  std::size_t beyond_count() const;
+  Beyond beyond(std::size_t index) const;
   // No acknowledgement is sent for stream octets at and after this position (octets whose
   // placement is not done); kNoHold: none held.
   static constexpr std::uint64_t kNoHold = ~std::uint64_t{0};

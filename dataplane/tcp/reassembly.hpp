@@ -35,6 +35,8 @@ class Reassembly {
   };
   Piece* front(Seq next);
   void pop();
+  // The pieces in order of the stream; none of them overlaps another.
+  const Piece& piece(std::uint32_t index) const { return pieces_[(begin_ + index) & mask_]; }
 
   // Blocks for the SACK option, the one that changed last first; returns how many.
   unsigned blocks(wire::SackBlock* out, unsigned most) const;

@@ -53,7 +53,7 @@ gateway = "10.0.0.254"
 mode = "own"
 mac = "02:00:00:00:00:07"
 crc = false
-markers = true
+markers = "both"
 peer_to_peer = false
 mpa_revision = 1
 congestion = "newreno"
@@ -73,7 +73,7 @@ extensions = true
   CHECK(d.addresses[0].prefix_length == 16);
   CHECK(d.gateway == wire::IpAddress::v4(10, 0, 0, 254));
   CHECK_FALSE(d.crc);
-  CHECK(d.markers);
+  CHECK(d.markers == mpa::MarkerUse::both);
   CHECK_FALSE(d.peer_to_peer);
   CHECK(d.mpa_revision == 1);
   CHECK_FALSE(d.cubic);

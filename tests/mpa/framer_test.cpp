@@ -3,9 +3,8 @@
 
 #include <memory>
 
-#include "mpa/packer.hpp"
+#include "mpa/fpdu_stream.hpp"
 #include "support/catch.hpp"
-#include "support/hex.hpp"
 
 namespace {
 
@@ -13,41 +12,8 @@ using namespace rnic;
 using mpa::Crc;
 using mpa::FramingError;
 using mpa::Markers;
-
-// A sender's stream, and the ULPDUs that are in it.
-struct Stream {
-  Stream(Crc crc, Markers markers) : packer(crc, markers) {}
-  void add(std::uint32_t ulpdu_size) {
-    auto ulpdu = test::pattern(ulpdu_size, static_cast<unsigned>(ulpdus.size()));
-    const std::size_t header_size = std::min<std::size_t>(ulpdu_size, 14);
-    const std::size_t start = octets.size();
-    octets.resize(start + packer.octets_for(ulpdu_size));
-    const MutableBytes room = MutableBytes{octets}.subspan(start);
-    const auto pieces = std::make_unique<mpa::PieceList>();
-    const auto took = packer.begin(room, Bytes{ulpdu}.first(header_size),
-                                   ulpdu_size - static_cast<std::uint32_t>(header_size), *pieces);
-    REQUIRE(took == room.size());
-    Bytes rest = Bytes{ulpdu}.subspan(header_size);
-    for (std::uint32_t i = 0; i < pieces->count; ++i) {
-      std::copy_n(rest.begin(), pieces->pieces[i].size(), pieces->pieces[i].begin());
-      rest = rest.subspan(pieces->pieces[i].size());
-    }
-    packer.seal(room);
-    ulpdus.push_back(std::move(ulpdu));
-    ends.push_back(octets.size());
-  }
-  mpa::Packer packer;
-  std::vector<std::byte> octets;
-  std::vector<std::vector<std::byte>> ulpdus;
-  std::vector<std::size_t> ends;
-};
-
-std::vector<Bytes> cut(Bytes octets, std::size_t size) {
-  std::vector<Bytes> spans;
-  for (std::size_t at = 0; at < octets.size(); at += size)
-    spans.push_back(octets.subspan(at, std::min(size, octets.size() - at)));
-  return spans;
-}
+using test::cut;
+using Stream = test::FpduStream;
 
 struct Receiver {
   Receiver(Crc crc, Markers markers) : framer(crc, markers) {}

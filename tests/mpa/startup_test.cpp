@@ -11,6 +11,7 @@ using mpa::Crc;
 using mpa::Fed;
 using mpa::Initiator;
 using mpa::Markers;
+using mpa::MarkerUse;
 using mpa::Responder;
 using mpa::Rtr;
 using mpa::StartupFailure;
@@ -163,7 +164,7 @@ TEST_CASE("W-MPA-03, W-MPA-04: M asks for markers toward its sender, each direct
   for (const bool ours : {false, true}) {
     for (const bool theirs : {false, true}) {
       StartupOptions options = revision_1();
-      options.markers = ours;
+      options.markers = ours ? MarkerUse::both : MarkerUse::send;
       Initiator i(options, {}, kStart);
       CHECK(header_of(i.request()).markers == ours);
       i.feed(frame({.reply = true, .markers = theirs, .revision = 1}, std::nullopt));
@@ -178,6 +179,33 @@ TEST_CASE("W-MPA-03, W-MPA-04: M asks for markers toward its sender, each direct
       CHECK(r.negotiated().markers_out == (theirs ? Markers::inserted : Markers::none));
     }
   }
+}
+
+TEST_CASE("W-MPA-05: markers are inserted for whoever asks, unless the administrator says never", "[mpa][W-MPA-05][W-MPA-44]") {
+  for (const auto use : {MarkerUse::never, MarkerUse::send, MarkerUse::both}) {
+    const bool never = use == MarkerUse::never;
+    for (const bool asked : {false, true}) {
+      StartupOptions options = revision_1();
+      options.markers = use;
+      Responder r(options, kStart);
+      CHECK(r.feed(frame({.markers = asked, .revision = 1}, std::nullopt)).outcome == Outcome::request);
+      CHECK(r.acceptable() == !(never && asked));
+      Initiator i(options, {}, kStart);
+      i.feed(frame({.reply = true, .markers = asked, .revision = 1}, std::nullopt));
+      if (never && asked) {
+        check_failed(i, StartupFailure::markers_asked, wire::terminate_code::kMpaLocalCatastrophic);
+        CHECK(i.negotiated().markers_out == Markers::inserted);  // or the peer could not read the Terminate
+      } else {
+        CHECK(i.outcome() == Outcome::accepted);
+      }
+    }
+  }
+  // A rejection is one.
+  StartupOptions options = revision_1();
+  options.markers = MarkerUse::never;
+  Initiator i(options, {}, kStart);
+  CHECK(i.feed(frame({.reply = true, .markers = true, .rejected = true, .revision = 1}, std::nullopt)).outcome ==
+        Outcome::rejected);
 }
 
 TEST_CASE("W-MPA-06: CRC is in use when either side says so", "[mpa][W-MPA-06]") {

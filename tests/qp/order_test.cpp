@@ -544,3 +544,20 @@ TEST_CASE("V-INV-10: an Invalidate completes only when nothing is on its way to 
   REQUIRE(raw.us->app.completions.size() == 1);
   CHECK(raw.us->app.completions[0].status == qp::Status::success);
 }
+
+TEST_CASE("V-ORD-08: segments whose gathers were done while nobody looked are not forgotten", "[qp][V-ORD-08]") {
+  Options options;
+  options.moves = Moves::at_flush;
+  Pair pair(options);
+  pair.run();
+  Region& from = pair.a->region(100, 3);
+  Region& to = pair.b->region(100);
+  pair.a->post(write({Side::sge(from, 0, 100)}, to.stag, to.base));
+  pair.a->qp.transmit(pair.wire.now, 1u << 20);
+  pair.a->mover.flush();
+  // Done, sealed by nobody, and with no event to come: whoever asks must be told that there is work.
+  CHECK_FALSE(pair.a->qp.idle());
+  pair.run();
+  CHECK(pair.a->qp.idle());
+  CHECK(from.memory == to.memory);
+}

@@ -304,6 +304,7 @@ class Wire {
   // Sent payloads, in order, as the wire saw them: true, from a.
   std::vector<std::pair<bool, std::uint32_t>> payload_sizes;
   bool cut_a = false, cut_b = false;  // what comes from there is lost
+  std::function<bool(bool is_a, const tcp::SegmentOut&)> loses;  // true: this one is lost
 
   void join() {
     a.tcp->open_active({1000}, now);
@@ -330,6 +331,7 @@ class Wire {
       moved = true;
       if (!out->payload.empty()) payload_sizes.emplace_back(is_a, static_cast<std::uint32_t>(out->payload.size()));
       if (is_a ? cut_a : cut_b) continue;
+      if (loses && loses(is_a, *out)) continue;
       to.in.push_back(copy(*out, *to.pool));
     }
     return moved;

@@ -79,7 +79,7 @@ Choice choose(Random& random, std::uint64_t seed) {
     side->device.crc_required = random.chance(850);
     side->device.peer_to_peer = random.chance(750);
     side->device.mpa_revision = random.chance(850) ? 2 : 1;
-    side->device.markers = random.chance(150);
+    if (random.chance(300)) side->device.markers = mpa::MarkerUse::both;
     side->device.orphan_timeout = seconds(2000);  // however bad the wire is
     side->device.vlan = vlan;
     side->device.probe = probe;
@@ -108,7 +108,7 @@ std::string story_of(const Choice& c) {
   char text[500];
   const auto side = [](const RnicOptions& s) {
     return std::string(s.checksums ? "k" : "-") + (s.late_mover ? "l" : "-") + (s.device.crc_required ? "c" : "-") +
-           (s.device.peer_to_peer ? "p" : "-") + (s.device.markers ? "m" : "-") + std::to_string(s.device.mpa_revision);
+           (s.device.peer_to_peer ? "p" : "-") + (s.device.markers == mpa::MarkerUse::both ? "m" : "-") + std::to_string(s.device.mpa_revision);
   };
   std::snprintf(
       text, sizeof text,
