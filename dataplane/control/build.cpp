@@ -63,7 +63,7 @@ void make_device(const Configuration& configuration, const DeviceConfiguration& 
                               .gateway = wanted.gateway});
   options.mode = *wanted.mode;
   options.tcp.timestamps = wanted.timestamps;
-  options.tcp.congestion = wanted.cubic ? tcp::Options::Congestion::cubic : tcp::Options::Congestion::newreno;
+  options.tcp.congestion = wanted.cubic ? tcp::Algorithm::cubic : tcp::Algorithm::newreno;
   options.streams_max = wanted.streams_max;
   options.crc_required = wanted.crc;
   options.markers = wanted.markers;

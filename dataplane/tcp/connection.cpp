@@ -62,7 +62,7 @@ constexpr Duration kTimestampLife = seconds(24 * 24 * 3600);
 
 Connection::Connection(const Options& options)
     : queue_(options.send_segments_max),
-      congestion_(options.congestion == Options::Congestion::cubic),
+      congestion_(options.congestion),
       rtt_(options.rto_initial, options.rto_min, options.rto_max),
       readable_(options.receive_segments_max),
       reassembly_(options.out_of_order_segments_max),
@@ -77,7 +77,6 @@ void Connection::start(Seq initial) {
   RNIC_ASSERT(state_ == State::closed && ended_ == Ended::no);
   iss_ = initial;
   queue_.start(initial + 1);
-  recovery_end_ = initial + 1;
 }
 
 void Connection::open_active(Seq initial, Instant, std::uint32_t timestamp_offset) {
@@ -122,11 +121,14 @@ void Connection::become_established(const wire::TcpHeader& header, Instant now) 
   syn_due_ = false;
   rto_at_ = kNever;
   retransmissions_ = 0;
-  if (syn_sent_count_ > 1)
+  if (syn_sent_count_ > 1) {
     rtt_.on_handshake_loss(options_.rto_initial);
-  else if (syn_sent_at_ != kNever)
+  } else if (syn_sent_at_ != kNever) {
     rtt_.sample(now - syn_sent_at_);
-  congestion_.start(emss_, syn_sent_count_ > 1);
+    rack_.on_round_trip(now - syn_sent_at_, now);
+    tail_probe_.on_round_trip();
+  }
+  congestion_.start(emss_, syn_sent_count_ > 2);
   last_sent_at_ = now;
   const std::uint32_t window = std::uint32_t{header.window} << (header.has(flag::kSyn) ? 0 : send_shift_);
   send_edge_ = queue_.una() + window;
@@ -344,7 +346,7 @@ bool Connection::process_ack(const Incoming& in, Instant now) {
     keepalive_probes_ = 0;
   }
   if (ack.before(una)) {
-    if (header.sack_count > 0 && sack_ && take_sack(header, una)) detect_losses(false, false);
+    on_old_acknowledgement(header, now);
     return true;
   }
   on_acknowledgement(in, ack, now);
@@ -496,7 +498,7 @@ void Connection::challenge(Instant now) {
 void Connection::enter_time_wait(Instant now) {
   state_ = State::time_wait;
   ended_ = Ended::gracefully;
-  rto_at_ = persist_at_ = tail_probe_at_ = keepalive_at_ = kNever;
+  rto_at_ = persist_at_ = tail_probe_at_ = reordering_at_ = keepalive_at_ = kNever;
   time_wait_at_ = now + options_.time_wait;
 }
 
@@ -506,7 +508,7 @@ void Connection::end(Ended why) {
   if (ended_ == Ended::no) ended_ = why;
   queue_.clear();
   reassembly_.clear();
-  rto_at_ = delayed_ack_at_ = persist_at_ = tail_probe_at_ = keepalive_at_ = time_wait_at_ = kNever;
+  rto_at_ = delayed_ack_at_ = persist_at_ = tail_probe_at_ = reordering_at_ = keepalive_at_ = time_wait_at_ = kNever;
   syn_due_ = progress_ack_ = tail_probe_due_ = window_probe_due_ = keepalive_due_ = false;
   forced_acks_ = 0;
 }

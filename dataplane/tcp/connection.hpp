@@ -1,6 +1,6 @@
 // One TCP connection (RFC 9293), as a machine that touches nothing.
 //
-// Before changing this file, read RFC 9293 s3.10, RFC 6298, RFC 5681, RFC 6675 and RFC 7323.
+// Before changing this file, read RFC 9293 s3.10, RFC 6298, RFC 5681, RFC 8985 and RFC 7323.
 //
 // Segments go in, segments come out, and the caller says what time it is. No clock, no socket,
 // no allocation after construction: a test drives it by hand, a worker by DPDK.
@@ -22,13 +22,16 @@
 #include "base/buffer.hpp"
 #include "base/time.hpp"
 #include "tcp/congestion/control.hpp"
+#include "tcp/delivered.hpp"
 #include "tcp/handshake.hpp"
+#include "tcp/rack.hpp"
 #include "tcp/rate_limit.hpp"
 #include "tcp/reassembly.hpp"
 #include "tcp/receive_queue.hpp"
 #include "tcp/rtt.hpp"
 #include "tcp/send_queue.hpp"
 #include "tcp/seq.hpp"
+#include "tcp/tail_probe.hpp"
 #include "wire/tcp.hpp"
 
 namespace rnic::tcp {
@@ -64,14 +67,15 @@ struct Options {
   std::uint32_t mss_default_bytes = 536;  // of a peer that names none (RFC 9293 s3.7.1); IPv6: 1220
   std::uint32_t receive_window_bytes = 1u << 20;
   std::uint32_t send_segments_max = 1024;  // slots of the retransmit queue; a power of two
-  std::uint32_t out_of_order_segments_max = 512;
+  std::uint32_t out_of_order_segments_max = 1024;
   std::uint32_t receive_segments_max = 1024;  // in order and not consumed; a power of two
   bool window_scale = true;
   bool timestamps = false;  // 12 octets off every segment; default of the device
   bool sack = true;
   bool nagle = false;           // W-TCP-13
   bool tail_loss_probe = true;  // RFC 8985 s7; needs SACK
-  enum class Congestion : std::uint8_t { newreno, cubic } congestion = Congestion::cubic;
+  using Congestion = Algorithm;
+  Algorithm congestion = Algorithm::cubic;
   Duration rto_min = milliseconds(200);
   Duration rto_initial = seconds(1);
   Duration rto_max = seconds(60);
@@ -110,6 +114,7 @@ struct Counters {
   std::uint64_t duplicates = 0, out_of_order = 0, out_of_window = 0, challenge_acks = 0;
   std::uint64_t dropped_no_room = 0;  // in the window, but our queues were full
   std::uint64_t tail_probes = 0, window_probes = 0;
+  std::uint64_t duplicates_told = 0;  // by the peer: what we sent again, it had (DSACK)
 };
 
 // The RST that answers a segment for which there is no connection (RFC 9293 s3.10.7.1), ports
@@ -245,17 +250,37 @@ class Connection {
 
   // acknowledgements.cpp: what the peer says of our octets.
   void on_acknowledgement(const Incoming& in, Seq ack, Instant now);
+  void on_old_acknowledgement(const wire::TcpHeader& header, Instant now);
   bool update_window(const wire::TcpHeader& header, Seq ack);
-  bool take_sack(const wire::TcpHeader& header, Seq ack);
-  void detect_losses(bool advances, bool duplicate);
-  void start_recovery();
+  // What the SACK option tells: something new, and a duplicate (RFC 2883).
+  struct Told {
+    bool news = false;
+    bool duplicate = false;
+    Seq duplicate_first{}, duplicate_end{};
+  };
+  Told take_sack(const wire::TcpHeader& header, Seq ack, Delivered& delivered);
+  Instant believed_until(const wire::TcpHeader& header, Instant now) const;
   void restart_retransmission_timer(Instant now);
+
+  // recovery.cpp: losses, and the way back from them.
+  bool recovering() const { return recovery_ != Recovery::none; }
+  bool reduced_for_this_window() const { return queue_.acknowledged() < reduced_until_; }
+  void look_for_losses(const Delivered& delivered, bool duplicate, Instant now);
+  bool detect_by_time(Instant now);
+  bool detect_by_duplicates(bool advances, bool duplicate);
+  std::uint32_t delivered_bytes(const Delivered& delivered, bool duplicate);
+  void begin_recovery();
+  void end_recovery();
+  void on_duplicate_told(const Told& told);
+  void on_probe_answered(const Told& told, Seq ack, bool plain, std::uint32_t flight_before);
   void schedule_tail_probe(Instant now);
+  void on_tail_probe_timeout(Instant now);
+  bool send_tail_probe(SegmentOut& out, Instant now);
 
   // timers.cpp
   Instant earliest_timer() const {
     return std::min(std::min(std::min(rto_at_, delayed_ack_at_), std::min(persist_at_, tail_probe_at_)),
-                    std::min(keepalive_at_, time_wait_at_));
+                    std::min(std::min(keepalive_at_, time_wait_at_), reordering_at_));
   }
   void run_timers(Instant now);
   void on_retransmission_timeout(Instant now);
@@ -320,12 +345,13 @@ class Connection {
   enum class Recovery : std::uint8_t { none, fast, timeout } recovery_ = Recovery::none;
   bool send_one_anyway_ = false;  // the first retransmission does not ask the window
   bool fin_appended_ = false;
-  bool tail_probe_out_ = false;
   bool tail_probe_due_ = false;
   bool window_probe_due_ = false;
   bool keepalive_due_ = false;
-  Seq recovery_end_{};
-  Seq tail_probe_end_{};
+  // In octets of our stream, ever: where a recovery ends, and until where the window has had its
+  // reduction.
+  std::uint64_t recovery_end_ = 0;
+  std::uint64_t reduced_until_ = 0;
   std::uint32_t retransmissions_ = 0;   // timeouts without an answer
   std::uint32_t keepalive_probes_ = 0;  // without an answer
 
@@ -334,6 +360,7 @@ class Connection {
   Instant delayed_ack_at_ = kNever;
   Instant persist_at_ = kNever;
   Instant tail_probe_at_ = kNever;
+  Instant reordering_at_ = kNever;  // what was overtaken is lost then (RFC 8985 s6.2)
   Instant keepalive_at_ = kNever;
   Instant time_wait_at_ = kNever;
   Instant last_sent_at_{};
@@ -341,6 +368,8 @@ class Connection {
   SendQueue queue_;
   CongestionControl congestion_;
   RttEstimator rtt_;
+  Rack rack_;
+  TailProbe tail_probe_;
   ReceiveQueue readable_;
   Reassembly reassembly_;
   Counters counters_;

@@ -40,7 +40,8 @@ struct Handshake {
 // The least shift that lets 16 bits say the window (RFC 7323 s2.3).
 std::uint8_t window_shift(std::uint32_t window_bytes);
 // Our clock of timestamps: about a millisecond (RFC 7323 s5.4).
-constexpr std::uint32_t timestamp_clock(Instant now) { return static_cast<std::uint32_t>(now.ns >> 20); }
+inline constexpr unsigned kTimestampShift = 20;
+constexpr std::uint32_t timestamp_clock(Instant now) { return static_cast<std::uint32_t>(now.ns >> kTimestampShift); }
 
 // What `syn` and `options` agree on. Without the option the peer takes options.mss_default_bytes.
 Handshake agree(const wire::TcpHeader& syn, const Options& options, Seq ours, std::uint32_t timestamp_offset);

@@ -16,11 +16,14 @@ Seq Connection::send_next() const {
 }
 
 // Without SACK, each duplicate ACK says that one segment has left the network (RFC 5681 s3.2).
+// Outside of a recovery the first two let a new segment go each (limited transmit, RFC 3042), and
+// no more do.
 std::uint32_t Connection::pipe_bytes() const {
   const std::uint32_t pipe = queue_.pipe_bytes();
   if (duplicate_acks_ == 0) [[likely]]
     return pipe;
-  return pipe - std::min(pipe, duplicate_acks_ * emss_);
+  const std::uint32_t left = recovering() ? duplicate_acks_ : std::min(duplicate_acks_, 2u);
+  return pipe - std::min(pipe, left * emss_);
 }
 
 std::uint32_t Connection::window_room() const {
@@ -180,6 +183,8 @@ void Connection::fill_data(SegmentOut& out, SendQueue::Index i, bool first_time,
   if (tells_sack()) [[unlikely]]
     add_sack(out.header, emss_ - std::min(emss_, segment.length));
   last_sent_at_ = now;
+  if (recovery_ == Recovery::fast) [[unlikely]]
+    congestion_.on_sent_in_recovery(segment.length);
   Buffer* const buffer = segment.buffer;
   if (buffer == nullptr) return;
   if (segment.has(QueuedSegment::kWholeBuffer)) {
@@ -248,14 +253,8 @@ std::optional<SegmentOut> Connection::next_segment(Instant now) {
   }
   if (tail_probe_due_) [[unlikely]] {
     tail_probe_due_ = false;
-    if (const auto last = queue_.last_not_sacked()) {
-      tail_probe_out_ = true;
-      tail_probe_end_ = queue_.nxt();
-      ++counters_.tail_probes;
-      retransmit(out.emplace(), *last, now);
-      rto_at_ = now + rtt_.rto();
-      return out;
-    }
+    if (send_tail_probe(out.emplace(), now)) return out;
+    out.reset();
   }
   if (queue_.has_unsent()) {
     const std::uint32_t octets = sendable_bytes();

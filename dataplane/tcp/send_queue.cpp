@@ -8,9 +8,6 @@ namespace rnic::tcp {
 
 namespace {
 
-// RFC 6675 s2.
-constexpr std::uint32_t kDuplicateThreshold = 3;
-
 // Gives buffers back in bulk: one call on the pool for many.
 class Returns {
  public:
@@ -53,7 +50,7 @@ void SendQueue::clear() {
   Returns returns;
   for (; head_ != tail_; ++head_) returns.add(std::exchange(slot(head_).buffer, nullptr));
   next_ = judged_ = highest_sacked_ = lost_from_ = head_;
-  unsent_bytes_ = pipe_bytes_ = sacked_count_ = lost_waiting_ = 0;
+  unsent_bytes_ = pipe_bytes_ = sacked_count_ = lost_waiting_ = resent_count_ = 0;
   una_ = nxt_;
 }
 
@@ -111,7 +108,10 @@ bool SendQueue::cut(Index i, std::uint32_t octets) {
     if (static_cast<std::int32_t>(*mark - i) > 0) ++*mark;
   if (static_cast<std::int32_t>(lost_from_ - i) > 0) ++lost_from_;
   if (sent && first.has(QueuedSegment::kSacked)) ++sacked_count_;
-  if (sent && first.has(QueuedSegment::kLost) && !first.has(QueuedSegment::kRetransmitted)) ++lost_waiting_;
+  if (sent && first.has(QueuedSegment::kRetransmitted))
+    ++resent_count_;
+  else if (sent && first.has(QueuedSegment::kLost))
+    ++lost_waiting_;
   return true;
 }
 
@@ -130,6 +130,7 @@ void SendQueue::on_retransmitted(Index i, Instant now) {
     --lost_waiting_;
     if (lost_from_ == i) ++lost_from_;
   }
+  if (!s.has(QueuedSegment::kRetransmitted) && resent_count_++ == 0) oldest_resent_at_ = now;
   set_flags(s, QueuedSegment::kLost | QueuedSegment::kRetransmitted | QueuedSegment::kSentTwice, 0);
 }
 
@@ -140,12 +141,6 @@ SendQueue::Index SendQueue::find_lost() const {
     if (s.has(QueuedSegment::kLost) && !s.has(QueuedSegment::kSacked | QueuedSegment::kRetransmitted))
       return lost_from_;
   }
-}
-
-std::optional<SendQueue::Index> SendQueue::last_not_sacked() const {
-  for (Index i = next_; i != head_; --i)
-    if (!at(i - 1).has(QueuedSegment::kSacked)) return i - 1;
-  return std::nullopt;
 }
 
 std::uint32_t SendQueue::pipe_share(const QueuedSegment& s) {
@@ -160,47 +155,81 @@ void SendQueue::set_flags(QueuedSegment& s, std::uint8_t set, std::uint8_t clear
   pipe_bytes_ += pipe_share(s);
 }
 
-SendQueue::Acknowledged SendQueue::acknowledge(Seq ack) {
-  Acknowledged result;
+void SendQueue::acknowledge(Seq ack, Delivered& delivered) {
+  constexpr std::uint8_t kHasStory = QueuedSegment::kSacked | QueuedSegment::kLost | QueuedSegment::kRetransmitted |
+                                     QueuedSegment::kSentTwice | QueuedSegment::kFin;
   Returns returns;
-  while (head_ != next_) {
+  const Index first = head_;
+  const QueuedSegment* first_plain = nullptr;  // to which nothing has happened but being sent
+  const QueuedSegment* last_plain = nullptr;
+  std::uint32_t plain_bytes = 0;
+  for (; head_ != next_; ++head_) {
     QueuedSegment& s = slot(head_);
     if (ack.before(s.end())) break;
-    pipe_bytes_ -= pipe_share(s);
-    if (s.has(QueuedSegment::kSacked))
-      --sacked_count_;
-    else if (s.has(QueuedSegment::kLost) && !s.has(QueuedSegment::kRetransmitted))
-      --lost_waiting_;
-    if (!s.has(QueuedSegment::kSentTwice)) {
-      result.sent_at = s.sent_at;
-      // What was SACKed arrived long ago, so its time says nothing about this ACK.
-      result.sampled = !s.has(QueuedSegment::kSacked);
+    if (s.has(kHasStory)) [[unlikely]] {
+      forget(s, delivered);
     } else {
-      result.sampled = false;
+      if (first_plain == nullptr) first_plain = &s;
+      last_plain = &s;
+      plain_bytes += s.length;
     }
-    newest_delivered_ = std::max(newest_delivered_, s.sent_at);
-    result.octets += s.length;
-    result.fin = s.has(QueuedSegment::kFin);
     returns.add(std::exchange(s.buffer, nullptr));
-    ++head_;
   }
+  if (last_plain != nullptr) {
+    pipe_bytes_ -= plain_bytes;
+    delivered.acknowledged += plain_bytes;
+    delivered.octets += plain_bytes;
+    delivered.on_original(first_plain->end());
+    delivered.on_sent_at(last_plain->sent_at, last_plain->end());
+    if (last_plain == &at(head_ - 1)) {
+      delivered.sampled = true;
+      delivered.sample_sent_at = last_plain->sent_at;
+    }
+  }
+  delivered.segments += head_ - first;
   una_ = ack;
   if (head_ != next_) {  // perhaps a part of the next
     QueuedSegment& s = slot(head_);
     const std::uint32_t part = ack.since(s.sequence);
     if (part > 0 && part < s.length) {
       if (pipe_share(s) != 0) pipe_bytes_ -= part;
+      if (!s.has(QueuedSegment::kSacked)) delivered.octets += part;
       s.sequence = ack;
       s.head += part;
       s.length -= part;
       s.flags &= static_cast<std::uint8_t>(~QueuedSegment::kWholeBuffer);
-      result.octets += part;
+      delivered.acknowledged += part;
     }
   }
-  acknowledged_ += result.octets;
+  acknowledged_ += delivered.acknowledged;
   for (Index* mark : {&judged_, &lost_from_, &highest_sacked_})
     if (static_cast<std::int32_t>(*mark - head_) < 0) *mark = head_;
-  return result;
+}
+
+// A segment that is no more, and to which something had happened.
+void SendQueue::forget(const QueuedSegment& s, Delivered& delivered) {
+  pipe_bytes_ -= pipe_share(s);
+  delivered.acknowledged += s.length;
+  delivered.sampled = false;
+  delivered.fin |= s.has(QueuedSegment::kFin);
+  // What was SACKed arrived long ago, so its time says nothing about this ACK.
+  if (s.has(QueuedSegment::kSacked)) {
+    --sacked_count_;
+    return;
+  }
+  if (s.has(QueuedSegment::kRetransmitted))
+    --resent_count_;
+  else if (s.has(QueuedSegment::kLost))
+    --lost_waiting_;
+  delivered.octets += s.length;
+  if (!s.has(QueuedSegment::kSentTwice)) {
+    delivered.sampled = true;
+    delivered.sample_sent_at = s.sent_at;
+    delivered.on_original(s.end());
+  } else if (s.sent_at > delivered.believed_until) {
+    return;
+  }
+  delivered.on_sent_at(s.sent_at, s.end());
 }
 
 SendQueue::Index SendQueue::find(Seq sequence) const {
@@ -215,16 +244,25 @@ SendQueue::Index SendQueue::find(Seq sequence) const {
   return low;
 }
 
-bool SendQueue::sack(Seq first, Seq end) {
+bool SendQueue::sack(Seq first, Seq end, Delivered& delivered) {
   if (!first.before(end) || first.before(una_) || end.after(nxt_)) return false;
   bool news = false;
   for (Index i = find(first); i != next_; ++i) {
     QueuedSegment& s = slot(i);
     if (s.end().after(end)) break;
     if (s.has(QueuedSegment::kSacked) || s.sequence.before(first)) continue;
-    if (s.has(QueuedSegment::kLost) && !s.has(QueuedSegment::kRetransmitted)) --lost_waiting_;
+    if (s.has(QueuedSegment::kRetransmitted))
+      --resent_count_;
+    else if (s.has(QueuedSegment::kLost))
+      --lost_waiting_;
     set_flags(s, QueuedSegment::kSacked, QueuedSegment::kLost | QueuedSegment::kRetransmitted);
-    newest_delivered_ = std::max(newest_delivered_, s.sent_at);
+    delivered.octets += s.length;
+    if (!s.has(QueuedSegment::kSentTwice)) {
+      delivered.on_original(s.end());
+      delivered.on_sent_at(s.sent_at, s.end());
+    } else if (s.sent_at <= delivered.believed_until) {
+      delivered.on_sent_at(s.sent_at, s.end());
+    }
     if (sacked_count_++ == 0 || static_cast<std::int32_t>(i + 1 - highest_sacked_) > 0) highest_sacked_ = i + 1;
     news = true;
   }
@@ -235,45 +273,41 @@ bool SendQueue::mark_lost(Index i) {
   QueuedSegment& s = slot(i);
   if (s.has(QueuedSegment::kSacked)) return false;
   if (s.has(QueuedSegment::kLost) && !s.has(QueuedSegment::kRetransmitted)) return false;
+  if (s.has(QueuedSegment::kRetransmitted)) --resent_count_;
   set_flags(s, QueuedSegment::kLost, QueuedSegment::kRetransmitted);
   if (lost_waiting_++ == 0 || static_cast<std::int32_t>(i - lost_from_) < 0) lost_from_ = i;
   return true;
 }
 
-bool SendQueue::detect_losses(std::uint32_t mss_bytes, Duration reordering) {
-  if (sacked_count_ == 0 || judged_ - head_ >= highest_sacked_ - head_) return false;
-  // From the highest down, until enough above us has arrived.
-  std::uint32_t segments = 0, octets = 0;
-  Index i = highest_sacked_;
-  for (; i != judged_; --i) {
-    if (segments >= kDuplicateThreshold || octets > (kDuplicateThreshold - 1) * mss_bytes) break;
-    const QueuedSegment& s = at(i - 1);
-    if (!s.has(QueuedSegment::kSacked)) continue;
-    ++segments;
-    octets += s.length;
-  }
-  bool found = false;
-  for (; judged_ != i; ++judged_)
-    if (!at(judged_).has(QueuedSegment::kLost)) found |= mark_lost(judged_);
-  for (; judged_ != highest_sacked_; ++judged_) {
+SendQueue::Losses SendQueue::detect_losses(const Rack::Horizon& horizon, Instant now) {
+  Losses losses;
+  const auto is_lost = [&](Index i) {
+    const Instant lost_at = at(i).sent_at + horizon.patience;
+    if (lost_at > now) {
+      losses.next = std::min(losses.next, lost_at);
+      return false;
+    }
+    losses.found |= mark_lost(i);
+    return true;
+  };
+  // What was sent once left in order, so the first that is not lost ends the search.
+  for (; judged_ != next_; ++judged_) {
     const QueuedSegment& s = at(judged_);
     if (s.has(QueuedSegment::kSacked | QueuedSegment::kLost)) continue;
-    if (!(s.sent_at + reordering < newest_delivered_)) break;
-    found |= mark_lost(judged_);
+    if (!horizon.overtook(s.sent_at, s.end()) || !is_lost(judged_)) break;
   }
-  return found;
-}
-
-bool SendQueue::detect_lost_retransmissions(Duration reordering) {
-  bool found = false;
-  // Retransmissions leave in order, so the first that is not overdue ends the search.
-  for (Index i = head_; i != judged_; ++i) {
+  // What was sent again left in any order. Mostly all of it is younger than what has arrived.
+  if (resent_count_ == 0 || horizon.sent_at < oldest_resent_at_) return losses;
+  oldest_resent_at_ = kNever;
+  std::uint32_t left = resent_count_;
+  for (Index i = head_; left != 0; ++i) {
     const QueuedSegment& s = at(i);
-    if (s.has(QueuedSegment::kSacked) || !s.has(QueuedSegment::kRetransmitted)) continue;
-    if (!(s.sent_at + reordering < newest_delivered_)) break;
-    found |= mark_lost(i);
+    if (!s.has(QueuedSegment::kRetransmitted)) continue;
+    --left;
+    if (horizon.overtook(s.sent_at, s.end()) && is_lost(i)) continue;
+    oldest_resent_at_ = std::min(oldest_resent_at_, s.sent_at);
   }
-  return found;
+  return losses;
 }
 
 bool SendQueue::mark_oldest_lost() {
@@ -282,14 +316,20 @@ bool SendQueue::mark_oldest_lost() {
   return mark_lost(head_);
 }
 
-void SendQueue::mark_all_lost() {
+void SendQueue::mark_lost_after_timeout(Duration patience, Instant now) {
   if (head_ == next_) return;
   if (at(head_).has(QueuedSegment::kSacked)) {
     for (Index i = head_; i != next_; ++i) set_flags(slot(i), 0, QueuedSegment::kSacked);
     sacked_count_ = 0;
+    patience = Duration{0};
   }
-  for (Index i = head_; i != next_; ++i) mark_lost(i);
-  judged_ = next_;
+  judged_ = head_;
+  bool all_before = true;
+  for (Index i = head_; i != next_; ++i) {
+    if (i == head_ || at(i).sent_at + patience <= now) mark_lost(i);
+    all_before &= at(i).has(QueuedSegment::kSacked | QueuedSegment::kLost);
+    if (all_before) judged_ = i + 1;
+  }
 }
 
 void SendQueue::mark_lost_from(Seq first) {

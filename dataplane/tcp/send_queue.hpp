@@ -6,12 +6,13 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <optional>
 
 #include "base/buffer.hpp"
 #include "base/time.hpp"
+#include "tcp/delivered.hpp"
+#include "tcp/rack.hpp"
 #include "tcp/seq.hpp"
 
 namespace rnic::tcp {
@@ -76,6 +77,11 @@ class SendQueue {
   std::uint32_t unsent_bytes() const { return unsent_bytes_; }
   std::uint64_t appended() const { return appended_; }
   std::uint64_t acknowledged() const { return acknowledged_; }
+  // Octets sent at least once, ever (and the FIN).
+  std::uint64_t sent() const { return acknowledged_ + nxt_.since(una_); }
+  // The end of the highest that is known to be at the peer (RFC 8985's RACK.fack).
+  Seq forward() const { return sacked_count_ == 0 ? una_ : at(highest_sacked_ - 1).end(); }
+  std::uint32_t sacked_count() const { return sacked_count_; }
   // RFC 6675's pipe: octets that are thought to be in the network.
   std::uint32_t pipe_bytes() const { return pipe_bytes_; }
   const QueuedSegment& at(Index i) const { return slots_[i & mask_]; }
@@ -91,28 +97,24 @@ class SendQueue {
       return std::nullopt;
     return find_lost();
   }
-  // The last that was sent and that the peer does not have, as far as we know.
-  std::optional<Index> last_not_sacked() const;
-
   // ---- what the peer says --------------------------------------------------------------------
-  struct Acknowledged {
-    std::uint32_t octets = 0;
-    bool fin = false;
-    bool sampled = false;  // sent_at may serve as a round-trip sample
-    Instant sent_at{};
-  };
-  Acknowledged acknowledge(Seq ack);
+  // All up to `ack` has arrived.
+  void acknowledge(Seq ack, Delivered& delivered);
   // Octets [first, end) are at the peer; whether that is news.
-  bool sack(Seq first, Seq end);
-  // RFC 6675 s4 IsLost, by segments; and what was sent `reordering` before something that has
-  // arrived (RFC 8985 s6.2, without its timer). Whether a segment was newly taken for lost.
-  bool detect_losses(std::uint32_t mss_bytes, Duration reordering);
-  // The same for what was sent again and is lost again.
-  bool detect_lost_retransmissions(Duration reordering);
+  bool sack(Seq first, Seq end, Delivered& delivered);
+  // Applies RACK to all that the peer does not have (RFC 8985 s6.2 step 5). `next`: when to ask
+  // again if nothing arrives. The RFC would have that be when the last of those that wait is
+  // lost; it is when the first is, which costs no look at the others.
+  struct Losses {
+    bool found = false;
+    Instant next = kNever;
+  };
+  Losses detect_losses(const Rack::Horizon& horizon, Instant now);
   bool mark_oldest_lost();
-  // After a timeout. When the peer has dropped what it had SACKed (the oldest segment is SACKed,
-  // yet not acknowledged), nothing that it said counts (RFC 2018 s8).
-  void mark_all_lost();
+  // After a timeout: the oldest, and what was sent `patience` ago or earlier (RFC 8985 s6.3). When
+  // the peer has dropped what it had SACKed (the oldest segment is SACKed, yet not acknowledged),
+  // nothing that it said counts (RFC 2018 s8).
+  void mark_lost_after_timeout(Duration patience, Instant now);
   void mark_lost_from(Seq first);
   void mark_lost_longer_than(std::uint32_t octets);
   bool any_sacked() const { return sacked_count_ != 0; }
@@ -125,6 +127,7 @@ class SendQueue {
   static std::uint32_t pipe_share(const QueuedSegment& s);
   void set_flags(QueuedSegment& s, std::uint8_t set, std::uint8_t cleared);
   bool mark_lost(Index i);
+  void forget(const QueuedSegment& s, Delivered& delivered);
 
   std::unique_ptr<QueuedSegment[]> slots_;
   std::uint32_t mask_;
@@ -142,7 +145,8 @@ class SendQueue {
   Index highest_sacked_ = 0;        // behind the last SACKed; meaningful when sacked_count_ is not 0
   mutable Index lost_from_ = 0;     // no segment before it waits to be sent again
   std::uint32_t lost_waiting_ = 0;  // lost and not sent again
-  Instant newest_delivered_{std::numeric_limits<std::int64_t>::min()};
+  std::uint32_t resent_count_ = 0;  // sent again and not SACKed
+  Instant oldest_resent_at_{};      // none of them left before
   std::uint64_t appended_ = 0;
   std::uint64_t acknowledged_ = 0;
 };

@@ -20,16 +20,14 @@ void Connection::run_timers(Instant now) {
     persist_at_ = kNever;
     window_probe_due_ = true;
   }
-  if (tail_probe_at_ <= now) {
-    tail_probe_at_ = kNever;
-    if (recovery_ == Recovery::none && !queue_.all_acknowledged()) tail_probe_due_ = true;
-  }
+  if (reordering_at_ <= now) look_for_losses(Delivered{}, false, now);
+  if (tail_probe_at_ <= now) on_tail_probe_timeout(now);  // before the retransmission timer: it may be due as well
   if (rto_at_ <= now) on_retransmission_timeout(now);
   if (keepalive_at_ <= now) on_keepalive(now);
   if (time_wait_at_ <= now) end(Ended::gracefully);
 }
 
-// RFC 6298 s5.4 to s5.7, RFC 6675 s5.1.
+// RFC 6298 s5.4 to s5.7, RFC 8985 s6.3.
 void Connection::on_retransmission_timeout(Instant now) {
   rto_at_ = kNever;
   ++counters_.timeouts;
@@ -44,8 +42,9 @@ void Connection::on_retransmission_timeout(Instant now) {
   if (retransmissions_ > options_.retransmissions_max) return end(Ended::timed_out);
   rtt_.back_off();
   rto_at_ = now + rtt_.rto();
-  tail_probe_at_ = kNever;
-  tail_probe_due_ = tail_probe_out_ = false;
+  tail_probe_at_ = reordering_at_ = kNever;
+  tail_probe_due_ = false;
+  tail_probe_.forget();
   duplicate_acks_ = 0;
   send_one_anyway_ = true;
   if (!queue_.una().before(send_edge_)) {
@@ -54,13 +53,16 @@ void Connection::on_retransmission_timeout(Instant now) {
     ++counters_.window_probes;
     return;
   }
+  if (recovery_ == Recovery::fast) congestion_.end_recovery();
   if (retransmissions_ == 1)
     congestion_.on_timeout(queue_.nxt().since(queue_.una()));
   else
     congestion_.on_repeated_timeout();
   recovery_ = Recovery::timeout;
-  recovery_end_ = queue_.nxt();
-  queue_.mark_all_lost();
+  recovery_end_ = reduced_until_ = queue_.sent();
+  const bool judges = sack_ && rack_.started();
+  const Duration window = rack_.reordering_window(true, queue_.sacked_count(), rtt_.smoothed());
+  queue_.mark_lost_after_timeout(judges ? rack_.horizon(window).patience : Duration{0}, now);
 }
 
 // RFC 9293 s3.8.4.

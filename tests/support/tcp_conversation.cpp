@@ -32,21 +32,21 @@ Conversation::Conversation(const tcp::Options& options)
       pool_(std::make_unique<HeapPool>(4096, 2048)),
       connection_(std::make_unique<tcp::Connection>(options)) {}
 
-Conversation Conversation::established(const tcp::Options& options, std::uint16_t window) {
+Conversation Conversation::established(const tcp::Options& options, std::uint16_t window, double round_trip_ms) {
   Conversation c(options);
-  c.answers(syn().window(window));
+  c.at(-round_trip_ms).answers(syn().window(window));
   c.says(syn_ack());
-  c.hears(Line{.flags = flag::kAck, .sequence = 1, .ack_ = 1, .window_ = window});
+  c.at(0).hears(Line{.flags = flag::kAck, .sequence = 1, .ack_ = 1, .window_ = window});
   c.is_silent();
   REQUIRE(c->state() == tcp::State::established);
   return c;
 }
 
-Conversation Conversation::established_without_sack() {
-  Conversation c;
-  c.answers(syn().sack_permitted(false));
+Conversation Conversation::established_without_sack(const tcp::Options& options) {
+  Conversation c(options);
+  c.at(-1).answers(syn().sack_permitted(false));
   c.says(syn_ack().sack_permitted(false));
-  c.hears(Line{.flags = flag::kAck, .sequence = 1, .ack_ = 1});
+  c.at(0).hears(Line{.flags = flag::kAck, .sequence = 1, .ack_ = 1});
   c.is_silent();
   return c;
 }

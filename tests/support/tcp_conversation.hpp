@@ -61,9 +61,11 @@ class Conversation {
 
   explicit Conversation(const tcp::Options& options = {});
 
-  // The peer called; its window is 65535, not scaled, its MSS 1460, and it knows SACK.
-  static Conversation established(const tcp::Options& options = {}, std::uint16_t window = 65535);
-  static Conversation established_without_sack();
+  // The peer called; its window is 65535, not scaled, its MSS 1460, and it knows SACK. It answered
+  // our SYN-ACK at 0, which took a round trip.
+  static Conversation established(const tcp::Options& options = {}, std::uint16_t window = 65535,
+                                  double round_trip_ms = 1);
+  static Conversation established_without_sack(const tcp::Options& options = {});
 
   // We call, or answer the peer's SYN: half open, until it answers.
   Conversation& opens();

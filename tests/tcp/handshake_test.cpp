@@ -74,14 +74,22 @@ TEST_CASE("W-TCP-01: the peer's SYN again gets our SYN-ACK again", "[tcp][W-TCP-
   CHECK(c->established());
 }
 
-TEST_CASE("W-TCP-01: after a lost SYN one segment goes first", "[tcp][W-TCP-01]") {
+TEST_CASE("W-TCP-01: after two lost SYNs one segment goes first, after one still ten", "[tcp][rfc6928][W-TCP-01]") {
   Conversation c;
   c.opens();
   c.at(0).says(syn());
   c.at(1000).says(syn());
-  c.at(1001).hears(syn_ack());
-  c.says(ack(1));
-  CHECK(c->congestion_window_bytes() == 1460);
+  SECTION("one") {
+    c.at(1001).hears(syn_ack());
+    c.says(ack(1));
+    CHECK(c->congestion_window_bytes() == 14600);
+  }
+  SECTION("two") {
+    c.at(3000).says(syn());
+    c.at(3001).hears(syn_ack());
+    c.says(ack(1));
+    CHECK(c->congestion_window_bytes() == 1460);
+  }
 }
 
 TEST_CASE("W-TCP-01: a RST in answer to our SYN refuses", "[tcp][W-TCP-01]") {

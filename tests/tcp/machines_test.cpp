@@ -1,7 +1,7 @@
-// The small machines inside a connection, each alone: round-trip time, congestion windows, the
-// retransmit queue, reassembly, the limit on answers.
+// The small machines inside a connection, each alone: round-trip time, the retransmit queue,
+// reassembly, the limit on answers. Congestion windows are in congestion_test.cpp, losses found by
+// time in rack_test.cpp.
 #include "support/catch.hpp"
-#include "tcp/congestion/control.hpp"
 #include "tcp/rate_limit.hpp"
 #include "tcp/reassembly.hpp"
 #include "tcp/rtt.hpp"
@@ -19,6 +19,12 @@ BufferRef octets(HeapPool& pool, std::uint32_t count) {
   BufferRef b = BufferRef::take(pool);
   b->append(count);
   return b;
+}
+
+Delivered acknowledged(SendQueue& queue, Seq ack) {
+  Delivered delivered;
+  queue.acknowledge(ack, delivered);
+  return delivered;
 }
 }  // namespace
 
@@ -65,79 +71,6 @@ TEST_CASE("W-TCP-01: after a lost SYN data begins with three times the timeout",
   CHECK(rtt.rto() == seconds(3));
 }
 
-TEST_CASE("W-TCP-01: the first window is ten segments, fourteen thousand octets, or two segments", "[tcp][W-TCP-01]") {
-  CHECK(CongestionWindow::initial(536) == 5360);
-  CHECK(CongestionWindow::initial(1460) == 14600);
-  CHECK(CongestionWindow::initial(4096) == 14600);
-  CHECK(CongestionWindow::initial(9000) == 18000);
-}
-
-TEST_CASE("W-TCP-01: slow start doubles a window that is used, and leaves alone one that is not", "[tcp][W-TCP-01]") {
-  CongestionControl control(false);
-  control.start(1000, false);
-  CHECK(control.window_bytes() == 10000);
-  control.on_acknowledged(10000, 10000, milliseconds(1), kStart);
-  CHECK(control.window_bytes() == 20000);
-  control.on_acknowledged(100, 100, milliseconds(1), kStart);
-  CHECK(control.window_bytes() == 20000);
-}
-
-TEST_CASE("W-TCP-01: NewReno gives up half and gains a segment for each window", "[tcp][W-TCP-01]") {
-  CongestionControl control(false);
-  control.start(1000, false);
-  control.on_loss(10000);
-  CHECK(control.window_bytes() == 5000);
-  for (int i = 0; i < 4; ++i) control.on_acknowledged(1000, 5000, milliseconds(1), kStart);
-  CHECK(control.window_bytes() == 5000);
-  control.on_acknowledged(1000, 5000, milliseconds(1), kStart);
-  CHECK(control.window_bytes() == 6000);
-}
-
-TEST_CASE("W-TCP-01: a timeout leaves one segment, and never less than two as threshold", "[tcp][W-TCP-01]") {
-  CongestionControl control(false);
-  control.start(1000, false);
-  control.on_timeout(10000);
-  CHECK(control.window_bytes() == 1000);
-  CHECK(control.threshold_bytes() == 5000);
-  control.on_repeated_timeout();
-  CHECK(control.threshold_bytes() == 5000);
-  control.on_timeout(1000);
-  CHECK(control.threshold_bytes() == 2000);
-}
-
-TEST_CASE("W-TCP-01: CUBIC gives up three tenths and is back where it was after K", "[tcp][W-TCP-01]") {
-  CongestionControl control(true);
-  control.start(1000, false);
-  control.on_acknowledged(990'000, 10'000, milliseconds(100), kStart);
-  CHECK(control.window_bytes() == 1'000'000);  // 1000 segments
-  control.on_loss(1'000'000);
-  CHECK(control.window_bytes() == 700'000);
-  // K = cbrt(1000 * 0.3 / 0.4) = 9.086 s. A window is acknowledged each 100 ms.
-  Instant now = kStart;
-  const auto run_for = [&](Duration time) {
-    for (const Instant end = now + time; now < end; now = now + milliseconds(10))
-      control.on_acknowledged(control.window_bytes() / 10, control.window_bytes(), milliseconds(100), now);
-  };
-  run_for(milliseconds(4500));  // half of K: 1000 - 0.4 * (9.086 - 4.6)^3 = 964
-  CHECK(control.window_bytes() == Approx(964'000).epsilon(0.01));
-  run_for(milliseconds(4500));
-  CHECK(control.window_bytes() == Approx(1'000'000).epsilon(0.005));
-  run_for(seconds(4));  // and then it explores: 1000 + 0.4 * (13.1 - 9.086)^3 = 1026
-  CHECK(control.window_bytes() == Approx(1'026'000).epsilon(0.01));
-}
-
-TEST_CASE("W-TCP-01: where round trips are short CUBIC is as fast as Reno", "[tcp][W-TCP-01]") {
-  CongestionControl control(true);
-  control.start(1000, false);
-  control.on_loss(10'000);
-  CHECK(control.window_bytes() == 7'000);
-  // 100 windows in 10 ms: Reno with this loss factor gains 0.53 segments in each.
-  Instant now = kStart;
-  for (int i = 0; i < 1000; ++i, now = now + microseconds(10))
-    control.on_acknowledged(control.window_bytes() / 10, control.window_bytes(), microseconds(100), now);
-  CHECK(control.window_bytes() == Approx(7'000 + 53'000).epsilon(0.05));
-}
-
 TEST_CASE("W-TCP-01: a queue knows its octets in the network", "[tcp][W-TCP-01]") {
   HeapPool pool(64, 2048);
   SendQueue queue(16);
@@ -148,10 +81,13 @@ TEST_CASE("W-TCP-01: a queue knows its octets in the network", "[tcp][W-TCP-01]"
   CHECK(queue.unsent_bytes() == 0);
   CHECK(queue.pipe_bytes() == 60);
   const Seq start{0xFFFFFFF0};
-  CHECK(queue.sack(start + 20, start + 60));
-  CHECK_FALSE(queue.sack(start + 20, start + 60));
+  Delivered delivered;
+  CHECK(queue.sack(start + 20, start + 60, delivered));
+  CHECK_FALSE(queue.sack(start + 20, start + 60, delivered));
+  CHECK(delivered.octets == 40);
+  CHECK(delivered.acknowledged == 0);
   CHECK(queue.pipe_bytes() == 20);
-  CHECK(queue.detect_losses(1000, milliseconds(1)));
+  CHECK(queue.detect_losses({kStart, start + 60, Duration{0}}, kStart).found);
   CHECK(queue.pipe_bytes() == 0);
   REQUIRE(queue.first_lost());
   queue.on_retransmitted(*queue.first_lost(), kStart);
@@ -159,9 +95,11 @@ TEST_CASE("W-TCP-01: a queue knows its octets in the network", "[tcp][W-TCP-01]"
   REQUIRE(queue.first_lost());
   queue.on_retransmitted(*queue.first_lost(), kStart);
   CHECK_FALSE(queue.first_lost());
-  const auto done = queue.acknowledge(start + 60);
-  CHECK(done.octets == 60);
-  CHECK_FALSE(done.sampled);
+  Delivered rest;
+  queue.acknowledge(start + 60, rest);
+  CHECK(rest.acknowledged == 60);
+  CHECK(rest.octets == 20);
+  CHECK_FALSE(rest.sampled);
   CHECK(queue.pipe_bytes() == 0);
   CHECK(queue.empty());
   CHECK(pool.available() == 64);
@@ -173,9 +111,10 @@ TEST_CASE("W-TCP-12: a block that covers a part of a segment does not cover the 
   queue.start(Seq{0});
   for (int i = 0; i < 4; ++i) queue.append(octets(pool, 10));
   for (int i = 0; i < 4; ++i) queue.on_sent(kStart);
-  CHECK_FALSE(queue.sack(Seq{11}, Seq{19}));
+  Delivered delivered;
+  CHECK_FALSE(queue.sack(Seq{11}, Seq{19}, delivered));
   CHECK(queue.pipe_bytes() == 40);
-  CHECK(queue.sack(Seq{11}, Seq{35}));  // the third whole, the second and fourth in part
+  CHECK(queue.sack(Seq{11}, Seq{35}, delivered));  // the third whole, the second and fourth in part
   CHECK(queue.pipe_bytes() == 30);
 }
 
@@ -185,7 +124,7 @@ TEST_CASE("W-TCP-27: cutting keeps octets, order and marks", "[tcp][W-TCP-27]") 
   queue.start(Seq{0});
   for (int i = 0; i < 3; ++i) queue.append(octets(pool, 10));
   for (int i = 0; i < 2; ++i) queue.on_sent(kStart);
-  queue.mark_all_lost();
+  queue.mark_lost_after_timeout(Duration{0}, kStart);
   CHECK(queue.cut(queue.oldest(), 4));
   CHECK(queue.sent_count() == 3);
   CHECK(queue.at(queue.oldest()).length == 4);
@@ -200,7 +139,7 @@ TEST_CASE("W-TCP-27: cutting keeps octets, order and marks", "[tcp][W-TCP-27]") 
   }
   CHECK_FALSE(queue.first_lost());
   CHECK(queue.pipe_bytes() == 20);
-  CHECK(queue.acknowledge(Seq{20}).octets == 20);
+  CHECK(acknowledged(queue, Seq{20}).acknowledged == 20);
 }
 
 TEST_CASE("W-TCP-27: the last slot is left for a FIN", "[tcp][W-TCP-27]") {
@@ -211,7 +150,7 @@ TEST_CASE("W-TCP-27: the last slot is left for a FIN", "[tcp][W-TCP-27]") {
   while (queue.cut(queue.first_unsent(), 1)) queue.on_sent(kStart);
   queue.append_fin();
   while (queue.has_unsent()) queue.on_sent(kStart);
-  CHECK(queue.acknowledge(queue.nxt()).fin);
+  CHECK(acknowledged(queue, queue.nxt()).fin);
 }
 
 TEST_CASE("W-TCP-27: a full queue takes one last segment before the FIN", "[tcp][W-TCP-27]") {
@@ -228,7 +167,7 @@ TEST_CASE("W-TCP-27: a full queue takes one last segment before the FIN", "[tcp]
   }
   queue.append_fin();
   while (queue.has_unsent()) queue.on_sent(kStart);
-  CHECK(queue.acknowledge(queue.nxt()).fin);
+  CHECK(acknowledged(queue, queue.nxt()).fin);
   CHECK(queue.empty());
 }
 

@@ -1,24 +1,40 @@
-// Congestion control of one connection: the window and one of the two algorithms. No virtual call:
-// there are two, and an `if` is cheaper.
+// Congestion control of one connection: the window, one of the three algorithms, and the way
+// through a recovery. No virtual call: an `if` is cheaper.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/time.hpp"
 #include "tcp/congestion/cubic.hpp"
+#include "tcp/congestion/dctcp.hpp"
 #include "tcp/congestion/newreno.hpp"
 #include "tcp/congestion/window.hpp"
+#include "tcp/prr.hpp"
 
 namespace rnic::tcp {
 
+enum class Algorithm : std::uint8_t { newreno, cubic, dctcp };
+constexpr const char* name(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::newreno:
+      return "newreno";
+    case Algorithm::cubic:
+      return "cubic";
+    case Algorithm::dctcp:
+      return "dctcp";
+  }
+  return "?";
+}
+
 class CongestionControl {
  public:
-  explicit CongestionControl(bool cubic) : is_cubic_(cubic) {}
+  explicit CongestionControl(Algorithm algorithm) : algorithm_(algorithm) {}
 
-  // After a lost SYN with one segment only (RFC 5681 s3.1).
-  void start(std::uint32_t mss_bytes, bool syn_lost) {
+  // After more than one lost SYN with one segment only (RFC 6928 s2).
+  void start(std::uint32_t mss_bytes, bool careful) {
     window_.mss_bytes = mss_bytes;
-    window_.bytes = syn_lost ? mss_bytes : CongestionWindow::initial(mss_bytes);
+    window_.bytes = careful ? mss_bytes : CongestionWindow::initial(mss_bytes);
   }
   // The path's or the peer's segments became smaller or larger. The window in octets stays, but
   // not below one segment.
@@ -26,8 +42,10 @@ class CongestionControl {
     window_.mss_bytes = mss_bytes;
     window_.bytes = std::max(window_.bytes, mss_bytes);
   }
+  Algorithm algorithm() const { return algorithm_; }
   std::uint32_t window_bytes() const { return window_.bytes; }
   std::uint32_t threshold_bytes() const { return window_.threshold_bytes; }
+  const Dctcp& dctcp() const { return dctcp_; }
 
   // `in_flight_bytes`: before this ACK. A window that was not used says nothing about the path,
   // and does not grow (RFC 7661's reason; Linux's rule).
@@ -37,41 +55,111 @@ class CongestionControl {
       window_.grow(octets);
       return;
     }
-    if (in_flight_bytes + 3 * window_.mss_bytes < window_.bytes) return;
-    if (is_cubic_)
-      cubic_.on_acknowledged(window_, octets, rtt, now);
-    else
+    const bool used = in_flight_bytes + 3 * window_.mss_bytes >= window_.bytes;
+    if (algorithm_ == Algorithm::cubic) {
+      if (used)
+        cubic_.on_acknowledged(window_, octets, rtt, now);
+      else
+        cubic_.on_unused(now);
+    } else if (used) {
       newreno_.on_acknowledged(window_, octets);
+    }
   }
-  // A loss that ACKs told of: once for each window of data.
-  void on_loss(std::uint32_t in_flight_bytes) {
-    reduce_threshold(in_flight_bytes);
+  // DCTCP's share of the marks; every ACK with octets, if ECN was agreed on.
+  void on_echo_known(std::uint32_t octets, bool echo, std::uint64_t acknowledged, std::uint64_t sent) {
+    if (algorithm_ == Algorithm::dctcp) dctcp_.on_acknowledged(octets, echo, acknowledged, sent);
+  }
+
+  // ---- congestion: once for each window of data -------------------------------------------
+  // A loss that nothing is to be sent again for.
+  void on_repaired_loss(std::uint32_t in_flight_bytes) {
+    reduce(Congestion::loss, in_flight_bytes);
     window_.bytes = window_.threshold_bytes;
   }
+  // The peer has seen a mark (RFC 3168 s6.1.2, RFC 8257 s3.3). The window may be as small as one
+  // segment.
+  void on_mark(std::uint32_t in_flight_bytes) {
+    const std::uint32_t wanted = reduce(Congestion::mark, in_flight_bytes);
+    window_.bytes = std::max(std::min(wanted, window_.bytes), window_.mss_bytes);
+  }
+
+  // A recovery begins (fast retransmit): from here on PRR makes the window. Without `reduce` this
+  // window of data has had its reduction.
+  void begin_recovery(std::uint32_t in_flight_bytes, bool reduces) {
+    if (reduces) {
+      reduce(Congestion::loss, in_flight_bytes);
+    } else {
+      remember();
+      window_.threshold_bytes = std::min(window_.threshold_bytes, std::max(window_.bytes, 2 * window_.mss_bytes));
+    }
+    prr_.begin(in_flight_bytes, window_.threshold_bytes);
+  }
+  // `delivered_bytes` are news at the peer, `pipe_bytes` are in the network.
+  void recover(std::uint32_t delivered_bytes, std::uint32_t pipe_bytes) {
+    window_.bytes = pipe_bytes + prr_.may_leave(delivered_bytes, pipe_bytes, window_.mss_bytes);
+  }
+  void on_sent_in_recovery(std::uint32_t octets) { prr_.on_sent(octets); }
+  void end_recovery() { window_.bytes = window_.threshold_bytes; }
+
   // The first timeout of a segment (RFC 5681 s3.1 equation 4), and those that follow it.
   void on_timeout(std::uint32_t in_flight_bytes) {
-    reduce_threshold(in_flight_bytes);
+    reduce(Congestion::loss, in_flight_bytes);
+    if (algorithm_ == Algorithm::cubic) cubic_.on_timeout();
     window_.bytes = window_.mss_bytes;
   }
   void on_repeated_timeout() { window_.bytes = window_.mss_bytes; }
+
   // Nothing was sent for longer than a retransmission timeout (RFC 5681 s4.1).
   void on_idle() {
     window_.bytes = std::min(window_.bytes, CongestionWindow::initial(window_.mss_bytes));
     cubic_.on_idle();
   }
 
- private:
-  void reduce_threshold(std::uint32_t in_flight_bytes) {
-    if (is_cubic_)
-      cubic_.on_loss(window_);
-    else
-      newreno_.on_loss(window_, in_flight_bytes);
+  // ---- what was no congestion ----------------------------------------------------------------
+  // The last reduction was for nothing: as before it (RFC 9438 s4.9.2).
+  void undo() {
+    window_.bytes = std::max(window_.bytes, before_.bytes);
+    restore();
+  }
+  // The same after a timeout; the window is refilled by ACKs, not in one burst (RFC 4015 s3.2).
+  void undo_timeout(std::uint32_t pipe_bytes, std::uint32_t acknowledged_bytes) {
+    const std::uint32_t more = std::min(acknowledged_bytes, CongestionWindow::initial(window_.mss_bytes));
+    window_.bytes = std::max(std::min(pipe_bytes + more, before_.bytes), window_.mss_bytes);
+    restore();
+    window_.threshold_bytes = std::max(window_.threshold_bytes, before_.bytes);
   }
 
-  bool is_cubic_;
+ private:
+  // Sets the threshold; says where the window is to be.
+  std::uint32_t reduce(Congestion why, std::uint32_t in_flight_bytes) {
+    remember();
+    std::uint32_t wanted;
+    if (algorithm_ == Algorithm::cubic)
+      wanted = cubic_.reduce(window_);
+    else if (algorithm_ == Algorithm::dctcp && why == Congestion::mark)
+      wanted = dctcp_.reduce(window_);
+    else
+      wanted = newreno_.reduce(window_, in_flight_bytes);
+    window_.set_threshold(wanted);
+    return wanted;
+  }
+  void remember() {
+    before_ = window_;
+    cubic_before_ = cubic_;
+  }
+  void restore() {
+    window_.threshold_bytes = before_.threshold_bytes;
+    cubic_ = cubic_before_;
+  }
+
+  Algorithm algorithm_;
   CongestionWindow window_;
   NewReno newreno_;
   Cubic cubic_;
+  Dctcp dctcp_;
+  Prr prr_;
+  CongestionWindow before_;  // the last reduction
+  Cubic cubic_before_;
 };
 
 }  // namespace rnic::tcp

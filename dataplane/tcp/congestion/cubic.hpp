@@ -1,4 +1,4 @@
-// The window of CUBIC (RFC 8312). The cubic is evaluated eight times a window, not for each ACK.
+// The window of CUBIC (RFC 9438). The cubic is evaluated eight times a window, not for each ACK.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,16 @@ class Cubic {
     evaluate(window, rtt, now);
     acknowledged_ = 0;
   }
-  void on_loss(CongestionWindow& window);
+  // An ACK in congestion avoidance came while the window was not used: this time is none of the
+  // cubic's (s4.2, s5.8).
+  void on_unused(Instant now) {
+    if (epoch_started_ && unused_since_ == kNever) unused_since_ = now;
+  }
+  // s4.6, s4.7. Where the window is to be. (By the window, not by what is in flight: it does not
+  // grow while it is not used, as s4.6 asks of who does that.)
+  std::uint32_t reduce(const CongestionWindow& window);
+  // s4.8: what follows is no way back to where the loss was.
+  void on_timeout() { after_timeout_ = true; }
   void on_idle() { epoch_started_ = false; }
 
  private:
@@ -25,12 +34,14 @@ class Cubic {
   void evaluate(CongestionWindow& window, Duration rtt, Instant now);
 
   // All in segments and seconds, as the RFC has it.
-  double window_max_ = 0;  // W_max: where the last loss was
-  double last_max_ = 0;    // W_last_max, for fast convergence
-  double k_seconds_ = 0;   // K: when the cubic is back at W_max
-  double friendly_ = 0;    // W_est: what Reno would have
+  double window_max_ = 0;    // W_max: where the last loss was, or less (fast convergence)
+  double window_prior_ = 0;  // cwnd_prior: the window when it was last reduced
+  double k_seconds_ = 0;     // K: when the cubic is back at W_max
+  double friendly_ = 0;      // W_est: what Reno would have
   Instant epoch_{};
+  Instant unused_since_ = kNever;
   bool epoch_started_ = false;
+  bool after_timeout_ = false;
   std::uint32_t acknowledged_ = 0;
 };
 

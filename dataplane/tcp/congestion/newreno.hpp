@@ -2,6 +2,7 @@
 // is not its business.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "tcp/congestion/window.hpp"
@@ -17,9 +18,11 @@ class NewReno {
     acknowledged_ -= window.bytes;
     window.grow(window.mss_bytes);
   }
-  void on_loss(CongestionWindow& window, std::uint32_t in_flight_bytes) {
+  // RFC 5681 equation 4. What limited transmit sent beyond the window does not count. Where the
+  // window is to be.
+  std::uint32_t reduce(const CongestionWindow& window, std::uint32_t in_flight_bytes) {
     acknowledged_ = 0;
-    window.set_threshold(in_flight_bytes / 2);
+    return std::min(in_flight_bytes, window.bytes) / 2;
   }
 
  private:

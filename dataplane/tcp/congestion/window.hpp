@@ -21,4 +21,7 @@ struct CongestionWindow {
   void set_threshold(std::uint32_t octets) { threshold_bytes = std::max(octets, 2 * mss_bytes); }
 };
 
+// Why a window is made smaller.
+enum class Congestion : std::uint8_t { loss, mark };
+
 }  // namespace rnic::tcp

@@ -1,0 +1,141 @@
+// Losses, and the way back from them: found by time where the peer speaks SACK (RFC 8985), else by
+// duplicate ACKs (RFC 5681 s3.2, RFC 6582); sent again at the pace that PRR allows (RFC 6937). And
+// the tail probe (RFC 8985 s7).
+#include <algorithm>
+
+#include "tcp/connection.hpp"
+
+namespace rnic::tcp {
+
+namespace {
+constexpr std::uint32_t kDuplicateThreshold = 3;
+}  // namespace
+
+// An ACK told of something, or the reordering timer ran out (then nothing was delivered).
+void Connection::look_for_losses(const Delivered& delivered, bool duplicate, Instant now) {
+  const bool advances = delivered.acknowledged > 0 || delivered.fin;
+  const std::uint32_t news_bytes = delivered_bytes(delivered, duplicate);
+  if (recovering() && queue_.acknowledged() >= recovery_end_) end_recovery();
+  bool lost = sack_ ? detect_by_time(now) : detect_by_duplicates(advances, duplicate);
+  if (lost && !recovering()) {
+    begin_recovery();
+    // In a recovery there is no patience with what may only be late (RFC 8985 s6.2 step 4).
+    if (sack_) detect_by_time(now);
+  }
+  if (recovery_ == Recovery::fast) congestion_.recover(news_bytes, pipe_bytes());
+}
+
+bool Connection::detect_by_time(Instant now) {
+  reordering_at_ = kNever;
+  if (!rack_.started()) return false;
+  const Duration window = rack_.reordering_window(recovering(), queue_.sacked_count(), rtt_.smoothed());
+  const SendQueue::Losses losses = queue_.detect_losses(rack_.horizon(window), now);
+  reordering_at_ = losses.next;
+  // Segments behind a hole arrive, so the peer is alive: no probe (RFC 8985 s7.2).
+  if (queue_.any_sacked()) tail_probe_at_ = kNever;
+  return losses.found;
+}
+
+// RFC 6582 s3.2.
+bool Connection::detect_by_duplicates(bool advances, bool duplicate) {
+  if (recovery_ == Recovery::none) {
+    // Step 2: not again for what was outstanding at the last loss.
+    const bool past_recovery = queue_.acknowledged() >= recovery_end_;
+    return duplicate && duplicate_acks_ >= kDuplicateThreshold && past_recovery && queue_.mark_oldest_lost();
+  }
+  // Step 3: a partial acknowledgement shows the next hole.
+  if (advances && recovery_ == Recovery::fast && queue_.mark_oldest_lost()) send_one_anyway_ = true;
+  return false;
+}
+
+// RFC 6937 s3: what this ACK says has arrived. Without SACK a duplicate ACK stands for a segment,
+// and an ACK that advances for what the duplicates before it did not stand for. No more of these
+// are believed than there are segments behind the hole.
+std::uint32_t Connection::delivered_bytes(const Delivered& delivered, bool duplicate) {
+  if (sack_) return delivered.octets;
+  if (duplicate) {
+    if (duplicate_acks_ + 1 >= queue_.sent_count()) return 0;
+    ++duplicate_acks_;
+    return emss_;
+  }
+  if (delivered.acknowledged == 0) return 0;
+  const std::uint32_t counted = std::min(duplicate_acks_, delivered.segments > 0 ? delivered.segments - 1 : 0);
+  duplicate_acks_ -= counted;
+  return delivered.acknowledged - std::min(delivered.acknowledged, counted * emss_);
+}
+
+void Connection::begin_recovery() {
+  recovery_ = Recovery::fast;
+  recovery_end_ = queue_.sent();
+  send_one_anyway_ = true;
+  tail_probe_at_ = kNever;
+  tail_probe_.forget();
+  ++counters_.fast_retransmits;
+  congestion_.begin_recovery(queue_.nxt().since(queue_.una()), !reduced_for_this_window());
+  reduced_until_ = recovery_end_;
+}
+
+void Connection::end_recovery() {
+  if (recovery_ == Recovery::fast) congestion_.end_recovery();
+  recovery_ = Recovery::none;
+  duplicate_acks_ = 0;
+  send_one_anyway_ = false;
+  rack_.on_recovery_end();
+}
+
+// The peer had it already: perhaps we are too quick (RFC 8985 s6.2 step 4). That a probe was not
+// needed says nothing of the kind.
+void Connection::on_duplicate_told(const Told& told) {
+  ++counters_.duplicates_told;
+  if (!tail_probe_.is_own(told.duplicate_end)) rack_.on_duplicate(queue_.acknowledged(), queue_.sent());
+}
+
+// ---- the tail probe ------------------------------------------------------------------------
+
+// RFC 8985 s7.2. Not where segments were SACKed, or none lies in the peer's window: there other
+// timers watch.
+void Connection::schedule_tail_probe(Instant now) {
+  tail_probe_at_ = kNever;
+  if (!sack_ || !options_.tail_loss_probe || tail_probe_.out() || recovering()) return;
+  if (queue_.all_acknowledged() || queue_.any_sacked() || !queue_.una().before(send_edge_)) return;
+  const Duration wait = TailProbe::wait(rtt_.smoothed(), queue_.sent_count() == 1, options_.delayed_ack);
+  tail_probe_at_ = std::min(now + wait, rto_at_);
+}
+
+// RFC 8985 s7.3: whether a probe goes or not, the retransmission timer starts anew.
+void Connection::on_tail_probe_timeout(Instant now) {
+  tail_probe_at_ = kNever;
+  if (queue_.all_acknowledged()) return;
+  tail_probe_due_ = tail_probe_.allowed();
+  rto_at_ = now + rtt_.rto();
+}
+
+// Something new, where the peer's window has room for it, whatever ours says; else the last again.
+bool Connection::send_tail_probe(SegmentOut& out, Instant now) {
+  if (queue_.all_acknowledged() || recovering()) return false;
+  ++counters_.tail_probes;
+  if (queue_.has_unsent()) {
+    const SendQueue::Index i = queue_.first_unsent();
+    const std::uint32_t octets = std::min(queue_.at(i).length, emss_);
+    if (octets <= window_room() && (octets == queue_.at(i).length || queue_.cut(i, octets))) {
+      tail_probe_.on_sent(false, queue_.at(i).end());
+      send_first_unsent(out, octets, now);
+      rto_at_ = now + rtt_.rto();
+      return true;
+    }
+  }
+  tail_probe_.on_sent(true, queue_.nxt());
+  retransmit(out, queue_.first_unsent() - 1, now);
+  rto_at_ = now + rtt_.rto();
+  return true;
+}
+
+// RFC 8985 s7.4.2: the probe has made good what was lost. That is congestion all the same.
+void Connection::on_probe_answered(const Told& told, Seq ack, bool plain, std::uint32_t flight_before) {
+  if (!tail_probe_.repaired_loss(ack, told.duplicate, told.duplicate_end, plain)) return;
+  if (recovering() || reduced_for_this_window()) return;
+  congestion_.on_repaired_loss(flight_before);
+  reduced_until_ = queue_.sent();
+}
+
+}  // namespace rnic::tcp
