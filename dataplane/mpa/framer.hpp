@@ -91,8 +91,9 @@ struct Fpdu {
 
 class Framer {
  public:
-  // The next octet given is the first after the direction's startup frame (W-MPA-25).
-  Framer(Crc crc, Markers markers) : crc_(crc), markers_(markers) {}
+  // The next octet given is the first of an FPDU, `position` octets behind the direction's startup
+  // frame (W-MPA-25).
+  Framer(Crc crc, Markers markers, std::uint64_t position = 0) : crc_(crc), markers_(markers), position_(position) {}
 
   // The next FPDU, or nothing when it is not there in full. With an FPDU `at` stands after it and
   // `ulpdu` has its ULPDU: spans within the stream's, valid as long as these are. With nothing
@@ -118,7 +119,7 @@ class Framer {
   Markers markers_;
   bool store_in_use_ = false;
   std::optional<FramingError> failed_;
-  std::uint64_t position_ = 0;
+  std::uint64_t position_;
   std::unique_ptr<std::byte[]> store_;  // taken when it is needed for the first time
 };
 

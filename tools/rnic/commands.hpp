@@ -2,6 +2,8 @@
 // exit code.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,15 @@ struct ShowOptions {
   bool json = false;
 };
 int show(const ShowOptions& options);
+
+struct DecodeOptions {
+  std::string file;  // a capture or lines of hexadecimal digits; empty or "-": standard input
+  std::optional<bool> crc;
+  bool markers = false;
+  std::optional<std::uint64_t> position;
+  bool one_stream = false;  // lines continue one another
+};
+int decode(const DecodeOptions& options);
 
 int doctor(const std::string& name);
 

@@ -40,6 +40,15 @@ constexpr const char* kPorts =
     "  rnic up --port pair:a --address 127.0.1.1/24 --port pair:a --address 127.0.1.2/24\n"
     "  rnic run ib_write_bw -R\n";
 
+constexpr const char* kDecode =
+    "Without a capture, each line is a run of octets of one direction: a startup frame, FPDUs, or both.\n"
+    "Examples:\n"
+    "  rnic decode veth.pcapng\n"
+    "  tcpdump -i eth1 -s 0 -w - tcp | rnic decode\n"
+    "  echo 4d504120494420526570204672616d6540010000 | rnic decode\n"
+    "  rnic decode --markers --position 512 lines.txt\n"
+    "docs/decode.md describes what is printed.\n";
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -82,6 +91,17 @@ int main(int count, char** words) {
   show_command->add_option("--name", show.name, "The daemon's name")->capture_default_str();
   show_command->add_flag("--json", show.json, "As JSON");
 
+  rnic::tool::DecodeOptions decode;
+  std::string decode_crc;
+  auto* decode_command = app.add_subcommand("decode", "Print what is in MPA streams, a JSON object for each unit");
+  decode_command->add_option("FILE", decode.file, "A pcap or pcapng file, or lines of hexadecimal digits; else standard input");
+  decode_command->add_option("--crc", decode_crc, "Whether CRCs are in use, where no startup frame tells; on without it")
+      ->check(CLI::IsMember({"on", "off"}));
+  decode_command->add_flag("--markers", decode.markers, "There are markers, where no startup frame tells");
+  decode_command->add_option("--position", decode.position, "Where in the stream a line begins, in octets behind the startup frame");
+  decode_command->add_flag("--stream", decode.one_stream, "Each line continues the one before it");
+  decode_command->footer(kDecode);
+
   std::string doctor_name = "default";
   auto* doctor_command = app.add_subcommand("doctor", "Check this machine: what works here, and what is missing for what");
   doctor_command->add_option("--name", doctor_name, "The daemon's name")->capture_default_str();
@@ -103,5 +123,9 @@ int main(int count, char** words) {
   }
   if (*down_command) return rnic::tool::down(down_name);
   if (*show_command) return rnic::tool::show(show);
+  if (*decode_command) {
+    if (!decode_crc.empty()) decode.crc = decode_crc == "on";
+    return rnic::tool::decode(decode);
+  }
   return rnic::tool::doctor(doctor_name);
 }

@@ -1,0 +1,239 @@
+#include "decode/units.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "rdmap/receiver.hpp"
+#include "rdmap/terminate.hpp"
+#include "wire/atomic.hpp"
+#include "wire/ddp.hpp"
+#include "wire/rdmap.hpp"
+
+namespace rnic::tool {
+namespace {
+
+constexpr std::array<const char*, 16> kNames{"RDMA Write",
+                                             "RDMA Read Request",
+                                             "RDMA Read Response",
+                                             "Send",
+                                             "Send with Invalidate",
+                                             "Send with SE",
+                                             "Send with SE and Invalidate",
+                                             "Terminate",
+                                             "Immediate Data",
+                                             "Immediate Data with SE",
+                                             "Atomic Request",
+                                             "Atomic Response",
+                                             "unassigned",
+                                             "unassigned",
+                                             "unassigned",
+                                             "reserved"};
+
+Json read_request_object(const wire::ReadRequestHeader& header) {
+  return {{"sink_stag", header.sink_stag.value},
+          {"sink_to", header.sink_to},
+          {"size", header.size_bytes},
+          {"source_stag", header.source_stag.value},
+          {"source_to", header.source_to}};
+}
+
+// M, D and R as they stand on the wire, whether or not what they announce is there.
+Json terminate_object(Bytes payload, const wire::TerminateMessage& message) {
+  const auto bits = load_be<std::uint8_t>(payload, 2);
+  Json object{{"layer", message.code.layer}, {"etype", message.code.type}, {"code", message.code.code},
+              {"m", (bits & 0x80) != 0},     {"d", (bits & 0x40) != 0},    {"r", (bits & 0x20) != 0},
+              {"segment_length", nullptr}};
+  if (message.has_length) object["segment_length"] = message.segment_length;
+  return object;
+}
+
+Json atomic_request_object(const wire::AtomicRequestHeader& header) {
+  return {{"opcode", static_cast<unsigned>(header.opcode)},
+          {"request_id", header.request_id},
+          {"stag", header.stag.value},
+          {"to", header.tagged_offset},
+          {"data", header.data},
+          {"mask", header.data_mask},
+          {"compare", header.compare},
+          {"compare_mask", header.compare_mask}};
+}
+
+// What stands behind the DDP header of a message that has a header of its own.
+void add_message(Json& object, wire::RdmapOpcode opcode, Bytes payload) {
+  switch (opcode) {
+    case wire::RdmapOpcode::read_request:
+      if (const auto header = wire::parse_read_request(payload)) object["read_request"] = read_request_object(*header);
+      break;
+    case wire::RdmapOpcode::terminate:
+      if (const auto message = wire::parse_terminate(payload))
+        object["terminate"] = terminate_object(payload, *message);
+      break;
+    case wire::RdmapOpcode::atomic_request:
+      if (const auto header = wire::parse_atomic_request(payload))
+        object["atomic_request"] = atomic_request_object(*header);
+      break;
+    case wire::RdmapOpcode::atomic_response:
+      if (const auto header = wire::parse_atomic_response(payload))
+        object["atomic_response"] = {{"request_id", header->request_id}, {"original", header->original}};
+      break;
+    case wire::RdmapOpcode::immediate:
+    case wire::RdmapOpcode::immediate_se:
+      if (wire::parse_immediate(payload)) object["immediate"] = to_hex(payload.first(wire::ImmediateHeader::kSize));
+      break;
+    case wire::RdmapOpcode::write:
+    case wire::RdmapOpcode::read_response:
+    case wire::RdmapOpcode::send:
+    case wire::RdmapOpcode::send_invalidate:
+    case wire::RdmapOpcode::send_se:
+    case wire::RdmapOpcode::send_se_invalidate:
+      break;
+  }
+}
+
+FormError refused(rdmap::Fault fault, std::string reason) { return {std::move(reason), rdmap::row(fault).code}; }
+
+std::string count_of(std::size_t n, const char* of) { return std::to_string(n) + " " + of + (n == 1 ? "" : "s"); }
+
+// The words for what rdmap::check_form() refuses.
+FormError header_error(rdmap::Fault fault, Bytes ulpdu) {
+  const auto ddp = wire::parse_ddp(ulpdu);
+  if (!ddp) {
+    return refused(fault, "the ULPDU has " + count_of(ulpdu.size(), "octet") +
+                              ", fewer than a DDP header (14 if tagged, else 18)");
+  }
+  const wire::RdmapOpcode opcode = wire::rdmap_opcode(ddp->rdmap_control);
+  const std::string name = kNames[static_cast<std::size_t>(opcode)];
+  switch (fault) {
+    case rdmap::Fault::ddp_version_tagged:
+    case rdmap::Fault::ddp_version_untagged:
+      return refused(fault, "DDP version " + std::to_string(ddp->version) + " where only 1 is known");
+    case rdmap::Fault::rdmap_version:
+      return refused(
+          fault, "RDMAP version " + std::to_string(wire::rdmap_version(ddp->rdmap_control)) + " where only 1 is known");
+    case rdmap::Fault::queue_number:
+      return refused(fault, "queue " + std::to_string(ddp->queue) + " where 0 to 3 are known");
+    default:
+      if (!rdmap::message(opcode).known())
+        return refused(fault, "opcode " + std::to_string(static_cast<unsigned>(opcode)) + " is unassigned");
+      if (ddp->tagged != (rdmap::message(opcode).model == rdmap::Model::tagged))
+        return refused(fault, name + " in " + (ddp->tagged ? "a tagged" : "an untagged") + " segment");
+      return refused(fault, name + " on queue " + std::to_string(ddp->queue));
+  }
+}
+
+// A message of a fixed size in one segment.
+std::optional<FormError> message_error(const rdmap::Inbound& in, Bytes payload) {
+  rdmap::Fault size = rdmap::Fault::read_size, offset = rdmap::Fault::read_offset;
+  switch (in.message.receiver) {
+    case rdmap::Receiver::read_request:
+    case rdmap::Receiver::atomic_request:
+      break;
+    case rdmap::Receiver::immediate:
+      size = rdmap::Fault::immediate_size, offset = rdmap::Fault::receive_offset;
+      break;
+    case rdmap::Receiver::atomic_response:
+      size = rdmap::Fault::atomic_response_form, offset = rdmap::Fault::atomic_response_offset;
+      break;
+    case rdmap::Receiver::nobody:
+    case rdmap::Receiver::write:
+    case rdmap::Receiver::read_response:
+    case rdmap::Receiver::send:
+    case rdmap::Receiver::terminate:  // any Terminate ends the connection (W-RDMAP-33, -35)
+      return std::nullopt;
+  }
+  const std::string name = kNames[static_cast<std::size_t>(wire::rdmap_opcode(in.ddp.rdmap_control))];
+  if (in.ddp.message_offset != 0)
+    return refused(offset, name + " with message offset " + std::to_string(in.ddp.message_offset) + ", not 0");
+  if (payload.size() != in.message.header_bytes)
+    return refused(size, name + " with " + count_of(payload.size(), "octet") + " behind the DDP header, not " +
+                             std::to_string(in.message.header_bytes));
+  if (!in.ddp.last) return refused(rdmap::Fault::not_last, name + " without the Last flag");
+  if (in.message.receiver == rdmap::Receiver::atomic_request) {
+    const auto operation = static_cast<unsigned>(wire::parse_atomic_request(payload)->opcode);
+    // 1 is Swap in the draft, and reserved in RFC 7306.
+    if (operation > 2)
+      return refused(rdmap::Fault::unexpected_opcode,
+                     "atomic operation " + std::to_string(operation) + " is unassigned");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string to_hex(Bytes octets) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text(octets.size() * 2, '0');
+  for (std::size_t i = 0; i < octets.size(); ++i) {
+    text[2 * i] = kDigits[std::to_integer<unsigned>(octets[i]) >> 4];
+    text[2 * i + 1] = kDigits[std::to_integer<unsigned>(octets[i]) & 0xF];
+  }
+  return text;
+}
+
+Json startup_object(const wire::StartupHeader& header, Bytes private_data) {
+  Json object{{"kind", "mpa"},          {"type", header.reply ? "reply" : "request"},
+              {"rev", header.revision}, {"m", header.markers},
+              {"c", header.crc},        {"r", header.rejected},
+              {"s", header.enhanced},   {"pd_length", header.private_data_length}};
+  for (const char* member : {"a", "b", "rtr_write", "rtr_read", "ird", "ord"}) object[member] = nullptr;
+  if (const auto block = header.enhanced ? wire::parse_enhanced(private_data) : std::nullopt) {
+    object["a"] = block->peer_to_peer;
+    object["b"] = block->rtr_send;
+    object["rtr_write"] = block->rtr_write;
+    object["rtr_read"] = block->rtr_read;
+    object["ird"] = block->ird;
+    object["ord"] = block->ord;
+    private_data = private_data.subspan(wire::EnhancedBlock::kSize);
+  }
+  object["private_data"] = to_hex(private_data);
+  return object;
+}
+
+Json fpdu_object(const FpduPlace& place, Bytes ulpdu) {
+  Json object{{"kind", "fpdu"},         {"position", place.position},
+              {"length", place.length}, {"ulpdu_length", ulpdu.size()},
+              {"crc", place.crc},       {"markers", place.markers}};
+  const auto ddp = wire::parse_ddp(ulpdu);
+  const wire::RdmapOpcode opcode = ddp ? wire::rdmap_opcode(ddp->rdmap_control) : wire::RdmapOpcode{};
+  Bytes payload = ulpdu;
+  if (ddp) {
+    payload = ulpdu.subspan(ddp->size());
+    object["opcode"] = static_cast<unsigned>(opcode);
+    object["name"] = kNames[static_cast<std::size_t>(opcode)];
+    object["tagged"] = ddp->tagged;
+    object["last"] = ddp->last;
+    if (ddp->tagged) {
+      object["stag"] = ddp->stag.value;
+      object["to"] = ddp->tagged_offset;
+    } else {
+      object["qn"] = ddp->queue;
+      object["msn"] = ddp->msn;
+      object["mo"] = ddp->message_offset;
+      object["invalidate_stag"] = ddp->stag.value;
+    }
+  }
+  object["payload_length"] = payload.size();
+  object["payload"] = to_hex(payload);
+  if (ddp) add_message(object, opcode, payload);
+  return object;
+}
+
+Json error_object(std::uint64_t position, const std::string& reason, std::optional<wire::TerminateCode> code) {
+  Json object{{"kind", "error"},  {"position", position}, {"reason", reason},
+              {"layer", nullptr}, {"etype", nullptr},     {"code", nullptr}};
+  if (code) {
+    object["layer"] = code->layer;
+    object["etype"] = code->type;
+    object["code"] = code->code;
+  }
+  return object;
+}
+
+std::optional<FormError> form_error(Bytes ulpdu) {
+  const Bytes head = ulpdu.first(std::min(ulpdu.size(), wire::kDdpHeaderSizeMax));
+  const auto in = rdmap::check_form(head, static_cast<std::uint32_t>(ulpdu.size()), rdmap::Extensions::on);
+  if (!in) return header_error(in.error(), ulpdu);
+  return message_error(*in, ulpdu.subspan(in->ddp.size()));
+}
+
+}  // namespace rnic::tool
