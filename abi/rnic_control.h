@@ -73,7 +73,8 @@ enum rnic_msg_type {
 
 	/* administration */
 	RNIC_SHOW = 128,
-	RNIC_STOP
+	RNIC_STOP,
+	RNIC_CAPTURE
 };
 
 struct rnic_msg {
@@ -543,5 +544,15 @@ struct rnic_show {
 	char what[16]; /* dev qp cq mr conn port stats; empty: all */
 };
 /* reply: descriptor of a memfd with JSON text; rnic_handle_reply.handle is its length */
+
+/*
+ * Frames of a device, or of all, go to rings (abi/rnic_capture.h) from now until the connection ends.
+ * EBUSY: this connection captures already; ENOSPC: as many do as can. Descriptors out: a memfd for each
+ * device, in the order of the reply, to be mapped whole.
+ */
+struct rnic_capture {
+	char device[RNIC_NAME_MAX]; /* empty: all */
+};
+/* reply: rnic_list_devices_reply, of the devices that are captured */
 
 #endif

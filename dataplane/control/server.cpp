@@ -36,6 +36,19 @@ std::vector<CmDevice> cm_devices(const Machine& machine) {
   return devices;
 }
 
+// As LIST_DEVICES answers.
+Reply list_of(const Machine& machine, const std::vector<ServedDevice*>& devices) {
+  Reply reply;
+  rnic_list_devices_reply head{};
+  head.count = static_cast<std::uint32_t>(devices.size());
+  reply.append(&head, sizeof head);
+  for (const ServedDevice* device : devices) {
+    const rnic_device_info info = machine.info(*device);
+    reply.append(&info, sizeof info);
+  }
+  return reply;
+}
+
 // A name in a message: at most as long as its field, closed or not.
 template <std::size_t N>
 std::string text_of(const char (&field)[N]) {
@@ -138,6 +151,8 @@ void Server::end(std::uint64_t number) {
   loop_.remove(session->watch);
   if (session->process_watch != Loop::kNone) loop_.remove(session->process_watch);
   session->context.reset();
+  if (session->capture != nullptr) log_("the capture of process " + std::to_string(session->peer.pid) + " has ended");
+  session->capture.reset();
   std::erase_if(completion_channels_, [&](const auto& entry) { return entry.second.session == number; });
   // Channels of rdma_cm end with their lifelines: a child of fork may have them.
 }
@@ -166,6 +181,7 @@ Reply Server::serve(Session& session, Request& request) {
       log_("told to stop by process " + std::to_string(session.peer.pid));
       if (stop_) stop_();
       return {};
+    case RNIC_CAPTURE: return capture(session, request);
     case RNIC_CREATE_CHANNEL: return create_channel(session);
     case RNIC_DESTROY_CHANNEL: {
       const auto handle = request.as<rnic_handle>();
@@ -213,15 +229,33 @@ static_assert(sizeof(rnic_msg) + sizeof(rnic_list_devices_reply) + kDevicesMax *
               "all devices fit one reply");
 
 Reply Server::list_devices(const Session& session) const {
-  Reply reply;
-  rnic_list_devices_reply head{};
-  for (const auto& device : machine_.devices) head.count += (session.visible >> device->index & 1u) != 0 ? 1u : 0u;
-  reply.append(&head, sizeof head);
-  for (const auto& device : machine_.devices) {
-    if ((session.visible >> device->index & 1u) == 0) continue;
-    const rnic_device_info info = machine_.info(*device);
-    reply.append(&info, sizeof info);
-  }
+  std::vector<ServedDevice*> devices;
+  for (const auto& device : machine_.devices)
+    if ((session.visible >> device->index & 1u) != 0) devices.push_back(device.get());
+  return list_of(machine_, devices);
+}
+
+// What an administrator may see: everything that passes, of every application.
+Reply Server::capture(Session& session, const Request& request) {
+  const auto wanted = request.as<rnic_capture>();
+  if (!wanted) return Reply::error(EINVAL);
+  if (session.kind != RNIC_CLIENT_ADMIN) return Reply::error(EPERM);
+  if (session.capture != nullptr) return Reply::error(EBUSY);
+  const auto captures = std::count_if(sessions_.begin(), sessions_.end(),
+                                      [](const auto& entry) { return entry.second->capture != nullptr; });
+  if (captures >= static_cast<std::ptrdiff_t>(kCapturesMax)) return Reply::error(ENOSPC);
+  const std::string name = text_of(wanted->device);
+  std::vector<ServedDevice*> devices;
+  for (const auto& device : machine_.devices)
+    if ((session.visible >> device->index & 1u) != 0 && (name.empty() || device->name == name))
+      devices.push_back(device.get());
+  if (devices.empty()) return Reply::error(ENODEV);
+  auto started = Capture::start(devices);
+  if (!started) return Reply::error(started.error());
+  session.capture = std::move(*started);
+  log_("process " + std::to_string(session.peer.pid) + " captures " + (name.empty() ? "all devices" : name));
+  Reply reply = list_of(machine_, devices);
+  for (const int fd : session.capture->descriptors()) reply.add(fd);
   return reply;
 }
 

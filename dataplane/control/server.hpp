@@ -12,6 +12,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "control/capture.hpp"
 #include "control/connection_manager.hpp"
 #include "control/context.hpp"
 #include "control/event_socket.hpp"
@@ -65,6 +66,7 @@ class Server final : private CmHost {
     DeviceSet visible = 0;
     ServedDevice* device = nullptr;  // the only one it sees; null: all
     std::unique_ptr<Context> context;
+    std::unique_ptr<Capture> capture;
     std::set<std::uint32_t> cm_channels;  // those it may use
   };
 
@@ -79,6 +81,7 @@ class Server final : private CmHost {
   Reply create_channel(Session& session);
   Reply destroy_channel(Session& session, std::uint32_t handle);
   Reply show(const Request& request);
+  Reply capture(Session& session, const Request& request);
   Reply serve_verbs(Session& session, Request& request);
   void on_worker_news(core::Worker& worker);
 

@@ -103,6 +103,8 @@ bool Device::Impl::receive(Instant now) {
   Buffer* burst[kReceiveBurst];
   for (unsigned taken = 0; taken < kReceiveFramesMax;) {
     const unsigned count = port_.receive_burst(burst, kReceiveBurst);
+    if (taps_ != nullptr) [[unlikely]]
+      for (unsigned i = 0; i < count; ++i) show_taps(port::FrameDirection::received, *burst[i]);
     for (unsigned i = 0; i < count; ++i) {
       if (i + 1 < count) __builtin_prefetch(burst[i + 1]->room + burst[i + 1]->head);
       on_frame(BufferRef{burst[i]}, false, now);
@@ -205,6 +207,10 @@ Instant Device::Impl::next_deadline() const {
 
 bool Device::Impl::idle() const {
   return active_.empty() && loose_.empty() && tx_count_ == 0 && loop_head_ == loop_tail_ && queued_events_.empty();
+}
+
+void Device::Impl::show_taps(port::FrameDirection direction, const Buffer& frame) const {
+  for (port::Tap* tap = taps_; tap != nullptr; tap = tap->next) tap->on_frame(direction, frame.bytes());
 }
 
 // ---- events -------------------------------------------------------------------------------
@@ -320,6 +326,17 @@ void Device::touch(qp::QueuePair& qp) {
              std::find(impl_->loose_.begin(), impl_->loose_.end(), &qp) == impl_->loose_.end()) {
     impl_->loose_.push_back(&qp);
   }
+}
+
+void Device::add_tap(port::Tap& tap) {
+  tap.next = impl_->taps_;
+  impl_->taps_ = &tap;
+}
+
+void Device::remove_tap(port::Tap& tap) {
+  port::Tap** at = &impl_->taps_;
+  while (*at != nullptr && *at != &tap) at = &(*at)->next;
+  if (*at != nullptr) *at = tap.next;
 }
 
 const DeviceOptions& Device::options() const { return impl_->options_; }

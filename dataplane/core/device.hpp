@@ -21,6 +21,7 @@
 #include "ip/routes.hpp"
 #include "mpa/startup.hpp"
 #include "port/port.hpp"
+#include "port/tap.hpp"
 #include "qp/queue_pair.hpp"
 #include "tcp/connection.hpp"
 #include "wire/address.hpp"
@@ -195,6 +196,11 @@ class Device {
   Instant next_deadline() const;
   // Nothing is pending that a turn would do something about before next_deadline() or a frame.
   bool idle() const;
+
+  // ---- who watches ----
+  // Sees every frame from the port, and every frame to it or to ourselves as it is queued.
+  void add_tap(port::Tap& tap);
+  void remove_tap(port::Tap& tap);
 
   // ---- what it is ----
   const DeviceOptions& options() const;

@@ -391,6 +391,7 @@ void Device::Impl::push_loop(BufferRef frame) {
     ++counters_.frames_dropped;
     return;
   }
+  if (taps_ != nullptr) [[unlikely]] show_taps(port::FrameDirection::sent, *frame);
   ++counters_.frames_out;
   counters_.bytes_out += frame->length;
   loop_[loop_tail_++ & (kLoopRing - 1)] = frame.release();
@@ -402,6 +403,7 @@ void Device::Impl::push_frame(BufferRef frame, Instant now) {
     ++counters_.frames_dropped;
     return;
   }
+  if (taps_ != nullptr) [[unlikely]] show_taps(port::FrameDirection::sent, *frame);
   tx_[tx_count_++] = frame.release();
   if (tx_count_ == kTxQueue) flush_port(now);
 }

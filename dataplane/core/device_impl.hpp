@@ -112,6 +112,7 @@ struct Device::Impl {
   void push_frame(BufferRef frame, Instant now);
   void push_loop(BufferRef frame);
   void flush_port(Instant now);
+  void show_taps(port::FrameDirection direction, const Buffer& frame) const;
   bool tx_has_room() const { return tx_count_ < kTxQueue; }
   unsigned loop_room() const { return kLoopRing - (loop_tail_ - loop_head_); }
 
@@ -232,6 +233,7 @@ struct Device::Impl {
   std::array<Buffer*, 32> control_{};
   unsigned control_count_ = 0;
   unsigned replies_left_ = 0;
+  port::Tap* taps_ = nullptr;  // a list
 
   DeviceCounters counters_;
 };

@@ -56,6 +56,19 @@ bool Client::connect(const std::string& name) {
 
 int Client::ask(std::uint32_t type, const void* body, std::size_t size, void* reply, std::size_t reply_size,
                 int* descriptor) {
+  std::vector<int> descriptors;
+  const int status = ask(type, body, size, reply, reply_size, descriptors);
+  for (std::size_t i = 0; i < descriptors.size(); ++i) {
+    if (descriptor != nullptr && i == 0)
+      *descriptor = descriptors[i];
+    else
+      close(descriptors[i]);
+  }
+  return status;
+}
+
+int Client::ask(std::uint32_t type, const void* body, std::size_t size, void* reply, std::size_t reply_size,
+                std::vector<int>& descriptors) {
   alignas(8) char message[RNIC_MSG_MAX];
   rnic_msg header{type, next_id_++, 0, static_cast<std::uint32_t>(sizeof(rnic_msg) + size)};
   if (header.length > sizeof message) return -EMSGSIZE;
@@ -79,10 +92,7 @@ int Client::ask(std::uint32_t type, const void* body, std::size_t size, void* re
     for (std::size_t i = 0; i < count; ++i) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-      if (descriptor != nullptr && i == 0)
-        *descriptor = fd;
-      else
-        close(fd);
+      descriptors.push_back(fd);
     }
   }
   std::memcpy(&header, message, sizeof header);

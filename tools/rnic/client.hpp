@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "rnic_control.h"
 
@@ -19,6 +20,11 @@ class Client {
   // Returns the daemon's status, or a negative errno of the conversation.
   int ask(std::uint32_t type, const void* body, std::size_t size, void* reply, std::size_t reply_size,
           int* descriptor = nullptr);
+  // The same, with all descriptors that came along, in order.
+  int ask(std::uint32_t type, const void* body, std::size_t size, void* reply, std::size_t reply_size,
+          std::vector<int>& descriptors);
+  // Readable when the daemon has ended; it sends nothing unasked.
+  int descriptor() const { return fd_; }
   const std::string& why() const { return why_; }
   std::uint32_t daemon_pid() const { return daemon_pid_; }
   const rnic_hello_reply& hello() const { return hello_; }

@@ -42,6 +42,14 @@ struct DecodeOptions {
 };
 int decode(const DecodeOptions& options);
 
+struct CaptureOptions {
+  std::string name = "default";
+  std::string device;  // empty: all
+  std::string file;
+  std::optional<double> seconds;
+};
+int capture(const CaptureOptions& options);
+
 int doctor(const std::string& name);
 
 }  // namespace rnic::tool

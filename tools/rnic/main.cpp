@@ -102,6 +102,18 @@ int main(int count, char** words) {
   decode_command->add_flag("--stream", decode.one_stream, "Each line continues the one before it");
   decode_command->footer(kDecode);
 
+  rnic::tool::CaptureOptions capture;
+  auto* capture_command = app.add_subcommand("capture", "Write what a daemon's devices send and receive to a pcapng file");
+  capture_command->add_option("FILE", capture.file, "The file; - is standard output")->required();
+  capture_command->add_option("--name", capture.name, "The daemon's name")->capture_default_str();
+  capture_command->add_option("--device", capture.device, "Only this device");
+  capture_command->add_option("--seconds", capture.seconds, "End after so long; without it, at Ctrl-C");
+  capture_command->footer(
+      "Examples:\n"
+      "  rnic capture rdma.pcapng\n"
+      "  rnic capture --device rnic0 --seconds 5 - | rnic decode\n"
+      "  rnic capture - | tshark -r - --disable-heuristic rpcrdma_iwarp\n");
+
   std::string doctor_name = "default";
   auto* doctor_command = app.add_subcommand("doctor", "Check this machine: what works here, and what is missing for what");
   doctor_command->add_option("--name", doctor_name, "The daemon's name")->capture_default_str();
@@ -123,6 +135,7 @@ int main(int count, char** words) {
   }
   if (*down_command) return rnic::tool::down(down_name);
   if (*show_command) return rnic::tool::show(show);
+  if (*capture_command) return rnic::tool::capture(capture);
   if (*decode_command) {
     if (!decode_crc.empty()) decode.crc = decode_crc == "on";
     return rnic::tool::decode(decode);
