@@ -1,0 +1,52 @@
+// An application's memory under a protection table: four regions of different rights, and a claim
+// about what a peer can never have changed.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "fuzz/target.hpp"
+#include "support/hex.hpp"
+#include "tpt/table.hpp"
+
+namespace rnic::fuzz {
+
+inline constexpr PdId kPd{1};
+
+class Memory {
+ public:
+  static constexpr std::uint32_t kSize = 4096;
+  enum Name : unsigned { both, read_only, write_only, local, kCount };
+
+  explicit Memory(tpt::Table& table) {
+    using tpt::Rights;
+    constexpr auto own = Rights::local_read | Rights::local_write;
+    constexpr std::array kRights{own | Rights::remote_read | Rights::remote_write | Rights::remote_atomic,
+                                 Rights::local_read | Rights::remote_read, own | Rights::remote_write, own};
+    for (unsigned i = 0; i < kCount; ++i) {
+      octets_[i] = test::pattern(kSize, i);
+      const std::uint64_t at = address(i);
+      const auto stag = table.register_region({.pd = kPd,
+                                               .rights = kRights[i],
+                                               .base = at,
+                                               .size = kSize,
+                                               .key = static_cast<std::uint8_t>(0x11 * i),
+                                               .memory = {.space = {}, .address = at, .direct = octets_[i].data()}});
+      RNIC_ASSERT(stag.has_value());
+      stags_[i] = *stag;
+    }
+  }
+
+  std::uint64_t address(unsigned i) { return reinterpret_cast<std::uintptr_t>(octets_[i % kCount].data()); }
+  Stag stag(unsigned i) const { return stags_[i % kCount]; }
+  MutableBytes octets(unsigned i) { return octets_[i % kCount]; }
+
+  // Nobody may write there, whatever the peer says and the application posts.
+  void check() const { FUZZ_CHECK(octets_[read_only] == test::pattern(kSize, read_only)); }
+
+ private:
+  std::array<Octets, kCount> octets_;
+  std::array<Stag, kCount> stags_;
+};
+
+}  // namespace rnic::fuzz

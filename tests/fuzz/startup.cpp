@@ -1,0 +1,167 @@
+// MPA startup frames into both roles, once in one piece and once in many: what comes of them may
+// not depend on the pieces.
+#include <optional>
+
+#include "fuzz/golden.hpp"
+#include "fuzz/input.hpp"
+#include "mpa/startup.hpp"
+#include "support/hex.hpp"
+
+namespace rnic::fuzz {
+
+namespace {
+
+struct Result {
+  mpa::Fed::Outcome outcome = mpa::Fed::Outcome::more;
+  mpa::StartupFailure reason = mpa::StartupFailure::none;
+  bool terminates = false;
+  std::size_t consumed = 0;
+  mpa::Negotiated negotiated;
+  Octets private_data;
+};
+
+// The stream in pieces of the sizes of `pattern`, from the front again at its end; none: all at once.
+template <typename Feed>
+mpa::Fed::Outcome feed_all(Bytes stream, Bytes pattern, std::size_t& consumed, const Feed& feed) {
+  auto outcome = mpa::Fed::Outcome::more;
+  Bytes unread;  // what came and was not taken
+  std::size_t arrived = 0, step = 0;
+  while (arrived < stream.size()) {
+    std::size_t piece = stream.size() - arrived;
+    if (!pattern.empty())
+      piece = std::min<std::size_t>(piece, std::to_integer<unsigned>(pattern[step++ % pattern.size()]) % 40 + 1);
+    arrived += piece;
+    for (;;) {
+      unread = stream.subspan(consumed, arrived - consumed);
+      if (unread.empty()) break;
+      const mpa::Fed fed = feed(unread);
+      FUZZ_CHECK(fed.consumed <= unread.size());
+      consumed += fed.consumed;
+      outcome = fed.outcome;
+      if (outcome != mpa::Fed::Outcome::more && outcome != mpa::Fed::Outcome::request) return outcome;
+      if (fed.consumed == 0) break;
+    }
+  }
+  return outcome;
+}
+
+Octets copied(Bytes octets) { return {octets.begin(), octets.end()}; }
+
+void check_frame(Bytes frame) {
+  const auto header = wire::parse_startup(frame);
+  FUZZ_CHECK(header && frame.size() == wire::StartupHeader::kSize + header->private_data_length);
+  FUZZ_CHECK(header->private_data_length <= mpa::kPrivateDataEmittedMax);
+}
+
+Result as_responder(const mpa::StartupOptions& options, Bytes stream, Bytes pattern) {
+  const Instant now{seconds(1000).ns};
+  mpa::Responder responder(options, now);
+  Result result;
+  result.outcome = feed_all(stream, pattern, result.consumed, [&](Bytes b) { return responder.feed(b); });
+  FUZZ_CHECK(result.outcome == responder.outcome());
+  result.reason = responder.verdict().reason;
+  result.terminates = responder.verdict().terminate.has_value();
+  if (result.outcome == mpa::Fed::Outcome::request) {
+    result.negotiated = responder.negotiated();
+    result.private_data = copied(responder.private_data());
+    FUZZ_CHECK(result.private_data.size() <= wire::StartupHeader::kPrivateDataMax);
+  } else if (result.outcome == mpa::Fed::Outcome::more) {
+    FUZZ_CHECK(responder.on_time(now + options.request_timeout + seconds(1)) == mpa::Fed::Outcome::failed);
+  }
+  return result;
+}
+
+Result as_initiator(const mpa::StartupOptions& options, Bytes stream, Bytes pattern) {
+  const Instant now{seconds(1000).ns};
+  mpa::Initiator initiator(options, Bytes{}, now);
+  check_frame(initiator.request());
+  Result result;
+  result.outcome = feed_all(stream, pattern, result.consumed, [&](Bytes b) { return initiator.feed(b); });
+  FUZZ_CHECK(result.outcome == initiator.outcome());
+  result.reason = initiator.verdict().reason;
+  result.terminates = initiator.verdict().terminate.has_value();
+  if (result.outcome == mpa::Fed::Outcome::accepted || result.outcome == mpa::Fed::Outcome::rejected) {
+    result.negotiated = initiator.negotiated();
+    result.private_data = copied(initiator.private_data());
+    FUZZ_CHECK(result.private_data.size() <= wire::StartupHeader::kPrivateDataMax);
+  }
+  if (result.outcome == mpa::Fed::Outcome::accepted) {
+    // CRC is used if either wants it (W-MPA-08), and nobody is asked for more than they have.
+    FUZZ_CHECK(!options.crc || result.negotiated.crc == mpa::Crc::on);
+    FUZZ_CHECK(result.negotiated.ord <= options.ord_max && result.negotiated.ird <= options.ird_max);
+  }
+  if (result.outcome == mpa::Fed::Outcome::more)
+    FUZZ_CHECK(initiator.on_time(now + options.reply_timeout + seconds(1)) == mpa::Fed::Outcome::failed);
+  return result;
+}
+
+void check_same(const Result& a, const Result& b) {
+  FUZZ_CHECK(a.outcome == b.outcome);
+  FUZZ_CHECK(a.reason == b.reason);
+  FUZZ_CHECK(a.terminates == b.terminates);
+  FUZZ_CHECK(a.private_data == b.private_data);
+  FUZZ_CHECK(a.negotiated.revision == b.negotiated.revision && a.negotiated.crc == b.negotiated.crc);
+  FUZZ_CHECK(a.negotiated.ird == b.negotiated.ird && a.negotiated.ord == b.negotiated.ord);
+  FUZZ_CHECK(a.negotiated.rtr == b.negotiated.rtr && a.negotiated.peer_to_peer == b.negotiated.peer_to_peer);
+  // How much of a frame that fails was taken is nobody's business.
+  if (a.outcome != mpa::Fed::Outcome::failed) FUZZ_CHECK(a.consumed == b.consumed);
+}
+
+}  // namespace
+
+void run_startup(Bytes octets) {
+  Input input(octets);
+  const unsigned choice = input.u8();
+  mpa::StartupOptions options;
+  options.crc = (choice & 2) == 0;
+  options.markers = (choice & 4) != 0;
+  options.revision = (choice & 8) != 0 ? 1 : 2;
+  options.peer_to_peer = (choice & 16) == 0;
+  options.negotiate_depths = (choice & 32) == 0;
+  options.ird = input.u8();
+  options.ord = input.u8();
+  options.ird_max = options.ord_max = 128;
+  options.ird = std::min(options.ird, options.ird_max);
+  options.ord = std::min(options.ord, options.ord_max);
+  const Octets answer(input.u16() % 600);
+  const Bytes pattern = input.take(1 + input.below(4));
+  const Bytes stream = input.rest();
+  if ((choice & 1) != 0) {
+    check_same(as_initiator(options, stream, {}), as_initiator(options, stream, pattern));
+    return;
+  }
+  check_same(as_responder(options, stream, {}), as_responder(options, stream, pattern));
+  // And the consumer's answer.
+  mpa::Responder responder(options, Instant{seconds(1000).ns});
+  std::size_t consumed = 0;
+  if (feed_all(stream, pattern, consumed, [&](Bytes b) { return responder.feed(b); }) != mpa::Fed::Outcome::request)
+    return;
+  const bool fits = answer.size() <= responder.private_data_max();
+  const auto reply = (choice & 64) != 0 ? responder.reject(answer, options.ird, options.ord)
+                                        : responder.accept(answer, options.ird, options.ord);
+  if (reply)
+    check_frame(*reply);
+  else
+    FUZZ_CHECK(!fits || (choice & 64) == 0);
+  if (reply && (choice & 64) == 0) FUZZ_CHECK(!options.crc || responder.negotiated().crc == mpa::Crc::on);
+}
+
+std::vector<Octets> seeds_startup() {
+  std::vector<Octets> seeds;
+  Octets reply = test::hex(kGoldenStartups[1]);
+  reply[6] = static_cast<std::byte>('q');
+  std::vector<Octets> frames;
+  for (const auto text : kGoldenStartups) frames.push_back(test::hex(text));
+  Octets enhanced_reply = test::hex("4d504120494420526570204672616d65500200048010c020");
+  frames.push_back(enhanced_reply);
+  frames.push_back(test::hex("4d504120494420526570204672616d65700200048010c020"));              // rejects
+  frames.push_back(test::hex("4d504120494420526570204672616d6550020008bfffffff68656c6c"));      // "not negotiated"
+  frames.push_back(test::hex("4d504120494420526571204672616d65d0020008c010c02068656c6c"));      // markers, RTR by Send
+  frames.push_back(test::hex("4d504120494420526571204672616d65500200048010c020001741430000"));  // too early
+  for (const Octets& frame : frames)
+    for (const unsigned choice : {0u, 1u, 8u, 64u, 17u})
+      seeds.push_back(Program().u8(choice).u8(16).u8(16).u16(8).u8(2).u8(3).u8(17).u8(1).bytes(frame).octets());
+  return seeds;
+}
+
+}  // namespace rnic::fuzz
