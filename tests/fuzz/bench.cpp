@@ -105,7 +105,7 @@ core::DeviceOptions device_options(const Bench::Options& options) {
   core::DeviceOptions device;
   device.name = "fuzz";
   device.addresses = {{kOurs, 24}};
-  device.gateway = wire::IpAddress::v4(10, 0, 0, 1);
+  device.routes = {{.prefix = wire::IpAddress::v4(0, 0, 0, 0), .gateway = wire::IpAddress::v4(10, 0, 0, 1)}};
   device.tcp = options.tcp;
   device.tcp.send_segments_max = device.tcp.receive_segments_max = 64;
   device.tcp.out_of_order_segments_max = 32;
@@ -114,7 +114,7 @@ core::DeviceOptions device_options(const Bench::Options& options) {
   device.crc_required = options.crc_required;
   device.peer_to_peer = options.peer_to_peer;
   device.mpa_revision = options.mpa_revision;
-  device.markers = options.markers;
+  device.markers = options.markers ? mpa::MarkerUse::both : mpa::MarkerUse::send;
   device.seed = 5;
   return device;
 }

@@ -1,31 +1,45 @@
 // ICMP: the codecs alone, then a device with a connection that has octets in flight, which errors
 // are about. ICMPv6's messages go through the codecs.
+#include <algorithm>
+#include <array>
+
 #include "ip/icmp.hpp"
 #include "fuzz/bench.hpp"
 #include "fuzz/input.hpp"
 #include "support/hex.hpp"
 #include "wire/icmp.hpp"
 #include "wire/ipv4.hpp"
+#include "wire/neighbour_discovery.hpp"
 
 namespace rnic::fuzz {
 
 namespace {
 
 void check_codecs(Bytes message, std::uint32_t mtu) {
-  if (const auto error = ip::parse_icmp_error(message)) {
+  for (const auto& error : {ip::parse_icmp_error(message), ip::parse_icmp6_error(message)}) {
+    if (!error) continue;
     const auto lowered = ip::lowered_path_mtu(*error, mtu);
-    if (lowered) FUZZ_CHECK(*lowered < mtu && *lowered >= ip::kPathMtuMin);
+    if (lowered) FUZZ_CHECK(*lowered < mtu && *lowered >= (error->local.is_v4() ? ip::kPathMtuMin : ip::kPathMtuMinV6));
   }
+  wire::parse_router_advertisement(message);
   if (const auto neighbour = wire::parse_neighbour(message)) {
-    Octets out(wire::NeighbourMessage::kSize);
+    Octets out(wire::NeighbourMessage::kSizeMax);
     out.resize(wire::emit(*neighbour, out));
     const auto again = wire::parse_neighbour(out);
     FUZZ_CHECK(again == neighbour);
   }
+  const auto v4 = [](unsigned last) { return wire::IpAddress::v4(10, 0, 0, static_cast<std::uint8_t>(last)); };
   Octets out(message.size());
-  if (!ip::answer_echo(message, out)) return;
-  FUZZ_CHECK(wire::icmp_checksum_is_good(out));
-  FUZZ_CHECK(std::equal(out.begin() + 4, out.end(), message.begin() + 4));
+  if (ip::answer_echo(message, v4(1), v4(2), out)) {
+    FUZZ_CHECK(wire::icmp_checksum_is_good(out));
+    FUZZ_CHECK(std::equal(out.begin() + 4, out.end(), message.begin() + 4));
+  }
+  std::array<std::byte, 16> address{std::byte{0xFE}, std::byte{0x80}};
+  const auto ours = wire::IpAddress::load_v6(address, 0);
+  address[15] = std::byte{1};
+  const auto theirs = wire::IpAddress::load_v6(address, 0);
+  if (ip::answer_echo(message, theirs, ours, out))
+    FUZZ_CHECK(std::equal(out.begin() + 4, out.end(), message.begin() + 4));
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ void run_startup(Bytes octets) {
   const unsigned choice = input.u8();
   mpa::StartupOptions options;
   options.crc = (choice & 2) == 0;
-  options.markers = (choice & 4) != 0;
+  options.markers = (choice & 4) != 0 ? mpa::MarkerUse::both : mpa::MarkerUse::send;
   options.revision = (choice & 8) != 0 ? 1 : 2;
   options.peer_to_peer = (choice & 16) == 0;
   options.negotiate_depths = (choice & 32) == 0;

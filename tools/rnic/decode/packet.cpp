@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ip/extensions.hpp"
 #include "wire/checksum.hpp"
 #include "wire/ethernet.hpp"
 #include "wire/ipv4.hpp"
@@ -114,11 +115,28 @@ Outcome PacketParser::on_ip(Bytes packet) {
   if (!ip) return Outcome::malformed;
   Bytes payload = packet.subspan(wire::Ipv6Header::kSize);
   if (ip->payload_length != 0) payload = payload.first(ip->payload_length);
-  const auto upper = wire::skip_extensions(ip->next_header, payload);
-  if (!upper) return Outcome::malformed;
-  if (upper->protocol != wire::protocol::kTcp) return Outcome::other;
-  if (upper->fragment && (upper->fragment->more || upper->fragment->offset_bytes != 0)) return Outcome::fragment;
-  return on_tcp(ip->source, ip->destination, payload.subspan(upper->offset));
+  const ip::Walk walk = ip::walk_extensions(ip->next_header, payload);
+  switch (walk.end) {
+    case ip::Walk::End::upper: break;
+    case ip::Walk::End::nothing: return Outcome::other;
+    case ip::Walk::End::fragment: return on_ipv6_fragment(ip->source, ip->destination, payload.subspan(walk.offset));
+    case ip::Walk::End::drop:
+    case ip::Walk::End::problem: return Outcome::malformed;
+  }
+  if (walk.protocol != wire::protocol::kTcp) return Outcome::other;
+  return on_tcp(ip->source, ip->destination, payload.subspan(walk.offset));
+}
+
+// Only one that is the whole of its packet tells anything (RFC 6946).
+Outcome PacketParser::on_ipv6_fragment(const wire::IpAddress& source, const wire::IpAddress& destination, Bytes rest) {
+  const auto parsed = wire::parse_ipv6_fragment(rest);
+  if (!parsed) return Outcome::malformed;
+  if (parsed->fragment.more || parsed->fragment.offset_bytes != 0) return Outcome::fragment;
+  const Bytes payload = rest.subspan(wire::Ipv6Fragment::kSize);
+  const ip::Walk walk = ip::walk_extensions(parsed->next_header, payload, false);
+  if (walk.end != ip::Walk::End::upper) return Outcome::malformed;
+  if (walk.protocol != wire::protocol::kTcp) return Outcome::other;
+  return on_tcp(source, destination, payload.subspan(walk.offset));
 }
 
 Outcome PacketParser::on_tcp(const wire::IpAddress& source, const wire::IpAddress& destination, Bytes segment) {

@@ -41,6 +41,7 @@ class PacketParser {
 
  private:
   Outcome on_ip(Bytes packet);
+  Outcome on_ipv6_fragment(const wire::IpAddress& source, const wire::IpAddress& destination, Bytes rest);
   Outcome on_tcp(const wire::IpAddress& source, const wire::IpAddress& destination, Bytes segment);
   std::size_t missing_behind(Bytes octets) const;
 
