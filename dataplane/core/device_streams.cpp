@@ -208,12 +208,12 @@ Result<StreamId, StreamError> Device::Impl::connect(const ConnectOptions& option
   return stream->id();
 }
 
-void Device::Impl::call(Stream& stream, const ConnectOptions& options, qp::QueuePair& qp, Instant now) {
+void Device::Impl::call(Stream& stream, const ConnectOptions& options, qp::QueuePair* qp, Instant now) {
   stream.initiator = true;
   stream.cookie = options.cookie;
   stream.wishes = options;
   stream.initial_send = initial_sequence(stream.flow, keys_, now);
-  bind(qp, stream);
+  if (qp != nullptr) bind(*qp, stream);
   stream.tcp.open_active(stream.initial_send, now, timestamp_offset(stream.flow, keys_));
   activate(stream);
 }
@@ -235,7 +235,7 @@ bool Device::Impl::call_without_markers(Stream& stream, Instant now) {
   qp::QueuePair& qp = *stream.qp;
   unbind(stream);
   swap_places(stream, *again);
-  call(*again, stream.wishes, qp, now);
+  call(*again, stream.wishes, &qp, now);
   stream.told_end = true;
   abandon(stream, now);
   stream.phase_deadline = now + kCloseTimeout;

@@ -162,7 +162,9 @@ QueuePair::Impl::Began QueuePair::Impl::begin_next_work(Instant now) {
     fail_work(index, status, now);
     return Began::failed;
   };
-  if (next_.malformed || (extension && !config_.extensions)) return fails(Status::invalid_wqe);  // W-EXT-14
+  // W-EXT-14. Whoever hands work to us has checked its opcode; an unknown one fails all the same.
+  if (next_.malformed || next_.opcode > Opcode::fast_register || (extension && !config_.extensions))
+    return fails(Status::invalid_wqe);
 
   switch (next_.opcode) {
     case Opcode::send:

@@ -220,7 +220,8 @@ int main(int count, char** words) {
     if (!address) return std::fprintf(stderr, "tcp_peer: %s is no address\n", text.c_str()), 2;
     options.addresses.push_back(*address);
   }
-  if (const auto parsed = wire::parse_ip(gateway)) options.gateway = *parsed;
+  if (const auto parsed = wire::parse_ip(gateway))
+    options.routes.push_back({.prefix = parsed->is_v4() ? wire::IpAddress::v4(0, 0, 0, 0) : wire::IpAddress{}, .gateway = *parsed});
   std::random_device chance;
   options.seed = std::uint64_t{chance()} << 32 | chance();
 
