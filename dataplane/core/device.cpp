@@ -208,7 +208,10 @@ void Device::Impl::tell_established(Stream& stream) {
 void Device::Impl::tell_failed(Stream& stream, StreamFailure failure) {
   if (stream.told_end) return;
   stream.told_end = true;
-  queue_event(StreamEvent::Kind::failed, stream).failure = failure;
+  if (options_.plain != nullptr)
+    options_.plain->on_end(stream.id(), stream.tcp);
+  else
+    queue_event(StreamEvent::Kind::failed, stream).failure = failure;
 }
 
 void Device::Impl::tell_disconnected(Stream& stream) {
@@ -257,7 +260,14 @@ void Device::unlisten(wire::IpAddress address, std::uint16_t port) {
 }
 
 Result<StreamId, StreamError> Device::connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now) {
-  return impl_->connect(options, qp, now);
+  return impl_->connect(options, &qp, now);
+}
+Result<StreamId, StreamError> Device::connect_plain(const ConnectOptions& options, Instant now) {
+  RNIC_ASSERT(impl_->options_.plain != nullptr);
+  return impl_->connect(options, nullptr, now);
+}
+void Device::wake(StreamId stream) {
+  if (Stream* found = impl_->find(stream)) impl_->activate(*found);
 }
 Result<Done, StreamError> Device::accept(StreamId stream, const AcceptOptions& options, qp::QueuePair& qp,
                                          Instant now) {

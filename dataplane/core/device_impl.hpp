@@ -116,6 +116,8 @@ struct Device::Impl {
   void activate(Stream& stream) { active_.push_back(stream); }
 
   void take_input(Stream& stream, Instant now);  // after the burst
+  void begin_plain(Stream& stream, Instant now);
+  void serve_plain(Stream& stream, Instant now);
   void begin_startup(Stream& stream, Instant now);
   void feed_startup(Stream& stream, Instant now);
   void on_accepted(Stream& stream, Instant now);
@@ -133,7 +135,8 @@ struct Device::Impl {
   void rearm(Stream& stream, Instant now);
   bool needs_turn(const Stream& stream, Instant now) const;
 
-  Result<StreamId, StreamError> connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now);
+  // `qp` null: a plain stream.
+  Result<StreamId, StreamError> connect(const ConnectOptions& options, qp::QueuePair* qp, Instant now);
   Result<Done, StreamError> accept(StreamId id, const AcceptOptions& options, qp::QueuePair& qp, Instant now);
   Result<Done, StreamError> reject(StreamId id, const PrivateData& private_data, Instant now);
   void disconnect(StreamId id, Disconnect how, Instant now);

@@ -95,6 +95,8 @@ const char* name(Stream::Phase phase) {
       return "starting";
     case Stream::Phase::running:
       return "running";
+    case Stream::Phase::plain:
+      return "plain";
     case Stream::Phase::orphan:
       return "orphan";
   }
@@ -182,8 +184,8 @@ std::optional<std::uint16_t> Device::Impl::ephemeral_port(Flow flow) {
 
 // ---- opening ------------------------------------------------------------------------------
 
-Result<StreamId, StreamError> Device::Impl::connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now) {
-  if (qp.state() != qp::State::idle || qp.attached() || stream_of(qp) != nullptr)
+Result<StreamId, StreamError> Device::Impl::connect(const ConnectOptions& options, qp::QueuePair* qp, Instant now) {
+  if (qp != nullptr && (qp->state() != qp::State::idle || qp->attached() || stream_of(*qp) != nullptr))
     return Failure{StreamError::wrong_state};
   Flow flow{options.local, options.remote, options.local_port, options.remote_port};
   if (flow.local.is_unspecified()) {
@@ -206,7 +208,7 @@ Result<StreamId, StreamError> Device::Impl::connect(const ConnectOptions& option
   stream->cookie = options.cookie;
   stream->wishes = options;
   stream->initial_send = initial_sequence(flow, keys_, now);
-  bind(qp, *stream);
+  if (qp != nullptr) bind(*qp, *stream);
   stream->tcp.open_active(stream->initial_send, now, timestamp_offset(flow, keys_));
   activate(*stream);
   return stream->id();
@@ -216,6 +218,23 @@ void Device::Impl::stop_pending(Stream& stream) {
   if (stream.listener == Listeners::kNone) return;
   --listeners_.at(stream.listener).pending;
   stream.listener = Listeners::kNone;
+}
+
+// ---- plain --------------------------------------------------------------------------------
+
+void Device::Impl::begin_plain(Stream& stream, Instant now) {
+  stop_pending(stream);
+  stream.phase = Stream::Phase::plain;
+  options_.plain->on_open(stream.id(), stream.flow);
+  serve_plain(stream, now);
+}
+
+void Device::Impl::serve_plain(Stream& stream, Instant now) {
+  stream.again_soon = options_.plain->on_turn(stream.id(), stream.tcp, now);
+  if (stream.tcp.ended() == tcp::Ended::no && stream.tcp.state() != tcp::State::time_wait) return;
+  stream.told_end = true;
+  options_.plain->on_end(stream.id(), stream.tcp);
+  abandon(stream, now);
 }
 
 // ---- startup ------------------------------------------------------------------------------
@@ -453,6 +472,7 @@ void Device::Impl::disconnect(StreamId id, Disconnect how, Instant now) {
       // One that is on its way down stays so.
       (void)stream->qp->modify_state(how == Disconnect::graceful ? qp::State::closing : qp::State::terminate, now);
       break;
+    case Stream::Phase::plain:  // its user has the connection, and closes it
     case Stream::Phase::orphan:
       break;
   }
@@ -504,6 +524,10 @@ void Device::Impl::take_input(Stream& stream, Instant now) {
         break;
       }
       if (!stream.tcp.established()) break;
+      if (options_.plain != nullptr) {
+        begin_plain(stream, now);
+        break;
+      }
       begin_startup(stream, now);
       // The Request may have come with the third segment of the handshake (W-TCP-16).
       if (stream.phase == Stream::Phase::negotiating) feed_startup(stream, now);
@@ -520,6 +544,9 @@ void Device::Impl::take_input(Stream& stream, Instant now) {
     case Stream::Phase::starting:
     case Stream::Phase::running:
       stream.qp->receive(now);
+      break;
+    case Stream::Phase::plain:
+      serve_plain(stream, now);
       break;
     case Stream::Phase::orphan:
       discard_input(stream, now);
@@ -573,6 +600,7 @@ void Device::Impl::on_phase_deadline(Stream& stream, Instant now) {
       (void)stream.qp->modify_state(qp::State::error, now);
       break;
     case Stream::Phase::running:
+    case Stream::Phase::plain:
       break;
     case Stream::Phase::orphan:
       stream.tcp.abort(now);
@@ -631,6 +659,7 @@ void Device::Impl::rearm(Stream& stream, Instant now) {
     // Buffers come back without a word, from a port or from a peer on the same pair.
     if (!stream.qp->idle()) due = std::min(due, now + kStarvedPause);
   }
+  if (stream.again_soon) due = std::min(due, now + kStarvedPause);
   timers_.schedule(stream, due);
 }
 

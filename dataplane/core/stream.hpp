@@ -15,6 +15,7 @@
 //                                     |
 //                                   orphan: no queue pair and no consumer any more; TCP brings to
 //                                           an end what it holds, within a time
+// Where the device's streams are plain, `plain` stands for all from negotiating to running.
 //
 // Owned by one worker.
 #pragma once
@@ -38,7 +39,7 @@ namespace rnic::core {
 struct ActiveTag;
 
 struct Stream : ListLink<ActiveTag>, Timers::Node {
-  enum class Phase : std::uint8_t { opening, negotiating, waiting, starting, running, orphan };
+  enum class Phase : std::uint8_t { opening, negotiating, waiting, starting, running, plain, orphan };
   using Startup = std::variant<mpa::Initiator, mpa::Responder>;
 
   Stream(const tcp::Options& options, const Flow& with) : flow(with), tcp(options) {}
@@ -61,6 +62,7 @@ struct Stream : ListLink<ActiveTag>, Timers::Node {
   bool told_established = false;
   bool told_end = false;  // failed, rejected or disconnected: nothing more is told
   bool lost = false;      // while waiting: the peer is gone, accept() comes too late
+  bool again_soon = false;  // plain: its user wants another turn
   std::uint32_t agreed_ird = 0, agreed_ord = 0;
   PrivateData reply_data;  // for the established event
 
