@@ -1,19 +1,22 @@
 // A man in the middle between two interfaces: passes frames from each to the other, and loses,
-// repeats or delays-by-one some of them, from one seed. For whole processes on kernels without netem.
+// repeats or delays-by-one some of them, from one seed. --delay-ms: every frame is on its way for so long.
+// For whole processes on kernels without netem.
 //
-//   mitm IFACE IFACE [--loss-permille N] [--repeat-permille N] [--swap-permille N] [--seed N]
+//   mitm IFACE IFACE [--loss-permille N] [--repeat-permille N] [--swap-permille N] [--delay-ms N] [--seed N]
 #include <arpa/inet.h>
 #include <linux/if_packet.h>
 #include <net/ethernet.h>
 #include <net/if.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <random>
 #include <string>
 #include <vector>
@@ -28,6 +31,7 @@ struct Options {
   unsigned loss_permille = 0;
   unsigned repeat_permille = 0;
   unsigned swap_permille = 0;
+  unsigned delay_ms = 0;
   unsigned long seed = 1;
 };
 
@@ -39,8 +43,7 @@ int open_interface(const char* name) {
   address.sll_family = AF_PACKET;
   address.sll_protocol = htons(ETH_P_ALL);
   address.sll_ifindex = static_cast<int>(if_nametoindex(name));
-  if (fd < 0 || address.sll_ifindex == 0 ||
-      setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &yes, sizeof yes) != 0 ||
+  if (fd < 0 || address.sll_ifindex == 0 || setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &yes, sizeof yes) != 0 ||
       bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
     std::fprintf(stderr, "mitm: %s: %s\n", name, std::strerror(errno));
     std::exit(1);
@@ -48,6 +51,12 @@ int open_interface(const char* name) {
   setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof room);
   setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);
   return fd;
+}
+
+long now_ms() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * 1000 + time.tv_nsec / 1'000'000;
 }
 
 class Direction {
@@ -80,10 +89,28 @@ class Direction {
     put(kept_.data(), kept_.size());
     kept_.clear();
   }
+  // What has been on its way for long enough. Says whether more is.
+  bool arrive() {
+    const long now = delayed_.empty() ? 0 : now_ms();
+    for (; !delayed_.empty() && delayed_.front().due_ms <= now; delayed_.pop_front())
+      put_now(delayed_.front().frame.data(), delayed_.front().frame.size());
+    return !delayed_.empty();
+  }
 
  private:
+  struct Delayed {
+    long due_ms;
+    std::vector<unsigned char> frame;
+  };
+
   bool happens(unsigned permille) { return permille != 0 && chance_() % 1000 < permille; }
-  void put(const unsigned char* frame, std::size_t size) { [[maybe_unused]] const auto sent = send(to_, frame, size, 0); }
+  void put(const unsigned char* frame, std::size_t size) {
+    if (options_.delay_ms == 0) return put_now(frame, size);
+    delayed_.push_back({now_ms() + options_.delay_ms, {frame, frame + size}});
+  }
+  void put_now(const unsigned char* frame, std::size_t size) {
+    [[maybe_unused]] const auto sent = send(to_, frame, size, 0);
+  }
 
   int from_;
   int to_;
@@ -91,6 +118,7 @@ class Direction {
   std::mt19937_64 chance_;
   std::vector<unsigned char> frame_;
   std::vector<unsigned char> kept_;
+  std::deque<Delayed> delayed_;
 };
 
 }  // namespace
@@ -107,13 +135,17 @@ int main(int count, char** words) {
       options.repeat_permille = static_cast<unsigned>(value());
     else if (word == "--swap-permille")
       options.swap_permille = static_cast<unsigned>(value());
+    else if (word == "--delay-ms")
+      options.delay_ms = static_cast<unsigned>(value());
     else if (word == "--seed")
       options.seed = value();
     else
       interfaces.push_back(words[i]);
   }
   if (interfaces.size() != 2) {
-    std::fprintf(stderr, "usage: mitm IFACE IFACE [--loss-permille N] [--repeat-permille N] [--swap-permille N] [--seed N]\n");
+    std::fprintf(stderr,
+                 "usage: mitm IFACE IFACE [--loss-permille N] [--repeat-permille N] [--swap-permille N] "
+                 "[--delay-ms N] [--seed N]\n");
     return 2;
   }
   const int a = open_interface(interfaces[0]);
@@ -122,7 +154,8 @@ int main(int count, char** words) {
   Direction back(b, a, options, options.seed + 1);
   for (;;) {
     pollfd waits[2] = {{a, POLLIN, 0}, {b, POLLIN, 0}};
-    const int ready = poll(waits, 2, 20);
+    const bool more = there.arrive() | back.arrive();
+    const int ready = poll(waits, 2, more ? 1 : 20);
     if (ready == 0) {
       there.quiet();
       back.quiet();
