@@ -1,7 +1,7 @@
 // A device of ours on a port of ours, with plain TCP streams on it: the end of tests/linux_tcp/run that
 // is not the kernel's. Worker, device and port are the daemon's; MPA and what is above are left out.
 //
-//   tcp_peer --port af_packet:IFACE --address CIDR… [--gateway ADDRESS] [--mtu N] [--window N] [--timestamps]
+//   tcp_peer --port af_packet:IFACE --address CIDR… [--mtu N] [--window N] [--timestamps]
 //            [--no-sack] [--newreno] [--time-wait-ms N] [--buffers N]
 //
 // Takes a command a line, and answers each with a line of JSON:
@@ -192,7 +192,7 @@ int serve(Peer& peer) {
 
 int main(int count, char** words) {
   CLI::App app{"tcp_peer: rnic's TCP with nothing on it"};
-  std::string port_text, gateway;
+  std::string port_text;
   std::vector<std::string> addresses;
   port::PortOptions port_options;
   port_options.name = "peer";
@@ -201,7 +201,6 @@ int main(int count, char** words) {
   bool no_sack = false, newreno = false;
   app.add_option("--port", port_text)->required();
   app.add_option("--address", addresses)->required();
-  app.add_option("--gateway", gateway);
   app.add_option("--mtu", port_options.mtu_bytes);
   app.add_option("--buffers", port_options.buffers);
   app.add_option("--window", options.tcp.receive_window_bytes);
@@ -220,8 +219,6 @@ int main(int count, char** words) {
     if (!address) return std::fprintf(stderr, "tcp_peer: %s is no address\n", text.c_str()), 2;
     options.addresses.push_back(*address);
   }
-  if (const auto parsed = wire::parse_ip(gateway))
-    options.routes.push_back({.prefix = parsed->is_v4() ? wire::IpAddress::v4(0, 0, 0, 0) : wire::IpAddress{}, .gateway = *parsed});
   std::random_device chance;
   options.seed = std::uint64_t{chance()} << 32 | chance();
 
