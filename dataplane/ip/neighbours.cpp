@@ -43,16 +43,13 @@ Neighbours::Entry* Neighbours::find(const wire::IpAddress& address) {
   return nullptr;
 }
 
-// A full table gives up the entry that was used longest ago; one that is being asked for stays, or
-// a scan through our network would keep us from ever knowing anybody.
+// A full table gives up one that did not answer, or else the entry that was used longest ago. Those
+// that are being asked for are never more than a part of it: a flood in the names of addresses that
+// nobody has displaces its own, and not who answers.
 Neighbours::Entry* Neighbours::make(const wire::IpAddress& address) {
   if (free_ == kNone) {
-    constexpr int kLooked = 16;
-    Entry* oldest = by_use_.front();
-    for (int i = 0; i < kLooked && oldest != nullptr && oldest->phase == Phase::incomplete; ++i)
-      oldest = by_use_.after(*oldest);
-    if (oldest == nullptr || oldest->phase == Phase::incomplete) return nullptr;
-    remove(*oldest);
+    Entry* failed = believed_failed_.front();
+    remove(failed != nullptr ? *failed : *by_use_.front());
   }
   const std::uint32_t at = free_;
   Entry& entry = entries_[at];
@@ -70,6 +67,7 @@ Neighbours::Entry* Neighbours::make(const wire::IpAddress& address) {
 
 void Neighbours::remove(Entry& entry) {
   drop_frames(entry);
+  set_phase(entry, Phase::stale);
   const auto index = static_cast<std::uint32_t>(&entry - entries_.get());
   std::uint32_t* at = &buckets_[bucket_of(entry.address)];
   while (*at != index) at = &entries_[*at].next_in_bucket;
@@ -153,19 +151,37 @@ BufferRef Neighbours::next_released() {
 
 void Neighbours::wait_until(Entry& entry, Instant due) {
   entry.due = due;
+  entry.ListLink<TimeTag>::unlink();
   timed_.push_back(entry);
   earliest_ = std::min(earliest_, due);
 }
 
+void Neighbours::set_phase(Entry& entry, Phase phase) {
+  incomplete_ -= entry.phase == Phase::incomplete ? 1 : 0;
+  incomplete_ += phase == Phase::incomplete ? 1 : 0;
+  entry.phase = phase;
+}
+
+void Neighbours::ask(Entry& entry, Instant now) {
+  if (incomplete_ >= std::min(options_.asked_max, options_.entries_max / 2)) {
+    Entry* first = timed_.front();
+    while (first->phase != Phase::incomplete) first = timed_.after(*first);
+    remove(*first);
+  }
+  set_phase(entry, Phase::incomplete);
+  entry.asked = 0;
+  wait_until(entry, now);
+}
+
 void Neighbours::be_reachable(Entry& entry, Instant now) {
-  entry.phase = Phase::reachable;
+  set_phase(entry, Phase::reachable);
   entry.due = now + chance_.between(options_.reachable / 2, options_.reachable + options_.reachable / 2);
   entry.ListLink<TimeTag>::unlink();
   release_frames(entry);
 }
 
 void Neighbours::be_stale(Entry& entry) {
-  entry.phase = Phase::stale;
+  set_phase(entry, Phase::stale);
   entry.ListLink<TimeTag>::unlink();
   release_frames(entry);
 }
@@ -179,10 +195,7 @@ std::optional<Neighbours::Hop> Neighbours::resolve(const wire::IpAddress& addres
   Entry* entry = find(address);
   if (entry == nullptr) {
     entry = make(address);
-    if (entry == nullptr) return std::nullopt;
-    entry->phase = Phase::incomplete;
-    entry->asked = 0;
-    wait_until(*entry, now);
+    ask(*entry, now);
   }
   entry->ListLink<UseTag>::unlink();
   by_use_.push_back(*entry);
@@ -191,15 +204,13 @@ std::optional<Neighbours::Hop> Neighbours::resolve(const wire::IpAddress& addres
       return std::nullopt;
     case Phase::failed:
       if (now < entry->due) return std::nullopt;
-      entry->phase = Phase::incomplete;
-      entry->asked = 0;
-      wait_until(*entry, now);
+      ask(*entry, now);
       return std::nullopt;
     case Phase::reachable:
       if (now < entry->due) return Hop{entry->mac, entry->due, false};
       [[fallthrough]];
     case Phase::stale:
-      entry->phase = Phase::delay;
+      set_phase(*entry, Phase::delay);
       entry->asked = 0;
       wait_until(*entry, now + options_.first_probe);
       return Hop{entry->mac, now + std::min(kProgressWithin, options_.first_probe), true};
@@ -220,7 +231,6 @@ void Neighbours::heard_from(const wire::IpAddress& address, const wire::Mac& mac
   if (entry == nullptr) {
     if (!for_us) return;
     entry = make(address);
-    if (entry == nullptr) return;
   } else if (entry->phase != Phase::incomplete && entry->phase != Phase::failed && entry->mac == mac) {
     return;
   }
@@ -263,7 +273,8 @@ void Neighbours::give_up(Entry& entry, Instant now) {
   drop_frames(entry);
   entry.ListLink<TimeTag>::unlink();
   if (failed_.size() < failed_.capacity()) failed_.push_back(entry.address);
-  entry.phase = Phase::failed;
+  set_phase(entry, Phase::failed);
+  believed_failed_.push_back(entry);
   entry.due = now + options_.failed_for;
 }
 
@@ -281,7 +292,7 @@ std::optional<Neighbours::Question> Neighbours::next_question(Instant now) {
     const bool probing = entry->phase == Phase::probe;
     if (entry->asked < (probing ? options_.unicast_tries : options_.multicast_tries)) {
       ++entry->asked;
-      entry->due = now + options_.retransmit;
+      wait_until(*entry, now + options_.retransmit);
       Question question{entry->address, std::nullopt};
       if (probing) question.known = entry->mac;
       return question;

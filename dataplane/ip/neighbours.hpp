@@ -29,6 +29,7 @@ namespace rnic::ip {
 
 struct NeighbourOptions {
   std::uint32_t entries_max = 1024;
+  std::uint32_t asked_max = 512;            // of them, for whom there is no answer yet
   std::uint32_t frames_per_entry_max = 16;  // RFC 1122 s2.3.2.2 wants at least one
   std::uint32_t frames_max = 256;
   Duration retransmit = seconds(1);  // RetransTimer; RFC 1122 s2.3.2.1 wants no more than one a second
@@ -47,7 +48,7 @@ class Neighbours {
 
   struct Hop {
     wire::Mac mac;
-    Instant ask_again;     // valid until then, and while generation() is the same
+    Instant ask_again;      // valid until then, and while generation() is the same
     bool in_doubt = false;  // whoever makes progress by it says so at the next resolve()
   };
   // The link address, or nothing: then it is being asked for, and hold() keeps the frame.
@@ -119,6 +120,8 @@ class Neighbours {
   void be_stale(Entry& entry);
   void set_mac(Entry& entry, const wire::Mac& mac);
   void give_up(Entry& entry, Instant now);
+  void ask(Entry& entry, Instant now);
+  void set_phase(Entry& entry, Phase phase);
 
   NeighbourOptions options_;
   Chance chance_;
@@ -130,6 +133,8 @@ class Neighbours {
   List<Entry, UseTag> by_use_;  // the longest unused first
   List<Entry, TimeTag> timed_;  // incomplete, delay, probe
   Instant earliest_ = kNever;   // of those; may be early
+  List<Entry, TimeTag> believed_failed_;
+  std::uint32_t incomplete_ = 0;
   std::vector<wire::IpAddress> failed_;
   Buffer* first_released_ = nullptr;
   Buffer* last_released_ = nullptr;

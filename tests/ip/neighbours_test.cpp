@@ -254,7 +254,7 @@ TEST_CASE("another link address counts only with the override flag; without, a r
   CHECK(t.cache.resolve(kPeer, at(3))->in_doubt);
 }
 
-TEST_CASE("a full table gives up whom it used longest ago, and never those it asks for", "[ip]") {
+TEST_CASE("a full table gives up whom it used longest ago, and no more than half of it is asked for", "[ip]") {
   ip::NeighbourOptions options;
   options.entries_max = 4;
   ip::Neighbours cache(options);
@@ -266,12 +266,15 @@ TEST_CASE("a full table gives up whom it used longest ago, and never those it as
   CHECK(cache.resolve(peer(1), at(1)));
   CHECK_FALSE(cache.resolve(peer(2), at(1)));  // given up, and asked for now
   for (std::uint8_t i = 11; i < 14; ++i) CHECK_FALSE(cache.resolve(peer(i), at(2)));
-  // All four are asked for.
+  // Only the last two are asked for; the others that were have made room.
+  CHECK(cache.next_question(at(3))->address == peer(12));
+  CHECK(cache.next_question(at(3))->address == peer(13));
+  CHECK_FALSE(cache.next_question(at(3)));
   cache.heard_from(peer(20), kMac, true);
-  CHECK_FALSE(cache.resolve(peer(20), at(3)));
-  CHECK(cache.next_question(at(3)));
-  cache.answered(peer(2), {.mac = kMac}, at(4));
-  CHECK(cache.resolve(peer(2), at(4)));
+  CHECK(cache.resolve(peer(20), at(3)));
+  cache.answered(peer(12), {.mac = kMac}, at(4));
+  CHECK(cache.resolve(peer(12), at(4)));
+  CHECK(cache.entries() <= 4);
 }
 
 TEST_CASE("a thousand strangers cost no memory but what was taken at the start", "[ip]") {
@@ -299,4 +302,51 @@ TEST_CASE("a router may say how long its link's neighbours are reachable, and ho
   t.cache.set_times({}, {});
   t.cache.answered(kPeer, {.mac = kMac}, at(400));
   CHECK(t.cache.resolve(kPeer, at(400))->ask_again >= at(50'400));
+}
+
+TEST_CASE("a flood of addresses that nobody has displaces no neighbour that answers", "[ip]") {
+  OneCache t;
+  t.reachable();
+  // Who is known is not asked for again while it lasts, and is the longest unused of all.
+  for (std::uint32_t i = 0; i < 5000; ++i) {
+    CHECK_FALSE(t.cache.resolve(IpAddress::v4(10, 1, static_cast<std::uint8_t>(i >> 8), static_cast<std::uint8_t>(i)),
+                                at(1 + i / 100)));
+    while (t.cache.next_question(at(1 + i / 100))) continue;
+  }
+  CHECK(t.mac(at(60)) == kMac);
+  CHECK(t.cache.entries() < 1024);
+}
+
+TEST_CASE("in a flood of addresses that nobody has a new neighbour is heard, asked for and known", "[ip]") {
+  OneCache t;
+  const auto flood = [&](std::uint32_t from, std::uint32_t count, std::int64_t ms) {
+    for (std::uint32_t i = from; i < from + count; ++i)
+      (void)t.cache.resolve(IpAddress::v4(10, 1, static_cast<std::uint8_t>(i >> 8), static_cast<std::uint8_t>(i)),
+                            at(ms));
+    while (t.cache.next_question(at(ms))) continue;
+  };
+  flood(0, 5000, 0);
+  t.cache.heard_from(kPeer, kMac, true);
+  flood(5000, 5000, 10);
+  CHECK(t.mac(at(20)) == kMac);
+  // One of ours to ask for; its answer comes when as many as a turn has were asked for behind it.
+  CHECK_FALSE(t.cache.resolve(kPeer6, at(20)));
+  flood(10'000, 256, 20);
+  t.cache.answered(kPeer6, {.mac = kOther}, at(21));
+  REQUIRE(t.cache.resolve(kPeer6, at(21)));
+}
+
+TEST_CASE("a full table gives up those that did not answer before those that did", "[ip]") {
+  OneCache t;
+  t.reachable();
+  for (std::int64_t round = 0; round < 4; ++round) {
+    for (std::uint32_t i = 0; i < 400; ++i)
+      (void)t.cache.resolve(
+          IpAddress::v4(10, 1, static_cast<std::uint8_t>(round * 2 + (i >> 8)), static_cast<std::uint8_t>(i)),
+          at(round * 5000));
+    for (std::int64_t second = 0; second < 5; ++second)
+      while (t.cache.next_question(at(round * 5000 + second * 1000))) continue;
+  }
+  CHECK(t.cache.entries() == 1024);
+  CHECK(t.mac(at(14'000)) == kMac);
 }
