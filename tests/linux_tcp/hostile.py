@@ -5,7 +5,7 @@ import socket
 import time
 
 from claims import echoed, whole
-from link import ACK, FIN, OURS, PSH, RST, SYN, URG, Failed, Sniffer, inject
+from link import ACK, FIN, PSH, RST, SYN, URG, Failed, Sniffer, inject
 
 KEPT_BYTES = 16 << 20  # of memory, that a flood may leave us with
 
@@ -56,7 +56,7 @@ def connect_scan(link):
     honest = Honest(link)
     for port in range(60000, 62000):
         caller = link.socket()
-        if caller.connect_ex((OURS, port)) != 111:
+        if caller.connect_ex((link.ours, port)) != 111:
             raise Failed(f"port {port} does not refuse")
         caller.close()
     honest.end()

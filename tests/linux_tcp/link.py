@@ -149,6 +149,9 @@ class Link:
                                check=False, capture_output=True)
             run("ip", "-n", name, "link", "set", "dev", device, "up")
         run("ip", "-n", kernel, "address", "add", KERNEL + "/16", "dev", "k")
+        if mtu >= 1280:  # RFC 8200 s5
+            run("ip", "-n", kernel, "address", "add", KERNEL6 + "/64", "dev", "k", "nodad")
+            peer = (*peer, "--address", OURS6 + "/64")
         for setting in sysctls:
             run("ip", "netns", "exec", kernel, "sysctl", "-qw", setting)
         if mitm:
