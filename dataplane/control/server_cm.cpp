@@ -186,7 +186,7 @@ Result<Done, core::StreamError> Server::listen(std::uint32_t device, const wire:
 
 void Server::unlisten(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port) {
   ServedDevice& served = *machine_.devices[device];
-  served.worker->call([&](Instant) { served.device->unlisten(address, port); });
+  served.worker->call([&](Instant now) { served.device->unlisten(address, port, now); });
 }
 
 Result<core::StreamId, core::StreamError> Server::connect(std::uint32_t device, const core::ConnectOptions& options,

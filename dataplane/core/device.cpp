@@ -274,15 +274,15 @@ Result<Done, StreamError> Device::listen(wire::IpAddress address, std::uint16_t 
   return Done{};
 }
 
-void Device::unlisten(wire::IpAddress address, std::uint16_t port) {
+void Device::unlisten(wire::IpAddress address, std::uint16_t port, Instant now) {
   const std::uint32_t index = impl_->listeners_.find_exactly(address, port);
   if (index == Listeners::kNone) return;
-  impl_->listeners_.close(index);
-  impl_->forget_half_opens_of(index, Instant{0});
+  impl_->listeners_.close(index, now);
+  impl_->forget_half_opens_of(index, now);
   // Those that nobody was told of end with their listener; the others are the consumer's to answer.
   for (const auto& stream : impl_->streams_)
     if (stream != nullptr && stream->listener == index && !stream->told_request) {
-      stream->tcp.abort(Instant{0});
+      stream->tcp.abort(now);
       stream->told_end = true;
       stream->phase = Stream::Phase::orphan;
       impl_->stop_pending(*stream);

@@ -184,7 +184,7 @@ class Device {
   // `address` unspecified (0.0.0.0, ::): every address of the device. The cookie comes with events.
   Result<Done, StreamError> listen(wire::IpAddress address, std::uint16_t port, std::uint32_t backlog,
                                    std::uint64_t cookie);
-  void unlisten(wire::IpAddress address, std::uint16_t port);
+  void unlisten(wire::IpAddress address, std::uint16_t port, Instant now);
   // The QP is Idle and stays the caller's; it is attached when the startup is over.
   Result<StreamId, StreamError> connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now);
   Result<Done, StreamError> accept(StreamId stream, const AcceptOptions& options, qp::QueuePair& qp, Instant now);

@@ -167,6 +167,9 @@ void Device::Impl::on_unknown_segment(const Flow& flow, tcp::SegmentIn&& segment
     }
     if (!header.has(flags::kAck)) return;  // s3.10.7.2, fourth
     if (on_cookie(listener, flow, segment, now)) return;
+  } else if (header.has(flags::kSyn) && !header.has(flags::kAck) &&
+             listeners_.closed_just_now(flow.local, flow.local_port, now)) {
+    return;
   }
   ++counters_.no_listener;
   send_reset(flow, segment, now);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "base/time.hpp"
 #include "wire/address.hpp"
 
 namespace rnic::core {
@@ -18,6 +19,7 @@ struct Listener {
   std::uint32_t pending = 0;  // SYN taken, not yet accepted or rejected
   std::uint64_t cookie = 0;
   bool open = false;
+  Instant closed_at = kNever;
 };
 
 class Listeners {
@@ -25,6 +27,10 @@ class Listeners {
   static constexpr std::uint32_t kNone = 0xFFFFFFFF;
   static constexpr std::uint32_t kBacklogDefault = 128;
   static constexpr std::uint32_t kBacklogMax = 4096;
+  // So long after its end a listener's port is not said to be nobody's: a server that closes one and
+  // opens the next at once (perftest does, for its second connection) loses no caller in between. The
+  // caller's SYN comes again.
+  static constexpr Duration kAfterlife = milliseconds(250);
 
   // kNone: somebody listens there already; a wildcard overlaps with all.
   std::uint32_t open(const wire::IpAddress& address, std::uint16_t port, std::uint32_t backlog, std::uint64_t cookie) {
@@ -65,7 +71,17 @@ class Listeners {
   }
 
   Listener& at(std::uint32_t index) { return listeners_[index]; }
-  void close(std::uint32_t index) { listeners_[index].open = false; }
+  void close(std::uint32_t index, Instant now) {
+    listeners_[index].open = false;
+    listeners_[index].closed_at = now;
+  }
+  bool closed_just_now(const wire::IpAddress& address, std::uint16_t port, Instant now) const {
+    for (const Listener& it : listeners_)
+      if (!it.open && it.port == port && (it.address == address || it.address.is_unspecified()) &&
+          it.closed_at != kNever && now - it.closed_at < kAfterlife)
+        return true;
+    return false;
+  }
 
  private:
   std::vector<Listener> listeners_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/listeners.hpp"
 #include "sim/world.hpp"
 #include "support/catch.hpp"
 #include "wire/icmp.hpp"
@@ -496,11 +497,34 @@ TEST_CASE("a listener that is closed lets go of connections that nobody was told
   REQUIRE(world.b.device.listen({}, kPort, 8, 77));
   dial(world);
   REQUIRE(world.run_until([&] { return world.b.device.half_open_count() == 1; }));
-  world.b.device.unlisten({}, kPort);
+  world.b.device.unlisten({}, kPort, world.clock.now);
   CHECK(world.b.device.half_open_count() == 0);
   REQUIRE(run_until_heard(world, world.a, StreamEvent::Kind::failed));
   CHECK(world.b.device.stream_count() == 0);
   CHECK(count(world.b, StreamEvent::Kind::connect_request) == 0);
+}
+
+TEST_CASE("a server that closes its listener and opens the next loses no caller in between", "[core]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 8, 77));
+  world.b.device.unlisten({}, kPort, world.clock.now);
+  dial(world);
+  world.run_for(milliseconds(100));
+  CHECK(world.b.device.counters().no_listener == 0);
+  REQUIRE(world.b.device.listen({}, kPort, 8, 78));
+  REQUIRE(run_until_heard(world, world.b, StreamEvent::Kind::connect_request));
+  CHECK(heard(world.b, StreamEvent::Kind::connect_request)->cookie == 78);
+}
+
+TEST_CASE("a listener that ended a while ago is nobody's", "[core]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 8, 77));
+  world.b.device.unlisten({}, kPort, world.clock.now);
+  world.run_for(core::Listeners::kAfterlife);
+  dial(world);
+  REQUIRE(run_until_heard(world, world.a, StreamEvent::Kind::failed));
+  CHECK(heard(world.a, StreamEvent::Kind::failed)->failure == StreamFailure::refused);
+  CHECK(world.b.device.counters().no_listener == 1);
 }
 
 TEST_CASE("an idle device has nothing to do and no deadline", "[core]") {

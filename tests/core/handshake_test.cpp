@@ -143,7 +143,7 @@ TEST_CASE("a listener that is closed resets connections whose Request has not co
   stranger.says(syn(100));
   stranger.says(third(stranger.take()[0].header, 101));
   REQUIRE(world.b.device.stream_count() == 1);
-  world.b.device.unlisten({}, kPort);
+  world.b.device.unlisten({}, kPort, world.clock.now);
   world.run_for(milliseconds(1));
   CHECK(world.b.device.stream_count() == 0);
   REQUIRE(stranger.heard.size() == 1);

@@ -148,7 +148,7 @@ TEST_CASE("a wildcard listener hears every address, and overlaps with all", "[co
   CHECK(listeners.open(here, 5, 3, 0) == Listeners::kNone);
   CHECK(listeners.find(here, 5) == listeners.find(there, 5));
   CHECK(listeners.find(here, 6) == Listeners::kNone);
-  listeners.close(listeners.find(here, 5));
+  listeners.close(listeners.find(here, 5), Instant{0});
   CHECK(listeners.find(here, 5) == Listeners::kNone);
   REQUIRE(listeners.open(here, 5, 3, 0) != Listeners::kNone);
   CHECK(listeners.open({}, 5, 3, 0) == Listeners::kNone);
@@ -160,7 +160,7 @@ TEST_CASE("a closed listener's place is not taken while connections of it are pe
   Listeners listeners;
   const auto first = listeners.open({}, 5, 3, 0);
   ++listeners.at(first).pending;
-  listeners.close(first);
+  listeners.close(first, Instant{0});
   const auto second = listeners.open({}, 5, 3, 0);
   CHECK(second != first);
   --listeners.at(first).pending;

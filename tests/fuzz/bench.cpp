@@ -321,7 +321,7 @@ void Bench::finish() {
   link_up = true;
   accept_max = 1000;
   for (auto& endpoint : endpoints) destroy(*endpoint);
-  device->unlisten({}, kListener);
+  device->unlisten({}, kListener, clock.now);
   // One that asked stays, dead or alive, until it has its answer.
   for (const core::StreamId stream : waiting) (void)device->reject(stream, {}, clock.now);
   turns();

@@ -396,7 +396,7 @@ void Conversation::act() {
       break;
     case Act::listen:
       if (lost)
-        bench_.device->unlisten({}, kListener);
+        bench_.device->unlisten({}, kListener, bench_.clock.now);
       else
         (void)bench_.device->listen({}, kListener, input_.below(6), 77);
       break;

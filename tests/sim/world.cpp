@@ -110,7 +110,7 @@ Connected connect(World& world, const qp::Config& config_a, const qp::Config& co
       limit);
   pair.established = is_up();
   world.b.on_event = nullptr;
-  world.b.device.unlisten({}, port);
+  world.b.device.unlisten({}, port, world.clock.now);
   return pair;
 }
 
