@@ -2,7 +2,10 @@
 // happened under one of them.
 //
 //   rnic-replay --seed N [--verbose]
-//   rnic-replay --from N --count M
+//   rnic-replay --from N --count M [--every K]
+//
+// --attacker off-path|on-path: with somebody who wants it to fail.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -10,7 +13,8 @@
 #include "sim/workload.hpp"
 
 int main(int argc, char** argv) {
-  std::uint64_t first = 1, count = 1;
+  std::uint64_t first = 1, count = 1, every = 1;
+  auto danger = rnic::sim::Danger::none;
   bool verbose = false, help = argc < 2;
   for (int i = 1; i < argc; ++i) {
     const bool more = i + 1 < argc;
@@ -20,6 +24,14 @@ int main(int argc, char** argv) {
       first = std::strtoull(argv[++i], nullptr, 0);
     } else if (std::strcmp(argv[i], "--count") == 0 && more) {
       count = std::strtoull(argv[++i], nullptr, 0);
+    } else if (std::strcmp(argv[i], "--every") == 0 && more) {
+      every = std::max<std::uint64_t>(std::strtoull(argv[++i], nullptr, 0), 1);
+    } else if (std::strcmp(argv[i], "--attacker") == 0 && more && std::strcmp(argv[i + 1], "off-path") == 0) {
+      danger = rnic::sim::Danger::off_path;
+      ++i;
+    } else if (std::strcmp(argv[i], "--attacker") == 0 && more && std::strcmp(argv[i + 1], "on-path") == 0) {
+      danger = rnic::sim::Danger::on_path;
+      ++i;
     } else if (std::strcmp(argv[i], "--verbose") == 0) {
       verbose = true;
     } else {
@@ -27,12 +39,15 @@ int main(int argc, char** argv) {
     }
   }
   if (help) {
-    std::fprintf(stderr, "usage: rnic-replay --seed N [--verbose] | --from N --count M\n");
+    std::fprintf(stderr, "usage: rnic-replay --seed N [--verbose] | --from N --count M [--every K]\n"
+                 "       with --attacker off-path|on-path: somebody wants it to fail\n");
     return 2;
   }
   std::uint64_t bad = 0;
-  for (std::uint64_t seed = first; seed < first + count; ++seed) {
-    const rnic::sim::Report report = rnic::sim::run_workload(seed, verbose);
+  std::uint64_t ran = 0;
+  for (std::uint64_t seed = first; seed < first + count; seed += every) {
+    ++ran;
+    const rnic::sim::Report report = rnic::sim::run_workload(seed, verbose, danger);
     if (report.complaint.empty() && count > 1) continue;
     bad += report.complaint.empty() ? 0 : 1;
     std::printf("seed %llu: %s\n  %s\n  %llu steps, %llu frames, %llu bytes, %lld us of simulated time\n",
@@ -43,6 +58,6 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
   }
   if (count > 1)
-    std::printf("%llu seeds, %llu bad\n", static_cast<unsigned long long>(count), static_cast<unsigned long long>(bad));
+    std::printf("%llu seeds, %llu bad\n", static_cast<unsigned long long>(ran), static_cast<unsigned long long>(bad));
   return bad == 0 ? 0 : 1;
 }

@@ -34,12 +34,14 @@ void Device::Impl::on_frame(BufferRef frame, bool trusted, Instant now) {
   if ((type == wire::ether_type::kVlan || options_.vlan) && !take_tag(bytes, type, offset)) [[unlikely]]
     return;
   frame_to_all_ = destination.is_multicast();
+  // Before the frame is moved: arguments have no order.
+  const bool good = trusted || frame->checksum_good != 0;
   switch (type) {
     case wire::ether_type::kIpv4:
-      on_ipv4(std::move(frame), offset, trusted || frame->checksum_good != 0, now);
+      on_ipv4(std::move(frame), offset, good, now);
       break;
     case wire::ether_type::kIpv6:
-      on_ipv6(std::move(frame), offset, trusted || frame->checksum_good != 0, now);
+      on_ipv6(std::move(frame), offset, good, now);
       break;
     case wire::ether_type::kArp:
       if (!station_.on_arp(bytes.subspan(offset), frame_to_all_, now)) ++counters_.bad_frames;

@@ -82,6 +82,7 @@ void Connection::start(Seq initial) {
 void Connection::open_active(Seq initial, Instant, std::uint32_t timestamp_offset) {
   start(initial);
   timestamp_offset_ = timestamp_offset;
+  window_offered_bytes_ = options_.receive_window_bytes;
   syn_due_ = true;
   state_ = State::syn_sent;
 }
@@ -147,6 +148,8 @@ void Connection::on_segment(SegmentIn&& segment, Instant now) {
     if (state_ == State::syn_sent) return on_segment_syn_sent(segment.header, now);
     return on_segment_closed(segment);
   }
+  if (state_ == State::syn_received && doubts_its_peer(segment.header, now)) [[unlikely]]
+    return;
   Incoming in{.segment = segment,
               .sequence = Seq{segment.header.sequence},
               .payload = segment.payload,
@@ -193,6 +196,26 @@ void Connection::on_segment_syn_sent(const wire::TcpHeader& header, Instant now)
     state_ = State::syn_received;
     syn_due_ = true;
   }
+}
+
+// We called, and believe that the peer called at once. Its SYN acknowledged nothing, so anybody who
+// guesses our ports may have sent it, and then knows what a RST must say, too. Only who has seen our
+// SYN acknowledges it. RFC 9293 s3.10.7.4 would stay with the first SYN, and be refused by the RST;
+// we take the answer of the one who has seen ours, and after a RST that proves nothing go on calling.
+bool Connection::doubts_its_peer(const wire::TcpHeader& header, Instant now) {
+  const bool proves = header.has(flag::kAck) && Seq{header.acknowledgement} == iss_ + 1;
+  if (header.has(flag::kRst)) {
+    if (proves || Seq{header.sequence} != rcv_nxt_) return false;
+    state_ = State::syn_sent;
+    options_.receive_window_bytes = window_offered_bytes_;
+    syn_due_ = false;  // the timer runs
+    return true;
+  }
+  if (!proves || !header.has(flag::kSyn) || Seq{header.sequence} == irs_) return false;
+  state_ = State::syn_sent;
+  options_.receive_window_bytes = window_offered_bytes_;
+  on_segment_syn_sent(header, now);
+  return true;
 }
 
 // PAWS (RFC 7323 s5.3, R1).

@@ -225,6 +225,7 @@ class Connection {
   // returns false has dealt with the segment.
   void on_segment_closed(const SegmentIn& segment);
   void on_segment_syn_sent(const wire::TcpHeader& header, Instant now);
+  bool doubts_its_peer(const wire::TcpHeader& header, Instant now);
   bool check_timestamps(const Incoming& in, Instant now);
   bool check_sequence(Incoming& in, Instant now);
   bool check_reset(const Incoming& in, Instant now);
@@ -383,6 +384,7 @@ class Connection {
   bool close_after_handshake_ = false;
   bool reset_due_ = false;
   std::uint32_t syn_sent_count_ = 0;
+  std::uint32_t window_offered_bytes_ = 0;  // the window whose scale our SYN told
   Instant syn_sent_at_{};
   wire::TcpHeader reset_{};
   std::uint32_t timestamp_offset_ = 0;

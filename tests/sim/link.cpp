@@ -82,6 +82,12 @@ void Link::send(Bytes frame, Instant now) {
 
 void Link::carry(Bytes frame, Instant now) {
   const std::uint64_t number = frames_++;
+  if (tap_) tap_(frame);
+  if (options_.frame_max_bytes != 0 && frame.size() > options_.frame_max_bytes) {
+    if (watcher_) watcher_(frame, now, Fate::lost);
+    if (too_large_) too_large_(frame);
+    return;
+  }
   const bool on_purpose = number < 64 && (options_.loss_pattern >> number & 1) != 0;
   if (on_purpose || random_.chance(options_.loss_per_1000)) {
     if (watcher_) watcher_(frame, now, Fate::lost);
@@ -108,11 +114,14 @@ void Link::carry(Bytes frame, Instant now) {
 }
 
 void Link::deliver(Frame frame, Instant now) {
-  free_at_ = std::max(free_at_, now) + options_.per_frame;
+  if (options_.queue_max.ns > 0 && free_at_ > now + options_.queue_max) return;
+  free_at_ = std::max(free_at_, now) + options_.per_frame +
+             options_.per_octet * static_cast<std::int64_t>(frame.size());
   Instant arrival = free_at_ + options_.delay;
   if (options_.jitter_max.ns > 0)
     arrival = arrival +
               Duration{static_cast<std::int64_t>(random_.below(static_cast<std::uint64_t>(options_.jitter_max.ns)))};
+  if (options_.late_per_1000 != 0 && random_.chance(options_.late_per_1000)) arrival = arrival + options_.late;
   in_flight_.push({arrival, order_++, std::make_shared<Frame>(std::move(frame))});
 }
 

@@ -26,6 +26,12 @@ struct LinkOptions {
   std::uint32_t corrupt_per_1000 = 0;  // one flipped bit
   std::uint32_t fragment_per_1000 = 0; // an IP packet goes on in two fragments, as behind a careless router
   std::uint64_t loss_pattern = 0;      // bit n drops frame n: for tests that lose one frame on purpose
+  // ---- for the goodput table and scenarios; as they are, nothing of chance is drawn for them ----
+  Duration per_octet;               // what an octet occupies the wire for
+  Duration queue_max;               // a frame that would wait longer for the wire is dropped; 0: none is
+  std::uint32_t late_per_1000 = 0;  // frames that are overtaken: `late` is added to their delay
+  Duration late;
+  std::uint32_t frame_max_bytes = 0;  // larger ones are dropped; 0: none is
 };
 
 using Frame = std::vector<std::byte>;
@@ -46,6 +52,11 @@ class Link {
 
   void set_options(const LinkOptions& options) { options_ = options; }
   const LinkOptions& options() const { return options_; }
+  // Sees every frame as it is handed over, whatever becomes of it; for an attacker, a router.
+  using Tap = std::function<void(Bytes frame)>;
+  void tap(Tap tap) { tap_ = std::move(tap); }
+  // Sees frames dropped for their size.
+  void on_too_large(Tap tap) { too_large_ = std::move(tap); }
   // Sees every frame as it is handed over.
   void watch(Watcher watcher) { watcher_ = std::move(watcher); }
   std::uint64_t frames() const { return frames_; }
@@ -65,6 +76,7 @@ class Link {
   LinkOptions options_;
   Random random_;
   Watcher watcher_;
+  Tap tap_, too_large_;
   std::uint64_t frames_ = 0;
   std::uint64_t order_ = 0;
   std::uint16_t fragmented_ = 0;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "sim/attacker.hpp"
 #include "sim/world.hpp"
 
 namespace rnic::sim {
@@ -184,7 +185,7 @@ class End {
 
 class Workload {
  public:
-  Workload(std::uint64_t seed, bool verbose);
+  Workload(std::uint64_t seed, bool verbose, Danger danger);
   Report run();
 
  private:
@@ -224,6 +225,8 @@ class Workload {
   Choice choice_;
   World world_;
   bool verbose_;
+  Danger danger_;
+  std::unique_ptr<Attacker> attacker_;
   std::vector<std::unique_ptr<End>> ends_;  // A's, then its peer, and so on
   std::string complaint_;
   std::uint64_t bytes_ = 0;
@@ -233,8 +236,29 @@ class Workload {
   Instant next_act_{};
 };
 
-Workload::Workload(std::uint64_t seed, bool verbose)
-    : seed_(seed), random_(seed), choice_(choose(random_, seed)), world_(choice_.world), verbose_(verbose) {
+// The attacker has chance of his own: the seed's story is otherwise the same.
+Choice in_danger(Choice choice, Danger danger) {
+  if (danger == Danger::none) return choice;
+  for (RnicOptions* side : {&choice.world.a, &choice.world.b}) {
+    side->device.crc_required = true;  // octets that somebody forged are told by the CRC alone
+    // He speaks IPv4 without tags.
+    side->address = {};
+    side->device.vlan.reset();
+  }
+  if (danger == Danger::on_path) choice.ending = Ending::abrupt;
+  return choice;
+}
+
+Workload::Workload(std::uint64_t seed, bool verbose, Danger danger)
+    : seed_(seed),
+      random_(seed),
+      choice_(in_danger(choose(random_, seed), danger)),
+      world_(choice_.world),
+      verbose_(verbose),
+      danger_(danger) {
+  if (danger != Danger::none)
+    attacker_ = std::make_unique<Attacker>(
+        world_, danger == Danger::off_path ? Attacker::Where::off_path : Attacker::Where::on_path, seed, kPort);
   if (verbose) world_.trace();
   if (choice_.short_ring != 0) {
     world_.a.port.set_accept_max(choice_.short_ring);
@@ -445,8 +469,10 @@ bool Workload::act() {
     next_act_ = world_.clock.now + nanoseconds(static_cast<std::int64_t>(random_.below(100'000)));
   }
   if (world_.clock.now >= strike_at_ && !struck_) strike();
+  if (attacker_) attacker_->act();
+  // Who is on the path can put whole good FPDUs in another order, and nothing tells.
   for (const Rnic* rnic : {&world_.a, &world_.b})
-    if (!rnic->mover.complaint().empty()) complain(rnic->mover.complaint());
+    if (!rnic->mover.complaint().empty() && danger_ != Danger::on_path) complain(rnic->mover.complaint());
   return true;
 }
 
@@ -613,6 +639,18 @@ void Workload::connect_all() {
 // ---- ends ----------------------------------------------------------------------------------
 
 void Workload::strike() {
+  if (danger_ == Danger::on_path) {
+    // Startup frames have no CRC: whoever changes them changes what is agreed on. So he waits.
+    const bool all = std::all_of(ends_.begin(), ends_.end(),
+                                 [](const auto& end) { return end->established || end->failed; });
+    if (!all && !finished()) {
+      strike_at_ = world_.clock.now + milliseconds(1);
+      return;
+    }
+    struck_ = true;
+    attacker_->begin();
+    return;
+  }
   struck_ = true;
   if (choice_.ending == Ending::blackout) {
     if (verbose_) std::printf("             the wire goes dead\n");
@@ -752,13 +790,15 @@ Report Workload::run() {
            (end.receives_posted < end.receives_total && end.receives_posted - end.receives_done < choice_.rq_depth)) &&
           end.endpoint->qp->state() == qp::State::rts;
     });
-    return std::min(more ? std::max(next_act_, world_.clock.now + nanoseconds(100)) : kNever,
-                    struck_ ? kNever : strike_at_);
+    return std::min(std::min(more ? std::max(next_act_, world_.clock.now + nanoseconds(100)) : kNever,
+                             struck_ ? kNever : strike_at_),
+                    attacker_ ? attacker_->next() : kNever);
   };
   // Before an address is known to be ours nobody can be called from it.
   const auto settled = [&] { return world_.a.device.addresses_settled() && world_.b.device.addresses_settled(); };
   if (choice_.world.a.device.probe && !world_.run_until([&] { return settled(); }, seconds(30)))
     complain("the addresses are still being asked for");
+  if (danger_ == Danger::off_path) attacker_->begin();
   connect_all();
 
   const auto everybody_told = [&] {
@@ -810,6 +850,7 @@ Report Workload::run() {
       world_.run_until([&] { return !complaint_.empty() || struck_ || (finished() && strike_at_ != kNever); },
                        seconds(3000));
       if (!struck_) strike();
+      struck_ = true;
       // Whoever was not struck, and whose peer was not, is ended now; a dead wire is noticed only by
       // those who have something in flight.
       world_.run_for(choice_.ending == Ending::blackout ? seconds(2000) : seconds(1));
@@ -854,6 +895,6 @@ Report Workload::run() {
 
 }  // namespace
 
-Report run_workload(std::uint64_t seed, bool verbose) { return Workload(seed, verbose).run(); }
+Report run_workload(std::uint64_t seed, bool verbose, Danger danger) { return Workload(seed, verbose, danger).run(); }
 
 }  // namespace rnic::sim

@@ -7,6 +7,9 @@
 //  - memory of a completed work request is not looked at again: the application scribbles over it;
 //  - no poller sees a message's last octet before the rest (V-ORD-09);
 //  - each stream is told established once, and disconnected once; nothing hangs; no buffer is lost.
+//
+// And, where it is wished, with an attacker (sim/attacker.hpp): off the path he changes nothing of all
+// this; on the path he may end what he likes, and still nothing wrong is placed and nothing is lost.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +27,8 @@ struct Report {
   std::int64_t simulated_us = 0;
 };
 
-Report run_workload(std::uint64_t seed, bool verbose = false);
+enum class Danger : std::uint8_t { none, off_path, on_path };
+
+Report run_workload(std::uint64_t seed, bool verbose = false, Danger danger = Danger::none);
 
 }  // namespace rnic::sim

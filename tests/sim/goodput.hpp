@@ -1,0 +1,30 @@
+// What a connection makes of a wire, in simulated time: exact, and the same on every machine.
+// docs/goodput.md is made of it by tools/goodput.
+#pragma once
+
+#include <string>
+
+#include "sim/world.hpp"
+
+namespace rnic::sim {
+
+struct GoodputCell {
+  Duration delay;  // one way
+  std::uint32_t loss_per_1000 = 0;
+  std::uint32_t late_per_1000 = 0;  // frames overtaken, by half a millisecond
+  std::uint32_t mtu_bytes = 1500;
+  std::uint32_t message_bytes = 65536;
+  bool cubic = true;
+};
+
+inline constexpr double kGoodputLineMbps = 1000;  // the wire's rate, headers and all
+inline constexpr std::uint64_t kGoodputBytes = 8 << 20;
+
+// RDMA Writes, 16 at a time, until all octets are at the peer and it has been told. Mbit/s of
+// messages; negative: they did not all arrive, or not as they were.
+double goodput_mbps(const GoodputCell& cell);
+
+// The page.
+std::string goodput_page();
+
+}  // namespace rnic::sim

@@ -1,0 +1,25 @@
+// Cells of docs/goodput.md that must stay good, whatever becomes of the others.
+#include "sim/goodput.hpp"
+#include "support/catch.hpp"
+
+using namespace rnic;
+using sim::goodput_mbps;
+using sim::GoodputCell;
+
+TEST_CASE("goodput: a clean wire is filled", "[sim][goodput]") {
+  // 1448 of 1514 octets, and FPDU headers, are what TCP leaves.
+  CHECK(goodput_mbps({.delay = microseconds(100)}) > 900);
+  CHECK(goodput_mbps({.delay = microseconds(100), .mtu_bytes = 9000}) > 950);
+}
+
+TEST_CASE("goodput: single losses and overtaken frames cost little on a short wire", "[sim][goodput]") {
+  CHECK(goodput_mbps({.delay = microseconds(100), .loss_per_1000 = 1}) > 400);
+  CHECK(goodput_mbps({.delay = microseconds(100), .loss_per_1000 = 10}) > 60);
+}
+
+TEST_CASE("goodput: the same wire gives the same figure", "[sim][goodput]") {
+  const GoodputCell cell{.delay = microseconds(100), .loss_per_1000 = 10, .late_per_1000 = 20};
+  const double once = goodput_mbps(cell), again = goodput_mbps(cell);
+  CHECK(once > 0);
+  CHECK(once == again);
+}
