@@ -22,6 +22,7 @@
 #include "control/configuration.hpp"
 #include "control/descriptor.hpp"
 #include "control/loop.hpp"
+#include "control/network.hpp"
 #include "control/run_directory.hpp"
 #include "control/server.hpp"
 #include "control/sysfs_tree.hpp"
@@ -46,20 +47,19 @@ int refuse(const std::string& why) {
   return 1;
 }
 
+// What an option of a device does with its word. Empty, or what is wrong.
+using Taker = std::string (*)(Configuration&, const std::string&);
+
 // An --address or --mtu belongs to the --port before it, so order counts. Empty, or what is wrong.
-std::string read_devices(const CLI::App& app, const CLI::Option* port, const CLI::Option* address,
-                         const CLI::Option* mtu, Configuration& configuration) {
+std::string read_devices(const CLI::App& app, const std::map<const CLI::Option*, Taker>& takers,
+                         Configuration& configuration) {
   std::map<const CLI::Option*, std::size_t> next;
   for (const CLI::Option* option : app.parse_order()) {
-    if (option != port && option != address && option != mtu) continue;
+    const auto taker = takers.find(option);
+    if (taker == takers.end()) continue;
     const std::size_t index = next[option]++;
     if (index >= option->results().size()) continue;
-    const std::string& word = option->results()[index];
-    std::string why;
-    if (option == port) why = rnic::control::add_port(configuration, word);
-    if (option == address) why = rnic::control::add_address(configuration, word);
-    if (option == mtu) why = rnic::control::set_mtu(configuration, word);
-    if (!why.empty()) return why;
+    if (const std::string why = taker->second(configuration, option->results()[index]); !why.empty()) return why;
   }
   return {};
 }
@@ -138,6 +138,18 @@ void wait_for_links(const rnic::control::Machine& machine) {
   }
 }
 
+// Addresses that are still being asked for are waited for, too: whoever starts a program right after
+// may use them. An IPv4 address takes up to seven seconds (RFC 5227).
+void wait_for_addresses(const rnic::control::Machine& machine) {
+  for (int tries = 0; tries < 200; ++tries) {
+    bool all = true;
+    for (const auto& device : machine.devices)
+      device->worker->call([&](rnic::Instant) { all = all && device->device->addresses_settled(); });
+    if (all) return;
+    usleep(50'000);
+  }
+}
+
 // Whoever started us waits for the end of our output, too: from here on it goes to the log.
 void leave_terminal(const Options& options) {
   const Descriptor log(open(rnic::control::log_file(options.run_directory).c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
@@ -155,9 +167,11 @@ void say_ready(int fd) {
 
 std::string describe(const rnic::control::ServedDevice& device) {
   std::string addresses;
-  for (const auto& address : device.addresses())
-    addresses += " " + rnic::wire::to_string(address.address) + "/" + std::to_string(address.prefix_length);
-  return fmt::format("{}: {} mtu {} at{}", device.name, device.port_spec, device.port->facts().mtu_bytes, addresses);
+  for (const auto& address : device.own)
+    if (address.state != rnic::ip::AddressState::none) addresses += " " + rnic::control::describe(address);
+  const auto& vlan = device.device->options().vlan;
+  return fmt::format("{}: {}{} mtu {} at{}", device.name, device.port_spec, vlan ? fmt::format(" vlan {}", *vlan) : "",
+                     device.port->facts().mtu_bytes, addresses);
 }
 
 int serve(const Options& options) {
@@ -192,6 +206,8 @@ int serve(const Options& options) {
     }
     spdlog::info("serves at {}", rnic::control::control_socket(options.run_directory));
     wait_for_links(machine);
+    wait_for_addresses(machine);
+    server.refresh_networks();
     if (options.ready_fd >= 0) leave_terminal(options);
     say_ready(options.ready_fd);
     loop.run();
@@ -213,13 +229,16 @@ int main(int count, char** words) {
   app.set_version_flag("--version", RNIC_VERSION);
   Options options;
   std::string config, name;
-  std::vector<std::string> ports, addresses, mtus;
+  std::vector<std::string> ports, addresses, mtus, vlans, gateways;
   app.add_option("--name", name, "The daemon's name");
   app.add_option("--config", config, "A TOML file with [[device]] tables");
   auto* port = app.add_option("--port", ports, "A device on this port; may be given again")->expected(1)->take_all();
   auto* address =
       app.add_option("--address", addresses, "An address (CIDR) of the device before it")->expected(1)->take_all();
   auto* mtu = app.add_option("--mtu", mtus, "The MTU of the device before it")->expected(1)->take_all();
+  auto* vlan = app.add_option("--vlan", vlans, "The VLAN of the device before it")->expected(1)->take_all();
+  auto* gateway =
+      app.add_option("--gateway", gateways, "The gateway of the device before it; one of each version of IP")->expected(1)->take_all();
   app.add_option("--run-dir", options.run_directory, "Where its socket, log and trees are");
   app.add_flag("--foreground", options.foreground, "Log to the terminal too");
   app.add_option("--ready-fd", options.ready_fd, "Gets one octet when it serves");
@@ -234,7 +253,13 @@ int main(int count, char** words) {
     if (const auto why = rnic::control::read_configuration(config, configuration); !why.empty()) return refuse(why);
   }
   if (!name.empty()) configuration.name = name;
-  if (const auto why = read_devices(app, port, address, mtu, configuration); !why.empty()) return refuse(why);
+  if (const auto why = read_devices(app,
+                                    {{port, rnic::control::add_port},
+                                     {address, rnic::control::add_address},
+                                     {mtu, rnic::control::set_mtu},
+                                     {vlan, rnic::control::set_vlan},
+                                     {gateway, rnic::control::add_gateway}},
+                                    configuration); !why.empty()) return refuse(why);
   if (const auto why = rnic::control::complete(configuration); !why.empty()) return refuse(why);
   if (options.run_directory.empty()) options.run_directory = rnic::control::run_directory(configuration.name);
   if (const auto why = rnic::control::make_directory(options.run_directory); !why.empty()) return refuse(why);

@@ -91,7 +91,7 @@ int query_port(ibv_context* ibv, std::uint8_t port, ibv_port_attr* attributes) {
   attributes->state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   attributes->max_mtu = IBV_MTU_4096;
   attributes->active_mtu = mtu_name(context.attributes.mtu);
-  attributes->gid_tbl_len = 1;
+  attributes->gid_tbl_len = std::size(rnic_device_info{}.addresses);
   attributes->pkey_tbl_len = 0;
   attributes->port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_DEVICE_MGMT_SUP;
   attributes->max_msg_sz = UINT32_MAX;  // V-SR-04

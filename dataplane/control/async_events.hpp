@@ -18,6 +18,7 @@ enum class IbvEvent : std::uint32_t {
   srq_error = 14,
   srq_limit_reached = 15,
   qp_last_wqe_reached = 16,
+  gid_change = 18,
 };
 
 // Access violations are QP_ACCESS_ERR, malformed requests QP_REQ_ERR, loss of the stream and what is

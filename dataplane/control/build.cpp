@@ -1,11 +1,14 @@
 #include "control/build.hpp"
 
+#include <net/if.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <random>
 
 #include "control/limits.hpp"
+#include "control/network.hpp"
+#include "ip/icmp.hpp"
 #include "port/dpdk_runtime.hpp"
 #include "port/open.hpp"
 
@@ -39,6 +42,14 @@ core::Worker& worker_for(const Configuration& configuration, const DeviceConfigu
   return *machine.workers[static_cast<std::size_t>(found - configuration.cores.begin())];
 }
 
+// What an application puts behind the % of a link-local address: the kernel's number of the
+// interface, or one that is no interface's.
+std::uint32_t scope_of(const ServedDevice& served) {
+  constexpr std::uint32_t kNobodys = 0x40000000;
+  const unsigned interface = if_nametoindex(served.port->facts().netdev.c_str());
+  return interface != 0 ? interface : kNobodys + served.index;
+}
+
 void make_device(const Configuration& configuration, const DeviceConfiguration& wanted,
                  std::unique_ptr<port::Port> port, Machine& machine) {
   auto served = std::make_unique<ServedDevice>();
@@ -57,10 +68,18 @@ void make_device(const Configuration& configuration, const DeviceConfiguration& 
   options.name = wanted.name;
   options.index = served->index;
   options.addresses = wanted.addresses;
-  if (!wanted.gateway.is_unspecified())
-    options.routes.push_back({.prefix = wanted.gateway.is_v4() ? wire::IpAddress::v4(0) : wire::IpAddress(),
+  for (const wire::IpAddress& gateway : wanted.gateways)
+    options.routes.push_back({.prefix = gateway.is_v4() ? wire::IpAddress::v4(0) : wire::IpAddress(),
                               .bits = 0,
-                              .gateway = wanted.gateway});
+                              .gateway = gateway});
+  options.routes.insert(options.routes.end(), wanted.routes.begin(), wanted.routes.end());
+  options.vlan = wanted.vlan;
+  options.ipv6 = wanted.ipv6;
+  options.accept_ra = wanted.accept_ra.value_or(false);
+  options.probe = wanted.probe.value_or(false);
+  // The kernel's interface has the same MAC as we, and where it speaks IPv6 what is made of it.
+  options.opaque_addresses = wanted.port->kind == port::PortSpec::Kind::af_packet ||
+                             wanted.port->kind == port::PortSpec::Kind::af_xdp;
   options.mode = *wanted.mode;
   options.tcp.timestamps = wanted.timestamps;
   options.tcp.congestion = wanted.cubic ? tcp::Algorithm::cubic : tcp::Algorithm::newreno;
@@ -72,6 +91,8 @@ void make_device(const Configuration& configuration, const DeviceConfiguration& 
   options.seed = random_seed();
   served->device = std::make_unique<core::Device>(options, *served->port, *served->worker);
   served->worker->call([&](Instant) { served->worker->add_device(*served->device); });
+  served->scope = scope_of(*served);
+  refresh_network(*served);
   machine.devices.push_back(std::move(served));
 }
 
@@ -99,6 +120,9 @@ std::string build_machine(const Configuration& configuration, const std::functio
     std::string error;
     auto port = factory.open(*wanted.port, wanted.port_options, error);
     if (port == nullptr) return wanted.name + ": " + error;
+    if (wanted.ipv6 && port->facts().mtu_bytes < ip::kPathMtuMinV6)
+      return wanted.name + ": IPv6 needs an MTU of at least " + std::to_string(ip::kPathMtuMinV6) + ", and the port has " +
+             std::to_string(port->facts().mtu_bytes);
     make_device(configuration, wanted, std::move(port), machine);
   }
   join_mates(configuration, machine);

@@ -19,6 +19,9 @@ namespace {
 
 constexpr const char* kDefaultPort = "loopback";
 constexpr const char* kDefaultAddress = "127.0.1.1/24";
+constexpr std::uint32_t kVlanMin = 1, kVlanMax = 4094;  // IEEE 802.1Q s9.6
+constexpr std::uint32_t kMtuMinV6 = 1280;               // RFC 8200 s5
+constexpr std::size_t kAddressesMax = ip::OwnAddresses::kMax;
 
 // The first thing that is wrong, and where.
 class Reader {
@@ -71,7 +74,7 @@ void read_addresses(Reader& reader, const toml::node& node, DeviceConfiguration&
     const auto text = each.value_exact<std::string>();
     const auto address = text ? parse_cidr(*text) : std::nullopt;
     if (!address)
-      reader.fail(each, "an address is written as \"10.0.0.1/24\"");
+      reader.fail(each, "an address is written as \"10.0.0.1/24\" or \"2001:db8::1/64\"");
     else
       device.addresses.push_back(*address);
   };
@@ -80,6 +83,49 @@ void read_addresses(Reader& reader, const toml::node& node, DeviceConfiguration&
   } else {
     one(node);
   }
+}
+
+// Of a text, or of each text in a list; `one` says what is wrong with it, or nothing.
+template <typename One>
+void read_texts(Reader& reader, const toml::node& node, const std::string& key, One&& one) {
+  const auto take = [&](const toml::node& each) {
+    const auto text = each.value_exact<std::string>();
+    if (!text) return reader.fail(each, key + " is a text in quotes, or a list of them");
+    if (const std::string why = one(*text); !why.empty()) reader.fail(each, why);
+  };
+  if (const toml::array* list = node.as_array()) {
+    for (const toml::node& each : *list) take(each);
+  } else {
+    take(node);
+  }
+}
+
+std::string take_gateway(DeviceConfiguration& device, const std::string& text) {
+  const auto gateway = wire::parse_ip(text);
+  if (!gateway || gateway->is_unspecified() || gateway->is_multicast()) return "gateway is an IP address, not \"" + text + "\"";
+  for (const wire::IpAddress& other : device.gateways)
+    if (other.is_v4() == gateway->is_v4())
+      return std::string("a device has one gateway of ") + (gateway->is_v4() ? "IPv4" : "IPv6");
+  device.gateways.push_back(*gateway);
+  return {};
+}
+
+// "PREFIX/LEN via GATEWAY".
+std::string take_route(DeviceConfiguration& device, const std::string& text) {
+  constexpr const char* kForm = "a route is written as \"192.168.0.0/16 via 10.0.0.254\"";
+  constexpr std::size_t kRoutesMax = 32;
+  std::istringstream words(text);
+  std::string prefix, via, gateway, more;
+  words >> prefix >> via >> gateway;
+  const auto network = prefix.find('/') == std::string::npos ? std::nullopt : parse_cidr(prefix);
+  const auto hop = wire::parse_ip(gateway);
+  if (!network || via != "via" || !hop || words >> more) return kForm;
+  if (hop->is_v4() != network->address.is_v4() || hop->is_unspecified() || hop->is_multicast())
+    return "\"" + text + "\": the gateway is of the other version of IP, or none";
+  if (network->prefix_length == 0) return "\"" + text + "\": the default route is written as gateway";
+  if (device.routes.size() == kRoutesMax) return "a device has up to " + std::to_string(kRoutesMax) + " routes";
+  device.routes.push_back({.prefix = network->address, .bits = network->prefix_length, .gateway = *hop});
+  return {};
 }
 
 void read_mode(Reader& reader, const toml::node& node, DeviceConfiguration& device) {
@@ -125,13 +171,15 @@ void read_device(Reader& reader, const toml::table& table, DeviceConfiguration& 
     } else if (key == "mtu") {
       reader.take_number(node, key, port::kMtuMin, port::kMtuMax, device.port_options.mtu_bytes);
     } else if (key == "gateway") {
-      std::string text;
-      reader.take(node, key, text);
-      const auto gateway = wire::parse_ip(text);
-      if (gateway)
-        device.gateway = *gateway;
-      else
-        reader.fail(node, "gateway is an IP address");
+      read_texts(reader, node, key, [&](const std::string& text) { return take_gateway(device, text); });
+    } else if (key == "routes") {
+      read_texts(reader, node, key, [&](const std::string& text) { return take_route(device, text); });
+    } else if (key == "vlan") {
+      reader.take_number(node, key, kVlanMin, kVlanMax, device.vlan.emplace());
+    } else if (key == "accept_ra") {
+      reader.take(node, key, device.accept_ra.emplace());
+    } else if (key == "probe") {
+      reader.take(node, key, device.probe.emplace());
     } else if (key == "mode") {
       read_mode(reader, node, device);
     } else if (key == "mac") {
@@ -217,7 +265,6 @@ void read_root(Reader& reader, const toml::table& table, Configuration& configur
 
 DeviceConfiguration& last_device(Configuration& configuration) { return configuration.devices.back(); }
 
-bool in_127(const wire::IpAddress& address) { return address.is_v4() && address.to_v4() >> 24 == 127; }
 
 std::string complete_device(DeviceConfiguration& device) {
   using Kind = port::PortSpec::Kind;
@@ -228,7 +275,15 @@ std::string complete_device(DeviceConfiguration& device) {
       return called + " has no address; give it one, such as --address 10.0.0.1/24";
     device.addresses.push_back(*parse_cidr(kDefaultAddress));
   }
-  if (device.addresses.size() > 8) return called + " has more than 8 addresses";
+  const auto v6 = [](const core::DeviceAddress& each) { return each.address.is_v6(); };
+  device.ipv6 = device.accept_ra.value_or(false) || std::any_of(device.addresses.begin(), device.addresses.end(), v6);
+  const bool link_local = std::any_of(device.addresses.begin(), device.addresses.end(), [&](const auto& each) {
+    return v6(each) && each.address.is_link_local();
+  });
+  if (device.addresses.size() + (device.ipv6 && !link_local ? 1 : 0) > kAddressesMax)
+    return called + " has more than 8 addresses" + (device.ipv6 ? ", its link-local one counted" : "");
+  if (device.ipv6 && device.port_options.mtu_bytes != 0 && device.port_options.mtu_bytes < kMtuMinV6)
+    return called + ": IPv6 needs an MTU of at least " + std::to_string(kMtuMinV6);
   // The kernel serves the same address for the application's own TCP, so ours must not be on a wire
   // that the kernel hears (architecture.md s7).
   const bool may_be_local = device.port->kind == Kind::loopback || device.port->kind == Kind::pair ||
@@ -238,25 +293,36 @@ std::string complete_device(DeviceConfiguration& device) {
   bool some_local = false;
   for (const core::DeviceAddress& each : device.addresses) {
     const std::string text = wire::to_string(each.address);
-    if (each.address.is_v6()) return called + ": " + text + ": only IPv4 addresses are served yet";
     if (each.address.is_unspecified() || each.address.is_multicast() || each.address.is_limited_broadcast())
       return called + ": " + text + " is no address for a device";
-    const bool local = in_127(each.address);
+    const bool local = each.address.is_loopback();
     some_local |= local;
     if (local && !may_be_local)
-      return called + ": addresses of 127.0.0.0/8 are for loopback, pair and memif ports only; " + text + " is one";
+      return called + ": addresses of 127.0.0.0/8 and ::1 are for loopback, pair and memif ports only; " + text + " is one";
     if (local && device.mode == core::AddressMode::own)
-      return called + ": " + text + " is of 127.0.0.0/8, whose mode is \"local\"";
+      return called + ": " + text + " is of 127.0.0.0/8 or ::1, whose mode is \"local\"";
     if (!local && device.mode == core::AddressMode::local)
-      return called + ": mode \"local\" is for addresses of 127.0.0.0/8; " + text + " is none";
+      return called + ": mode \"local\" is for addresses of 127.0.0.0/8 and ::1; " + text + " is none";
   }
   if (!device.mode) device.mode = some_local ? core::AddressMode::local : core::AddressMode::own;
-  if (!device.gateway.is_unspecified()) {
-    const bool on_link = std::any_of(device.addresses.begin(), device.addresses.end(), [&](const auto& each) {
-      return wire::same_network(each.address, device.gateway, each.prefix_length);
+  const auto on_link = [&](const wire::IpAddress& gateway) {
+    if (gateway.is_v6() && gateway.is_link_local()) return device.ipv6;
+    return std::any_of(device.addresses.begin(), device.addresses.end(), [&](const auto& each) {
+      return wire::same_network(each.address, gateway, each.prefix_length);
     });
-    if (!on_link) return called + ": its gateway " + wire::to_string(device.gateway) + " is on none of its networks";
+  };
+  bool gateway_v6 = false;
+  for (const wire::IpAddress& gateway : device.gateways) {
+    gateway_v6 |= gateway.is_v6();
+    if (!on_link(gateway)) return called + ": its gateway " + wire::to_string(gateway) + " is on none of its networks";
   }
+  for (const ip::Route& route : device.routes)
+    if (!on_link(route.gateway))
+      return called + ": the gateway " + wire::to_string(route.gateway) + " of a route is on none of its networks";
+  // Where nobody but rnic is on the wire there is no router, and the daemon's own addresses are looked
+  // through below.
+  if (!device.accept_ra) device.accept_ra = device.ipv6 && !may_be_local && !gateway_v6;
+  if (!device.probe) device.probe = !may_be_local;
   return {};
 }
 
@@ -266,7 +332,7 @@ std::optional<core::DeviceAddress> parse_cidr(const std::string& text) {
   const auto slash = text.find('/');
   const auto address = wire::parse_ip(text.substr(0, slash));
   if (!address) return std::nullopt;
-  core::DeviceAddress parsed{*address, 24};
+  core::DeviceAddress parsed{*address, address->is_v4() ? std::uint8_t{24} : std::uint8_t{64}};
   if (slash == std::string::npos) return parsed;
   const std::string length = text.substr(slash + 1);
   if (length.empty() || length.size() > 3) return std::nullopt;
@@ -312,7 +378,7 @@ std::string add_address(Configuration& configuration, const std::string& text) {
     if (auto why = add_port(configuration, kDefaultPort); !why.empty()) return why;
   }
   const auto address = parse_cidr(text);
-  if (!address) return "\"" + text + "\" is no address; one is written as 10.0.0.1/24";
+  if (!address) return "\"" + text + "\" is no address; one is written as 10.0.0.1/24 or 2001:db8::1/64";
   last_device(configuration).addresses.push_back(*address);
   return {};
 }
@@ -330,6 +396,25 @@ std::string set_mtu(Configuration& configuration, const std::string& text) {
     return "an MTU is between " + std::to_string(port::kMtuMin) + " and " + std::to_string(port::kMtuMax) + ", not " + text;
   last_device(configuration).port_options.mtu_bytes = value;
   return {};
+}
+
+std::string set_vlan(Configuration& configuration, const std::string& text) {
+  if (configuration.devices.empty()) {
+    if (auto why = add_port(configuration, kDefaultPort); !why.empty()) return why;
+  }
+  std::uint32_t value = 0;
+  for (const char c : text) value = c < '0' || c > '9' || value > kVlanMax ? kVlanMax + 1 : value * 10 + static_cast<std::uint32_t>(c - '0');
+  if (value < kVlanMin || value > kVlanMax)
+    return "a VLAN is a number from " + std::to_string(kVlanMin) + " to " + std::to_string(kVlanMax) + ", not \"" + text + "\"";
+  last_device(configuration).vlan = static_cast<std::uint16_t>(value);
+  return {};
+}
+
+std::string add_gateway(Configuration& configuration, const std::string& text) {
+  if (configuration.devices.empty()) {
+    if (auto why = add_port(configuration, kDefaultPort); !why.empty()) return why;
+  }
+  return take_gateway(last_device(configuration), text);
 }
 
 std::string complete(Configuration& configuration) {

@@ -6,7 +6,11 @@
 //
 //   [[device]]
 //   port = "memif:/run/user/1000/a.sock,role=server"
-//   address = ["10.0.0.1/24"]   mtu = 1500                    gateway = "10.0.0.254"
+//   address = ["10.0.0.1/24", "2001:db8::1/64"]               mtu = 1500
+//   gateway = "10.0.0.254"      (or a list, one of each version of IP)
+//   routes = ["192.168.0.0/16 via 10.0.0.253"]                vlan = 100
+//   accept_ra = true            (where it is left out: with IPv6, on a wire of others, without a gateway)
+//   probe = true                (ask whether an address is taken; left out: on a wire of others)
 //   name = "rnic0"              mode = "own" | "local"         mac = "02:00:00:00:00:01"
 //   crc = true                  peer_to_peer = true            markers = "send" | "never" | "both"
 //   mpa_revision = 2            congestion = "cubic" | "newreno"
@@ -23,6 +27,7 @@
 #include <vector>
 
 #include "core/device.hpp"
+#include "ip/routes.hpp"
 #include "port/options.hpp"
 #include "port/spec.hpp"
 #include "wire/address.hpp"
@@ -34,7 +39,11 @@ struct DeviceConfiguration {
   std::optional<port::PortSpec> port;
   port::PortOptions port_options;
   std::vector<core::DeviceAddress> addresses;
-  wire::IpAddress gateway;
+  std::vector<wire::IpAddress> gateways;  // of each version of IP one at most
+  std::vector<ip::Route> routes;          // static ones beside them
+  std::optional<std::uint16_t> vlan;
+  std::optional<bool> accept_ra, probe;
+  bool ipv6 = false;  // has addresses of it, or is to make some
   std::optional<core::AddressMode> mode;  // local for addresses of 127.0.0.0/8, otherwise own
   bool crc = true;
   mpa::MarkerUse markers = mpa::MarkerUse::send;
@@ -68,11 +77,13 @@ std::string parse_configuration(const std::string& text, const std::string& path
 std::string add_port(Configuration& configuration, const std::string& spec);
 std::string add_address(Configuration& configuration, const std::string& text);
 std::string set_mtu(Configuration& configuration, const std::string& text);
+std::string set_vlan(Configuration& configuration, const std::string& text);
+std::string add_gateway(Configuration& configuration, const std::string& text);
 
 // Fills in defaults, and says what does not fit together. To be called once, at the end.
 std::string complete(Configuration& configuration);
 
-// A.B.C.D/LEN; without a length 24.
+// ADDRESS/LEN of either version of IP; without a length 24, or 64.
 std::optional<core::DeviceAddress> parse_cidr(const std::string& text);
 
 }  // namespace rnic::control

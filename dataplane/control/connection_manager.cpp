@@ -233,17 +233,33 @@ Result<rnic_cm_migrate_id_reply, int> ConnectionManager::migrate_id(std::uint32_
 std::optional<std::uint32_t> ConnectionManager::owner_of(const wire::IpAddress& address, DeviceSet among) const {
   for (std::uint32_t device = 0; device < devices_.size(); ++device) {
     if ((among >> device & 1u) == 0) continue;
-    for (const core::DeviceAddress& own : devices_[device].addresses)
-      if (own.address == address) return device;
+    for (const wire::IpAddress& own : devices_[device].addresses)
+      if (own == address) return device;
   }
   return std::nullopt;
 }
 
-int ConnectionManager::bind_to(Id& id, const wire::IpAddress& address, std::uint16_t port) {
+// Those of the devices whose link a link-local address can be on: all of them, where no scope says.
+DeviceSet ConnectionManager::within_scope(DeviceSet among, const wire::IpAddress& address, std::uint32_t scope) const {
+  if (scope == 0 || !address.is_v6() || !address.is_link_local()) return among;
+  DeviceSet within = 0;
+  for (std::uint32_t device = 0; device < devices_.size(); ++device)
+    if (devices_[device].scope == scope) within |= DeviceSet{1} << device;
+  return among & within;
+}
+
+// An address as the application is told it.
+rnic_address ConnectionManager::told(const wire::IpAddress& address, std::uint16_t port, int device) const {
+  rnic_address out = to_abi(address, port);
+  if (device >= 0 && address.is_v6() && address.is_link_local()) out.scope = devices_[static_cast<std::size_t>(device)].scope;
+  return out;
+}
+
+int ConnectionManager::bind_to(Id& id, const wire::IpAddress& address, std::uint16_t port, std::uint32_t scope) {
   int device = -1;
   DeviceSet devices = id.visible;
   if (!address.is_unspecified()) {
-    const auto owner = owner_of(address, id.visible);
+    const auto owner = owner_of(address, within_scope(id.visible, address, scope));
     if (!owner) return EADDRNOTAVAIL;
     device = static_cast<int>(*owner);
     devices = DeviceSet{1} << *owner;
@@ -265,63 +281,52 @@ int ConnectionManager::bind(std::uint32_t number, const rnic_address& address) {
   const auto ip = ip_of(address);
   if (!ip) return EAFNOSUPPORT;
   if (id->state != IdState::idle) return EINVAL;
-  return bind_to(*id, *ip, port_of(address));
+  return bind_to(*id, *ip, port_of(address), address.scope);
 }
 
 // The device to reach `destination` by, and our address there: where the application is bound; a
-// device whose other end owns it; the device that owns it; on a device's own link; by a gateway.
+// device whose other end owns it; the device that owns it; the one with the longest prefix toward it,
+// its own networks and its routes counted.
 Result<ConnectionManager::Route, int> ConnectionManager::choose_route(const Id& id,
                                                                       const wire::IpAddress& destination) const {
-  // Of the same network if there is one, otherwise the first of the same version of IP.
-  const auto source_on = [&](std::uint32_t device) -> std::optional<wire::IpAddress> {
-    std::optional<wire::IpAddress> first;
-    for (const core::DeviceAddress& own : devices_[device].addresses) {
-      if (own.address.is_v4() != destination.is_v4()) continue;
-      if (wire::same_network(own.address, destination, own.prefix_length)) return own.address;
-      if (!first) first = own.address;
-    }
-    return first;
-  };
-  const auto prefix_toward = [&](std::uint32_t device) {
-    int longest = -1;
-    for (const core::DeviceAddress& own : devices_[device].addresses)
-      if (wire::same_network(own.address, destination, own.prefix_length))
-        longest = std::max<int>(longest, own.prefix_length);
-    return longest;
-  };
-  const auto has_gateway = [&](std::uint32_t device) {
-    const wire::IpAddress& gateway = devices_[device].gateway;
-    return !gateway.is_unspecified() && gateway.is_v4() == destination.is_v4();
-  };
   const auto mate_owns_it = [&](std::uint32_t device) {
     const int mate = devices_[device].mate;
     return mate >= 0 && owner_of(destination, DeviceSet{1} << mate).has_value();
+  };
+  // From a mate's address the way back is the wire itself, whatever networks the two are in.
+  const auto source_on = [&](std::uint32_t device) -> std::optional<wire::IpAddress> {
+    if (const auto source = devices_[device].routes.source_for(destination)) return source;
+    for (const wire::IpAddress& own : devices_[device].addresses)
+      if (own.is_v4() == destination.is_v4()) return own;
+    return std::nullopt;
   };
 
   if (id.device >= 0) {
     const auto device = static_cast<std::uint32_t>(id.device);
     if (id.source.is_v4() != destination.is_v4()) return Failure{EINVAL};
-    const bool reached = prefix_toward(device) >= 0 || has_gateway(device) || mate_owns_it(device) ||
-                         owner_of(destination, DeviceSet{1} << device).has_value();
-    if (!reached) return Failure{ENETUNREACH};
+    if (devices_[device].routes.prefix_toward(destination) < 0 && !mate_owns_it(device)) return Failure{ENETUNREACH};
     return Route{device, id.source};
   }
 
+  const DeviceSet candidates = within_scope(id.visible, destination, id.scope);
   std::optional<std::uint32_t> best;
   for (std::uint32_t device = 0; device < devices_.size() && !best; ++device)
-    if (sees(id, device) && mate_owns_it(device)) best = device;
-  if (!best) best = owner_of(destination, id.visible);
+    if ((candidates >> device & 1u) != 0 && mate_owns_it(device)) best = device;
+  if (!best) best = owner_of(destination, candidates);
   if (!best) {
     int longest = -1;
+    bool alone = true;
     for (std::uint32_t device = 0; device < devices_.size(); ++device) {
-      const int prefix = sees(id, device) ? prefix_toward(device) : -1;
-      if (prefix <= longest) continue;
+      const int prefix = (candidates >> device & 1u) != 0 ? devices_[device].routes.prefix_toward(destination) : -1;
+      if (prefix < 0 || prefix < longest) continue;
+      alone = prefix > longest;
+      if (prefix == longest) continue;
       longest = prefix;
       best = device;
     }
+    // A link-local address can be on every link: which is meant must be said (RFC 4007 s6).
+    if (best && !alone && destination.is_v6() && destination.is_link_local()) return Failure{EINVAL};
   }
-  for (std::uint32_t device = 0; device < devices_.size() && !best; ++device)
-    if (sees(id, device) && has_gateway(device)) best = device;
   if (!best) return Failure{ENODEV};
   const auto source = source_on(*best);
   if (!source) return Failure{ENODEV};
@@ -337,22 +342,28 @@ int ConnectionManager::resolve_address(std::uint32_t number, const rnic_address&
   std::optional<wire::IpAddress> from;
   if (source.family != AF_UNSPEC) {
     from = ip_of(source);
-    if (!from || from->is_v4() != to->is_v4()) return EINVAL;
+    if (!from) return EINVAL;
+    // A wildcard of the other version leaves the choice to us.
+    if (from->is_v4() != to->is_v4()) {
+      if (!from->is_unspecified()) return EINVAL;
+      from = to->is_v4() ? wire::IpAddress::v4(0) : wire::IpAddress();
+    }
   }
   if (id->state != IdState::idle && id->state != IdState::bound) return EINVAL;
   // A wildcard for a destination is this host, as rdma_cm has it.
   if (to->is_unspecified()) {
     for (std::uint32_t device = 0; device < devices_.size() && to->is_unspecified(); ++device) {
       if (!sees(*id, device) || (id->device >= 0 && id->device != static_cast<int>(device))) continue;
-      for (const core::DeviceAddress& own : devices_[device].addresses)
-        if (own.address.is_v4() == to->is_v4() && to->is_unspecified()) to = own.address;
+      for (const wire::IpAddress& own : devices_[device].addresses)
+        if (own.is_v4() == to->is_v4() && to->is_unspecified()) to = own;
     }
   }
   if (id->state == IdState::idle) {
     const wire::IpAddress any = to->is_v4() ? wire::IpAddress::v4(0) : wire::IpAddress();
-    const int error = bind_to(*id, from.value_or(any), from ? port_of(source) : std::uint16_t{0});
+    const int error = bind_to(*id, from.value_or(any), from ? port_of(source) : std::uint16_t{0}, source.scope);
     if (error != 0) return error;
   }
+  id->scope = destination.scope;
   id->destination = *to;
   id->destination_port = port_of(destination);
   id->has_destination = true;
@@ -381,8 +392,8 @@ Result<rnic_cm_query_reply, int> ConnectionManager::query(std::uint32_t number) 
   const Id* id = find(number);
   if (id == nullptr) return Failure{EINVAL};
   rnic_cm_query_reply reply{};
-  if (id->has_source) reply.source = to_abi(id->source, id->source_port);
-  if (id->has_destination) reply.destination = to_abi(id->destination, id->destination_port);
+  if (id->has_source) reply.source = told(id->source, id->source_port, id->device);
+  if (id->has_destination) reply.destination = told(id->destination, id->destination_port, id->device);
   // Device indexes are netlink's, which does not exist here: the GUID alone says which it is.
   reply.device_index = ~0u;
   if (id->device >= 0) {
@@ -398,13 +409,14 @@ int ConnectionManager::listen(std::uint32_t number, std::uint32_t backlog) {
   Id* id = find(number);
   if (id == nullptr) return EINVAL;
   if (id->state == IdState::idle) {
-    if (const int error = bind_to(*id, wire::IpAddress::v4(0), 0); error != 0) return error;
+    if (const int error = bind_to(*id, wire::IpAddress::v4(0), 0, 0); error != 0) return error;
   }
   if (id->state != IdState::bound) return EINVAL;
   if (!ports_.may_listen(number)) return EADDRINUSE;
   for (std::uint32_t device = 0; device < devices_.size(); ++device) {
     if (!sees(*id, device) || (id->device >= 0 && id->device != static_cast<int>(device))) continue;
-    const auto opened = host_.listen(device, id->source, id->source_port, backlog, id->cookie);
+    const auto opened = host_.listen(device, id->source, id->source_port, backlog, id->cookie,
+                                     id->family_only && id->source.is_v6());
     if (!opened) {
       unlisten(*id);
       return errno_of(opened.error());

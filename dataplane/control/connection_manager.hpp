@@ -19,6 +19,7 @@
 #include "base/result.hpp"
 #include "control/port_space.hpp"
 #include "core/device.hpp"
+#include "ip/routes.hpp"
 #include "rnic_control.h"
 #include "wire/address.hpp"
 
@@ -27,8 +28,9 @@ namespace rnic::control {
 // What the connection manager knows of a device. Its index is its place in the list.
 struct CmDevice {
   std::uint64_t node_guid = 0;  // network order
-  std::vector<core::DeviceAddress> addresses;
-  wire::IpAddress gateway;      // unspecified: none
+  std::vector<wire::IpAddress> addresses;  // those in use
+  ip::Routes routes;                       // the device's own, copied
+  std::uint32_t scope = 0;                 // of its link-local addresses: sin6_scope_id
   int mate = -1;                // the device at the other end of a pair
   std::uint32_t ird_max = 128, ord_max = 128;
 };
@@ -43,7 +45,8 @@ struct QpClaim {
 class CmHost {
  public:
   virtual Result<Done, core::StreamError> listen(std::uint32_t device, const wire::IpAddress& address,
-                                                 std::uint16_t port, std::uint32_t backlog, std::uint64_t cookie) = 0;
+                                                 std::uint16_t port, std::uint32_t backlog, std::uint64_t cookie,
+                                                 bool v6_only) = 0;
   virtual void unlisten(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port) = 0;
   // wrong_state: no such QP, on this device and of this user, that is Idle.
   virtual Result<core::StreamId, core::StreamError> connect(std::uint32_t device, const core::ConnectOptions& options,
@@ -124,6 +127,8 @@ class ConnectionManager {
 
   // ---- devices ----
   void on_stream_event(const core::StreamEvent& event);
+  // Its addresses or routes have changed. Ids that are bound to what is gone stay so.
+  void set_device(std::uint32_t index, CmDevice device) { devices_[index] = std::move(device); }
 
   // ---- what it is ----
   std::vector<IdInfo> ids() const;
@@ -145,6 +150,7 @@ class ConnectionManager {
     bool has_source = false, has_destination = false;
     bool port_chosen = false;  // by the application
     bool reuse = false, family_only = false;
+    std::uint32_t scope = 0;  // of the link-local address that it named, where it did
     DeviceSet listening_on = 0;
     core::StreamId stream;
     std::uint32_t events_reported = 0;
@@ -169,9 +175,11 @@ class ConnectionManager {
   void unlisten(Id& id);
   bool sees(const Id& id, std::uint32_t device) const { return (id.visible >> device & 1u) != 0; }
   std::optional<std::uint32_t> owner_of(const wire::IpAddress& address, DeviceSet among) const;
+  DeviceSet within_scope(DeviceSet among, const wire::IpAddress& address, std::uint32_t scope) const;
+  rnic_address told(const wire::IpAddress& address, std::uint16_t port, int device) const;
   Result<Route, int> choose_route(const Id& id, const wire::IpAddress& destination) const;
   int check(const Id& id, const rnic_cm_parameters& parameters) const;
-  int bind_to(Id& id, const wire::IpAddress& address, std::uint16_t port);
+  int bind_to(Id& id, const wire::IpAddress& address, std::uint16_t port, std::uint32_t scope);
   Event& queue(Id& id, rnic_cm_event kind, int status);
   void queue_failure(Id& id, core::StreamFailure failure);
   void on_request(const core::StreamEvent& event);

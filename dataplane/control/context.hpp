@@ -133,6 +133,7 @@ class Context {
   void on_srq_limit(Srq& srq);
   void on_cq_overflow(Cq& cq);
   void on_completions(Cq& cq);
+  void on_addresses_changed();  // GID_CHANGE
 
   // ---- what it is ----
   std::uint32_t number() const { return number_; }
@@ -179,6 +180,7 @@ class Context {
   pid_t helper_tid_ = 0;
   std::unique_ptr<EventSocket> async_;
   Descriptor async_reader_;
+  EventSocket::Subject port_events_;
 
   std::uint32_t next_handle_ = 1;
   std::uint32_t next_doorbell_ = 0;

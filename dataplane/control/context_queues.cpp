@@ -468,6 +468,11 @@ void Context::on_cq_overflow(Cq& cq) {
   });
 }
 
+void Context::on_addresses_changed() {
+  constexpr std::uint64_t kPort = 1;
+  async_->send_async(port_events_, kPort, static_cast<std::uint32_t>(IbvEvent::gid_change));
+}
+
 void Context::on_completions(Cq& cq) {
   if (cq.channel != nullptr) cq.channel->send_completion(cq.completions, cq.user_pointer);
 }

@@ -9,6 +9,13 @@
 
 namespace rnic::control {
 
+std::vector<core::DeviceAddress> ServedDevice::addresses() const {
+  std::vector<core::DeviceAddress> used;
+  for (const ip::OwnAddress& each : own)
+    if (each.usable()) used.push_back({each.address, each.prefix_bits});
+  return used;
+}
+
 ServedDevice* Machine::find_device(const std::string& wanted) {
   for (const auto& device : devices)
     if (device->name == wanted) return device.get();
@@ -71,6 +78,7 @@ rnic_device_info Machine::info(const ServedDevice& device) const {
   for (const core::DeviceAddress& address : device.addresses()) {
     if (info.address_count == std::size(info.addresses)) break;
     info.addresses[info.address_count] = to_abi(address.address, 0);
+    if (address.address.is_v6() && address.address.is_link_local()) info.addresses[info.address_count].scope = device.scope;
     info.prefix_lengths[info.address_count++] = address.prefix_length;
   }
   return info;

@@ -40,7 +40,11 @@ struct ServedDevice {
     std::uint32_t contexts = 0, pds = 0, regions = 0, windows = 0, cqs = 0, srqs = 0, qps = 0;
   } counts;
 
-  const std::vector<core::DeviceAddress>& addresses() const { return device->options().addresses; }
+  // Its network, as it was when it last had news of it: control's own copy.
+  std::array<ip::OwnAddress, ip::OwnAddresses::kMax> own{};
+  ip::Routes routes;
+  std::uint32_t scope = 0;  // sin6_scope_id of its link-local addresses
+  std::vector<core::DeviceAddress> addresses() const;  // those in use
 };
 
 struct Machine {

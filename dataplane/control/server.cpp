@@ -13,26 +13,30 @@
 #include <cstring>
 
 #include "control/limits.hpp"
+#include "control/network.hpp"
 #include "control/run_directory.hpp"
 #include "control/show.hpp"
+#include "control/sysfs_tree.hpp"
 
 namespace rnic::control {
 namespace {
 
 constexpr std::uint32_t kModePersonal = 1;
 
+CmDevice cm_device(const ServedDevice& served) {
+  CmDevice device;
+  device.node_guid = served.node_guid;
+  for (const core::DeviceAddress& each : served.addresses()) device.addresses.push_back(each.address);
+  device.routes = served.routes;
+  device.scope = served.scope;
+  device.mate = served.mate;
+  device.ird_max = device.ord_max = kReadDepthMax;
+  return device;
+}
+
 std::vector<CmDevice> cm_devices(const Machine& machine) {
   std::vector<CmDevice> devices;
-  for (const auto& served : machine.devices) {
-    CmDevice device;
-    device.node_guid = served->node_guid;
-    device.addresses = served->addresses();
-    for (const ip::Route& route : served->device->options().routes)
-      if (route.bits == 0) device.gateway = route.gateway;
-    device.mate = served->mate;
-    device.ird_max = device.ord_max = kReadDepthMax;
-    devices.push_back(std::move(device));
-  }
+  for (const auto& served : machine.devices) devices.push_back(cm_device(*served));
   return devices;
 }
 
@@ -399,8 +403,27 @@ void Server::on_worker_news(core::Worker& worker) {
         break;
       case Kind::qp_state:
         break;  // the connection manager hears of the stream
+      case Kind::network_change:
+        if (event.cookie < machine_.devices.size()) on_network_change(*machine_.devices[event.cookie]);
+        break;
     }
   }
+}
+
+void Server::refresh_networks() {
+  for (const auto& device : machine_.devices) on_network_change(*device);
+}
+
+void Server::on_network_change(ServedDevice& device) {
+  const auto before = device.own;
+  refresh_network(device);
+  cm_.set_device(device.index, cm_device(device));
+  const std::vector<std::string> changes = address_changes(before, device.own);
+  for (const std::string& change : changes) log_(device.name + ": " + change);
+  if (changes.empty()) return;
+  if (const std::string why = rewrite_gids(machine_, device); !why.empty()) log_(why);
+  for (const auto& [number, session] : sessions_)
+    if (session->context != nullptr && &session->context->device() == &device) session->context->on_addresses_changed();
 }
 
 }  // namespace rnic::control

@@ -37,6 +37,9 @@ class Server final : private CmHost {
   // Ends all sessions: objects destroyed, streams closed.
   void end_all();
 
+  // Takes over what devices' addresses and routes are by now.
+  void refresh_networks();
+
   const ConnectionManager& connection_manager() const { return cm_; }
   std::size_t session_count() const { return sessions_.size(); }
   std::size_t context_count() const;
@@ -84,6 +87,7 @@ class Server final : private CmHost {
   Reply capture(Session& session, const Request& request);
   Reply serve_verbs(Session& session, Request& request);
   void on_worker_news(core::Worker& worker);
+  void on_network_change(ServedDevice& device);
 
   // ---- server_cm.cpp ----
   Reply serve_cm(Session& session, const Request& request);
@@ -93,7 +97,7 @@ class Server final : private CmHost {
   Qp* claimed(std::uint32_t device, const QpClaim& claim) const;
 
   Result<Done, core::StreamError> listen(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port,
-                                         std::uint32_t backlog, std::uint64_t cookie) override;
+                                         std::uint32_t backlog, std::uint64_t cookie, bool v6_only) override;
   void unlisten(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port) override;
   Result<core::StreamId, core::StreamError> connect(std::uint32_t device, const core::ConnectOptions& options,
                                                     const QpClaim& qp) override;

@@ -177,10 +177,11 @@ Qp* Server::claimed(std::uint32_t device, const QpClaim& claim) const {
 }
 
 Result<Done, core::StreamError> Server::listen(std::uint32_t device, const wire::IpAddress& address,
-                                               std::uint16_t port, std::uint32_t backlog, std::uint64_t cookie) {
+                                               std::uint16_t port, std::uint32_t backlog, std::uint64_t cookie,
+                                               bool v6_only) {
   ServedDevice& served = *machine_.devices[device];
   Result<Done, core::StreamError> result = Done{};
-  served.worker->call([&](Instant) { result = served.device->listen(address, port, backlog, cookie); });
+  served.worker->call([&](Instant) { result = served.device->listen(address, port, backlog, cookie, v6_only); });
   return result;
 }
 

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "control/network.hpp"
+
 namespace rnic::control {
 namespace {
 
@@ -75,8 +77,8 @@ Json devices(const Machine& machine) {
   Json rows = Json::array();
   for (const auto& device : machine.devices) {
     Json addresses = Json::array();
-    for (const core::DeviceAddress& address : device->addresses())
-      addresses.push_back(wire::to_string(address.address) + "/" + std::to_string(address.prefix_length));
+    for (const ip::OwnAddress& address : device->own)
+      if (address.state != ip::AddressState::none) addresses.push_back(describe(address));
     const auto& counts = device->counts;
     rows.push_back({{"name", device->name},
                     {"port", device->port_spec},
@@ -209,6 +211,22 @@ Json cm_ids(const Machine& machine, const ConnectionManager& cm) {
   return rows;
 }
 
+// "10.0.0.1: 02:00:00:00:00:09", for each that somebody else has claimed.
+Json conflicts(const ServedDevice& device) {
+  Json rows = Json::array();
+  for (const ip::OwnAddress& own : device.own)
+    if (own.state != ip::AddressState::none && own.conflicts != 0)
+      rows.push_back(wire::to_string(own.address) + ": " + wire::to_string(own.conflict_with));
+  return rows.empty() ? Json() : rows;
+}
+
+Json gateways(const ServedDevice& device) {
+  Json rows = Json::array();
+  for (const ip::Route& route : device.routes.routes())
+    if (route.bits == 0) rows.push_back(wire::to_string(route.gateway));
+  return rows.empty() ? Json() : rows;
+}
+
 Json ports(Machine& machine) {
   Json rows = Json::array();
   for (const auto& device : machine.devices) {
@@ -225,6 +243,9 @@ Json ports(Machine& machine) {
                     {"link", device->port->link_up() ? "up" : "down"},
                     {"mac", wire::to_string(facts.mac)},
                     {"mtu", facts.mtu_bytes},
+                    {"vlan", device->device->options().vlan ? Json(*device->device->options().vlan) : Json()},
+                    {"gateways", gateways(*device)},
+                    {"conflicts", conflicts(*device)},
                     {"frames_in", counters.frames_in},
                     {"frames_out", counters.frames_out},
                     {"bytes_in", counters.bytes_in},
@@ -237,7 +258,12 @@ Json ports(Machine& machine) {
                     {"half_open", half_open},
                     {"syns_dropped", counters.syns_dropped},
                     {"cookies_sent", counters.cookies_sent},
-                    {"cookies_good", counters.cookies_good}});
+                    {"cookies_good", counters.cookies_good},
+                    {"other_vlan", counters.other_vlan},
+                    {"fragments_in", counters.fragments_in},
+                    {"reassembled", counters.reassembled},
+                    {"fragments_dropped", counters.fragments_dropped},
+                    {"icmp_errors_out", counters.icmp_errors_out}});
   }
   return rows;
 }

@@ -24,9 +24,12 @@ class Tree {
     const fs::path whole = root_ + "/class/" + path;
     std::error_code error;
     fs::create_directories(whole.parent_path(), error);
-    std::ofstream out(whole);
+    // Whoever reads meanwhile sees the old text or the new, and nothing in between.
+    const fs::path fresh = whole.string() + ".new";
+    std::ofstream out(fresh);
     out << text << '\n';
-    if (!out.flush() && why_.empty()) why_ = "cannot write " + whole.string() + ": " + std::strerror(errno);
+    if (out.flush()) fs::rename(fresh, whole, error);
+    if ((!out || error) && why_.empty()) why_ = "cannot write " + whole.string() + ": " + std::strerror(errno);
   }
   const std::string& why() const { return why_; }
 
@@ -53,6 +56,19 @@ std::string guid_text(std::uint64_t network_order) {
   char text[24];
   std::snprintf(text, sizeof text, "%02x%02x:%02x%02x:%02x%02x:%02x%02x", o[0], o[1], o[2], o[3], o[4], o[5], o[6], o[7]);
   return text;
+}
+
+// A place of the table for each of the device's addresses; an empty one is zeros, as in the kernel's.
+void write_gids(Tree& tree, const ServedDevice& device) {
+  const std::string port = "infiniband/" + device.name + "/ports/1/";
+  const std::string& netdev = device.port->facts().netdev;
+  for (std::size_t i = 0; i < device.own.size(); ++i) {
+    const std::string index = std::to_string(i);
+    tree.file(port + "gids/" + index, gid_text(device.own[i].usable() ? device.own[i].address : wire::IpAddress()));
+    // The one name of a type that libibverbs takes beside RoCE v2.
+    tree.file(port + "gid_attrs/types/" + index, "IB/RoCE v1");
+    tree.file(port + "gid_attrs/ndevs/" + index, netdev.empty() ? "lo" : netdev);
+  }
 }
 
 void write_device(Tree& tree, const ServedDevice& device) {
@@ -84,14 +100,7 @@ void write_device(Tree& tree, const ServedDevice& device) {
   tree.file(port + "sm_sl", "0");
   tree.file(port + "cap_mask", "0x00010000");
   tree.file(port + "pkeys/0", "0xffff");
-  std::size_t index = 0;
-  for (const core::DeviceAddress& address : device.addresses()) {
-    const std::string i = std::to_string(index++);
-    tree.file(port + "gids/" + i, gid_text(address.address));
-    // The one name of a type that libibverbs takes beside RoCE v2.
-    tree.file(port + "gid_attrs/types/" + i, "IB/RoCE v1");
-    tree.file(port + "gid_attrs/ndevs/" + i, facts.netdev.empty() ? "lo" : facts.netdev);
-  }
+  write_gids(tree, device);
 }
 
 void write_common(Tree& tree) {
@@ -113,6 +122,15 @@ std::string write_sysfs_trees(const Machine& machine) {
     if (!alone.why().empty()) return alone.why();
   }
   return all.why();
+}
+
+std::string rewrite_gids(const Machine& machine, const ServedDevice& device) {
+  for (const std::string& root : {std::string("/sysfs"), "/sysfs-" + device.name}) {
+    Tree tree(machine.run_directory + root);
+    write_gids(tree, device);
+    if (!tree.why().empty()) return tree.why();
+  }
+  return {};
 }
 
 void remove_sysfs_trees(const std::string& run_directory) {

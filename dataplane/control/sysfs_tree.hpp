@@ -10,6 +10,8 @@ namespace rnic::control {
 
 // Removes what an earlier daemon of this name left, and writes the trees anew. Empty, or why not.
 std::string write_sysfs_trees(const Machine& machine);
+// The GIDs of one device anew, after its addresses have changed.
+std::string rewrite_gids(const Machine& machine, const ServedDevice& device);
 void remove_sysfs_trees(const std::string& run_directory);
 
 }  // namespace rnic::control

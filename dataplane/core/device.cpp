@@ -10,13 +10,16 @@
 namespace rnic::core {
 
 namespace {
-tcp::Options tcp_options(const DeviceOptions& options, port::Port& port, std::size_t ip_header) {
+constexpr std::uint32_t kMssDefaultV6 = 1220;  // RFC 9293 s3.7.1: 1280 less the headers
+
+tcp::Options options_of_tcp(const DeviceOptions& options, port::Port& port, std::size_t ip_header) {
   tcp::Options tcp = options.tcp;
   // A segment is one frame and one buffer.
   const std::uint32_t headers = static_cast<std::uint32_t>(ip_header + wire::TcpHeader::kSize);
   const std::uint32_t room = port.pool().room_bytes();
   const std::uint32_t mtu = std::max(port.facts().mtu_bytes, headers + 128);
   tcp.mss_bytes = std::min(mtu - headers, room);
+  if (ip_header == wire::Ipv6Header::kSize) tcp.mss_default_bytes = kMssDefaultV6;
   return tcp;
 }
 std::uint32_t half_opens(const DeviceOptions& options) {
@@ -55,7 +58,7 @@ Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents&
       mac_(port.facts().mac),
       checksums_in_(!port.facts().verifies_checksums),
       checksums_out_(!port.facts().fills_checksums),
-      tcp_v6_(tcp_options(options, port, wire::Ipv6Header::kSize)),
+      tcp_v6_(options_of_tcp(options, port, wire::Ipv6Header::kSize)),
       station_(station_options(options, port.facts())),
       reassembly_(reassembly_options(port.facts())),
       flows_(options.streams_max + std::min<std::uint32_t>(kTimeWaitMax, options.streams_max) + half_opens(options)),
@@ -63,7 +66,7 @@ Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents&
       half_opens_(half_opens(options)),
       cookies_(keys_.cookies),
       loop_(new Buffer*[kLoopRing]) {
-  options_.tcp = tcp_options(options, port, wire::Ipv4Header::kSize);
+  options_.tcp = options_of_tcp(options, port, wire::Ipv4Header::kSize);
   timers_.reserve(64);
   queued_events_.reserve(16);
   delivering_.reserve(16);
@@ -267,9 +270,9 @@ Device::Device(const DeviceOptions& options, port::Port& port, StreamEvents& eve
 Device::~Device() = default;
 
 Result<Done, StreamError> Device::listen(wire::IpAddress address, std::uint16_t port, std::uint32_t backlog,
-                                         std::uint64_t cookie) {
+                                         std::uint64_t cookie, bool v6_only) {
   if (!address.is_unspecified() && impl_->station_.own().find(address) == nullptr) return Failure{StreamError::no_route};
-  if (impl_->listeners_.open(address, port, backlog, cookie) == Listeners::kNone)
+  if (impl_->listeners_.open(address, port, backlog, cookie, v6_only) == Listeners::kNone)
     return Failure{StreamError::address_in_use};
   return Done{};
 }

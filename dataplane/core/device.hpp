@@ -181,9 +181,10 @@ class Device {
   ~Device();
 
   // ---- connection commands ----
-  // `address` unspecified (0.0.0.0, ::): every address of the device. The cookie comes with events.
+  // `address` unspecified: every address of the device, with 0.0.0.0 those of IPv4, with :: and
+  // `v6_only` those of IPv6. The cookie comes with events.
   Result<Done, StreamError> listen(wire::IpAddress address, std::uint16_t port, std::uint32_t backlog,
-                                   std::uint64_t cookie);
+                                   std::uint64_t cookie, bool v6_only = false);
   void unlisten(wire::IpAddress address, std::uint16_t port, Instant now);
   // The QP is Idle and stays the caller's; it is attached when the startup is over.
   Result<StreamId, StreamError> connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now);

@@ -41,7 +41,7 @@ void Device::Impl::on_syn(std::uint32_t listener, const Flow& flow, std::uint64_
     before.hidden = true;
     half.waiting = waiting;
   }
-  half.handshake = tcp::agree(syn.header, options_.tcp, ours, timestamp_offset(flow, keys_));
+  half.handshake = tcp::agree(syn.header, tcp_options(flow), ours, timestamp_offset(flow, keys_));
   flows_.insert(hash, kHalfOpenBit | slot);
   send_syn_ack(half, now);
 }
@@ -49,7 +49,7 @@ void Device::Impl::on_syn(std::uint32_t listener, const Flow& flow, std::uint64_
 void Device::Impl::send_syn_ack(HalfOpen& half, Instant now) {
   tcp::Handshake& handshake = half.handshake;
   if (handshake.sent == 0) handshake.sent_at = now;
-  const tcp::Options& tcp = options_.tcp;
+  const tcp::Options& tcp = tcp_options(half.flow);
   const Duration wait =
       std::min(tcp.rto_initial * (std::int64_t{1} << std::min<unsigned>(handshake.sent, 16)), tcp.rto_max);
   ++handshake.sent;
@@ -87,7 +87,7 @@ void Device::Impl::forget_half_opens_of(std::uint32_t listener, Instant now) {
 void Device::Impl::on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now) {
   HalfOpen& half = half_opens_.at(slot);
   const tcp::HalfOpenStep step =
-      tcp::on_half_open(half.handshake, options_.tcp, segment.header, segment.payload.size());
+      tcp::on_half_open(half.handshake, tcp_options(half.flow), segment.header, segment.payload.size());
   switch (step) {
     case tcp::HalfOpenStep::ignore:
       return;
@@ -102,11 +102,12 @@ void Device::Impl::on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& seg
       if (replies_left_ == 0) return;
       --replies_left_;
       const bool again = step == tcp::HalfOpenStep::answer;
+      const tcp::Options& tcp = tcp_options(half.flow);
       if (again && half.handshake.timestamps && segment.header.timestamps)
         half.handshake.timestamp_recent = segment.header.timestamps->value;
       send_bare_segment(
           half.flow,
-          again ? tcp::syn_ack(half.handshake, options_.tcp, now) : tcp::acknowledge(half.handshake, options_.tcp, now),
+          again ? tcp::syn_ack(half.handshake, tcp, now) : tcp::acknowledge(half.handshake, tcp, now),
           now);
       // Whether the answer to the first or to this one comes, nobody can tell (Karn).
       if (again) half.handshake.sent_at = kNever;
@@ -154,8 +155,8 @@ void Device::Impl::send_cookie(const Flow& flow, const tcp::SegmentIn& syn, Inst
   --replies_left_;
   ++counters_.cookies_sent;
   const tcp::Handshake made =
-      cookies_.make(siphash(flow, keys_.names), syn.header, options_.tcp, timestamp_offset(flow, keys_), now);
-  wire::TcpHeader answer = tcp::syn_ack(made, options_.tcp, now);
+      cookies_.make(siphash(flow, keys_.names), syn.header, tcp_options(flow), timestamp_offset(flow, keys_), now);
+  wire::TcpHeader answer = tcp::syn_ack(made, tcp_options(flow), now);
   if (made.timestamps) answer.timestamps->value = tcp::cookie_timestamp(made, now);
   send_bare_segment(flow, answer, now);
 }
@@ -164,7 +165,7 @@ void Device::Impl::send_cookie(const Flow& flow, const tcp::SegmentIn& syn, Inst
 bool Device::Impl::on_cookie(std::uint32_t listener, const Flow& flow, tcp::SegmentIn& segment, Instant now) {
   if (!cookies_.any_valid(now)) return false;
   const auto handshake =
-      cookies_.open(siphash(flow, keys_.names), segment.header, options_.tcp, timestamp_offset(flow, keys_), now);
+      cookies_.open(siphash(flow, keys_.names), segment.header, tcp_options(flow), timestamp_offset(flow, keys_), now);
   if (!handshake) return false;
   if (make_passive_stream(listener, flow, *handshake, std::move(segment), now))
     ++counters_.cookies_good;

@@ -193,6 +193,7 @@ struct Device::Impl {
   wire::Mac mac_;
   bool checksums_in_ = true, checksums_out_ = true;
   tcp::Options tcp_v6_;  // IPv6's headers leave less
+  const tcp::Options& tcp_options(const Flow& flow) const { return flow.remote.is_v6() ? tcp_v6_ : options_.tcp; }
 
   static constexpr std::uint32_t kTaggedHeader = wire::EthernetHeader::kSize + wire::VlanTag::kSize;
   ip::Station station_;

@@ -117,7 +117,7 @@ Stream* Device::Impl::make_stream(const Flow& flow) {
   } else {
     return nullptr;
   }
-  streams_[index] = std::make_unique<Stream>(flow.remote.is_v6() ? tcp_v6_ : options_.tcp, flow);
+  streams_[index] = std::make_unique<Stream>(tcp_options(flow), flow);
   Stream& stream = *streams_[index];
   stream.index = index;
   stream.generation = ++generations_[index];

@@ -13,13 +13,20 @@
 namespace rnic::core {
 
 struct Listener {
-  wire::IpAddress address;  // unspecified: all of the device
+  wire::IpAddress address;  // 0.0.0.0: all of IPv4; ::, all of the device, or of IPv6
+  bool v6_only = false;
   std::uint16_t port = 0;
   std::uint32_t backlog = 0;
   std::uint32_t pending = 0;  // SYN taken, not yet accepted or rejected
   std::uint64_t cookie = 0;
   bool open = false;
   Instant closed_at = kNever;
+
+  bool covers(const wire::IpAddress& other) const {
+    if (address == other) return true;
+    if (!address.is_unspecified()) return false;
+    return address.is_v4() ? other.is_v4() : !v6_only || other.is_v6();
+  }
 };
 
 class Listeners {
@@ -32,18 +39,19 @@ class Listeners {
   // caller's SYN comes again.
   static constexpr Duration kAfterlife = milliseconds(250);
 
-  // kNone: somebody listens there already; a wildcard overlaps with all.
-  std::uint32_t open(const wire::IpAddress& address, std::uint16_t port, std::uint32_t backlog, std::uint64_t cookie) {
+  // kNone: somebody listens there already. `v6_only`: of ::, not IPv4 too.
+  std::uint32_t open(const wire::IpAddress& address, std::uint16_t port, std::uint32_t backlog, std::uint64_t cookie,
+                     bool v6_only = false) {
+    const Listener wanted{.address = address, .v6_only = v6_only};
     for (const Listener& other : listeners_)
-      if (other.open && other.port == port &&
-          (other.address == address || other.address.is_unspecified() || address.is_unspecified()))
-        return kNone;
+      if (other.open && other.port == port && (other.covers(address) || wanted.covers(other.address))) return kNone;
     std::uint32_t index = 0;
     // A closed one is used again when none of its connections is left.
     while (index < listeners_.size() && (listeners_[index].open || listeners_[index].pending > 0)) ++index;
     if (index == listeners_.size()) listeners_.emplace_back();
     if (backlog == 0) backlog = kBacklogDefault;
     listeners_[index] = {.address = address,
+                         .v6_only = v6_only,
                          .port = port,
                          .backlog = backlog < kBacklogMax ? backlog : kBacklogMax,
                          .cookie = cookie,
@@ -54,7 +62,7 @@ class Listeners {
   std::uint32_t find(const wire::IpAddress& address, std::uint16_t port) const {
     for (std::uint32_t i = 0; i < listeners_.size(); ++i)
       if (const Listener& it = listeners_[i];
-          it.open && it.port == port && (it.address == address || it.address.is_unspecified()))
+          it.open && it.port == port && it.covers(address))
         return i;
     return kNone;
   }
@@ -77,7 +85,7 @@ class Listeners {
   }
   bool closed_just_now(const wire::IpAddress& address, std::uint16_t port, Instant now) const {
     for (const Listener& it : listeners_)
-      if (!it.open && it.port == port && (it.address == address || it.address.is_unspecified()) &&
+      if (!it.open && it.port == port && it.covers(address) &&
           it.closed_at != kNever && now - it.closed_at < kAfterlife)
         return true;
     return false;

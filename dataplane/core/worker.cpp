@@ -192,6 +192,10 @@ void Worker::on_stream_event(const StreamEvent& event) {
   news_ = true;
 }
 
+void Worker::on_network_change(std::uint32_t device_index) {
+  tell({WorkerEvent::Kind::network_change, qp::Event::close_complete, device_index});
+}
+
 // True while more waits than the rings can hold: the worker stays awake until control has made room.
 bool Worker::tell_control() {
   news_ |= events_.hand_over();

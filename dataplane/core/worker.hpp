@@ -25,9 +25,16 @@ namespace rnic::core {
 
 // A worker's news for control.
 struct WorkerEvent {
-  enum class Kind : std::uint8_t { qp_event, qp_state, srq_limit, cq_overflow, cq_notify } kind = Kind::qp_event;
+  enum class Kind : std::uint8_t {
+    qp_event,
+    qp_state,
+    srq_limit,
+    cq_overflow,
+    cq_notify,
+    network_change,
+  } kind = Kind::qp_event;
   qp::Event event = qp::Event::close_complete;
-  std::uint64_t cookie = 0;  // of the QP, SRQ or CQ
+  std::uint64_t cookie = 0;  // of the QP, SRQ or CQ; network_change: the device's index
 };
 
 struct WorkerOptions {
@@ -81,6 +88,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   void on_cq_overflow(std::uint64_t cq_cookie) override;
   void cq_pushed(shm::CompletionQueue& cq) override { dirty_.push_back(cq); }
   void on_stream_event(const StreamEvent& event) override;
+  void on_network_change(std::uint32_t device_index) override;
 
  private:
   struct Bell {

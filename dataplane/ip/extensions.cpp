@@ -110,8 +110,9 @@ bool find_quoted_upper(std::uint8_t next_header, Bytes payload, std::uint8_t& pr
     const Bytes rest = payload.subspan(offset);
     if (protocol == next::kFragment) {
       const auto fragment = wire::parse_ipv6_fragment(rest);
-      if (!fragment || fragment->fragment.offset_bytes != 0) return false;
+      if (!fragment) return false;
       protocol = fragment->next_header;
+      if (fragment->fragment.offset_bytes != 0) return false;
       offset += wire::Ipv6Fragment::kSize;
     } else if (protocol == next::kHopByHop || protocol == next::kDestination || protocol == next::kRouting) {
       const auto size = wire::extension_size(rest);

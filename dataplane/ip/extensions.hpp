@@ -41,7 +41,8 @@ Walk walk_extensions(std::uint8_t next_header, Bytes payload, bool first = true,
                      std::uint32_t next_pointer = 6);
 
 // Of the packet quoted in an ICMPv6 error, cut off where it may be: where the upper layer begins, if
-// that is there, and only of a packet that is whole or the first fragment. False otherwise.
+// that is there, and only of a packet that is whole or the first fragment. False otherwise; of a later
+// fragment `protocol` is what its header says of the first.
 bool find_quoted_upper(std::uint8_t next_header, Bytes payload, std::uint8_t& protocol, std::size_t& offset);
 
 }  // namespace rnic::ip

@@ -152,9 +152,10 @@ bool may_complain_of(Bytes packet, Bytes more, bool even_if_multicast) {
   std::uint8_t protocol = 0;
   std::size_t offset = 0;
   const Bytes payload = packet.subspan(wire::Ipv6Header::kSize);
-  // Where its headers cannot be followed it may be anything, unless it ends there.
+  // Where its headers cannot be followed it may be anything, unless it ends there. A later fragment is
+  // no exception in IPv6, but that of an ICMPv6 message could be an error's.
   if (!find_quoted_upper(load_be<std::uint8_t>(packet, 6), payload, protocol, offset))
-    return protocol != wire::ipv6_next::kFragment && more.empty();
+    return protocol != wire::protocol::kIcmpV6 && more.empty();
   if (protocol != wire::protocol::kIcmpV6) return true;
   const auto type = type_at(wire::Ipv6Header::kSize + offset);
   return type && *type >= wire::icmp6_type::kInformational && *type != wire::icmp6_type::kRedirect;

@@ -58,7 +58,7 @@ struct IcmpComplaint {
 
 // May a packet (from its IP header on, as it came; where it was reassembled the headers of its first
 // fragment, and the octets behind them in `more`) be answered by an error at all? Not if it is itself
-// an ICMP error, a fragment but the first, or from or to an address that is nobody's alone
+// an ICMP error, in IPv4 a fragment but the first, or from or to an address that is nobody's alone
 // (RFC 1122 s3.2.2, RFC 4443 s2.4 (e)). `even_if_multicast`: RFC 4443 s2.4 (e.3).
 bool may_complain_of(Bytes packet, Bytes more = {}, bool even_if_multicast = false);
 

@@ -71,7 +71,7 @@ extensions = true
   CHECK(d.name == "rnic7");
   CHECK(d.port_options.mtu_bytes == 9000);
   CHECK(d.addresses[0].prefix_length == 16);
-  CHECK(d.gateway == wire::IpAddress::v4(10, 0, 0, 254));
+  CHECK(d.gateways == std::vector{wire::IpAddress::v4(10, 0, 0, 254)});
   CHECK_FALSE(d.crc);
   CHECK(d.markers == mpa::MarkerUse::both);
   CHECK_FALSE(d.peer_to_peer);
@@ -162,7 +162,6 @@ TEST_CASE("what does not fit together is said", "[control][configuration]") {
   says(parse("[[device]]\nport = \"loopback\"\naddress = \"10.0.0.1/24\"\nmode = \"local\"\n"), "is none");
   says(parse("[[device]]\nport = \"loopback\"\naddress = \"127.0.1.1/24\"\nmode = \"own\"\n"), "whose mode is \"local\"");
   says(parse("[[device]]\nport = \"loopback\"\n[[device]]\nport = \"loopback\"\n"), "two devices have the address");
-  says(parse("[[device]]\nport = \"loopback\"\naddress = \"fd00::1/64\"\n"), "only IPv4");
   says(parse("[[device]]\nport = \"loopback\"\ngateway = \"10.0.0.1\"\n"), "none of its networks");
   says(parse("[[device]]\nport = \"loopback\"\nname = \"mlx5_0\"\n"), "begins with \"rnic\"");
   says(parse("name = \"a/b\"\n"), "not a name");
@@ -185,4 +184,110 @@ TEST_CASE("names that are given are kept, and the others go round them", "[contr
   REQUIRE(control::complete(c).empty());
   CHECK(c.devices[0].name == "rnic1");
   CHECK(c.devices[1].name == "rnic0");
+}
+
+TEST_CASE("a file says what a device's network is", "[control][configuration]") {
+  Configuration c;
+  REQUIRE(control::parse_configuration(R"(
+[[device]]
+port = "af_packet:eth9"
+address = ["10.0.0.1/16", "2001:db8::1/48", "2001:db8:2::1"]
+gateway = ["10.0.0.254", "fe80::1"]
+routes = ["192.168.0.0/16 via 10.0.0.253", "2001:db8:7::/48 via 2001:db8::fe"]
+vlan = 100
+accept_ra = true
+probe = false
+)", "f.toml", c).empty());
+  CHECK(control::complete(c).empty());
+  const auto& d = c.devices[0];
+  REQUIRE(d.addresses.size() == 3);
+  CHECK(d.addresses[1].address == *wire::parse_ip("2001:db8::1"));
+  CHECK(d.addresses[1].prefix_length == 48);
+  CHECK(d.addresses[2].prefix_length == 64);  // where none is said
+  CHECK(d.gateways == std::vector{wire::IpAddress::v4(10, 0, 0, 254), *wire::parse_ip("fe80::1")});
+  REQUIRE(d.routes.size() == 2);
+  CHECK(d.routes[0] == ip::Route{.prefix = wire::IpAddress::v4(192, 168, 0, 0),
+                                 .bits = 16,
+                                 .gateway = wire::IpAddress::v4(10, 0, 0, 253)});
+  CHECK(d.routes[1].bits == 48);
+  CHECK(d.vlan == 100);
+  CHECK(d.accept_ra == true);
+  CHECK(d.probe == false);
+  CHECK(d.ipv6);
+}
+
+TEST_CASE("where others are on the wire addresses are asked for, and routers believed if nobody else says the way",
+          "[control][configuration]") {
+  const auto device = [](const std::string& words) {
+    Configuration c;
+    REQUIRE(control::parse_configuration("[[device]]\n" + words, "f.toml", c).empty());
+    REQUIRE(control::complete(c).empty());
+    return c.devices[0];
+  };
+  const auto wire4 = device("port = \"af_packet:eth9\"\naddress = \"10.0.0.1/24\"\n");
+  CHECK(wire4.probe == true);
+  CHECK(wire4.accept_ra == false);
+  CHECK_FALSE(wire4.ipv6);
+  const auto wire6 = device("port = \"tap:t0\"\naddress = \"2001:db8::1/64\"\n");
+  CHECK(wire6.probe == true);
+  CHECK(wire6.accept_ra == true);
+  const auto static6 = device("port = \"tap:t0\"\naddress = \"2001:db8::1/64\"\ngateway = \"2001:db8::fe\"\n");
+  CHECK(static6.accept_ra == false);
+  const auto static4 =
+      device("port = \"tap:t0\"\naddress = [\"2001:db8::1/64\", \"10.0.0.1/24\"]\ngateway = \"10.0.0.254\"\n");
+  CHECK(static4.accept_ra == true);
+  for (const char* port : {"loopback", "pair:x", "memif:/tmp/x.sock,role=server"}) {
+    const auto inside = device("port = \"" + std::string(port) + "\"\naddress = \"2001:db8::1/64\"\n");
+    CHECK(inside.probe == false);
+    CHECK(inside.accept_ra == false);
+    CHECK(inside.ipv6);
+    CHECK(inside.mode == core::AddressMode::own);
+  }
+  // Only routers' addresses.
+  CHECK(device("port = \"af_packet:eth9\"\naddress = \"10.0.0.1/24\"\naccept_ra = true\n").ipv6);
+  CHECK(device("port = \"loopback\"\naddress = \"::1/128\"\n").mode == core::AddressMode::local);
+}
+
+TEST_CASE("what is wrong with a network is said", "[control][configuration]") {
+  const std::string head = "[[device]]\nport = \"af_packet:eth9\"\naddress = [\"10.0.0.1/24\", \"2001:db8::1/64\"]\n";
+  says(parse(head + "vlan = 0\n"), "f.toml:4: vlan is a number from 1 to 4094");
+  says(parse(head + "vlan = 4095\n"), "vlan is a number");
+  says(parse(head + "gateway = \"10.0.0\"\n"), "f.toml:4: gateway is an IP address");
+  says(parse(head + "gateway = \"0.0.0.0\"\n"), "gateway is an IP address");
+  says(parse(head + "gateway = [\"10.0.0.2\", \"10.0.0.3\"]\n"), "one gateway of IPv4");
+  says(parse(head + "gateway = [\"fe80::2\", \"fe80::3\"]\n"), "one gateway of IPv6");
+  says(parse(head + "gateway = \"2001:db8:1::1\"\n"), "none of its networks");
+  says(parse(head + "gateway = 3\n"), "gateway is a text");
+  for (const char* route : {"192.168.0.0/16", "192.168.0.0 via 10.0.0.2", "192.168.0.0/16 by 10.0.0.2",
+                            "192.168.0.0/16 via 10.0.0.2 x", "192.168.0.0/33 via 10.0.0.2", "via", ""})
+    says(parse(head + "routes = \"" + route + "\"\n"), "f.toml:4: a route is written as");
+  says(parse(head + "routes = \"192.168.0.0/16 via fe80::2\"\n"), "the other version");
+  says(parse(head + "routes = \"0.0.0.0/0 via 10.0.0.2\"\n"), "written as gateway");
+  says(parse(head + "routes = \"192.168.0.0/16 via 10.1.0.2\"\n"), "of a route is on none of its networks");
+  says(parse(head + "probe = 1\n"), "probe is true or false");
+  says(parse(head + "accept_ra = \"yes\"\n"), "accept_ra is true or false");
+  says(parse(head + "mtu = 1279\n"), "IPv6 needs an MTU of at least 1280");
+  CHECK(parse(head + "mtu = 1280\n").empty());
+  says(parse("[[device]]\nport = \"af_packet:eth9\"\naddress = \"::1/128\"\n"), "loopback, pair and memif");
+  says(parse("[[device]]\nport = \"af_packet:eth9\"\naddress = \"ff02::1/64\"\n"), "no address for a device");
+  says(parse("[[device]]\nport = \"af_packet:eth9\"\naddress = \"::/64\"\n"), "no address for a device");
+  // A link-local address takes one of the eight places.
+  std::string many;
+  for (int i = 1; i <= 8; ++i) many += (i > 1 ? ", " : "") + std::string("\"2001:db8::") + std::to_string(i) + "/64\"";
+  says(parse("[[device]]\nport = \"loopback\"\naddress = [" + many + "]\n"), "its link-local one counted");
+  many.replace(many.find("2001:db8::8"), 11, "fe80::8");
+  CHECK(parse("[[device]]\nport = \"loopback\"\naddress = [" + many + "]\n").empty());
+}
+
+TEST_CASE("the command line gives a VLAN and gateways to the device before them", "[control][configuration]") {
+  Configuration c;
+  REQUIRE(control::add_port(c, "af_packet:eth9").empty());
+  REQUIRE(control::add_address(c, "2001:db8::1").empty());
+  REQUIRE(control::set_vlan(c, "4094").empty());
+  REQUIRE(control::add_gateway(c, "fe80::1").empty());
+  REQUIRE(control::complete(c).empty());
+  CHECK(c.devices[0].vlan == 4094);
+  CHECK(c.devices[0].gateways.size() == 1);
+  for (const char* wrong : {"", "0", "4095", "99999999999", "1x", "-1"}) CHECK_FALSE(control::set_vlan(c, wrong).empty());
+  CHECK_FALSE(control::add_gateway(c, "fe80::2").empty());
 }

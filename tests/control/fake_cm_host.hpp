@@ -17,6 +17,7 @@ struct FakeCmHost final : control::CmHost {
     std::uint16_t port;
     std::uint32_t backlog;
     std::uint64_t cookie;
+    bool v6_only;
   };
   struct Connecting {
     std::uint32_t device;
@@ -43,9 +44,9 @@ struct FakeCmHost final : control::CmHost {
   std::uint64_t next_stream = 1;
 
   Result<Done, core::StreamError> listen(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port,
-                                         std::uint32_t backlog, std::uint64_t cookie) override {
+                                         std::uint32_t backlog, std::uint64_t cookie, bool v6_only) override {
     if (!listen_errors.empty()) return Failure{take(listen_errors)};
-    listening.push_back({device, address, port, backlog, cookie});
+    listening.push_back({device, address, port, backlog, cookie, v6_only});
     return Done{};
   }
   void unlisten(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port) override {
@@ -95,19 +96,30 @@ inline core::DeviceAddress cidr(std::uint8_t a, std::uint8_t b, std::uint8_t c, 
 // A daemon with four devices: the ends of a pair (0 and 1), one on a network with a gateway (2), and
 // a loopback (3).
 struct CmWorld {
+  static control::CmDevice device(std::uint64_t guid, const std::vector<core::DeviceAddress>& addresses, int mate = -1) {
+    control::CmDevice made;
+    made.node_guid = guid;
+    made.mate = mate;
+    for (const core::DeviceAddress& each : addresses) {
+      made.addresses.push_back(each.address);
+      made.routes.add_own(each.address, each.prefix_length);
+    }
+    return made;
+  }
   static std::vector<control::CmDevice> devices() {
     std::vector<control::CmDevice> list(4);
-    list[0] = {.node_guid = 0xA0, .addresses = {cidr(127, 0, 1, 1, 24)}, .gateway = {}, .mate = 1};
-    list[1] = {.node_guid = 0xA1, .addresses = {cidr(127, 0, 1, 2, 24)}, .gateway = {}, .mate = 0};
-    list[2] = {.node_guid = 0xA2,
-               .addresses = {cidr(10, 0, 0, 1, 24), cidr(10, 9, 0, 1, 16)},
-               .gateway = wire::IpAddress::v4(10, 0, 0, 254)};
-    list[3] = {.node_guid = 0xA3, .addresses = {cidr(127, 0, 2, 1, 24)}, .gateway = {}};
+    list[0] = device(0xA0, {cidr(127, 0, 1, 1, 24)}, 1);
+    list[1] = device(0xA1, {cidr(127, 0, 1, 2, 24)}, 0);
+    list[2] = device(0xA2, {cidr(10, 0, 0, 1, 24), cidr(10, 9, 0, 1, 16)});
+    list[2].routes.set_gateway(wire::IpAddress::v4(10, 0, 0, 254));
+    list[3] = device(0xA3, {cidr(127, 0, 2, 1, 24)});
     return list;
   }
 
+  explicit CmWorld(std::vector<control::CmDevice> list = devices()) : cm(std::move(list), host, 7) {}
+
   FakeCmHost host;
-  control::ConnectionManager cm{devices(), host, 7};
+  control::ConnectionManager cm;
   std::uint32_t channel = cm.open_channel(1000);
   static constexpr control::DeviceSet kAll = 0xF;
 

@@ -92,6 +92,7 @@ class Rnic final : public core::StreamEvents {
   Stag register_memory(MutableBytes memory, tpt::Rights rights, PdId pd = PdId{1}, std::uint8_t key = 7);
 
   void on_stream_event(const core::StreamEvent& event) override;
+  void on_network_change(std::uint32_t) override { ++network_changes; }
 
   Clock& clock;
   SimPort port;
@@ -99,6 +100,7 @@ class Rnic final : public core::StreamEvents {
   SimMover mover;
   core::Device device;
   std::vector<core::StreamEvent> events;
+  unsigned network_changes = 0;
   std::function<void(const core::StreamEvent&)> on_event;  // after it was noted
   std::vector<std::unique_ptr<Endpoint>> endpoints;
 

@@ -59,13 +59,15 @@ int main(int count, char** words) {
 
   rnic::tool::UpOptions up;
   std::string config;
-  std::vector<std::string> ports, addresses, mtus, rest;
+  std::vector<std::string> ports, addresses, mtus, vlans, gateways, rest;
   auto* up_command = app.add_subcommand("up", "Start a daemon, and return when it is ready");
   up_command->add_option("--name", up.name, "The daemon's name")->capture_default_str();
   up_command->add_option("--config", config, "A TOML file with [[device]] tables")->check(CLI::ExistingFile);
   up_command->add_option("--port", ports, "A device on this port (see below); may be given again");
   up_command->add_option("--address", addresses, "An address (CIDR) of the device before it; may be given again");
   up_command->add_option("--mtu", mtus, "The MTU of the device before it");
+  up_command->add_option("--vlan", vlans, "The VLAN of the device before it");
+  up_command->add_option("--gateway", gateways, "The gateway of the device before it; one of each version of IP");
   up_command->add_flag("--foreground", up.foreground, "Stay in the foreground, log to the terminal");
   up_command->footer(kPorts);
 
