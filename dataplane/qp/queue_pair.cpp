@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "qp/impl.hpp"
+#include "wire/terminate_of_siw.hpp"
 
 namespace rnic::qp {
 
@@ -222,17 +223,28 @@ void QueuePair::Impl::stop_after_terminate(Instant now) {
 // The Read that the peer refused, if its Terminate says which (V-CS-05). Sends and Writes have
 // completed long since.
 void QueuePair::Impl::blame_read() {
-  const auto message = wire::parse_terminate(Bytes(terminate_in_).first(terminate_in_size_));
-  if (!message || message->ddp_header_size != wire::UntaggedHeader::kSize) return;
-  const auto header = wire::parse_ddp(message->ddp_header);
-  if (!header || header->tagged || header->queue != wire::queue_number::kReadRequest) return;
+  const Bytes octets = Bytes(terminate_in_).first(terminate_in_size_);
+  std::optional<std::uint32_t> msn;
+  wire::TerminateCode code;
+  if (const auto siws = wire::parse_terminate_of_siw(octets)) {
+    // The MSN it gives is none, but it answers Reads one by one: it is the oldest.
+    if (!siws->has_read_request) return;
+    code = siws->code;
+  } else {
+    const auto message = wire::parse_terminate(octets);
+    if (!message || message->ddp_header_size != wire::UntaggedHeader::kSize) return;
+    const auto header = wire::parse_ddp(message->ddp_header);
+    if (!header || header->tagged || header->queue != wire::queue_number::kReadRequest) return;
+    msn = header->msn;
+    code = message->code;
+  }
   for (std::uint32_t i = reads_out_.first(); i != reads_out_.next(); ++i) {
     const rdmap::OutboundRead& read = reads_out_[i];
-    if (read.msn != header->msn || !read.of_consumer) continue;
+    if (!read.of_consumer || (msn && read.msn != *msn)) continue;
     Work& work = work_[read.work];
     if (work.until != Work::Until::read) return;
     work.status = Status::remote_termination;
-    work.detail = message->code.word();
+    work.detail = code.word();
     return;
   }
 }

@@ -2,7 +2,6 @@
 // would write it. Nothing here knows rnic.
 #pragma once
 
-#include <arpa/inet.h>
 #include <netdb.h>
 #include <rdma/rdma_cma.h>
 
@@ -101,11 +100,15 @@ inline rdma_cm_event* expect(rdma_event_channel* channel, rdma_cm_event_type typ
   return event;
 }
 
-inline sockaddr_in address_of(const char* text, const char* port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(std::atoi(port)));
-  if (inet_pton(AF_INET, text, &address.sin_addr) != 1) fail(text);
+// IPv4 or IPv6, in figures.
+inline sockaddr_storage address_of(const char* text, const char* port) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(text, port, &hints, &found) != 0) fail(text);
+  sockaddr_storage address{};
+  std::memcpy(&address, found->ai_addr, found->ai_addrlen);
+  freeaddrinfo(found);
   return address;
 }
 
@@ -115,7 +118,7 @@ inline Endpoint listen_one(const char* address_text, const char* port) {
   end.channel = rdma_create_event_channel();
   rdma_cm_id* listener = nullptr;
   if (end.channel == nullptr || rdma_create_id(end.channel, &listener, nullptr, RDMA_PS_TCP) != 0) fail("rdma_create_id");
-  sockaddr_in address = address_of(address_text, port);
+  sockaddr_storage address = address_of(address_text, port);
   if (rdma_bind_addr(listener, reinterpret_cast<sockaddr*>(&address)) != 0) fail("rdma_bind_addr");
   if (rdma_listen(listener, 4) != 0) fail("rdma_listen");
   std::printf("listening\n");
@@ -140,7 +143,7 @@ inline Endpoint resolve(const char* address_text, const char* port) {
   Endpoint end;
   end.channel = rdma_create_event_channel();
   if (end.channel == nullptr || rdma_create_id(end.channel, &end.id, nullptr, RDMA_PS_TCP) != 0) fail("rdma_create_id");
-  sockaddr_in address = address_of(address_text, port);
+  sockaddr_storage address = address_of(address_text, port);
   if (rdma_resolve_addr(end.id, nullptr, reinterpret_cast<sockaddr*>(&address), 2000) != 0) fail("rdma_resolve_addr");
   rdma_ack_cm_event(expect(end.channel, RDMA_CM_EVENT_ADDR_RESOLVED));
   if (rdma_resolve_route(end.id, 2000) != 0) fail("rdma_resolve_route");

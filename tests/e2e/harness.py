@@ -206,10 +206,17 @@ class Wire:
         server.until(lambda: self.listeners() > before, "listens")
         return server
 
+    def start_client(self, words):
+        return self.world.start([*self.client, *words])
+
+    def served_well(self, code, _):
+        """Of a server's exit code and words, where the client has ended well."""
+        return code == 0
+
     def pair(self, server_words, client_words, limit_s=60):
         """Runs both; both must end well."""
         server = self.start_server(server_words)
-        client = self.world.start([*self.client, *client_words])
+        client = self.start_client(client_words)
         try:
             code = client.wait(limit_s)
         except Failed as failure:
@@ -219,8 +226,8 @@ class Wire:
             server.end()
             raise Failed(f"client's exit code {code}: {shlex.join(client.words)}\n{tail(client.text())}\n"
                          f"--- server\n{tail(server.text())}")
-        code = server.wait(15)
-        if code != 0:
+        code = server.wait(60 if self.slow else 15)
+        if not self.served_well(code, server.text()):
             raise Failed(f"server's exit code {code}: {shlex.join(server.words)}\n{tail(server.text())}")
         return server.text(), client.text()
 

@@ -3,6 +3,7 @@
 
 #include "qp/world.hpp"
 #include "support/catch.hpp"
+#include "support/hex.hpp"
 
 using namespace rnic;
 using namespace rnic::test;
@@ -547,6 +548,35 @@ TEST_CASE("V-CS-05: a Terminate that names a Read fails that Read", "[qp][V-CS-0
   CHECK(got[1].status == qp::Status::remote_termination);
   CHECK(got[1].detail == 0x0100);
   CHECK(got[2].status == qp::Status::flushed);
+}
+
+TEST_CASE("V-CS-05: the Terminate in which siw refuses a Read fails the oldest Read", "[qp][V-CS-05][peer]") {
+  // What siw of Linux 6.1 said to a Read Request by a wrong STag: its bit-fields are turned round,
+  // and it gives the size of the Read where the MSN belongs.
+  Scene s;
+  Region& sink = s.raw.us->region(64);
+  for (int i = 0; i < 2; ++i) s.raw.us->post(read({Side::sge(sink, 0, 8)}, {5}, 0));
+  s.raw.run();
+  s.raw.say(hex("414700000000000000020000000100000000"
+                     "1000070000004141000000000000000100000bb800000000"
+                     "c9c47233000055d8c1b6e00000000bb81dbc15000000559905cbc010"));
+  const auto& got = s.raw.us->app.completions;
+  REQUIRE(got.size() == 2);
+  CHECK(got[0].status == qp::Status::remote_termination);
+  CHECK(got[0].detail == 0x0100);
+  CHECK(got[1].status == qp::Status::flushed);
+}
+
+TEST_CASE("V-CS-05: a Terminate of siw's that names no Read fails none", "[qp][V-CS-05][peer]") {
+  Scene s;
+  Region& sink = s.raw.us->region(64);
+  s.raw.us->post(read({Side::sge(sink, 0, 8)}, {5}, 0));
+  s.raw.run();
+  // For a Write by a wrong STag: 1/1/00 with M and D and the tagged header.
+  s.raw.say(hex("414700000000000000020000000100000000"
+                     "11000300002a" "c1400000050000000000000000ab"));
+  REQUIRE(s.raw.us->app.completions.size() == 1);
+  CHECK(s.raw.us->app.completions[0].status == qp::Status::flushed);
 }
 
 TEST_CASE("W-RDMAP-29: the first error wins and there is one Terminate", "[qp][W-RDMAP-29][V-STOP-04][V-TERM-07]") {

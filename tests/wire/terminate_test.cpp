@@ -1,5 +1,6 @@
 // The Terminate message.
 #include "wire/terminate.hpp"
+#include "wire/terminate_of_siw.hpp"
 
 #include <algorithm>
 
@@ -90,4 +91,35 @@ TEST_CASE("W-RDMAP-33: headers that are announced but not there are taken for ab
   const auto d_only = wire::parse_terminate(hex("01004000 002e c140 dead0001 0000000000009000"));
   CHECK(d_only->ddp_header_size == 14);
   CHECK_FALSE(d_only->has_length);
+}
+
+TEST_CASE("siw's Terminate is read as siw writes it", "[wire][peer]") {
+  // From the wire, Linux 6.1: a Read Request refused for its STag, 0/1/00 with M, D and R.
+  const auto refused = hex("1000070000004141000000000000000100000bb800000000"
+                           "c9c47233000055d8c1b6e00000000bb81dbc15000000559905cbc010");
+  const auto message = wire::parse_terminate_of_siw(refused);
+  REQUIRE(message);
+  CHECK(message->code == wire::terminate_code::kProtectionInvalidStag);
+  CHECK(message->has_length);
+  CHECK(message->ddp_header_size == wire::UntaggedHeader::kSize);
+  REQUIRE(message->has_read_request);
+  const auto request = wire::parse_read_request(message->read_request);
+  REQUIRE(request);
+  CHECK(request->sink_stag == Stag{0xc9c47233});
+  CHECK(request->size_bytes == 3000);
+
+  // What lies as the RFC says, or has no header at all, is not siw's.
+  auto other = refused;
+  other[2] = std::byte{0x80};
+  CHECK_FALSE(wire::parse_terminate_of_siw(other));
+  other[2] = std::byte{0x08};
+  CHECK_FALSE(wire::parse_terminate_of_siw(other));
+  other[2] = std::byte{0};
+  CHECK_FALSE(wire::parse_terminate_of_siw(other));
+  CHECK_FALSE(wire::parse_terminate_of_siw(Bytes(refused).first(3)));
+  // No octet past the end is read.
+  const auto cut = wire::parse_terminate_of_siw(Bytes(refused).first(10));
+  REQUIRE(cut);
+  CHECK(cut->ddp_header_size == 0);
+  CHECK_FALSE(cut->has_read_request);
 }
