@@ -375,6 +375,15 @@ Reply Server::serve_verbs(Session& session, Request& request) {
 
 // ---- workers' news -------------------------------------------------------------------------------
 
+// Both readings of it: peers differ in how they lay out its first octets (W-RDMAP-34).
+void Server::log_terminate(const Qp& qp) {
+  qp::TerminateRecord record;
+  qp.context->device().worker->call([&](Instant) { record = qp.qp->terminate_record(); });
+  if (record.origin != qp::TerminateRecord::Origin::remote) return;  // the queue pair lives on already
+  log_("queue pair " + std::to_string(qp.number.value) + " of process " + std::to_string(qp.context->peer().pid) +
+       " hears a Terminate: " + qp::describe(record));
+}
+
 void Server::on_worker_news(core::Worker& worker) {
   std::uint64_t count;
   [[maybe_unused]] const auto got = read(worker.event_fd(), &count, sizeof count);
@@ -386,8 +395,10 @@ void Server::on_worker_news(core::Worker& worker) {
     using Kind = core::WorkerEvent::Kind;
     switch (event.kind) {
       case Kind::qp_event:
-        if (const auto found = machine_.qps_by_cookie.find(event.cookie); found != machine_.qps_by_cookie.end())
+        if (const auto found = machine_.qps_by_cookie.find(event.cookie); found != machine_.qps_by_cookie.end()) {
+          if (event.event == qp::Event::terminate_received) log_terminate(*found->second);
           found->second->context->on_qp_event(*found->second, event.event);
+        }
         break;
       case Kind::srq_limit:
         if (const auto found = machine_.srqs_by_cookie.find(event.cookie); found != machine_.srqs_by_cookie.end())

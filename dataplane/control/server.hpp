@@ -88,6 +88,7 @@ class Server final : private CmHost {
   Reply serve_verbs(Session& session, Request& request);
   void on_worker_news(core::Worker& worker);
   void on_network_change(ServedDevice& device);
+  void log_terminate(const Qp& qp);
 
   // ---- server_cm.cpp ----
   Reply serve_cm(Session& session, const Request& request);

@@ -106,10 +106,11 @@ Json queue_pairs(const std::vector<Context*>& contexts) {
       const Qp* qp;
       qp::State state;
       qp::QpCounters counters;
+      std::string terminate;
     };
     std::vector<Seen> seen;
     context->device().worker->call([&](Instant) {
-      for (const auto& [number, qp] : context->qps()) seen.push_back({qp.get(), qp->qp->state(), qp->qp->counters()});
+      for (const auto& [number, qp] : context->qps()) seen.push_back({qp.get(), qp->qp->state(), qp->qp->counters(), qp::describe(qp->qp->terminate_record())});
     });
     for (const Seen& it : seen) {
       Json row;
@@ -132,6 +133,7 @@ Json queue_pairs(const std::vector<Context*>& contexts) {
       row["fpdus_out"] = it.counters.fpdus_out;
       row["fpdus_in"] = it.counters.fpdus_in;
       row["errors"] = it.counters.errors;
+      row["terminate"] = it.terminate;
       rows.push_back(std::move(row));
     }
   }

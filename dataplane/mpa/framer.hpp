@@ -105,6 +105,12 @@ class Framer {
 
   // Octets of the FPDU stream before the next FPDU.
   std::uint64_t position() const { return position_; }
+  // Another one at the same place, to look at what is behind it without taking it.
+  Framer ahead() const {
+    Framer other(crc_, markers_);
+    other.position_ = position_;
+    return other;
+  }
   // The stream ends inside an FPDU if it ends where `at`, left by next(), stands (W-MPA-77).
   static bool ends_inside(const Cursor& at) { return !at.here().empty(); }
 

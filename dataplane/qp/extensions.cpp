@@ -182,10 +182,19 @@ Result<std::uint64_t, rdmap::Fault> QueuePair::Impl::execute(const wire::AtomicR
   if (access->address % kAtomicBytes != 0) return Failure{rdmap::Fault::atomic_alignment};
   if (early_ != nullptr) early_->placed_in_order(*access);
   std::uint64_t original = 0;
-  const bool done = request.opcode == wire::AtomicOpcode::fetch_add
-                        ? mover_.fetch_add(*access, request.data, request.data_mask, original)
-                        : mover_.compare_swap(*access, request.compare, request.compare_mask, request.data,
-                                              request.data_mask, original);
+  bool done = false;
+  switch (request.opcode) {
+    case wire::AtomicOpcode::fetch_add:
+      done = mover_.fetch_add(*access, request.data, request.data_mask, original);
+      break;
+    case wire::AtomicOpcode::swap:  // compares with nothing, and looks at no mask
+      done = mover_.compare_swap(*access, 0, 0, request.data, UINT64_MAX, original);
+      break;
+    case wire::AtomicOpcode::compare_swap:
+      done = mover_.compare_swap(*access, request.compare, request.compare_mask, request.data, request.data_mask,
+                                 original);
+      break;
+  }
   if (!done) return Failure{rdmap::Fault::catastrophic};
   return original;
 }

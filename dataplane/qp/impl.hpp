@@ -228,6 +228,8 @@ struct QueuePair::Impl {
   void place_tagged(const rdmap::Inbound& in, const tpt::Access& to, std::span<const Bytes> spans);
   void on_write(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size, Instant now);
   void on_read_response(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size, Instant now);
+  void take_terminate(const rdmap::Inbound& in, std::span<const Bytes> spans, Instant now);
+  void look_for_terminate(mpa::Cursor at, Instant now);
   bool set_aside(std::span<const Bytes> spans, std::uint32_t size, Instant now);
   bool take_held(Instant now);
   bool take_receive();
@@ -331,6 +333,7 @@ struct QueuePair::Impl {
   bool ulpdu_stored_ = false;
   bool inbound_stopped_ = false;    // nothing more is looked at
   bool holds_acknowledgements_ = false;
+  bool looked_ahead_ = false;       // for a Terminate behind what waits
   bool parse_paused_ = false;       // too many deliveries are open
   std::array<ddp::InboundQueue, 4> inbound_;
   Receiving receiving_;

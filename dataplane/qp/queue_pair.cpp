@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "qp/impl.hpp"
+#include "rdmap/describe.hpp"
 #include "wire/terminate_of_siw.hpp"
 
 namespace rnic::qp {
@@ -19,6 +20,13 @@ const char* name(State state) {
     case State::error: return "Error";
   }
   return "?";
+}
+
+std::string describe(const TerminateRecord& record) {
+  using Origin = TerminateRecord::Origin;
+  if (record.origin == Origin::none) return {};
+  return rdmap::describe_terminate(as_bytes(record.octets, record.length),
+                                   record.origin == Origin::remote ? rdmap::Origin::remote : rdmap::Origin::local);
 }
 
 QueuePair::Impl::Impl(QueuePair& owner, const Config& config, Host& host, tpt::Table& table, tpt::Mover& mover,
@@ -57,7 +65,7 @@ void QueuePair::Impl::attach(tcp::Connection& connection, const Start& start, In
 
   ulpdu_.clear();
   parsed_ = consumable_ = 0;
-  has_ulpdu_ = ulpdu_stored_ = inbound_stopped_ = holds_acknowledgements_ = parse_paused_ = false;
+  has_ulpdu_ = ulpdu_stored_ = inbound_stopped_ = holds_acknowledgements_ = parse_paused_ = looked_ahead_ = false;
   first_fpdu_ = true;
   inbound_ = {};
   receiving_.active = false;

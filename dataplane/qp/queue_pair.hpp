@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "base/buffer.hpp"
 #include "base/ids.hpp"
@@ -57,6 +58,9 @@ struct TerminateRecord {
   std::uint8_t octets[64] = {};
   std::uint32_t length = 0;
 };
+
+// In words; of one that came, both readings of its fields (W-RDMAP-34). Empty when there is none.
+std::string describe(const TerminateRecord& record);
 
 struct QpCounters {
   std::uint64_t sends_out = 0, writes_out = 0, reads_out = 0;

@@ -15,6 +15,7 @@ namespace {
 constexpr std::size_t kReadableMax = 4096;
 // Scratch of the worker's: nothing in it outlives a call.
 thread_local std::array<Bytes, kReadableMax> readable_spans;
+thread_local mpa::SpanList ahead_ulpdu;
 
 constexpr std::size_t kHeadSize = wire::UntaggedHeader::kSize + wire::AtomicRequestHeader::kSize;
 
@@ -71,7 +72,10 @@ bool QueuePair::Impl::parse(Instant now) {
       ulpdu_stored_ = (*fpdu)->stored;
       ++counters_.fpdus_in;
     }
-    if (!take_fpdu(now)) break;
+    if (!take_fpdu(now)) {
+      if (held_since_ != kNever && connection_->peer_closed()) look_for_terminate(at, now);
+      break;
+    }
     busy = true;
   }
   parse_paused_ = state_ == State::rts && deliveries_.full();
@@ -168,25 +172,48 @@ bool QueuePair::Impl::on_ulpdu(std::span<const Bytes> spans, std::uint32_t size,
       if (held_.unread() && !set_aside(spans, size, now)) return false;
       on_request(*in, spans, size, held_.unread(), now);
       return true;
-    case rdmap::Receiver::terminate: {
-      // Whatever else it says, it ends the connection (W-RDMAP-33, -35).
-      ddp::Payload payload(spans, in->ddp.size());
-      terminate_in_size_ = 0;
-      std::uint32_t left = std::min<std::uint32_t>(in->payload, static_cast<std::uint32_t>(terminate_in_.size()));
-      while (left != 0) {
-        const Bytes piece = payload.take(left);
-        std::memcpy(terminate_in_.data() + terminate_in_size_, piece.data(), piece.size());
-        terminate_in_size_ += static_cast<std::uint32_t>(piece.size());
-        left -= static_cast<std::uint32_t>(piece.size());
-      }
-      delivery.act = Delivery::Act::terminate;
-      inbound_stopped_ = true;
-      finish_delivery(now);
-      return true;
-    }
+    case rdmap::Receiver::terminate: take_terminate(*in, spans, now); return true;
     case rdmap::Receiver::nobody: refuse(rdmap::Fault::unexpected_opcode, spans, size, now); return true;
   }
   return true;
+}
+
+// Whatever else it says, it ends the connection (W-RDMAP-33, -35). It goes to a buffer of its own, which
+// no receive queue and no limit has a part in (W-RDMAP-66).
+void QueuePair::Impl::take_terminate(const rdmap::Inbound& in, std::span<const Bytes> spans, Instant now) {
+  ddp::Payload payload(spans, in.ddp.size());
+  terminate_in_size_ = 0;
+  std::uint32_t left = std::min<std::uint32_t>(in.payload, static_cast<std::uint32_t>(terminate_in_.size()));
+  while (left != 0) {
+    const Bytes piece = payload.take(left);
+    std::memcpy(terminate_in_.data() + terminate_in_size_, piece.data(), piece.size());
+    terminate_in_size_ += static_cast<std::uint32_t>(piece.size());
+    left -= static_cast<std::uint32_t>(piece.size());
+  }
+  next_delivery().act = Delivery::Act::terminate;
+  inbound_stopped_ = true;
+  finish_delivery(now);
+}
+
+// The stream stands still for want of a receive, as much is held as may be, and the peer has closed its
+// half: a Terminate behind what waits there is not to wait with it (W-RDMAP-66). `at` is behind it.
+void QueuePair::Impl::look_for_terminate(mpa::Cursor at, Instant now) {
+  if (looked_ahead_) return;
+  looked_ahead_ = true;  // nothing more will come
+  mpa::Framer ahead = framer_->ahead();
+  for (;;) {
+    const auto fpdu = ahead.next(at, ahead_ulpdu);
+    if (!fpdu || !fpdu->has_value()) return;
+    const std::span<const Bytes> spans(ahead_ulpdu.spans.data(), ahead_ulpdu.count);
+    std::array<std::byte, wire::kDdpHeaderSizeMax> head;
+    const auto in = rdmap::check_form(Bytes(head).first(copy_head(spans, head)), ahead_ulpdu.size,
+                                      rdmap::Extensions::off);
+    if (in && in->message.receiver == rdmap::Receiver::terminate) {
+      next_delivery() = Delivery{};
+      return take_terminate(*in, spans, now);
+    }
+    if ((*fpdu)->stored) ahead.release_store();
+  }
 }
 
 // What was accepted stands in next_delivery(): delivered at once if nothing is before it.
@@ -415,7 +442,7 @@ void QueuePair::Impl::on_request(const rdmap::Inbound& in, std::span<const Bytes
   if ((!request && !atomic) || in.payload != in.message.header_bytes)
     return refuse(rdmap::Fault::read_size, spans, size, now);
   if (!in.ddp.last) return refuse(rdmap::Fault::not_last, spans, size, now);
-  if (atomic && atomic->opcode != wire::AtomicOpcode::fetch_add && atomic->opcode != wire::AtomicOpcode::compare_swap)
+  if (atomic && atomic->opcode > wire::AtomicOpcode::compare_swap)
     return refuse(rdmap::Fault::unexpected_opcode, spans, size, now);  // W-EXT-02
 
   queue.accept(0, true);

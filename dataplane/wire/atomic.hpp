@@ -10,8 +10,9 @@
 
 namespace rnic::wire {
 
-// RFC 7306 s5.2.1. 1 was Swap in drafts; it and 3 to 15 are assigned to nothing.
-enum class AtomicOpcode : std::uint8_t { fetch_add = 0, compare_swap = 2 };
+// RFC 7306 s5.2.1. 1 is reserved there: it is the Swap of draft-ietf-storm-rdmap-ext. 3 to 15 are
+// assigned to nothing.
+enum class AtomicOpcode : std::uint8_t { fetch_add = 0, swap = 1, compare_swap = 2 };
 
 struct AtomicRequestHeader {
   static constexpr std::size_t kSize = 52;

@@ -184,7 +184,7 @@ TEST_CASE("memory in a memfd is mapped, and reached there", "[control][objects]"
   CHECK(app.by_handle(RNIC_DEREG_MR, reply.mr).status == 0);
 }
 
-TEST_CASE("a shared file must hold the whole range", "[control][objects][V-SEC-13]") {
+TEST_CASE("a shared file must hold the whole range", "[control][objects][V-SEC-13][W-RDMAP-58]") {
   Daemon daemon;
   App app(daemon);
   const auto pd = app.pd();
@@ -196,7 +196,8 @@ TEST_CASE("a shared file must hold the whole range", "[control][objects][V-SEC-1
   CHECK(reg_shared(app, pd, file.get(), ~std::uint64_t{0}, 2).status == EINVAL);
 }
 
-TEST_CASE("V-SEC-13: a shared file that cannot be written is no memory for writing", "[control][objects][V-SEC-13]") {
+TEST_CASE("V-SEC-13: a shared file that cannot be written is no memory for writing",
+          "[control][objects][V-SEC-13][W-RDMAP-58]") {
   Daemon daemon;
   App app(daemon);
   const auto pd = app.pd();

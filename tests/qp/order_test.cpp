@@ -66,7 +66,7 @@ TEST_CASE("V-FEN-02: a fenced Invalidate waits for all before it", "[qp][V-FEN-0
 }
 
 TEST_CASE("V-IRD-06: no more Reads on the wire than ORD, and the whole SQ waits",
-          "[qp][V-IRD-06][V-IRD-07][V-ORD-07][W-RDMAP-19]") {
+          "[qp][V-IRD-06][V-IRD-07][V-ORD-07][W-RDMAP-19][W-RDMAP-60]") {
   qp::Start start = default_start();
   start.ord = 2;
   Raw raw(start);

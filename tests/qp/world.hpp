@@ -86,6 +86,7 @@ class PlainMover final : public tpt::Mover {
 
   std::set<std::uint32_t> unreachable;  // STags whose memory cannot be reached
   bool stalled = false;                 // nothing is done
+  bool gathers_stalled = false;         // with at_flush: only places are
   std::uint64_t tail_places = 0, tail_octets_max = 0;
   std::vector<std::pair<tpt::Part, std::uint32_t>> places;
 
@@ -107,6 +108,8 @@ class PlainMover final : public tpt::Mover {
     if (moves_ == Moves::at_flush) {
       std::vector<Item> now;
       now.swap(items_);
+      if (gathers_stalled) std::copy_if(now.begin(), now.end(), std::back_inserter(items_), is_gather);
+      if (gathers_stalled) std::erase_if(now, is_gather);
       for (const Item& item : now) finish(item);
       return;
     }
@@ -144,7 +147,9 @@ class PlainMover final : public tpt::Mover {
     if (tpt::compares_equal(original, compare, compare_mask)) *word = tpt::swap_result(original, swap, swap_mask);
     return true;
   }
-  bool idle() const { return items_.empty() || stalled; }
+  bool idle() const {
+    return items_.empty() || stalled || (gathers_stalled && std::all_of(items_.begin(), items_.end(), is_gather));
+  }
 
  private:
   struct Item {
@@ -157,6 +162,7 @@ class PlainMover final : public tpt::Mover {
     std::uint32_t delay;
     std::uint64_t number;
   };
+  static bool is_gather(const Item& item) { return !item.is_place; }
   tpt::Moved submit(Item item) {
     if (moves_ == Moves::direct && !stalled) {
       if (unreachable.contains(item.access.stag.value)) return tpt::Moved::failed;
@@ -206,16 +212,17 @@ struct Region {
   std::uint64_t at(std::uint64_t offset) const { return base + offset; }
 };
 
-inline std::byte pattern(std::size_t i, std::uint32_t seed) {
+inline std::byte octet_at(std::size_t i, std::uint32_t seed) {
   return static_cast<std::byte>((i * 131 + (i >> 8) * 17 + seed * 29) & 0xFF);
 }
 
 struct Side {
-  Side(const qp::Config& config, Moves moves, std::uint64_t seed, const tcp::Options& options)
-      : tcp(options), table(256, seed), mover(moves, seed), qp(config, app, table, mover, pool) {
+  Side(const qp::Config& config, Moves moves, std::uint64_t seed, const tcp::Options& options,
+       std::uint32_t buffer_bytes = 9216)
+      : pool(2048, buffer_bytes), tcp(options), table(256, seed), mover(moves, seed), qp(config, app, table, mover, pool) {
     app.state_of = [this] { return qp.state(); };
   }
-  HeapPool pool{2048, 9216};
+  HeapPool pool;
   tcp::Connection tcp;
   tpt::Table table;
   PlainMover mover;
@@ -227,7 +234,7 @@ struct Side {
   Region& region(std::size_t size, std::uint32_t fill = 0, tpt::Rights rights = kAllRights, PdId pd = kPd) {
     Region& r = regions.emplace_back();
     r.memory.resize(size);
-    for (std::size_t i = 0; i < size; ++i) r.memory[i] = fill == 0 ? std::byte{0} : pattern(i, fill);
+    for (std::size_t i = 0; i < size; ++i) r.memory[i] = fill == 0 ? std::byte{0} : octet_at(i, fill);
     r.base = reinterpret_cast<std::uint64_t>(r.memory.data());
     const auto stag = table.register_region({.pd = pd,
                                              .rights = rights,
@@ -300,6 +307,7 @@ class Wire {
     std::deque<tcp::SegmentIn> in;
   };
   Instant now{1'000'000};
+  tcp::Options options;  // of both
   End a, b;
   // Sent payloads, in order, as the wire saw them: true, from a.
   std::vector<std::pair<bool, std::uint32_t>> payload_sizes;
@@ -310,9 +318,8 @@ class Wire {
     a.tcp->open_active({1000}, now);
     auto syn = a.tcp->next_segment(now);
     if (!syn) std::abort();
-    const tcp::Options plain;
-    const tcp::Handshake handshake = tcp::agree(syn->header, plain, {0xFFFFFF00}, 0);
-    a.tcp->on_segment({tcp::syn_ack(handshake, plain, now), {}, {}}, now);
+    const tcp::Handshake handshake = tcp::agree(syn->header, options, {0xFFFFFF00}, 0);
+    a.tcp->on_segment({tcp::syn_ack(handshake, options, now), {}, {}}, now);
     auto third = a.tcp->next_segment(now);
     if (!third) std::abort();
     b.tcp->open_passive(handshake, third->header, now);
@@ -385,6 +392,7 @@ struct Pair {
     if (options.b) options.b(cb);
     a = std::make_unique<Side>(ca, options.moves, options.seed, options.tcp);
     b = std::make_unique<Side>(cb, options.moves, options.seed + 1, options.tcp);
+    wire.options = options.tcp;
     wire.a.tcp = &a->tcp;
     wire.a.pool = &a->pool;
     wire.b.tcp = &b->tcp;
@@ -443,7 +451,7 @@ inline Octets operator+(Octets first, const Octets& second) {
 }
 inline Octets filled(std::size_t size, std::uint32_t seed = 7) {
   Octets out(size);
-  for (std::size_t i = 0; i < size; ++i) out[i] = pattern(i, seed);
+  for (std::size_t i = 0; i < size; ++i) out[i] = octet_at(i, seed);
   return out;
 }
 inline Octets tagged(std::uint8_t opcode, bool last, Stag stag, std::uint64_t to, const Octets& payload = {}) {
@@ -476,12 +484,13 @@ inline Octets read_request(std::uint32_t msn, wire::ReadRequestHeader header) {
 // One of our queue pairs, and a peer that is nothing but a TCP connection and MPA framing.
 struct Raw {
   explicit Raw(qp::Start start = default_start(), std::function<void(qp::Config&)> change = {},
-               Moves moves = Moves::direct)
-      : packer(start.crc, start.markers_in == mpa::Markers::none ? mpa::Markers::none : mpa::Markers::inserted),
+               Moves moves = Moves::direct, const tcp::Options& with = {}, std::uint32_t buffer_bytes = 9216)
+      : options(with), pool(1024, buffer_bytes), packer(start.crc, start.markers_in == mpa::Markers::none ? mpa::Markers::none : mpa::Markers::inserted),
         framer(start.crc, start.markers_out ? mpa::Markers::expected : mpa::Markers::none) {
     qp::Config config = default_config(1);
     if (change) change(config);
-    us = std::make_unique<Side>(config, moves, 1, options);
+    us = std::make_unique<Side>(config, moves, 1, options, buffer_bytes);
+    wire.options = options;
     wire.a.tcp = &us->tcp;
     wire.a.pool = &us->pool;
     wire.b.tcp = &tcp;
@@ -529,6 +538,7 @@ struct Raw {
     run();
   }
   bool listen() {
+    if (deaf) return false;
     std::vector<Bytes> spans;
     for (std::size_t i = 0; i < tcp.readable_count(); ++i) spans.push_back(tcp.readable(i).span);
     mpa::Cursor at(spans);
@@ -566,11 +576,12 @@ struct Raw {
   }
   tcp::Options options;
   Wire wire;
-  HeapPool pool{1024, 9216};
+  HeapPool pool;
   tcp::Connection tcp{options};
   mpa::Packer packer;
   mpa::Framer framer;
   std::vector<Octets> heard;
+  bool deaf = false;  // it takes nothing from its connection: the window closes
   std::unique_ptr<Side> us;
 };
 

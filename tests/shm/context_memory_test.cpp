@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
+#include <string>
 
+#include "shm/mapping.hpp"
 #include "support/catch.hpp"
 
 namespace {
@@ -66,6 +69,30 @@ TEST_CASE("V-SEC-08: a context's memory has a bound", "[shm][V-SEC-08]") {
   CHECK(more.error() == ENOMEM);
   (*memory)->release(*most);
   CHECK((*memory)->allocate(64));
+}
+
+TEST_CASE("W-RDMAP-59: nothing that an application shares is ever mapped to be executed", "[shm][W-RDMAP-59][V-SEC-22]") {
+  const int fd = memfd_create("rnic-test", MFD_CLOEXEC);
+  REQUIRE(fd >= 0);
+  REQUIRE(ftruncate(fd, 8192) == 0);
+  const auto memory = ContextMemory::create(1, 1);
+  REQUIRE(memory);
+  const auto piece = (*memory)->allocate(4096);
+  REQUIRE(piece);
+  for (const bool writable : {false, true}) {
+    const auto mapping = rnic::shm::ApplicationMapping::create(fd, 0, 8192, writable);
+    REQUIRE(mapping);
+    int seen = 0;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      if (line.find("rnic-test") == std::string::npos && line.find("memfd:rnic") == std::string::npos) continue;
+      ++seen;
+      // "address perms offset ...": the third of four letters is x.
+      CHECK(line.at(line.find(' ') + 3) == '-');
+    }
+    CHECK(seen >= 2);
+  }
+  close(fd);
 }
 
 }  // namespace

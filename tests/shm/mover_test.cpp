@@ -112,7 +112,8 @@ TEST_CASE("V-ORD-09: more pieces than a burst may have are moved all the same, i
   }
 }
 
-TEST_CASE("V-SEC-13: memory that is not there fails its own piece and no other", "[shm][mover][V-SEC-13]") {
+TEST_CASE("V-SEC-13: memory that is not there fails its own piece and no other",
+          "[shm][mover][V-SEC-13][W-RDMAP-58]") {
   for (const bool by_thread : {true, false}) {
     Application application;
     shm::ApplicationMover mover;

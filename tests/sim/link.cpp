@@ -71,7 +71,14 @@ std::vector<Frame> cut(Bytes frame, Random& random, std::uint16_t identification
 
 }  // namespace
 
-void Link::send(Bytes frame, Instant now) {
+void Link::send(Bytes original, Instant now) {
+  Frame edited;
+  Bytes frame = original;
+  if (editor_) {
+    edited.assign(original.begin(), original.end());
+    editor_(edited);
+    frame = edited;
+  }
   if (options_.fragment_per_1000 > 0 && random_.chance(options_.fragment_per_1000)) {
     const auto halves = cut(frame, random_, ++fragmented_);
     for (const Frame& half : halves) carry(half, now);

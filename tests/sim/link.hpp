@@ -59,6 +59,9 @@ class Link {
   void on_too_large(Tap tap) { too_large_ = std::move(tap); }
   // Sees every frame as it is handed over.
   void watch(Watcher watcher) { watcher_ = std::move(watcher); }
+  // May change every frame before anything else happens to it: a peer that says what ours never does.
+  // Checksums are not made right: both sides need checksums = false.
+  void edit(std::function<void(Frame&)> editor) { editor_ = std::move(editor); }
   std::uint64_t frames() const { return frames_; }
 
  private:
@@ -77,6 +80,7 @@ class Link {
   Random random_;
   Watcher watcher_;
   Tap tap_, too_large_;
+  std::function<void(Frame&)> editor_;
   std::uint64_t frames_ = 0;
   std::uint64_t order_ = 0;
   std::uint16_t fragmented_ = 0;

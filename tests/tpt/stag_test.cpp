@@ -64,7 +64,7 @@ TEST_CASE("V-STAG-09, V-STAG-10, V-STAG-11: STag 0 is refused everywhere", "[tpt
 }
 
 TEST_CASE("W-RDMAP-22: indexes are spread over 24 bits, in no order, and other for another seed",
-          "[tpt][W-RDMAP-22]") {
+          "[tpt][W-RDMAP-22][W-RDMAP-62]") {
   const auto indexes = [](std::uint64_t seed) {
     tpt::Table table(1000, seed);
     std::vector<std::uint32_t> all;
@@ -90,7 +90,7 @@ TEST_CASE("W-RDMAP-22: indexes are spread over 24 bits, in no order, and other f
   CHECK(indexes(2) != all);
 }
 
-TEST_CASE("V-SEC-26: an index is not used again soon", "[tpt][V-SEC-26][W-RDMAP-22]") {
+TEST_CASE("V-SEC-26: an index is not used again soon", "[tpt][V-SEC-26][W-RDMAP-22][W-RDMAP-62]") {
   tpt::Table table(64, 1);
   const Stag first = *table.register_region(TptWorld::options());
   REQUIRE(table.deregister(first));
