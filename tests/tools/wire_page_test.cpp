@@ -11,6 +11,7 @@
 #include "support/hex.hpp"
 #include "wire/checksum.hpp"
 #include "wire/ipv4.hpp"
+#include "wire/ipv6.hpp"
 
 namespace {
 
@@ -89,13 +90,16 @@ std::string framed(const std::string& text, std::vector<std::byte>& payload) {
   tool::PacketParser parser;
   REQUIRE(parser.parse(tool::LinkType::ethernet, frame, static_cast<std::uint32_t>(frame.size())) ==
           tool::PacketParser::Outcome::tcp);
-  CHECK(wire::ipv4_checksum_is_good(Bytes(frame).subspan(14), *wire::parse_ipv4(Bytes(frame).subspan(14))));
+  const bool v6 = parser.packet().source.is_v6();  // and a VLAN tag
+  const Bytes ip = Bytes(frame).subspan(v6 ? 18 : 14);
+  if (!v6) CHECK(wire::ipv4_checksum_is_good(ip, *wire::parse_ipv4(ip)));
   CHECK(wire::transport_checksum(parser.packet().source, parser.packet().destination, wire::protocol::kTcp,
-                                 Bytes(frame).subspan(34)) == 0);
+                                 ip.subspan(v6 ? wire::Ipv6Header::kSize : wire::Ipv4Header::kSize)) == 0);
   const auto& packet = parser.packet();
   payload = test::copy_of(packet.payload);
   const auto place = [](const wire::IpAddress& address, std::uint16_t port) {
-    return wire::to_string(address) + ":" + std::to_string(port);
+    const std::string host = wire::to_string(address);
+    return (address.is_v6() ? "[" + host + "]" : host) + ":" + std::to_string(port);
   };
   REQUIRE(packet.header.timestamps);
   return Json{{"source", place(packet.source, packet.header.source_port)},
@@ -132,7 +136,7 @@ TEST_CASE("docs/wire.md: every example in octets is what is said under it", "[do
       CHECK(tool::to_hex(payload) == "001741430000000000000000000000010000000052444d41000000007b2f44ff");
     }
   }
-  CHECK(examples >= 14);
+  CHECK(examples >= 15);
   // One of each layout.
   for (const char* name : {"mpa", "RDMA Write", "Send", "Send with SE and Invalidate", "RDMA Read Request", "Terminate",
                            "Atomic Request", "Atomic Response", "Immediate Data with SE"})
