@@ -204,6 +204,14 @@ void Connection::on_segment_syn_sent(const wire::TcpHeader& header, Instant now)
 // we take the answer of the one who has seen ours, and after a RST that proves nothing go on calling.
 bool Connection::doubts_its_peer(const wire::TcpHeader& header, Instant now) {
   const bool proves = header.has(flag::kAck) && Seq{header.acknowledgement} == iss_ + 1;
+  // As in SYN-SENT: the peer, too, may hold somebody else's SYN for ours, and this clears it away.
+  if (header.has(flag::kAck) && !proves && !header.has(flag::kRst)) {
+    if (auto reset = reset_in_reply(header, 0)) {
+      reset_ = *reset;
+      reset_due_ = true;
+    }
+    return true;
+  }
   if (header.has(flag::kRst)) {
     if (proves || Seq{header.sequence} != rcv_nxt_) return false;
     state_ = State::syn_sent;

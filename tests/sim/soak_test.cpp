@@ -14,10 +14,24 @@ void run_seeds(std::uint64_t first, std::uint64_t count) {
 }
 }  // namespace
 
-TEST_CASE("random work over random wires: seeds 1 to 500", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") { run_seeds(1, 500); }
+TEST_CASE("random work over random wires: seeds 1 to 500", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") {
+  run_seeds(1, 500);
+}
 TEST_CASE("random work over random wires: seeds 501 to 1000", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") {
   run_seeds(501, 500);
 }
 TEST_CASE("random work over random wires: seeds 1001 to 1500", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") {
   run_seeds(1001, 500);
+}
+TEST_CASE("random work over random wires: seeds 1501 to 2000", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") {
+  run_seeds(1501, 500);
+}
+TEST_CASE("random work over random wires: seeds 2001 to 2500", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") {
+  run_seeds(2001, 500);
+}
+TEST_CASE("random work over random wires: seeds 2501 to 3000", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") {
+  run_seeds(2501, 500);
+}
+TEST_CASE("random work over random wires: seeds 3001 to 3500", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") {
+  run_seeds(3001, 500);
 }
