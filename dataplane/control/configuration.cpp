@@ -277,6 +277,7 @@ std::string complete_device(DeviceConfiguration& device) {
   }
   const auto v6 = [](const core::DeviceAddress& each) { return each.address.is_v6(); };
   device.ipv6 = device.accept_ra.value_or(false) || std::any_of(device.addresses.begin(), device.addresses.end(), v6);
+  device.port_options.groups = device.ipv6;
   const bool link_local = std::any_of(device.addresses.begin(), device.addresses.end(), [&](const auto& each) {
     return v6(each) && each.address.is_link_local();
   });

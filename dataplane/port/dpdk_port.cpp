@@ -187,6 +187,8 @@ std::unique_ptr<DpdkPort> DpdkPort::open(const PortSpec& spec, const PortOptions
     return nullptr;
   }
 
+  // Neighbours ask for IPv6 addresses in groups, which an interface does not hear unasked.
+  if (options.groups && !kernel_interface) rte_eth_allmulticast_enable(device.id());
   facts.mac = device.mac();
   // The kernel's end of a tap has the driver's address; we are another station on that wire.
   if (spec.kind == Kind::tap) facts.mac = options.mac ? *options.mac : random_mac();
@@ -206,10 +208,13 @@ std::unique_ptr<DpdkPort> DpdkPort::open(const PortSpec& spec, const PortOptions
   } else if (device.has_receive_interrupts()) {
     port->wake_ = std::max(-1, rte_eth_dev_rx_intr_ctl_q_get_fd(device.id(), 0));
   }
+  // After the search for the driver's own socket.
+  if (options.groups && kernel_interface) port->groups_ = hear_all_groups(spec.target);
   return port;
 }
 
 DpdkPort::~DpdkPort() {
+  if (groups_ >= 0) close(groups_);
   while (stash_next_ < stash_count_) BufferRef dropped(stash_[stash_next_++]);
   device_.stop();
 }
@@ -236,7 +241,12 @@ unsigned DpdkPort::receive_now(Buffer** out, unsigned max) {
     Buffer* buffer = DpdkPool::adopt(mbuf);
     __builtin_prefetch(buffer->room + buffer->head);
     constexpr std::uint64_t kGood = RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
-    buffer->checksum_good = (mbuf->ol_flags & (RTE_MBUF_F_RX_IP_CKSUM_MASK | RTE_MBUF_F_RX_L4_CKSUM_MASK)) == kGood;
+    const std::uint64_t checked = mbuf->ol_flags & (RTE_MBUF_F_RX_IP_CKSUM_MASK | RTE_MBUF_F_RX_L4_CKSUM_MASK);
+    // IPv6's header has none, so a NIC says nothing of it.
+    buffer->checksum_good =
+        checked == kGood || ((checked & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_GOOD &&
+                             wire::parse_ethernet(buffer->bytes()).value_or(wire::EthernetHeader{}).type ==
+                                 wire::ether_type::kIpv6);
     out[kept++] = buffer;
   }
   return kept;
@@ -264,7 +274,7 @@ bool DpdkPort::frames_wait() {
 namespace {
 
 // Tells the NIC where the checksums go, and puts the pseudo-header's sum where TCP's is, as DPDK
-// asks. Frames that are not IPv4 are sent as they are.
+// asks. Frames that are not IP are sent as they are, and so is what is not TCP but for IPv4's header.
 void ask_for_checksums(rte_mbuf* mbuf) {
   auto* frame = rte_pktmbuf_mtod(mbuf, std::uint8_t*);
   const std::uint32_t length = mbuf->data_len;
@@ -275,6 +285,19 @@ void ask_for_checksums(rte_mbuf* mbuf) {
     type = static_cast<std::uint32_t>(frame[16] << 8 | frame[17]);
     link = 18;
     if (length < link + 20) return;
+  }
+  if (type == RTE_ETHER_TYPE_IPV6) {
+    // What we send has no extension headers in front of TCP.
+    constexpr std::uint32_t kHeader = sizeof(rte_ipv6_hdr);
+    if (length < link + kHeader + sizeof(rte_tcp_hdr)) return;
+    auto* six = reinterpret_cast<rte_ipv6_hdr*>(frame + link);
+    if (six->proto != IPPROTO_TCP) return;
+    mbuf->l2_len = link & 0x7f;
+    mbuf->l3_len = kHeader & 0x1ff;
+    mbuf->ol_flags |= RTE_MBUF_F_TX_IPV6 | RTE_MBUF_F_TX_TCP_CKSUM;
+    auto* tcp = reinterpret_cast<rte_tcp_hdr*>(frame + link + kHeader);
+    tcp->cksum = rte_ipv6_phdr_cksum(six, mbuf->ol_flags);
+    return;
   }
   if (type != RTE_ETHER_TYPE_IPV4) return;
   auto* ip = reinterpret_cast<rte_ipv4_hdr*>(frame + link);

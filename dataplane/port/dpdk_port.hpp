@@ -96,6 +96,7 @@ class DpdkPort : public Port {
   unsigned stash_next_ = 0;
   unsigned stash_count_ = 0;
   int wake_ = -1;
+  int groups_ = -1;  // open for as long as the interface is to hear all multicast
   bool interrupts_armed_ = false;
 };
 

@@ -2,6 +2,7 @@
 
 #include <linux/capability.h>
 #include <linux/ethtool.h>
+#include <linux/if_packet.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <net/if_arp.h>
@@ -91,6 +92,17 @@ bool stop_merging(const std::string& interface) {
   const bool gro = switch_off(interface, ETHTOOL_GGRO, ETHTOOL_SGRO, ~0u);
   const bool lro = switch_off(interface, ETHTOOL_GFLAGS, ETHTOOL_SFLAGS, ETH_FLAG_LRO);
   return gro && lro;
+}
+
+int hear_all_groups(const std::string& interface) {
+  const int fd = socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC, 0);  // of no protocol: it receives nothing itself
+  if (fd < 0) return -1;
+  packet_mreq request{};
+  request.mr_ifindex = static_cast<int>(if_nametoindex(interface.c_str()));
+  request.mr_type = PACKET_MR_ALLMULTI;
+  if (setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request, sizeof request) == 0) return fd;
+  close(fd);
+  return -1;
 }
 
 bool has(Capability capability) {

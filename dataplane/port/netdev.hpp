@@ -30,6 +30,9 @@ unsigned netdev_queues(const std::string& interface);
 // effort; true if nothing merges now.
 bool stop_merging(const std::string& interface);
 
+// A descriptor by which, while it is open, the interface hears all multicast; -1 where it is refused.
+int hear_all_groups(const std::string& interface);
+
 enum class Capability : std::uint8_t { net_admin = 12, net_raw = 13, ipc_lock = 14, sys_admin = 21, bpf = 39 };
 bool has(Capability capability);  // effective, of this thread
 const char* name(Capability capability);

@@ -17,6 +17,7 @@ struct PortOptions {
   std::string name;             // the device's: rnic0. It is part of messages
   std::uint32_t mtu_bytes = 0;  // 0: the kernel interface's own where there is one, otherwise 1500
   std::optional<wire::Mac> mac;  // where the driver or the kernel does not say; otherwise by chance
+  bool groups = false;             // frames to multicast groups must come too: IPv6 lives on them
   std::uint32_t buffers = 16'384;  // in the port's pool
 };
 

@@ -238,6 +238,13 @@ def pair_wire(world, name="pair"):
     return Wire(world, "pair", [*run, "--device", "rnic1"], [*run, "--device", "rnic0"], "127.0.1.2", local=True)
 
 
+def pair6_wire(world, name="pair6"):
+    """A pair whose ends have addresses of IPv6 only, which no kernel knows."""
+    world.up(name, ["--port", "pair:w", "--address", "2001:db8::1/64", "--port", "pair:w", "--address", "2001:db8::2/64"])
+    run = [RNIC, "run", "--name", name]
+    return Wire(world, "pair, IPv6", [*run, "--device", "rnic1"], [*run, "--device", "rnic0"], "2001:db8::2")
+
+
 def loopback_wire(world, name="loop"):
     world.up(name, [])
     run = [RNIC, "run", "--name", name]
@@ -251,7 +258,7 @@ def memif_wire(world):
     return Wire(world, "memif", [RNIC, "run", "--name", "ma"], [RNIC, "run", "--name", "mb"], "127.0.1.3", local=True)
 
 
-def veth_wire(world, kind, lossy_permille=0):
+def veth_wire(world, kind, lossy_permille=0, addresses=("10.77.0.1/24", "10.77.0.2/24"), options=(), label=None):
     """Two namespaces joined by a veth (or by two, with a man in the middle), no address on the kernel's side."""
     tag = f"{os.getpid() % 10000}{'p' if kind == 'af_packet' else 'x'}"
     a, b = f"rnicA{tag}", f"rnicB{tag}"
@@ -281,14 +288,65 @@ def veth_wire(world, kind, lossy_permille=0):
                      str(lossy_permille), "--seed", "7"])
         time.sleep(0.2)
     sides = []
-    for namespace, device, address, name in ((a, "ra", "10.77.0.1/24", "va"), (b, "rb", "10.77.0.2/24", "vb")):
+    for namespace, device, address, name in ((a, "ra", addresses[0], "va"), (b, "rb", addresses[1], "vb")):
         inside = ["ip", "netns", "exec", namespace]
-        world.up(name + kind, ["--port", f"{kind}:{device}", "--address", address], inside)
+        world.up(name + kind, ["--port", f"{kind}:{device}", "--address", address, *options], inside)
         sides.append([*inside, RNIC, "run", "--name", name + kind])
-    wire = Wire(world, kind + (" with loss" if lossy_permille else ""), sides[0], sides[1], "10.77.0.1")
+    wire = Wire(world, label or kind + (" with loss" if lossy_permille else ""), sides[0], sides[1],
+                addresses[0].split("/")[0])
     wire.inside = ["ip", "netns", "exec", a]
     wire.netdev = "ra"
     return wire
+
+
+class KernelLink:
+    """A veth: on one end a daemon by af_packet, on the other the kernel, with its own addresses."""
+
+    OURS, THEIRS = "10.77.0.1", "10.77.0.2"
+    OURS6, THEIRS6 = "2001:db8:77::1", "2001:db8:77::2"
+
+    def __init__(self, world, tag="k"):
+        self.world = world
+        end = f"{os.getpid() % 10000}{tag}"
+        self.ours, self.theirs = f"rnicD{end}", f"rnicK{end}"
+        world.namespace(self.ours)
+        world.namespace(self.theirs)
+        self.ip("link", "add", "ra", "netns", self.ours, "type", "veth", "peer", "name", "rb", "netns", self.theirs)
+        for namespace, device in ((self.ours, "ra"), (self.theirs, "rb")):
+            self.ip("-n", namespace, "link", "set", "dev", device, "up")
+            subprocess.run(["ip", "netns", "exec", namespace, "ethtool", "-K", device, "tx", "off", "rx", "off", "tso",
+                            "off", "gso", "off", "gro", "off", "txvlan", "off", "rxvlan", "off"],
+                           check=False, capture_output=True)
+        subprocess.run([*self.inside, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"], check=False,
+                       capture_output=True)
+        self.ip("-n", self.theirs, "addr", "add", self.THEIRS + "/24", "dev", "rb")
+        self.ip("-n", self.theirs, "addr", "add", self.THEIRS6 + "/64", "dev", "rb", "nodad")
+        self.name = "kl" + tag
+
+    @property
+    def inside(self):
+        return ["ip", "netns", "exec", self.ours]
+
+    @property
+    def kernel(self):
+        return ["ip", "netns", "exec", self.theirs]
+
+    @property
+    def run(self):
+        return [*self.inside, RNIC, "run", "--name", self.name]
+
+    @staticmethod
+    def ip(*words):
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    def up(self, *options):
+        self.world.up(self.name, ["--port", "af_packet:ra", *options], self.inside)
+
+    def down(self):
+        self.world.down(self.name, self.inside)
+
+    def port(self):
+        return self.world.show(self.name, "port")["port"][0]
 
 
 class Report:

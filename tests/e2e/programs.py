@@ -38,7 +38,8 @@ def rping_no_listener(wire):
 
 
 def rping_wrong_address(wire):
-    address = wire.address.rsplit(".", 1)[0] + ".77"
+    before, mark = (wire.address.rsplit(":", 1)[0], ":") if ":" in wire.address else (wire.address.rsplit(".", 1)[0], ".")
+    address = before + mark + "77"
     text = wire.world.run([*wire.client, "rping", "-c", "-a", address, "-C", "1"], 60, expect=None)
     if not re.search("UNREACHABLE|ERROR|error|REJECTED", text):
         raise Failed(f"no clear event:\n{tail(text)}")

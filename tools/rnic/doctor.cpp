@@ -2,6 +2,11 @@
 // and what is missing for the others.
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -13,13 +18,16 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 
 #include "client.hpp"
 #include "commands.hpp"
 #include "places.hpp"
+#include "rnic_control.h"
 #include "userfault.hpp"
 
 namespace rnic::tool {
@@ -121,6 +129,65 @@ void check_ports() {
     say(Level::note, "pci", "no /dev/vfio/vfio: needs the vfio-pci module, an IOMMU, and the NIC bound to it");
 }
 
+std::string driver_of(const std::string& interface) {
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return {};
+  ethtool_drvinfo info{};
+  info.cmd = ETHTOOL_GDRVINFO;
+  ifreq request{};
+  interface.copy(request.ifr_name, sizeof request.ifr_name - 1);
+  request.ifr_data = reinterpret_cast<char*>(&info);
+  const bool told = ioctl(fd, SIOCETHTOOL, &request) == 0;
+  close(fd);
+  return told ? std::string(info.driver) : std::string();
+}
+
+// Between kernels on one machine a TCP checksum may be left to hardware that there is none of: the
+// frame comes with the pseudo-header's sum only. The kernel knows by a mark that is not in the frame;
+// we check what is in the frame, and drop it.
+constexpr const char* kRemedy = "on the sender's interface: ethtool -K IFACE tx off";
+
+void check_partial_checksums() {
+  std::string names;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/sys/class/net", ignored)) {
+    const std::string name = entry.path().filename().string();
+    const std::string driver = driver_of(name);
+    if (driver != "veth" && driver != "tun" && driver != "virtio_net" && driver != "bridge") continue;
+    names += (names.empty() ? "" : ", ") + name + " (" + driver + ")";
+  }
+  if (!names.empty())
+    say(Level::note, "partial checksums",
+        "by af_packet and af_xdp, senders on this machine behind " + names +
+            " may leave TCP's checksum undone, and rnic drops such segments; " + kRemedy);
+}
+
+// Where it has happened.
+void check_bad_checksums(Client& daemon) {
+  rnic_show request{};
+  std::strncpy(request.what, "port", sizeof request.what - 1);
+  rnic_handle_reply reply{};
+  int memory = -1;
+  if (daemon.ask(RNIC_SHOW, &request, sizeof request, &reply, sizeof reply, &memory) != 0 || memory < 0) return;
+  std::string text(reply.handle, '\0');
+  const ssize_t got = pread(memory, text.data(), text.size(), 0);
+  close(memory);
+  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  const auto document = nlohmann::json::parse(text, nullptr, false);
+  if (document.is_discarded() || !document.contains("port")) return;
+  for (const auto& row : document["port"]) {
+    const std::string kind = row.value("kind", "");
+    const auto bad = row.value("bad_checksums", std::uint64_t{0});
+    if (bad != 0 && (kind == "af_packet" || kind == "af_xdp"))
+      say(Level::bad, row.value("device", ""),
+          std::to_string(bad) + " segments came with wrong checksums and were dropped. If their sender is on this machine, it "
+          "leaves them undone; " + kRemedy);
+    if (row.contains("conflicts") && row["conflicts"].is_array())
+      for (const auto& conflict : row["conflicts"])
+        say(Level::bad, row.value("device", ""), "another station claims its address: " + conflict.get<std::string>());
+  }
+}
+
 void check_programs() {
   say(daemon_program().empty() ? Level::bad : Level::good, "daemon", daemon_program().empty() ? "rnicd is not found" : daemon_program());
   say(provider_stem().empty() ? Level::bad : Level::good, "provider",
@@ -149,13 +216,16 @@ int doctor(const std::string& name) {
                        : "no userfaultfd for this user: rnic run --fast-memory has no effect; "
                          "\"sysctl vm.unprivileged_userfaultfd=1\" allows it");
   check_ports();
+  check_partial_checksums();
   say(capable(CAP_SYS_NICE) ? Level::good : Level::note, "scheduling",
       capable(CAP_SYS_NICE) ? "the workers may run with SCHED_FIFO" : "no CAP_SYS_NICE: workers are scheduled as everybody else; latencies are higher when all cores are busy");
   Client daemon;
-  if (daemon.connect(name))
+  if (daemon.connect(name)) {
     say(Level::good, "daemon \"" + name + "\"", "is running, pid " + std::to_string(daemon.daemon_pid()));
-  else
+    check_bad_checksums(daemon);
+  } else {
     say(Level::note, "daemon \"" + name + "\"", daemon.why());
+  }
   return 0;
 }
 
