@@ -98,6 +98,17 @@ class Guest:
         self.listener.start()
 
     def listen(self):
+        try:
+            self.take_news()
+        except OSError:
+            pass  # the guest was ended
+        self.gone = True
+        self.ready.set()
+        for process in list(self.processes.values()):
+            process.code, process.output = -1, "the guest is gone"
+            process.over.set()
+
+    def take_news(self):
         with self.port.makefile("rb") as lines:
             for line in lines:
                 said = json.loads(line)
@@ -112,11 +123,6 @@ class Guest:
                     if not process.over.is_set():
                         process.output = said["output"]
                     told.set()
-        self.gone = True
-        self.ready.set()
-        for process in list(self.processes.values()):
-            process.code, process.output = -1, "the guest is gone"
-            process.over.set()
 
     def tell(self, **words):
         try:

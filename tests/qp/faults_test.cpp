@@ -3,7 +3,6 @@
 
 #include "qp/world.hpp"
 #include "support/catch.hpp"
-#include "support/hex.hpp"
 
 using namespace rnic;
 using namespace rnic::test;
@@ -59,6 +58,13 @@ struct Scene {
   Raw raw;
   Region& region;
 };
+
+// A Terminate with siw's bit-fields, which are turned round: RFC 5040 has the layer, M and D at the
+// other end of their octets.
+Octets siws_terminate(std::uint8_t layer, std::uint8_t type, std::uint8_t headers, const Octets& culprit) {
+  const Octets head{static_cast<std::byte>(type << 4 | layer), {}, static_cast<std::byte>(headers), {}, {}, {}};
+  return untagged(7, true, 2, 1, 0, head + culprit);
+}
 
 }  // namespace
 
@@ -551,15 +557,12 @@ TEST_CASE("V-CS-05: a Terminate that names a Read fails that Read", "[qp][V-CS-0
 }
 
 TEST_CASE("V-CS-05: the Terminate in which siw refuses a Read fails the oldest Read", "[qp][V-CS-05][peer]") {
-  // What siw of Linux 6.1 said to a Read Request by a wrong STag: its bit-fields are turned round,
-  // and it gives the size of the Read where the MSN belongs.
   Scene s;
   Region& sink = s.raw.us->region(64);
   for (int i = 0; i < 2; ++i) s.raw.us->post(read({Side::sge(sink, 0, 8)}, {5}, 0));
   s.raw.run();
-  s.raw.say(hex("414700000000000000020000000100000000"
-                     "1000070000004141000000000000000100000bb800000000"
-                     "c9c47233000055d8c1b6e00000000bb81dbc15000000559905cbc010"));
+  // siw gives the size of the Read where the MSN belongs.
+  s.raw.say(siws_terminate(0, 1, 7, read_request(8, {.sink_stag = sink.stag, .size_bytes = 8, .source_stag = {5}})));
   const auto& got = s.raw.us->app.completions;
   REQUIRE(got.size() == 2);
   CHECK(got[0].status == qp::Status::remote_termination);
@@ -572,9 +575,7 @@ TEST_CASE("V-CS-05: a Terminate of siw's that names no Read fails none", "[qp][V
   Region& sink = s.raw.us->region(64);
   s.raw.us->post(read({Side::sge(sink, 0, 8)}, {5}, 0));
   s.raw.run();
-  // For a Write by a wrong STag: 1/1/00 with M and D and the tagged header.
-  s.raw.say(hex("414700000000000000020000000100000000"
-                     "11000300002a" "c1400000050000000000000000ab"));
+  s.raw.say(siws_terminate(1, 1, 3, tagged(0, true, {5}, 0)));
   REQUIRE(s.raw.us->app.completions.size() == 1);
   CHECK(s.raw.us->app.completions[0].status == qp::Status::flushed);
 }
