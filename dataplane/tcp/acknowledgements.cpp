@@ -20,11 +20,12 @@ void Connection::on_acknowledgement(const Incoming& in, Seq ack, Instant now) {
   const Seq edge_before = send_edge_;
   const bool window_changed = update_window(header, ack);
   Delivered delivered;
-  delivered.believed_until = believed_until(header, now);
+  delivered.echoed_until = echoed_until(header, now);
+  delivered.believed_until = std::min(now - rack_.least_round_trip(), delivered.echoed_until);
   Told told;
   if (header.sack_count > 0 && sack_) [[unlikely]] {
     told = take_sack(header, ack, delivered);
-    if (told.duplicate) on_duplicate_told(told);
+    if (told.duplicate) on_duplicate_told(told, delivered, now);
   }
 
   if (advances) {
@@ -40,6 +41,7 @@ void Connection::on_acknowledgement(const Incoming& in, Seq ack, Instant now) {
     on_probe_answered(told, ack, plain && header.sack_count == 0, flight_before);
   if (!advances && queue_.all_acknowledged()) return;
   rack_.on_delivered(delivered, forward, now);
+  if (ecn_.may_be_marked()) on_echo(header, delivered, flight_before, now);
   // A shut window that is answered for is no dead peer (RFC 9293 s3.8.6.1).
   if (!send_edge_.after(ack)) retransmissions_ = 0;
   // What was sent beyond the peer's edge (a probe) it has dropped; now that there is room, again.
@@ -52,7 +54,8 @@ void Connection::on_acknowledgement(const Incoming& in, Seq ack, Instant now) {
     look_for_losses(delivered, duplicate, now);
   if (advances) {
     if (sack_ || !recovering()) duplicate_acks_ = 0;
-    if (!recovery_before && recovery_ != Recovery::fast)
+    const bool echo = ecn_.may_be_marked() && header.has(wire::tcp_flags::kEce);
+    if (!recovery_before && recovery_ != Recovery::fast && !echo)
       congestion_.on_acknowledged(delivered.acknowledged, pipe_before, rtt_.smoothed(), now);
     restart_retransmission_timer(now);
     schedule_tail_probe(now);
@@ -65,7 +68,8 @@ void Connection::on_old_acknowledgement(const wire::TcpHeader& header, Instant n
   if (header.sack_count == 0 || !sack_) return;
   const Seq forward = queue_.forward();
   Delivered delivered;
-  delivered.believed_until = believed_until(header, now);
+  delivered.echoed_until = echoed_until(header, now);
+  delivered.believed_until = std::min(now - rack_.least_round_trip(), delivered.echoed_until);
   if (!take_sack(header, queue_.una(), delivered).news) return;
   rack_.on_delivered(delivered, forward, now);
   look_for_losses(delivered, false, now);
@@ -110,20 +114,38 @@ Connection::Told Connection::take_sack(const wire::TcpHeader& header, Seq ack, D
   return told;
 }
 
-// Which retransmissions an ACK that comes now can be for: those that a round trip lies behind, and
-// that left before the peer's last timestamp (RFC 8985 s6.2 step 2).
-Instant Connection::believed_until(const wire::TcpHeader& header, Instant now) const {
-  Instant until = now - rack_.least_round_trip();
-  if (timestamps_ && header.timestamps) [[unlikely]] {
-    const auto tick = timestamp_clock(now) + timestamp_offset_;
-    const auto behind = std::max(static_cast<std::int32_t>(tick - header.timestamps->echo), 0);
-    until = std::min(until, Instant{(((now.ns >> kTimestampShift) - behind + 1) << kTimestampShift) - 1});
+// The end of the tick of ours that the ACK's timestamp echoes; kNever where it has none.
+Instant Connection::echoed_until(const wire::TcpHeader& header, Instant now) const {
+  if (!timestamps_ || !header.timestamps) [[likely]]
+    return kNever;
+  const std::uint32_t tick = timestamp_clock(now) + timestamp_offset_;
+  const auto behind = std::max(static_cast<std::int32_t>(tick - header.timestamps->echo), 0);
+  return Instant{(((now.ns >> kTimestampShift) - behind + 1) << kTimestampShift) - 1};
+}
+
+// What the peer tells of marks (RFC 3168 s6.1.2, RFC 8257 s3.3): once for each window of data.
+void Connection::on_echo(const wire::TcpHeader& header, const Delivered& delivered, std::uint32_t flight_before,
+                         Instant now) {
+  const bool echo = header.has(wire::tcp_flags::kEce);
+  if (delivered.acknowledged > 0)
+    congestion_.on_echo_known(delivered.acknowledged, echo, queue_.acknowledged(), queue_.sent());
+  if (!echo) return;
+  spurious_.forget();  // there was congestion
+  // What is acknowledged up to where it was reduced left before that.
+  if (recovering() || queue_.acknowledged() <= reduced_until_) return;
+  // Less than one segment for each round trip is one for each timeout.
+  if (congestion_.window_bytes() <= emss_) {
+    ecn_pause_ = true;
+    rto_at_ = now + rtt_.rto();
   }
-  return until;
+  ++counters_.ecn_reductions;
+  congestion_.on_mark(flight_before);
+  reduced_until_ = queue_.sent();
+  on_window_reduced();
 }
 
 void Connection::restart_retransmission_timer(Instant now) {
-  rto_at_ = queue_.all_acknowledged() ? kNever : now + rtt_.rto();
+  rto_at_ = queue_.all_acknowledged() && !ecn_pause_ ? kNever : now + rtt_.rto();
 }
 
 }  // namespace rnic::tcp

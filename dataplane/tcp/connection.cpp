@@ -106,6 +106,7 @@ void Connection::adopt(const Handshake& handshake, Instant now) {
   timestamps_ = handshake.timestamps;
   timestamp_recent_ = handshake.timestamp_recent;
   timestamp_recent_at_ = now;
+  if (handshake.ecn) ecn_.agree(true, options_.congestion == Algorithm::dctcp);
   scaling_ = handshake.scaling;
   send_shift_ = handshake.send_shift;
   receive_shift_ = handshake.receive_shift;
@@ -159,6 +160,8 @@ void Connection::on_segment(SegmentIn&& segment, Instant now) {
   if (segment.header.has(flag::kRst | flag::kSyn)) [[unlikely]] {
     if (!check_reset(in, now) || !check_syn(in, now)) return;
   }
+  if (ecn_.is_news(segment.marked, segment.header.flags) && !segment.payload.empty()) [[unlikely]]
+    progress_ack_ |= ecn_.on_data(segment.marked, segment.header.flags, rcv_nxt_, last_ack_sent_);
   if (!process_ack(in, now)) return;
   if (!in.payload.empty()) process_payload(in, now);
   if (in.fin || peer_fin_known_) [[unlikely]]
@@ -184,11 +187,21 @@ void Connection::on_segment_syn_sent(const wire::TcpHeader& header, Instant now)
     return;
   }
   if (header.has(flag::kRst)) {
-    if (acknowledges) end(Ended::refused);
+    if (!acknowledges) return;
+    // Perhaps of a middlebox that does not know the flags (RFC 3168 s6.1.1.1).
+    if (ecn_asked_ && syn_sent_count_ == 1)
+      syn_due_ = true;
+    else
+      end(Ended::refused);
     return;
   }
   if (!header.has(flag::kSyn)) return;
-  adopt(agree(header, options_, iss_, timestamp_offset_), now);
+  Handshake agreed = agree(header, options_, iss_, timestamp_offset_);
+  if (acknowledges ? !ecn_asked_ || !Ecn::is_setup_syn_ack(header.flags) : !ecn_asked_) agreed.ecn = false;
+  adopt(agreed, now);
+  // We have said, too, that we cannot, or not (RFC 3168 s6.1.1).
+  if (acknowledges && ecn_asked_ && Ecn::is_setup_syn_ack(header.flags))
+    ecn_.agree(syn_sent_count_ == 1, options_.congestion == Algorithm::dctcp);
   if (acknowledges) {
     become_established(header, now);
     forced_acks_ = 1;
@@ -427,7 +440,12 @@ void Connection::process_payload(Incoming& in, Instant now) {
     acknowledge_soon(octets, now);
     return;
   }
-  // It fills a gap, wholly or partly. What came first of its octets stays.
+  // It fills a gap, wholly or partly. What came first of its octets stays. Its time is what is
+  // echoed, though acknowledgements may be held back before it (RFC 7323 s4.2 (C)).
+  if (timestamps_) {
+    timestamp_recent_ = in.segment.header.timestamps->value;
+    timestamp_recent_at_ = now;
+  }
   while (!in.payload.empty() && in.sequence == rcv_nxt_) {
     const std::uint32_t until_next = reassembly_.first().since(rcv_nxt_);
     const Bytes part = in.payload.first(

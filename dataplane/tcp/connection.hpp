@@ -23,6 +23,7 @@
 #include "base/time.hpp"
 #include "tcp/congestion/control.hpp"
 #include "tcp/delivered.hpp"
+#include "tcp/ecn.hpp"
 #include "tcp/handshake.hpp"
 #include "tcp/rack.hpp"
 #include "tcp/rate_limit.hpp"
@@ -31,6 +32,7 @@
 #include "tcp/rtt.hpp"
 #include "tcp/send_queue.hpp"
 #include "tcp/seq.hpp"
+#include "tcp/spurious.hpp"
 #include "tcp/tail_probe.hpp"
 #include "wire/tcp.hpp"
 
@@ -76,6 +78,7 @@ struct Options {
   bool tail_loss_probe = true;  // RFC 8985 s7; needs SACK
   using Congestion = Algorithm;
   Algorithm congestion = Algorithm::cubic;
+  EcnUse ecn = EcnUse::passive;
   Duration rto_min = milliseconds(200);
   Duration rto_initial = seconds(1);
   Duration rto_max = seconds(60);
@@ -91,6 +94,7 @@ struct SegmentIn {
   wire::TcpHeader header;  // options parsed
   BufferRef buffer;        // holds the payload; kept while it is needed
   Bytes payload;           // within `buffer`
+  bool marked = false;     // IP said: congestion experienced
 };
 
 // A segment to put on the wire. The receiver of this value fills in the ports and prepends TCP, IP
@@ -105,6 +109,7 @@ struct SegmentOut {
   BufferRef buffer;  // a counted reference; the retransmit queue keeps its own
   Bytes payload;
   bool whole = false;
+  bool may_be_marked = false;  // IP is to say ECT(0)
 };
 
 struct Counters {
@@ -114,6 +119,8 @@ struct Counters {
   std::uint64_t duplicates = 0, out_of_order = 0, out_of_window = 0, challenge_acks = 0;
   std::uint64_t dropped_no_room = 0;  // in the window, but our queues were full
   std::uint64_t tail_probes = 0, window_probes = 0;
+  std::uint64_t spurious_recoveries = 0;  // undone: what was taken for lost was late
+  std::uint64_t ecn_reductions = 0;       // of the window, because the peer told of marks
   std::uint64_t duplicates_told = 0;  // by the peer: what we sent again, it had (DSACK)
 };
 
@@ -206,6 +213,8 @@ class Connection {
   Duration smoothed_rtt() const;
   std::uint32_t congestion_window_bytes() const;
   std::uint32_t in_flight_bytes() const;
+  Algorithm congestion() const { return congestion_.algorithm(); }
+  bool ecn_agreed() const { return ecn_.may_be_marked(); }  // and so our data may be marked
   // The peer's last timestamp (TS.Recent), where timestamps are in use.
   std::optional<std::uint32_t> timestamp_recent() const;
 
@@ -260,7 +269,8 @@ class Connection {
     Seq duplicate_first{}, duplicate_end{};
   };
   Told take_sack(const wire::TcpHeader& header, Seq ack, Delivered& delivered);
-  Instant believed_until(const wire::TcpHeader& header, Instant now) const;
+  Instant echoed_until(const wire::TcpHeader& header, Instant now) const;
+  void on_echo(const wire::TcpHeader& header, const Delivered& delivered, std::uint32_t flight_before, Instant now);
   void restart_retransmission_timer(Instant now);
 
   // recovery.cpp: losses, and the way back from them.
@@ -272,7 +282,11 @@ class Connection {
   std::uint32_t delivered_bytes(const Delivered& delivered, bool duplicate);
   void begin_recovery();
   void end_recovery();
-  void on_duplicate_told(const Told& told);
+  void on_duplicate_told(const Told& told, const Delivered& delivered, Instant now);
+  bool recovery_was_spurious(const Delivered& delivered, bool advances);
+  bool may_try_new_data() const;
+  void undo_recovery(const Delivered& delivered, Instant now);
+  void on_window_reduced();
   void on_probe_answered(const Told& told, Seq ack, bool plain, std::uint32_t flight_before);
   void schedule_tail_probe(Instant now);
   void on_tail_probe_timeout(Instant now);
@@ -348,6 +362,7 @@ class Connection {
   bool fin_appended_ = false;
   bool tail_probe_due_ = false;
   bool window_probe_due_ = false;
+  bool ecn_pause_ = false;  // one segment was too much: the next when the timer says so
   bool keepalive_due_ = false;
   // In octets of our stream, ever: where a recovery ends, and until where the window has had its
   // reduction.
@@ -371,6 +386,7 @@ class Connection {
   RttEstimator rtt_;
   Rack rack_;
   TailProbe tail_probe_;
+  Ecn ecn_;
   ReceiveQueue readable_;
   Reassembly reassembly_;
   Counters counters_;
@@ -381,6 +397,7 @@ class Connection {
   Seq irs_{};
   std::uint32_t peer_mss_;
   bool syn_due_ = false;
+  bool ecn_asked_ = false;  // by our SYN
   bool close_after_handshake_ = false;
   bool reset_due_ = false;
   std::uint32_t syn_sent_count_ = 0;
@@ -390,6 +407,7 @@ class Connection {
   std::uint32_t timestamp_offset_ = 0;
   std::uint32_t timestamp_recent_ = 0;  // TS.Recent
   Instant timestamp_recent_at_{};
+  SpuriousCheck spurious_;
   RateLimit challenges_{10, seconds(5)};     // RFC 5961 s7
   RateLimit empty_answers_{10, seconds(5)};  // against two ends that ACK each other's ACKs
 };

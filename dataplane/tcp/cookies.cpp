@@ -34,6 +34,7 @@ std::uint32_t Cookies::hash(std::uint64_t name, Seq theirs, std::uint32_t period
 Handshake Cookies::make(std::uint64_t name, const wire::TcpHeader& syn, const Options& options,
                         std::uint32_t timestamp_offset, Instant now) {
   Handshake made = agree(syn, options, {}, timestamp_offset);
+  made.ecn = false;  // there is no place to remember it
   if (!made.timestamps) {
     made.scaling = made.sack = false;
     made.send_shift = made.receive_shift = 0;

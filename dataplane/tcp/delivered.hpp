@@ -14,6 +14,8 @@ struct Delivered {
   // Retransmissions that left later than this cannot be what is acknowledged: the original is
   // (RFC 8985 s6.2 step 2). Set by the caller.
   Instant believed_until{};
+  // The ACK's timestamp echoes one of ours of then or before; kNever: it has none. By the caller.
+  Instant echoed_until = kNever;
 
   std::uint32_t acknowledged = 0;  // octets that SND.UNA moved over
   std::uint32_t octets = 0;        // that are at the peer and were not before (RFC 6937's DeliveredData)

@@ -28,6 +28,7 @@ Handshake agree(const wire::TcpHeader& syn, const Options& options, Seq ours, st
   made.peer_mss = static_cast<std::uint16_t>(std::clamp(mss, kMssMin, 0xFFFFu));
   made.window = syn.window;
   made.sack = options.sack && syn.sack_permitted;
+  made.ecn = options.ecn != EcnUse::off && !syn.has(flag::kAck) && Ecn::is_setup_syn(syn.flags);
   if (options.window_scale && syn.window_scale) {
     made.scaling = true;
     made.send_shift = std::min<std::uint8_t>(*syn.window_scale, 14);  // RFC 7323 s2.3
@@ -41,9 +42,17 @@ Handshake agree(const wire::TcpHeader& syn, const Options& options, Seq ours, st
   return made;
 }
 
+void on_syn_again(Handshake& handshake, const wire::TcpHeader& syn) {
+  if (!Ecn::is_setup_syn(syn.flags)) handshake.ecn = false;
+}
+
+bool syn_ack_may_be_marked(const Handshake& handshake, const Options& options) {
+  return handshake.ecn && options.congestion == Algorithm::dctcp;
+}
+
 wire::TcpHeader syn_ack(const Handshake& handshake, const Options& options, Instant now) {
   wire::TcpHeader header = acknowledge(handshake, options, now);
-  header.flags = flag::kSyn | flag::kAck;
+  header.flags = flag::kSyn | flag::kAck | (handshake.ecn ? Ecn::kSetupSynAck : std::uint8_t{0});
   header.sequence = handshake.ours.value;
   header.mss = static_cast<std::uint16_t>(std::min(options.mss_bytes, 0xFFFFu));
   header.sack_permitted = handshake.sack;

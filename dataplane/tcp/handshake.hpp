@@ -30,6 +30,7 @@ struct Handshake {
   std::uint8_t send_shift = 0;         //   of what the peer says, and
   std::uint8_t receive_shift = 0;      //   of what we say
   bool sack = false;                   // both offered
+  bool ecn = false;                    // asked for and agreed to (RFC 3168 s6.1.1)
   bool timestamps = false;             // both offered; then
   std::uint32_t timestamp_recent = 0;  //   the peer's last, and
   std::uint32_t timestamp_offset = 0;  //   what is added to our clock
@@ -45,6 +46,11 @@ constexpr std::uint32_t timestamp_clock(Instant now) { return static_cast<std::u
 
 // What `syn` and `options` agree on. Without the option the peer takes options.mss_default_bytes.
 Handshake agree(const wire::TcpHeader& syn, const Options& options, Seq ours, std::uint32_t timestamp_offset);
+
+// The peer's SYN came again. Without the flags of ECN it has given that up (RFC 3168 s6.1.1.1).
+void on_syn_again(Handshake& handshake, const wire::TcpHeader& syn);
+// DCTCP's may be marked on its way (RFC 8257 s3.6), any other's not (RFC 3168 s6.1.1).
+bool syn_ack_may_be_marked(const Handshake& handshake, const Options& options);
 
 // The SYN-ACK. An answer agrees to what was offered, and offers nothing.
 wire::TcpHeader syn_ack(const Handshake& handshake, const Options& options, Instant now);

@@ -36,6 +36,8 @@ std::uint32_t Connection::sendable_bytes() const {
   if (!queue_.has_unsent()) return 0;
   const QueuedSegment& segment = queue_.at(queue_.first_unsent());
   const std::uint32_t piece = std::min(segment.length, emss_);  // longer when the EMSS has shrunk
+  if (ecn_pause_) [[unlikely]]
+    return 0;
   const bool idle = queue_.all_acknowledged();
   const std::uint32_t room = window_room();
   if (piece > room) [[unlikely]] {
@@ -47,6 +49,9 @@ std::uint32_t Connection::sendable_bytes() const {
   if (idle) return piece;
   const std::uint32_t pipe = pipe_bytes();
   if (pipe > 0 && pipe + piece > congestion_.window_bytes()) return 0;
+  // RFC 5682 s3.1 step 2: two new segments, no more.
+  if (spurious_.frto() == SpuriousCheck::Frto::second && pipe + piece > 2 * emss_) [[unlikely]]
+    return 0;
   if (options_.nagle && piece < emss_ && !fin_appended_) return 0;
   return piece;
 }
@@ -60,6 +65,7 @@ bool Connection::may_retransmit(SendQueue::Index i) const {
   const QueuedSegment& segment = queue_.at(i);
   if (!segment.sequence.before(send_edge_) && i != queue_.oldest()) return false;
   if (send_one_anyway_) return true;
+  if (spurious_.frto() == SpuriousCheck::Frto::second) return false;  // new data first
   const std::uint32_t pipe = pipe_bytes();
   return pipe == 0 || pipe + segment.length <= congestion_.window_bytes();
 }
@@ -77,7 +83,7 @@ bool Connection::has_work() const {
   if (const auto lost = queue_.first_lost(); lost && may_retransmit(*lost)) return true;
   if (!queue_.has_unsent()) return false;
   if (sendable_bytes() > 0 || may_send_fin()) return true;
-  return queue_.all_acknowledged() && persist_at_ == kNever;  // to start the persist timer
+  return queue_.all_acknowledged() && persist_at_ == kNever && !ecn_pause_;  // to start the persist timer
 }
 
 Instant Connection::next_deadline() const { return has_work() ? kPast : earliest_timer(); }
@@ -97,9 +103,11 @@ std::uint32_t Connection::room_bytes() const {
 
 // What we acknowledge: all that is in order, up to where the layer above asks us to hold.
 Seq Connection::acknowledgement() const {
-  if (hold_ >= received_) [[likely]]
-    return rcv_nxt_;
-  return irs_ + 1 + static_cast<std::uint32_t>(hold_);
+  const Seq whole = hold_ >= received_ ? rcv_nxt_ : irs_ + 1 + static_cast<std::uint32_t>(hold_);
+  // Not beyond where the marks change (RFC 8257 s3.2).
+  if (ecn_.has_boundary() && ecn_.first_boundary().before(whole)) [[unlikely]]
+    return ecn_.first_boundary();
+  return whole;
 }
 
 // The right edge moves when it moves by enough (RFC 9293 s3.8.6.2.2).
@@ -114,7 +122,7 @@ std::uint16_t Connection::window_field() {
 // Every segment that carries an ACK says all of it, so none is owed after it.
 void Connection::fill(wire::TcpHeader& header, std::uint8_t flags, Seq sequence, Instant now) {
   header.sequence = sequence.value;
-  header.flags = flags;
+  header.flags = flags | ecn_.ack_flags();
   const Seq ack = acknowledgement();
   header.acknowledgement = ack.value;
   header.window = window_field();
@@ -125,6 +133,10 @@ void Connection::fill(wire::TcpHeader& header, std::uint8_t flags, Seq sequence,
   progress_ack_ = false;
   delayed_ack_at_ = kNever;
   ++counters_.segments_out;
+  if (ecn_.has_boundary()) [[unlikely]] {
+    ecn_.on_acknowledged(ack);
+    progress_ack_ = true;  // the next piece
+  }
 }
 
 // As many blocks as fit into `room_bytes` of options; a duplicate's first (RFC 2883 s4).
@@ -147,6 +159,13 @@ void Connection::fill_handshake(SegmentOut& out, Instant now) {
   const bool answer = state_ == State::syn_received;
   header.sequence = iss_.value;
   header.flags = answer ? flag::kSyn | flag::kAck : flag::kSyn;
+  if (answer) {
+    if (ecn_.may_be_marked()) header.flags |= Ecn::kSetupSynAck;
+  } else if (options_.ecn == EcnUse::on && syn_sent_count_ == 1) {  // not again (RFC 3168 s6.1.1.1)
+    ecn_asked_ = true;
+    header.flags |= Ecn::kSetupSyn;
+  }
+  out.may_be_marked = options_.congestion == Algorithm::dctcp && header.has(flag::kEce);  // RFC 8257 s3.6
   header.acknowledgement = answer ? rcv_nxt_.value : 0;
   header.window = static_cast<std::uint16_t>(std::min(options_.receive_window_bytes, 0xFFFFu));
   header.mss = static_cast<std::uint16_t>(std::min(options_.mss_bytes, 0xFFFFu));
@@ -204,12 +223,17 @@ void Connection::fill_data(SegmentOut& out, SendQueue::Index i, bool first_time,
 void Connection::send_first_unsent(SegmentOut& out, std::uint32_t octets, Instant now) {
   const SendQueue::Index i = queue_.first_unsent();
   if (queue_.all_acknowledged() && now - last_sent_at_ > rtt_.rto()) congestion_.on_idle();
-  if (window_probe_due_) [[unlikely]] {
+  const bool probe = window_probe_due_;
+  if (probe) [[unlikely]] {
     window_probe_due_ = false;
     ++counters_.window_probes;
   }
   persist_at_ = kNever;
   fill_data(out, i, true, now);
+  if (ecn_.may_be_marked() && octets > 0 && !probe) [[unlikely]] {
+    out.may_be_marked = true;
+    out.header.flags |= ecn_.take_data_flags();
+  }
   queue_.on_sent(now);
   counters_.bytes_out += octets;
   if (rto_at_ == kNever) rto_at_ = now + rtt_.rto();
@@ -225,6 +249,7 @@ void Connection::retransmit(SegmentOut& out, SendQueue::Index i, Instant now) {
     out.payload = out.payload.first(emss_);
     out.whole = false;
   }
+  if (recovering()) spurious_.on_retransmitted(queue_.at(i).sequence, queue_.at(i).end(), now);
   queue_.on_retransmitted(i, now);
   if (rto_at_ == kNever) rto_at_ = now + rtt_.rto();
 }
@@ -236,6 +261,7 @@ std::optional<SegmentOut> Connection::next_segment(Instant now) {
   if (reset_due_) [[unlikely]] {
     reset_due_ = false;
     out.emplace().header = reset_;
+    out->may_be_marked = ecn_.may_be_marked() && options_.congestion == Algorithm::dctcp;  // RFC 8257 s3.6
     return out;
   }
   if (state_ < State::established) [[unlikely]] {
@@ -267,7 +293,7 @@ std::optional<SegmentOut> Connection::next_segment(Instant now) {
     } else if (may_send_fin()) {
       send_first_unsent(out.emplace(), 0, now);
       return out;
-    } else if (queue_.all_acknowledged() && persist_at_ == kNever) {
+    } else if (queue_.all_acknowledged() && persist_at_ == kNever && !ecn_pause_) {
       persist_at_ = now + rtt_.rto();  // blocked by the peer's window
     }
   }

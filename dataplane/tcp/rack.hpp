@@ -79,6 +79,8 @@ class Rack {
   // stream, ever: acknowledged, and sent.
   void on_duplicate(std::uint64_t acknowledged, std::uint64_t sent);
   void on_recovery_end();
+  // A timeout was for nothing: what was concluded from its retransmission does not hold.
+  void on_spurious_timeout() { started_ = false; }
 
   // Before the first segment has arrived there is no horizon to judge by.
   bool started() const { return started_; }

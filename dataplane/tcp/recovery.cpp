@@ -15,6 +15,7 @@ constexpr std::uint32_t kDuplicateThreshold = 3;
 void Connection::look_for_losses(const Delivered& delivered, bool duplicate, Instant now) {
   const bool advances = delivered.acknowledged > 0 || delivered.fin;
   const std::uint32_t news_bytes = delivered_bytes(delivered, duplicate);
+  if (recovering() && recovery_was_spurious(delivered, advances)) undo_recovery(delivered, now);
   if (recovering() && queue_.acknowledged() >= recovery_end_) end_recovery();
   bool lost = sack_ ? detect_by_time(now) : detect_by_duplicates(advances, duplicate);
   if (lost && !recovering()) {
@@ -71,7 +72,13 @@ void Connection::begin_recovery() {
   tail_probe_at_ = kNever;
   tail_probe_.forget();
   ++counters_.fast_retransmits;
-  congestion_.begin_recovery(queue_.nxt().since(queue_.una()), !reduced_for_this_window());
+  const bool reduces = !reduced_for_this_window();
+  congestion_.begin_recovery(queue_.nxt().since(queue_.una()), reduces);
+  spurious_.forget();
+  if (reduces) {
+    spurious_.begin(false);
+    on_window_reduced();
+  }
   reduced_until_ = recovery_end_;
 }
 
@@ -81,13 +88,72 @@ void Connection::end_recovery() {
   duplicate_acks_ = 0;
   send_one_anyway_ = false;
   rack_.on_recovery_end();
+  spurious_.frto_off();
 }
 
 // The peer had it already: perhaps we are too quick (RFC 8985 s6.2 step 4). That a probe was not
 // needed says nothing of the kind.
-void Connection::on_duplicate_told(const Told& told) {
+void Connection::on_duplicate_told(const Told& told, const Delivered& delivered, Instant now) {
   ++counters_.duplicates_told;
+  if (spurious_.on_duplicate(told.duplicate_first, told.duplicate_end)) undo_recovery(delivered, now);
   if (!tail_probe_.is_own(told.duplicate_end)) rack_.on_duplicate(queue_.acknowledged(), queue_.sent());
+}
+
+void Connection::on_window_reduced() { ecn_.on_window_reduced(); }
+
+// ---- what was no loss ----------------------------------------------------------------------
+
+// New data that could go now: for F-RTO's second step.
+bool Connection::may_try_new_data() const {
+  if (!queue_.has_unsent()) return false;
+  const QueuedSegment& segment = queue_.at(queue_.first_unsent());
+  return !segment.has(QueuedSegment::kFin) && std::min(segment.length, emss_) <= window_room();
+}
+
+bool Connection::recovery_was_spurious(const Delivered& delivered, bool advances) {
+  using Frto = SpuriousCheck::Frto;
+  if (advances && spurious_.on_acknowledgement(queue_.una(), delivered.echoed_until)) return true;
+  switch (spurious_.frto()) {
+    case Frto::off:
+      return false;
+    case Frto::first:
+      if (!advances) return false;
+      if (queue_.acknowledged() < recovery_end_ && may_try_new_data())
+        spurious_.frto_second();
+      else
+        spurious_.frto_off();
+      return false;
+    case Frto::second:
+      if (!delivered.any() && !delivered.originals) {
+        // Without SACK a duplicate ACK is all that the new segments can bring.
+        if (!sack_ && !advances) spurious_.frto_off();
+        return false;
+      }
+      return spurious_.frto_decides(delivered);
+  }
+  return false;
+}
+
+// As if nothing had been (RFC 4015 s3.2, RFC 9438 s4.9).
+void Connection::undo_recovery(const Delivered& delivered, Instant now) {
+  ++counters_.spurious_recoveries;
+  if (recovering()) queue_.forgive();
+  if (spurious_.after_timeout()) {
+    congestion_.undo_timeout(queue_.pipe_bytes(), delivered.acknowledged);
+    rack_.on_spurious_timeout();
+    if (delivered.sampled)
+      rtt_.on_spurious_timeout(now - delivered.sample_sent_at);
+    else if (delivered.echoed_until != kNever)
+      rtt_.on_spurious_timeout(now - delivered.echoed_until);
+  } else {
+    congestion_.undo();
+  }
+  spurious_.forget();
+  recovery_ = Recovery::none;
+  send_one_anyway_ = false;
+  duplicate_acks_ = 0;
+  retransmissions_ = 0;
+  reduced_until_ = 0;
 }
 
 // ---- the tail probe ------------------------------------------------------------------------
@@ -136,6 +202,8 @@ void Connection::on_probe_answered(const Told& told, Seq ack, bool plain, std::u
   if (recovering() || reduced_for_this_window()) return;
   congestion_.on_repaired_loss(flight_before);
   reduced_until_ = queue_.sent();
+  spurious_.forget();
+  on_window_reduced();
 }
 
 }  // namespace rnic::tcp

@@ -29,6 +29,15 @@ class RttEstimator {
     back_offs_ = 0;
   }
 
+  // The timeout was too short for the way (RFC 4015 s3.3).
+  void on_spurious_timeout(Duration measured) {
+    smoothed_ = std::max(smoothed_, measured);
+    variation_ = std::max(variation_, measured / 2);
+    base_ =
+        std::clamp(Duration{smoothed_.ns + std::max<std::int64_t>(variation_.ns << 2, kGranularity.ns)}, min_, max_);
+    back_offs_ = 0;
+  }
+
   void back_off() {
     if (back_offs_ < kBackOffsMax) ++back_offs_;
   }

@@ -332,6 +332,21 @@ void SendQueue::mark_lost_after_timeout(Duration patience, Instant now) {
   }
 }
 
+void SendQueue::forgive() {
+  for (Index i = head_; i != next_; ++i) {
+    QueuedSegment& s = slot(i);
+    if (!s.has(QueuedSegment::kLost) || s.has(QueuedSegment::kRetransmitted)) continue;
+    --lost_waiting_;
+    if (s.has(QueuedSegment::kSentTwice)) {  // its retransmission is on its way
+      oldest_resent_at_ = resent_count_++ == 0 ? s.sent_at : std::min(oldest_resent_at_, s.sent_at);
+      set_flags(s, QueuedSegment::kRetransmitted, 0);
+    } else {
+      set_flags(s, 0, QueuedSegment::kLost);
+    }
+  }
+  judged_ = head_;
+}
+
 void SendQueue::mark_lost_from(Seq first) {
   for (Index i = next_; i != head_ && !at(i - 1).sequence.before(first); --i) mark_lost(i - 1);
 }

@@ -115,6 +115,8 @@ class SendQueue {
   // the peer has dropped what it had SACKed (the oldest segment is SACKed, yet not acknowledged),
   // nothing that it said counts (RFC 2018 s8).
   void mark_lost_after_timeout(Duration patience, Instant now);
+  // What was taken for lost is on its way after all.
+  void forgive();
   void mark_lost_from(Seq first);
   void mark_lost_longer_than(std::uint32_t octets);
   bool any_sacked() const { return sacked_count_ != 0; }

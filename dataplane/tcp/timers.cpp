@@ -30,6 +30,10 @@ void Connection::run_timers(Instant now) {
 // RFC 6298 s5.4 to s5.7, RFC 8985 s6.3.
 void Connection::on_retransmission_timeout(Instant now) {
   rto_at_ = kNever;
+  if (ecn_pause_) {
+    ecn_pause_ = false;
+    if (queue_.all_acknowledged()) return;
+  }
   ++counters_.timeouts;
   ++retransmissions_;
   if (state_ < State::established) {
@@ -53,11 +57,18 @@ void Connection::on_retransmission_timeout(Instant now) {
     ++counters_.window_probes;
     return;
   }
+  // RFC 5682 s3.1 step 1: F-RTO, unless a recovery was under way that was no timeout's.
+  const bool tries_new = recovery_ == Recovery::none || spurious_.frto() != SpuriousCheck::Frto::off;
   if (recovery_ == Recovery::fast) congestion_.end_recovery();
-  if (retransmissions_ == 1)
+  if (retransmissions_ == 1) {
     congestion_.on_timeout(queue_.nxt().since(queue_.una()));
-  else
+    spurious_.begin(true);
+    on_window_reduced();
+  } else {
     congestion_.on_repeated_timeout();
+    spurious_.frto_off();
+  }
+  if (tries_new) spurious_.frto_begin(queue_.nxt());
   recovery_ = Recovery::timeout;
   recovery_end_ = reduced_until_ = queue_.sent();
   const bool judges = sack_ && rack_.started();

@@ -70,6 +70,7 @@ std::optional<tcp::SegmentOut> Conversation::say() {
   std::optional<tcp::SegmentOut> out(std::in_place);
   out->header = replies_.front();
   replies_.pop_front();
+  out->may_be_marked = half_open_ && out->header.has(flag::kSyn) && tcp::syn_ack_may_be_marked(*half_open_, options_);
   return out;
 }
 
@@ -88,6 +89,7 @@ tcp::SegmentIn Conversation::incoming(const Line& line) {
   if ((line.flags & flag::kAck) != 0) header.acknowledgement = kOurStart + line.ack_.value_or(peer_ack_);
   if (line.window_) peer_window_ = *line.window_;
   header.window = peer_window_;
+  in.marked = line.ce_;
   header.mss = line.mss_;
   header.window_scale = line.scale_;
   header.sack_permitted = line.sack_permitted_.value_or(false);
@@ -111,6 +113,7 @@ Conversation& Conversation::hears(Line line) {
       case tcp::HalfOpenStep::ignore:
         return *this;
       case tcp::HalfOpenStep::answer:
+        tcp::on_syn_again(*half_open_, in.header);
         replies_.push_back(tcp::syn_ack(*half_open_, options_, now_));
         return *this;
       case tcp::HalfOpenStep::acknowledge:
@@ -163,6 +166,7 @@ Conversation& Conversation::says(Line line) {
   INFO("it said: " << describe(*out));
   const wire::TcpHeader& header = out->header;
   CHECK(flags_text(header.flags) == flags_text(line.flags));
+  CHECK(out->may_be_marked == line.ect_);
   const std::uint32_t sequence = header.sequence - kOurStart;
   CHECK(sequence == (line.sequence == kWhereWeAre ? our_next_ : line.sequence));
   if (line.ack_) CHECK(header.acknowledgement - kPeerStart == *line.ack_);

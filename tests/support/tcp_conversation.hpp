@@ -32,6 +32,7 @@ struct Line {
   std::optional<bool> sack_permitted_ = {};
   std::optional<wire::TcpTimestamps> timestamps_ = {};
   std::vector<wire::SackBlock> blocks = {};
+  bool ce_ = false, ect_ = false;
 
   Line& seq(std::uint32_t n) { return sequence = n, *this; }
   Line& ack(std::uint32_t n) { return ack_ = n, flags |= wire::tcp_flags::kAck, *this; }
@@ -43,6 +44,10 @@ struct Line {
     return timestamps_ = wire::TcpTimestamps{value, echo}, *this;
   }
   Line& sack(std::uint32_t first, std::uint32_t end) { return blocks.push_back({first, end}), *this; }
+  Line& ece() { return flags |= wire::tcp_flags::kEce, *this; }
+  Line& cwr() { return flags |= wire::tcp_flags::kCwr, *this; }
+  Line& ce() { return ce_ = true, *this; }    // heard: marked on the way
+  Line& ect() { return ect_ = true, *this; }  // said: may be marked
   Line& psh() { return flags |= wire::tcp_flags::kPsh, *this; }
   Line& no_psh() { return flags &= static_cast<std::uint8_t>(~wire::tcp_flags::kPsh), *this; }
 };

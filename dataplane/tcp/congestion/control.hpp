@@ -124,7 +124,7 @@ class CongestionControl {
   // The same after a timeout; the window is refilled by ACKs, not in one burst (RFC 4015 s3.2).
   void undo_timeout(std::uint32_t pipe_bytes, std::uint32_t acknowledged_bytes) {
     const std::uint32_t more = std::min(acknowledged_bytes, CongestionWindow::initial(window_.mss_bytes));
-    window_.bytes = std::max(std::min(pipe_bytes + more, before_.bytes), window_.mss_bytes);
+    window_.bytes = std::max(window_.bytes, std::min(pipe_bytes + more, before_.bytes));
     restore();
     window_.threshold_bytes = std::max(window_.threshold_bytes, before_.bytes);
   }
