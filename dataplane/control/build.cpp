@@ -82,7 +82,9 @@ void make_device(const Configuration& configuration, const DeviceConfiguration& 
                              wanted.port->kind == port::PortSpec::Kind::af_xdp;
   options.mode = *wanted.mode;
   options.tcp.timestamps = wanted.timestamps;
-  options.tcp.congestion = wanted.cubic ? tcp::Algorithm::cubic : tcp::Algorithm::newreno;
+  options.tcp.congestion = wanted.congestion;
+  options.tcp.ecn = wanted.ecn.value_or(wanted.congestion == tcp::Algorithm::dctcp ? tcp::EcnUse::on
+                                                                                   : tcp::EcnUse::passive);
   options.streams_max = wanted.streams_max;
   options.crc_required = wanted.crc;
   options.markers = wanted.markers;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <initializer_list>
 #include <set>
 #include <sstream>
 
@@ -62,6 +63,21 @@ class Reader {
       out = *value == yes;
     else
       fail(node, key + " is \"" + yes + "\" or \"" + no + "\"");
+  }
+  // One of some words, each with what it means.
+  template <typename T>
+  void take_word(const toml::node& node, const std::string& key,
+                 std::initializer_list<std::pair<const char*, T>> words, T& out) {
+    const auto value = node.value_exact<std::string>();
+    std::string all;
+    for (const auto& [word, meaning] : words) {
+      if (value && *value == word) {
+        out = meaning;
+        return;
+      }
+      all += std::string(all.empty() ? "\"" : " or \"") + word + "\"";
+    }
+    fail(node, key + " is " + all);
   }
 
  private:
@@ -199,7 +215,15 @@ void read_device(Reader& reader, const toml::table& table, DeviceConfiguration& 
     } else if (key == "mpa_revision") {
       reader.take_number(node, key, 1, 2, device.mpa_revision);
     } else if (key == "congestion") {
-      reader.take_choice(node, key, "cubic", "newreno", device.cubic);
+      reader.take_word(node, key,
+                       {{"cubic", tcp::Algorithm::cubic},
+                        {"newreno", tcp::Algorithm::newreno},
+                        {"dctcp", tcp::Algorithm::dctcp}},
+                       device.congestion);
+    } else if (key == "ecn") {
+      reader.take_word(node, key,
+                       {{"off", tcp::EcnUse::off}, {"passive", tcp::EcnUse::passive}, {"on", tcp::EcnUse::on}},
+                       device.ecn.emplace());
     } else if (key == "timestamps") {
       reader.take(node, key, device.timestamps);
     } else if (key == "rnr") {

@@ -13,7 +13,8 @@
 //   probe = true                (ask whether an address is taken; left out: on a wire of others)
 //   name = "rnic0"              mode = "own" | "local"         mac = "02:00:00:00:00:01"
 //   crc = true                  peer_to_peer = true            markers = "send" | "never" | "both"
-//   mpa_revision = 2            congestion = "cubic" | "newreno"
+//   mpa_revision = 2            congestion = "cubic" | "newreno" | "dctcp"
+//   ecn = "passive" | "on" | "off"  (where it is left out: passive; with dctcp: on)
 //   rnr = "hold" | "terminate"  rnr_timeout_s = 30             timestamps = false
 //   buffers = 16384             core = 2                       streams_max = 16384
 //   extensions = true           (RFC 7306; where it is left out: on loopback, pair and memif ports)
@@ -49,7 +50,8 @@ struct DeviceConfiguration {
   mpa::MarkerUse markers = mpa::MarkerUse::send;
   bool peer_to_peer = true;
   std::uint32_t mpa_revision = 2;
-  bool cubic = true;
+  tcp::Algorithm congestion = tcp::Algorithm::cubic;
+  std::optional<tcp::EcnUse> ecn;  // RFC 3168: on where dctcp is, else passive
   bool timestamps = false;
   bool hold_without_receive = true;
   std::uint32_t rnr_timeout_s = 30;

@@ -190,6 +190,8 @@ Json connections(Machine& machine) {
                       {"tcp", stream.tcp_state},
                       {"qp", stream.qp_number != 0 ? Json(stream.qp_number) : Json()},
                       {"mss", stream.mss_bytes},
+                      {"congestion", stream.congestion},
+                      {"ecn", stream.ecn},
                       {"cwnd", stream.congestion_window_bytes},
                       {"in_flight", stream.in_flight_bytes},
                       {"rtt_us", stream.rtt_us},
@@ -197,6 +199,8 @@ Json connections(Machine& machine) {
                       {"segments_in", stream.tcp.segments_in},
                       {"retransmitted", stream.tcp.retransmitted},
                       {"timeouts", stream.tcp.timeouts},
+                      {"spurious", stream.tcp.spurious_recoveries},
+                      {"ecn_reductions", stream.tcp.ecn_reductions},
                       {"out_of_order", stream.tcp.out_of_order}});
   }
   return rows;

@@ -375,7 +375,9 @@ std::vector<StreamInfo> Device::streams() const {
                    .congestion_window_bytes = stream->tcp.congestion_window_bytes(),
                    .in_flight_bytes = stream->tcp.in_flight_bytes(),
                    .mss_bytes = stream->tcp.emss(),
-                   .rtt_us = stream->tcp.smoothed_rtt().ns / 1000});
+                   .rtt_us = stream->tcp.smoothed_rtt().ns / 1000,
+                   .congestion = tcp::name(stream->tcp.congestion()),
+                   .ecn = stream->tcp.ecn_agreed()});
   }
   return all;
 }

@@ -173,6 +173,8 @@ struct StreamInfo {
   tcp::Counters tcp;
   std::uint32_t congestion_window_bytes = 0, in_flight_bytes = 0, mss_bytes = 0;
   std::int64_t rtt_us = 0;
+  const char* congestion = "";  // the algorithm
+  bool ecn = false;              // agreed on
 };
 
 class Device {

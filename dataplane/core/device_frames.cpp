@@ -104,13 +104,14 @@ void Device::Impl::on_ipv4(BufferRef frame, std::size_t offset, bool trusted, In
   const Bytes payload = packet.subspan(header_size, total_length - header_size);
   const auto protocol = std::to_integer<std::uint8_t>(header[9]);
   if (protocol == wire::protocol::kTcp) [[likely]]
-    on_tcp(std::move(frame), payload, from, to, trusted || !checksums_in_, now);
+    on_tcp(std::move(frame), payload, from, to, trusted || !checksums_in_,
+           wire::ecn::of(header[1], wire::ecn::kShiftV4), now);
   else if (is_for_us(from, to))
     on_upper({.from = from, .to = to, .whole = packet.first(total_length)}, protocol, payload, 0, now);
 }
 
 void Device::Impl::on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress& from, const wire::IpAddress& to,
-                          bool trusted, Instant now) {
+                          bool trusted, std::uint8_t ecn, Instant now) {
   auto parsed = wire::parse_tcp(segment);
   if (!parsed) {
     ++counters_.bad_frames;
@@ -121,7 +122,8 @@ void Device::Impl::on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress&
     return;
   }
   const Flow flow{to, from, parsed->header.destination_port, parsed->header.source_port};
-  tcp::SegmentIn in{parsed->header, std::move(frame), segment.subspan(parsed->data_offset)};
+  tcp::SegmentIn in{parsed->header, std::move(frame), segment.subspan(parsed->data_offset),
+                    ecn == wire::ecn::kCongestion};
   const std::uint64_t hash = hash_of(flow, keys_);
   const auto found = flows_.find(hash, [&](std::uint32_t value) { return flow_of(value) == flow; });
   if (!found) {
@@ -326,12 +328,20 @@ void Device::Impl::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Insta
     wire::emit(segment.header, tcp);
   const bool sums = checksums_out_ && !stream.local_peer;
   const std::uint32_t ip = plain ? static_cast<std::uint32_t>(kEthernet) : stream.ip_offset;
+  // The template says not-ECT, so its sum needs only what is added.
+  const std::uint8_t ecn = segment.may_be_marked ? wire::ecn::kCapable : wire::ecn::kNotCapable;
   if (plain || front_size - ip == kIpv4) [[likely]] {
     const auto total_length = static_cast<std::uint16_t>(bytes.size() - ip);
     store_be(bytes, ip + 2, total_length);
-    if (sums) store_be(bytes, ip + 10, wire::checksum_of(stream.ip_sum + wire::PartialSum{to_big(total_length)}));
+    if (ecn != wire::ecn::kNotCapable) [[unlikely]]
+      store_be(bytes, ip + 1, ecn);
+    if (sums)
+      store_be(bytes, ip + 10,
+               wire::checksum_of(stream.ip_sum + wire::PartialSum{to_big(total_length)} +
+                                 wire::PartialSum{to_big(std::uint16_t{ecn})}));
   } else {
     store_be(bytes, ip + 4, static_cast<std::uint16_t>(tcp.size()));
+    bytes[ip + 1] |= std::byte{ecn} << wire::ecn::kShiftV6;
   }
   if (sums) {
     const auto tcp_length = static_cast<std::uint32_t>(tcp.size());
@@ -347,7 +357,8 @@ void Device::Impl::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Insta
     neighbours_.hold(*hop, std::move(frame));
 }
 
-void Device::Impl::send_bare_segment(const Flow& flow, const wire::TcpHeader& header, Instant now) {
+void Device::Impl::send_bare_segment(const Flow& flow, const wire::TcpHeader& header, Instant now,
+                                     bool may_be_marked) {
   BufferRef packet = take_control();
   if (!packet) return;
   wire::TcpHeader filled = header;
@@ -357,23 +368,26 @@ void Device::Impl::send_bare_segment(const Flow& flow, const wire::TcpHeader& he
   wire::emit(filled, tcp);
   store_be(tcp, wire::TcpHeader::kChecksumOffset,
            wire::transport_checksum(flow.local, flow.remote, wire::protocol::kTcp, tcp));
-  send_packet(std::move(packet), wire::protocol::kTcp, flow.local, flow.remote, now);
+  send_packet(std::move(packet), wire::protocol::kTcp, flow.local, flow.remote, now,
+              may_be_marked ? wire::ecn::kCapable : wire::ecn::kNotCapable);
 }
 
 void Device::Impl::send_packet(BufferRef packet, std::uint8_t protocol, const wire::IpAddress& from,
-                               const wire::IpAddress& to, Instant now) {
+                               const wire::IpAddress& to, Instant now, std::uint8_t ecn) {
   const auto next = routes_.next_hop(to);
   if (!next) return;
   const auto size = static_cast<std::uint16_t>(packet->length);
   if (to.is_v6())
-    wire::emit(wire::Ipv6Header{.payload_length = size,
+    wire::emit(wire::Ipv6Header{.traffic_class = ecn,
+                                .payload_length = size,
                                 .next_header = protocol,
                                 .hop_limit = station_.hop_limit_v6(),
                                 .source = from,
                                 .destination = to},
                packet->prepend(wire::Ipv6Header::kSize));
   else
-    wire::emit(wire::Ipv4Header{.total_length = static_cast<std::uint16_t>(kIpv4 + size),
+    wire::emit(wire::Ipv4Header{.traffic_class = ecn,
+                                .total_length = static_cast<std::uint16_t>(kIpv4 + size),
                                 .dont_fragment = protocol == wire::protocol::kTcp,
                                 .protocol = protocol,
                                 .source = from,

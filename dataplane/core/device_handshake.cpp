@@ -54,7 +54,7 @@ void Device::Impl::send_syn_ack(HalfOpen& half, Instant now) {
       std::min(tcp.rto_initial * (std::int64_t{1} << std::min<unsigned>(handshake.sent, 16)), tcp.rto_max);
   ++handshake.sent;
   half_opens_.wake_at(half_opens_.slot_of(half), now + wait);
-  send_bare_segment(half.flow, tcp::syn_ack(handshake, tcp, now), now);
+  send_bare_segment(half.flow, tcp::syn_ack(handshake, tcp, now), now, tcp::syn_ack_may_be_marked(handshake, tcp));
 }
 
 void Device::Impl::run_half_open_timers(Instant now) {
@@ -103,12 +103,13 @@ void Device::Impl::on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& seg
       --replies_left_;
       const bool again = step == tcp::HalfOpenStep::answer;
       const tcp::Options& tcp = tcp_options(half.flow);
+      if (again) tcp::on_syn_again(half.handshake, segment.header);
       if (again && half.handshake.timestamps && segment.header.timestamps)
         half.handshake.timestamp_recent = segment.header.timestamps->value;
       send_bare_segment(
           half.flow,
           again ? tcp::syn_ack(half.handshake, tcp, now) : tcp::acknowledge(half.handshake, tcp, now),
-          now);
+          now, again && tcp::syn_ack_may_be_marked(half.handshake, tcp));
       // Whether the answer to the first or to this one comes, nobody can tell (Karn).
       if (again) half.handshake.sent_at = kNever;
       return;

@@ -64,8 +64,9 @@ struct Device::Impl {
   bool take_tag(Bytes frame, std::uint16_t& type, std::size_t& offset);
   void on_ipv4(BufferRef frame, std::size_t offset, bool trusted, Instant now);
   bool is_for_us(const wire::IpAddress& from, const wire::IpAddress& to) const;
+  // `ecn`: what IP said (wire/ecn.hpp).
   void on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress& from, const wire::IpAddress& to, bool trusted,
-              Instant now);
+              std::uint8_t ecn, Instant now);
   bool must_refuse(const Stream& stream, const tcp::SegmentIn& segment) const;
   void on_unknown_segment(const Flow& flow, tcp::SegmentIn&& segment, Instant now);
 
@@ -100,11 +101,12 @@ struct Device::Impl {
   void emit_segment(Stream& stream, tcp::SegmentOut&& segment, Instant now);
   bool refresh_front(Stream& stream, Instant now);
   // A segment without a stream: RST, or an acknowledgement of TIME-WAIT.
-  void send_bare_segment(const Flow& flow, const wire::TcpHeader& header, Instant now);
+  // `may_be_marked`: as in tcp::SegmentOut.
+  void send_bare_segment(const Flow& flow, const wire::TcpHeader& header, Instant now, bool may_be_marked = false);
   void send_reset(const Flow& flow, const tcp::SegmentIn& to, Instant now);
   // `packet` has what is behind an IP header: puts IP and link headers in front and sends or holds it.
   void send_packet(BufferRef packet, std::uint8_t protocol, const wire::IpAddress& from, const wire::IpAddress& to,
-                   Instant now);
+                   Instant now, std::uint8_t ecn = wire::ecn::kNotCapable);
   std::uint32_t link_header_size() const { return options_.vlan ? kTaggedHeader : wire::EthernetHeader::kSize; }
   // Writes link_header_size() octets.
   void write_link_header(const wire::Mac& destination, std::uint16_t type, MutableBytes out) const;

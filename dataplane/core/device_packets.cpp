@@ -41,7 +41,8 @@ void Device::Impl::on_ipv6(BufferRef frame, std::size_t offset, bool trusted, In
   const Bytes payload = whole.subspan(kIpv6, length);
   const auto next_header = std::to_integer<std::uint8_t>(header[6]);
   if (next_header == wire::protocol::kTcp) [[likely]] {
-    on_tcp(std::move(frame), payload, from, to, trusted || !checksums_in_, now);
+    on_tcp(std::move(frame), payload, from, to, trusted || !checksums_in_,
+           wire::ecn::of(header[1], wire::ecn::kShiftV6), now);
     return;
   }
   if (!routes_.is_own(to) && !station_.listens_to(to)) return;
@@ -62,7 +63,8 @@ void Device::Impl::on_ipv6_headers(BufferRef frame, const Packet& packet, std::u
       if (walk.protocol != wire::protocol::kTcp)
         on_upper(packet, walk.protocol, payload.subspan(walk.offset), walk.pointer, now);
       else if (!packet.to.is_multicast())
-        on_tcp(std::move(frame), payload.subspan(walk.offset), packet.from, packet.to, trusted || !checksums_in_, now);
+        on_tcp(std::move(frame), payload.subspan(walk.offset), packet.from, packet.to, trusted || !checksums_in_,
+               wire::ecn::of(packet.whole[1], wire::ecn::kShiftV6), now);
       break;
     case End::fragment:
       on_fragment_v6(packet, payload, walk.offset, now);
@@ -183,7 +185,8 @@ void Device::Impl::on_reassembled(const Packet& packet, ip::Reassembled reassemb
     offset = walk.offset;
   }
   if (protocol == wire::protocol::kTcp)
-    on_tcp(std::move(reassembled.buffer), payload.subspan(offset), packet.from, packet.to, !checksums_in_, now);
+    on_tcp(std::move(reassembled.buffer), payload.subspan(offset), packet.from, packet.to, !checksums_in_,
+           reassembled.ecn, now);
   else
     on_upper(packet, protocol, payload.subspan(offset), 0, now);
 }

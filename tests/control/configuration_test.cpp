@@ -76,7 +76,8 @@ extensions = true
   CHECK(d.markers == mpa::MarkerUse::both);
   CHECK_FALSE(d.peer_to_peer);
   CHECK(d.mpa_revision == 1);
-  CHECK_FALSE(d.cubic);
+  CHECK(d.congestion == tcp::Algorithm::newreno);
+  CHECK_FALSE(d.ecn);
   CHECK_FALSE(d.hold_without_receive);
   CHECK(d.rnr_timeout_s == 0);
   CHECK(d.extensions == true);
@@ -290,4 +291,23 @@ TEST_CASE("the command line gives a VLAN and gateways to the device before them"
   CHECK(c.devices[0].gateways.size() == 1);
   for (const char* wrong : {"", "0", "4095", "99999999999", "1x", "-1"}) CHECK_FALSE(control::set_vlan(c, wrong).empty());
   CHECK_FALSE(control::add_gateway(c, "fe80::2").empty());
+}
+
+TEST_CASE("a device's congestion control and its use of ECN are words", "[control][configuration]") {
+  const auto device_of = [](const std::string& lines) {
+    Configuration c;
+    REQUIRE(control::parse_configuration("[[device]]\nport = \"loopback\"\n" + lines, "f.toml", c).empty());
+    return c.devices.at(0);
+  };
+  CHECK(device_of("").congestion == tcp::Algorithm::cubic);
+  CHECK_FALSE(device_of("").ecn);
+  CHECK(device_of("congestion = \"cubic\"\n").congestion == tcp::Algorithm::cubic);
+  CHECK(device_of("congestion = \"newreno\"\n").congestion == tcp::Algorithm::newreno);
+  CHECK(device_of("congestion = \"dctcp\"\n").congestion == tcp::Algorithm::dctcp);
+  CHECK(device_of("ecn = \"off\"\n").ecn == tcp::EcnUse::off);
+  CHECK(device_of("ecn = \"passive\"\n").ecn == tcp::EcnUse::passive);
+  CHECK(device_of("ecn = \"on\"\n").ecn == tcp::EcnUse::on);
+  says(parse("[[device]]\nport = \"loopback\"\ncongestion = \"bbr\"\n"),
+       "congestion is \"cubic\" or \"newreno\" or \"dctcp\"");
+  says(parse("[[device]]\nport = \"loopback\"\necn = true\n"), "ecn is \"off\" or \"passive\" or \"on\"");
 }

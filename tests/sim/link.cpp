@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "wire/arp.hpp"
+#include "wire/ecn.hpp"
 #include "wire/ethernet.hpp"
 #include "wire/ipv4.hpp"
 #include "wire/ipv6.hpp"
@@ -69,6 +70,21 @@ std::vector<Frame> cut(Bytes frame, Random& random, std::uint16_t identification
   return halves;
 }
 
+// Congestion experienced (RFC 3168 s5), if the sender allows it.
+void mark(Frame& frame) {
+  const IpPlace place = ip_in(frame);
+  const MutableBytes packet = MutableBytes(frame).subspan(std::min(place.offset, frame.size()));
+  if (auto four = wire::parse_ipv4(packet); place.type == wire::ether_type::kIpv4 && four) {
+    if ((four->header.traffic_class & 3) == wire::ecn::kNotCapable || four->header_size != wire::Ipv4Header::kSize) return;
+    four->header.traffic_class |= wire::ecn::kCongestion;
+    wire::emit(four->header, packet);
+  } else if (auto six = wire::parse_ipv6(packet); place.type == wire::ether_type::kIpv6 && six) {
+    if ((six->traffic_class & 3) == wire::ecn::kNotCapable) return;
+    six->traffic_class |= wire::ecn::kCongestion;
+    wire::emit(*six, packet);
+  }
+}
+
 }  // namespace
 
 void Link::send(Bytes original, Instant now) {
@@ -102,6 +118,7 @@ void Link::carry(Bytes frame, Instant now) {
   }
   Frame copy(frame.begin(), frame.end());
   Fate fate = Fate::sent;
+  if (options_.mark_per_1000 > 0 && random_.chance(options_.mark_per_1000)) mark(copy);
   if (random_.chance(options_.corrupt_per_1000)) {
     const std::uint64_t bit = random_.below(copy.size() * 8);
     // ARP has no checksum but the link's own, which would have had the frame dropped.

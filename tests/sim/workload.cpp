@@ -102,6 +102,13 @@ Choice choose(Random& random, std::uint64_t seed) {
   if (c.ending == Ending::destroy_early) c.post_early = true;
   c.strike = microseconds(static_cast<std::int64_t>(random.below(3'000)));
   if (random.chance(200)) c.short_ring = static_cast<unsigned>(random.between(1, 40));
+  // Each side as it likes: ECN asked for, agreed to or not known; with and without DCTCP's exact echo.
+  for (RnicOptions* side : {&c.world.a, &c.world.b}) {
+    constexpr std::array<tcp::EcnUse, 3> kUses{tcp::EcnUse::on, tcp::EcnUse::passive, tcp::EcnUse::off};
+    side->device.tcp.ecn = kUses[random.below(kUses.size())];
+    if (random.chance(300)) side->device.tcp.congestion = tcp::Algorithm::dctcp;
+  }
+  if (random.chance(400)) link.mark_per_1000 = static_cast<std::uint32_t>(random.between(1, random.chance(300) ? 1000 : 100));
   return c;
 }
 
@@ -113,10 +120,10 @@ std::string story_of(const Choice& c) {
   };
   std::snprintf(
       text, sizeof text,
-      "delay %lld us jitter %lld us loss %u repeat %u corrupt %u fragment %u, mtu %u, %s vlan %u%s, tcp%s%s%s, a %s "
+      "delay %lld us jitter %lld us mark %u loss %u repeat %u corrupt %u fragment %u, mtu %u, %s vlan %u%s, tcp%s%s%s, a %s "
       "b %s, %u QPs, ops %u, "
       "size %u, sq %u rq %u%s%s, ring %u, %s",
-      static_cast<long long>(c.world.link.delay.ns / 1000), static_cast<long long>(c.world.link.jitter_max.ns / 1000),
+      static_cast<long long>(c.world.link.delay.ns / 1000), static_cast<long long>(c.world.link.jitter_max.ns / 1000), c.world.link.mark_per_1000,
       c.world.link.loss_per_1000, c.world.link.repeat_per_1000, c.world.link.corrupt_per_1000,
       c.world.link.fragment_per_1000, c.world.a.mtu_bytes,
       c.world.a.address.is_unspecified() ? "IPv4" : c.world.a.address.is_link_local() ? "link-local" : "IPv6",
