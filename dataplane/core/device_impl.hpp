@@ -20,6 +20,7 @@
 #include "ip/reassembly.hpp"
 #include "ip/station.hpp"
 #include "tcp/cookies.hpp"
+#include "wire/ecn.hpp"
 #include "wire/ethernet.hpp"
 #include "wire/vlan.hpp"
 
