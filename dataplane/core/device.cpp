@@ -19,7 +19,8 @@ tcp::Options options_of_tcp(const DeviceOptions& options, port::Port& port, std:
   const std::uint32_t room = port.pool().room_bytes();
   const std::uint32_t mtu = std::max(port.facts().mtu_bytes, headers + 128);
   tcp.mss_bytes = std::min(mtu - headers, room);
-  if (ip_header == wire::Ipv6Header::kSize) tcp.mss_default_bytes = kMssDefaultV6;
+  tcp.headers_bytes = headers;
+  if (ip_header == wire::Ipv6Header::kSize) tcp.mss_default_bytes = tcp.path_floor_bytes = kMssDefaultV6;
   return tcp;
 }
 std::uint32_t half_opens(const DeviceOptions& options) {

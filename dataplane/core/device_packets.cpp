@@ -265,9 +265,9 @@ void Device::Impl::on_icmp_error(const ip::IcmpError& error, Instant now) {
   switch (error.kind) {
     case ip::IcmpError::Kind::packet_too_large:
       if (const auto mtu = ip::lowered_path_mtu(error, stream->path_mtu_bytes)) {
-        stream->path_mtu_bytes = *mtu;
         const std::size_t ip_header = error.remote.is_v6() ? kIpv6 : kIpv4;
-        stream->tcp.set_mss(*mtu - static_cast<std::uint32_t>(ip_header + wire::TcpHeader::kSize));
+        const auto mss = *mtu - static_cast<std::uint32_t>(ip_header + wire::TcpHeader::kSize);
+        stream->tcp.on_packet_too_big(mss, quoted, now);
         activate(*stream);
       }
       break;

@@ -199,7 +199,7 @@ struct QueuePair::Impl {
   Began begin_next_work(Instant now);
   Status check_gather(const WorkRequest& request);
   bool emit_segment(std::uint32_t& budget_bytes, Instant now);
-  FillingSegment* room_for(std::uint32_t octets);
+  FillingSegment* room_for(std::uint32_t octets, std::uint32_t emss);
   void gather(FillingSegment& segment, const mpa::PieceList& pieces);
   void gather_piece(FillingSegment& segment, const tpt::Access& from, MutableBytes into);
   void close_segment() { open_ = nullptr; }
@@ -307,7 +307,7 @@ struct QueuePair::Impl {
   bool waits_for_slot_ = false; // TCP had none for a segment that is filled
   bool starved_ = false;        // no buffer: to be tried again
   bool next_waits_ = false;     // for a Read, a fence, or a place among the work begun
-  std::uint32_t needs_room_ = 0;  // the FPDU that found none
+  std::uint32_t needs_room_ = 0;  // octets of the FPDU that found none
   rdmap::Ring<Work> work_;
   rdmap::Ring<rdmap::OutboundRead> reads_out_;
   std::uint32_t responses_due_ = 0;  // of these, whose Response has not come in full

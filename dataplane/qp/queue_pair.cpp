@@ -519,7 +519,8 @@ bool QueuePair::Impl::idle() const {
   if (first_segment_ != next_segment_) return waits_for_slot_;
   const bool wants = gate_rtr_ || (gate_open_ && (sending_.kind != Sending::Kind::nothing || reads_ready_ != 0 ||
                                                   nudge_due_ || (send_hint_ && !next_waits_)));
-  return !wants || connection_->room_bytes() < needs_room_;
+  // The EMSS may have shrunk since.
+  return !wants || connection_->room_bytes() < std::min(needs_room_, connection_->emss());
 }
 
 Instant QueuePair::Impl::held_deadline() const {

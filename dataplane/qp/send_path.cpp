@@ -283,7 +283,8 @@ void QueuePair::Impl::fail_work(std::uint32_t index, Status status, Instant now)
 // One DDP segment of the message under way. False: no room for it now.
 bool QueuePair::Impl::emit_segment(std::uint32_t& budget_bytes, Instant now) {
   ddp::OutboundMessage& message = sending_.message;
-  const std::uint32_t emss = connection_->emss();
+  // The first segment of a turn may be a probe of the path's MTU.
+  const std::uint32_t emss = open_ == nullptr ? connection_->begin_segment(room_, now) : connection_->emss();
   const mpa::Markers markers = start_.markers_out ? mpa::Markers::inserted : mpa::Markers::none;
   const std::uint32_t room_of_buffer = pool_.room_bytes();
   const ddp::Segment segment =
@@ -321,7 +322,7 @@ bool QueuePair::Impl::emit_segment(std::uint32_t& budget_bytes, Instant now) {
   }
 
   const std::uint32_t octets = packer_->octets_for(header_bytes + payload_bytes);
-  FillingSegment* into = room_for(octets);
+  FillingSegment* into = room_for(octets, emss);
   if (into == nullptr) return false;
   const std::uint32_t offset = into->buffer->length;
   const MutableBytes fpdu = into->buffer->append(octets);
@@ -374,15 +375,14 @@ bool QueuePair::Impl::emit_segment(std::uint32_t& budget_bytes, Instant now) {
   return true;
 }
 
-// A segment that takes an FPDU of so many octets: the open one, or a fresh one.
-FillingSegment* QueuePair::Impl::room_for(std::uint32_t octets) {
+// A segment that takes an FPDU of so many octets: the open one, or a fresh one of up to `emss`.
+FillingSegment* QueuePair::Impl::room_for(std::uint32_t octets, std::uint32_t emss) {
   if (unsealed_.full()) return nullptr;
   if (open_ != nullptr && octets <= open_room_) return open_;
   close_segment();
   // Less room than the FPDU, though no less than a full segment: it is larger than one (W-MPA-58).
-  const std::uint32_t emss = connection_->emss();
   if (room_ < std::min(octets, emss)) {
-    needs_room_ = std::min(octets, emss);
+    needs_room_ = octets;
     return nullptr;
   }
   if (next_segment_ - first_segment_ == kSegmentsMax) return nullptr;

@@ -34,6 +34,7 @@ void Connection::on_acknowledgement(const Incoming& in, Seq ack, Instant now) {
       rtt_.sample(now - delivered.sample_sent_at);
       tail_probe_.on_round_trip();
     }
+    path_.on_acknowledged(delivered.largest + option_bytes(), ack);
     retransmissions_ = 0;
   }
   const bool plain = !advances && !window_changed && in.payload.empty() && !in.fin;
@@ -52,6 +53,8 @@ void Connection::on_acknowledgement(const Incoming& in, Seq ack, Instant now) {
   const bool duplicate = plain && !sack_;
   if (told.news || duplicate || recovering() || queue_.any_sacked() || reordering_at_ != kNever) [[unlikely]]
     look_for_losses(delivered, duplicate, now);
+  if (queue_.probe() >= SendQueue::Probe::arrived) [[unlikely]]
+    on_path_probe_answered(now);
   if (advances) {
     if (sack_ || !recovering()) duplicate_acks_ = 0;
     const bool echo = ecn_.may_be_marked() && header.has(wire::tcp_flags::kEce);

@@ -62,6 +62,7 @@ constexpr Duration kTimestampLife = seconds(24 * 24 * 3600);
 
 Connection::Connection(const Options& options)
     : queue_(options.send_segments_max),
+      path_(options.headers_bytes, options.path_floor_bytes, options.mss_bytes),
       congestion_(options.congestion),
       rtt_(options.rto_initial, options.rto_min, options.rto_max),
       readable_(options.receive_segments_max),
@@ -115,6 +116,7 @@ void Connection::adopt(const Handshake& handshake, Instant now) {
   window_sequence_ = irs_;
   send_edge_ = iss_ + 1 + handshake.window;  // never scaled in a SYN
   send_window_max_ = handshake.window;
+  path_.set_ceiling(std::min(options_.mss_bytes, peer_mss_));
   update_emss();
 }
 
@@ -564,14 +566,21 @@ void Connection::end(Ended why) {
 
 // ---- what the layer above asks for ---------------------------------------------------------
 
-void Connection::update_emss() {
-  const std::uint32_t mss = std::max(std::min(options_.mss_bytes, peer_mss_), kMssMin);
-  emss_ = mss - (timestamps_ ? 12 : 0);
-}
+void Connection::update_emss() { emss_ = std::max(path_.size_bytes(), kMssMin) - option_bytes(); }
 
 void Connection::set_mss(std::uint32_t mss_bytes) {
-  const std::uint32_t before = emss_;
   options_.mss_bytes = mss_bytes;
+  path_.set_ceiling(std::min(mss_bytes, peer_mss_));
+  on_path_changed();
+}
+
+void Connection::on_packet_too_big(std::uint32_t mss_bytes, Seq quoted, Instant now) {
+  if (state_ < State::established || quoted.before(queue_.una()) || !quoted.before(queue_.nxt())) return;
+  if (path_.on_packet_too_big(mss_bytes, quoted, now)) on_path_changed();
+}
+
+void Connection::on_path_changed() {
+  const std::uint32_t before = emss_;
   update_emss();
   if (state_ < State::established || emss_ == before) return;
   congestion_.set_mss(emss_);
@@ -579,11 +588,40 @@ void Connection::set_mss(std::uint32_t mss_bytes) {
   if (emss_ < before) queue_.mark_lost_longer_than(emss_);
 }
 
+std::uint32_t Connection::begin_segment(std::uint32_t room_bytes, Instant now) {
+  const std::uint32_t wanted = path_.wanted_probe(now);
+  if (wanted == 0) [[likely]]
+    return emss_;
+  // Only where a loss would have no other reason, and not with another one on its way.
+  const std::uint32_t octets = wanted - option_bytes();
+  if (recovery_ != Recovery::none || queue_.probe() != SendQueue::Probe::none || octets > room_bytes) return emss_;
+  path_.on_probe_begun(wanted, now);
+  return octets;
+}
+
+void Connection::on_path_probe_answered(Instant now) {
+  const bool arrived = queue_.probe() == SendQueue::Probe::arrived;
+  queue_.end_probe();
+  if (arrived) {
+    path_.on_probe_arrived(now);
+    on_path_changed();
+    return;
+  }
+  const std::int64_t window = congestion_.window_bytes() / emss_;
+  path_.on_probe_lost(recovery_ != Recovery::fast, rtt_.smoothed() * window, now);
+}
+
 bool Connection::append(BufferRef payload) {
   if (fin_appended_) return false;
   if (state_ != State::established && state_ != State::close_wait) return false;
   if (payload->length == 0) return true;
-  return queue_.append(std::move(payload));
+  const std::uint32_t length = payload->length;
+  if (!queue_.append(std::move(payload))) return false;
+  if (length > emss_ && path_.on_probe_handed(length + option_bytes())) [[unlikely]] {
+    ++counters_.path_probes;
+    queue_.mark_probe();
+  }
+  return true;
 }
 
 bool Connection::append_last(BufferRef payload) {

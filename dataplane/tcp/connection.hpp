@@ -25,6 +25,7 @@
 #include "tcp/delivered.hpp"
 #include "tcp/ecn.hpp"
 #include "tcp/handshake.hpp"
+#include "tcp/path_mtu.hpp"
 #include "tcp/rack.hpp"
 #include "tcp/rate_limit.hpp"
 #include "tcp/reassembly.hpp"
@@ -65,8 +66,10 @@ enum class Ended : std::uint8_t {
 };
 
 struct Options {
-  std::uint32_t mss_bytes = 1460;         // what we announce, and what our path lets through
+  std::uint32_t mss_bytes = 1460;         // what we announce, and what our port lets through
   std::uint32_t mss_default_bytes = 536;  // of a peer that names none (RFC 9293 s3.7.1); IPv6: 1220
+  std::uint32_t headers_bytes = 40;       // IP's and TCP's without options; IPv6: 60
+  std::uint32_t path_floor_bytes = 512;   // an MSS that every path has room for; IPv6: 1220
   std::uint32_t receive_window_bytes = 1u << 20;
   std::uint32_t send_segments_max = 1024;  // slots of the retransmit queue; a power of two
   std::uint32_t out_of_order_segments_max = 1024;
@@ -118,7 +121,7 @@ struct Counters {
   std::uint64_t retransmitted = 0, timeouts = 0, fast_retransmits = 0;
   std::uint64_t duplicates = 0, out_of_order = 0, out_of_window = 0, challenge_acks = 0;
   std::uint64_t dropped_no_room = 0;  // in the window, but our queues were full
-  std::uint64_t tail_probes = 0, window_probes = 0;
+  std::uint64_t tail_probes = 0, window_probes = 0, path_probes = 0;
   std::uint64_t spurious_recoveries = 0;  // undone: what was taken for lost was late
   std::uint64_t ecn_reductions = 0;       // of the window, because the peer told of marks
   std::uint64_t duplicates_told = 0;  // by the peer: what we sent again, it had (DSACK)
@@ -152,13 +155,20 @@ class Connection {
   // When to call next_segment again even if no segment arrives; kNever if idle. A time that has
   // passed means: now.
   Instant next_deadline() const;
-  // Path MTU, or the port's, has changed (W-MPA-59, W-TCP-07, -08).
+  // The port's MTU has changed (W-MPA-59, W-TCP-08).
   void set_mss(std::uint32_t mss_bytes);
+  // A router says that it cannot pass on a packet of ours with the segment at `quoted`, only one
+  // with `mss_bytes` behind its headers (W-TCP-07). Believed as tcp/path_mtu.hpp says.
+  void on_packet_too_big(std::uint32_t mss_bytes, Seq quoted, Instant now);
 
   // ---- sending -----------------------------------------------------------------------------
   // Payload octets of a full segment, options that are on every segment taken off (RFC 5044's
-  // EMSS). Changes only by set_mss and when the handshake ends.
+  // EMSS). Changes with the path, and when the handshake ends; whoever fills segments asks each time.
   std::uint32_t emss() const;
+  // What the segment that is begun now may hold, with room_bytes() of this for it: emss(), or once in
+  // a while more, to see whether the path lets it through (RFC 4821). Then one segment that is
+  // longer than emss() may be appended.
+  std::uint32_t begin_segment(std::uint32_t room_bytes, Instant now);
   // Payload octets that could be handed over now and would leave at once: the window's and the
   // congestion window's room, less what is queued unsent. When nothing at all is queued or in
   // flight it is at least one EMSS, so that small windows and zero-window probes have octets to
@@ -256,6 +266,9 @@ class Connection {
   void enter_time_wait(Instant now);
   void end(Ended why);
   void update_emss();
+  void on_path_changed();
+  void on_path_probe_answered(Instant now);
+  std::uint32_t option_bytes() const { return timestamps_ ? 12 : 0; }
   Seq send_next() const;
 
   // acknowledgements.cpp: what the peer says of our octets.
@@ -382,6 +395,7 @@ class Connection {
   Instant last_sent_at_{};
 
   SendQueue queue_;
+  PathMtu path_;
   CongestionControl congestion_;
   RttEstimator rtt_;
   Rack rack_;

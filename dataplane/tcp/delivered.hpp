@@ -20,6 +20,7 @@ struct Delivered {
   std::uint32_t acknowledged = 0;  // octets that SND.UNA moved over
   std::uint32_t octets = 0;        // that are at the peer and were not before (RFC 6937's DeliveredData)
   std::uint32_t segments = 0;      // that SND.UNA moved over, wholly
+  std::uint32_t largest = 0;       // of these, in octets
   bool fin = false;                // ours is among them
 
   bool sampled = false;  // sample_sent_at serves for a round trip (Karn)

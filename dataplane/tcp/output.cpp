@@ -35,9 +35,11 @@ std::uint32_t Connection::window_room() const {
 std::uint32_t Connection::sendable_bytes() const {
   if (!queue_.has_unsent()) return 0;
   const QueuedSegment& segment = queue_.at(queue_.first_unsent());
-  const std::uint32_t piece = std::min(segment.length, emss_);  // longer when the EMSS has shrunk
   if (ecn_pause_) [[unlikely]]
     return 0;
+  // Longer when the EMSS has shrunk.
+  const bool whole = segment.length <= emss_ || queue_.is_probe(queue_.first_unsent());
+  const std::uint32_t piece = whole ? segment.length : emss_;
   const bool idle = queue_.all_acknowledged();
   const std::uint32_t room = window_room();
   if (piece > room) [[unlikely]] {
@@ -243,6 +245,10 @@ void Connection::send_first_unsent(SegmentOut& out, std::uint32_t octets, Instan
 void Connection::retransmit(SegmentOut& out, SendQueue::Index i, Instant now) {
   send_one_anyway_ = false;
   ++counters_.retransmitted;
+  if (queue_.is_probe(i)) [[unlikely]] {  // it was the tail, and the tail is not answered
+    queue_.end_probe();
+    path_.on_probe_lost(true, rtt_.smoothed(), now);
+  }
   const bool too_long = queue_.at(i).length > emss_ && !queue_.cut(i, emss_);
   fill_data(out, i, false, now);
   if (too_long) {  // no slot to cut it: its front, and the rest when that is acknowledged

@@ -52,6 +52,7 @@ void SendQueue::clear() {
   next_ = judged_ = highest_sacked_ = lost_from_ = head_;
   unsent_bytes_ = pipe_bytes_ = sacked_count_ = lost_waiting_ = resent_count_ = 0;
   una_ = nxt_;
+  end_probe();
 }
 
 bool SendQueue::append(BufferRef payload) {
@@ -87,10 +88,16 @@ void SendQueue::append_fin() {
   end_ = end_ + 1;
 }
 
+void SendQueue::mark_probe() {
+  probe_ = at(tail_ - 1).sequence;
+  probe_state_ = Probe::out;
+}
+
 bool SendQueue::cut(Index i, std::uint32_t octets) {
   if (tail_ - head_ >= mask_) return false;  // the last slot is for a FIN
   QueuedSegment& first = slot(i);
   RNIC_ASSERT(octets > 0 && octets < first.length && !first.has(QueuedSegment::kFin));
+  if (is_probe(i)) end_probe();
   for (Index j = tail_; j != i + 1; --j) slot(j) = slot(j - 1);
   ++tail_;
   QueuedSegment& second = slot(i + 1);
@@ -163,6 +170,7 @@ void SendQueue::acknowledge(Seq ack, Delivered& delivered) {
   const QueuedSegment* first_plain = nullptr;  // to which nothing has happened but being sent
   const QueuedSegment* last_plain = nullptr;
   std::uint32_t plain_bytes = 0;
+  std::uint32_t largest = delivered.largest;
   for (; head_ != next_; ++head_) {
     QueuedSegment& s = slot(head_);
     if (ack.before(s.end())) break;
@@ -173,6 +181,7 @@ void SendQueue::acknowledge(Seq ack, Delivered& delivered) {
       last_plain = &s;
       plain_bytes += s.length;
     }
+    largest = std::max(largest, s.length);
     returns.add(std::exchange(s.buffer, nullptr));
   }
   if (last_plain != nullptr) {
@@ -187,6 +196,9 @@ void SendQueue::acknowledge(Seq ack, Delivered& delivered) {
     }
   }
   delivered.segments += head_ - first;
+  delivered.largest = largest;
+  if (probe_state_ == Probe::out && probe_.before(ack)) [[unlikely]]
+    probe_state_ = Probe::arrived;
   una_ = ack;
   if (head_ != next_) {  // perhaps a part of the next
     QueuedSegment& s = slot(head_);
@@ -251,6 +263,8 @@ bool SendQueue::sack(Seq first, Seq end, Delivered& delivered) {
     QueuedSegment& s = slot(i);
     if (s.end().after(end)) break;
     if (s.has(QueuedSegment::kSacked) || s.sequence.before(first)) continue;
+    if (is_probe(i)) [[unlikely]]
+      probe_state_ = Probe::arrived;
     if (s.has(QueuedSegment::kRetransmitted))
       --resent_count_;
     else if (s.has(QueuedSegment::kLost))
@@ -276,7 +290,9 @@ bool SendQueue::mark_lost(Index i) {
   if (s.has(QueuedSegment::kRetransmitted)) --resent_count_;
   set_flags(s, QueuedSegment::kLost, QueuedSegment::kRetransmitted);
   if (lost_waiting_++ == 0 || static_cast<std::int32_t>(i - lost_from_) < 0) lost_from_ = i;
-  return true;
+  if (!is_probe(i)) return true;
+  probe_state_ = Probe::lost;
+  return false;
 }
 
 SendQueue::Losses SendQueue::detect_losses(const Rack::Horizon& horizon, Instant now) {

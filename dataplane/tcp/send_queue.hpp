@@ -61,6 +61,8 @@ class SendQueue {
   // The last before the FIN: may take a slot that is kept back.
   bool append_last(BufferRef payload);
   void append_fin();
+  // The last appended is longer than a segment may be, to see whether it comes through (RFC 4821).
+  void mark_probe();
 
   // ---- where we are ------------------------------------------------------------------------
   Seq una() const { return una_; }
@@ -121,6 +123,13 @@ class SendQueue {
   void mark_lost_longer_than(std::uint32_t octets);
   bool any_sacked() const { return sacked_count_ != 0; }
 
+  // ---- the probe -----------------------------------------------------------------------------
+  // Its loss is told here, and not as a loss: it says nothing about congestion (RFC 4821 s7.6.2).
+  enum class Probe : std::uint8_t { none, out, arrived, lost };
+  Probe probe() const { return probe_state_; }
+  bool is_probe(Index i) const { return probe_state_ == Probe::out && at(i).sequence == probe_; }
+  void end_probe() { probe_state_ = Probe::none; }
+
  private:
   void push(BufferRef payload);
   QueuedSegment& slot(Index i) { return slots_[i & mask_]; }
@@ -149,6 +158,8 @@ class SendQueue {
   std::uint32_t lost_waiting_ = 0;  // lost and not sent again
   std::uint32_t resent_count_ = 0;  // sent again and not SACKed
   Instant oldest_resent_at_{};      // none of them left before
+  Probe probe_state_ = Probe::none;
+  Seq probe_{};
   std::uint64_t appended_ = 0;
   std::uint64_t acknowledged_ = 0;
 };

@@ -20,7 +20,10 @@ void Connection::run_timers(Instant now) {
     persist_at_ = kNever;
     window_probe_due_ = true;
   }
-  if (reordering_at_ <= now) look_for_losses(Delivered{}, false, now);
+  if (reordering_at_ <= now) {
+    look_for_losses(Delivered{}, false, now);
+    if (queue_.probe() == SendQueue::Probe::lost) on_path_probe_answered(now);
+  }
   if (tail_probe_at_ <= now) on_tail_probe_timeout(now);  // before the retransmission timer: it may be due as well
   if (rto_at_ <= now) on_retransmission_timeout(now);
   if (keepalive_at_ <= now) on_keepalive(now);
@@ -57,6 +60,7 @@ void Connection::on_retransmission_timeout(Instant now) {
     ++counters_.window_probes;
     return;
   }
+  if (path_.on_timeout(retransmissions_, queue_.at(queue_.oldest()).length + option_bytes(), now)) on_path_changed();
   // RFC 5682 s3.1 step 1: F-RTO, unless a recovery was under way that was no timeout's.
   const bool tries_new = recovery_ == Recovery::none || spurious_.frto() != SpuriousCheck::Frto::off;
   if (recovery_ == Recovery::fast) congestion_.end_recovery();
@@ -74,6 +78,7 @@ void Connection::on_retransmission_timeout(Instant now) {
   const bool judges = sack_ && rack_.started();
   const Duration window = rack_.reordering_window(true, queue_.sacked_count(), rtt_.smoothed());
   queue_.mark_lost_after_timeout(judges ? rack_.horizon(window).patience : Duration{0}, now);
+  if (queue_.probe() == SendQueue::Probe::lost) on_path_probe_answered(now);
 }
 
 // RFC 9293 s3.8.4.

@@ -62,7 +62,7 @@ struct Marked {
     const auto stream = world.a.device.connect_plain(wishes, world.clock.now);
     REQUIRE(stream);
     called = *stream;
-    a.plan(called, {.send_bytes = kBytes});
+    a.plan(called, {.send_bytes = kBytes, .close = test::Plan::Close::sent});
     REQUIRE(world.run_until(
         [&] { return a.find(called)->ended && b.records().size() == 1 && b.records().begin()->second.ended; }));
     CHECK(b.records().begin()->second.received_bytes == kBytes);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/flow.hpp"
+#include "mpa/startup.hpp"
 #include "sim/stranger.hpp"
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
@@ -249,6 +250,16 @@ TEST_CASE("W-TCP-12: under a flood scale and SACK are kept in timestamps, or not
     CHECK(answer.sack_permitted);
     REQUIRE(answer.timestamps);
     CHECK(answer.timestamps->echo == 9000);
+    // The same SYN with other options, at the same moment.
+    header.window_scale.reset();
+    header.sack_permitted = false;
+    stranger.sends(Stranger::kAddress, header);
+    header.window_scale = 7;
+    stranger.sends(Stranger::kAddress, header);
+    world.run_for(microseconds(100));
+    REQUIRE(stranger.heard.size() == 2);
+    CHECK(stranger.heard[0].header.timestamps->value != stranger.heard[1].header.timestamps->value);
+    stranger.heard.clear();
     auto next = third(answer, 101);
     next.timestamps = {9001, answer.timestamps->value};
     stranger.says(next);
@@ -420,6 +431,7 @@ TEST_CASE("W-TCP-01: TIME-WAIT begins anew with a repeated FIN, and only with th
   SECTION("a FIN") {
     stranger.says(plain(flag::kAck | flag::kFin, closed.theirs - 1, closed.send_next));
     world.clock.now = world.clock.now + seconds(40);
+    world.b.device.run_timers(world.clock.now);
     stranger.heard.clear();
     stranger.says(plain(flag::kAck, closed.theirs + 5, closed.send_next));
     REQUIRE(stranger.heard.size() == 1);
@@ -473,6 +485,50 @@ TEST_CASE("W-TCP-01: TIME-WAIT gives way to a later SYN, with numbers behind its
     stranger.says(plain(flag::kAck | flag::kFin, closed.theirs - 1, closed.send_next));
     CHECK(stranger.heard.at(0).header.flags == flag::kRst);
   }
+}
+
+TEST_CASE("W-TCP-01: a connection in the place of one in TIME-WAIT begins behind all that it sent",
+          "[core][W-TCP-01]") {
+  World world({});
+  Stranger stranger(world);
+  // B rejects with 200 octets, more than its clock of initial sequence numbers counts meanwhile.
+  world.b.on_event = [&](const StreamEvent& event) {
+    if (event.kind != StreamEvent::Kind::connect_request) return;
+    core::PrivateData data;
+    data.length = 200;
+    REQUIRE(world.b.device.reject(event.stream, data, world.clock.now));
+  };
+  REQUIRE(world.b.device.listen({}, kPort, 8, 77));
+  stranger.says(syn(100));
+  const wire::TcpHeader answer = stranger.take().at(0).header;
+  const mpa::Initiator initiator(mpa::StartupOptions{}, {}, world.clock.now);
+  const Bytes request = initiator.request();
+  stranger.says(third(answer, 101), std::string(reinterpret_cast<const char*>(request.data()), request.size()));
+  const auto fin = stranger.take().back().header;
+  REQUIRE(fin.has(flag::kFin));
+  const std::uint32_t theirs = 101 + static_cast<std::uint32_t>(request.size());
+  stranger.says(plain(flag::kAck | flag::kFin, theirs, fin.sequence + 1));
+  REQUIRE(world.b.device.stream_count() == 0);
+  stranger.heard.clear();
+  REQUIRE(fin.sequence - answer.sequence > 200);
+  stranger.says(syn(theirs + 50));
+  REQUIRE(stranger.heard.size() == 1);
+  REQUIRE(stranger.heard[0].header.flags == (flag::kSyn | flag::kAck));
+  CHECK(tcp::Seq{stranger.heard[0].header.sequence}.after({fin.sequence}));
+}
+
+TEST_CASE("W-TCP-01: no round trip is measured on a SYN-ACK that was sent twice", "[core][W-TCP-01]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 8, 77));
+  Stranger stranger(world);
+  stranger.says(syn(100));
+  const bool twice = GENERATE(false, true);
+  if (twice) stranger.says(syn(100));
+  const wire::TcpHeader answer = stranger.take()[0].header;
+  world.run_for(milliseconds(5));
+  stranger.says(third(answer, 101));
+  REQUIRE(world.b.device.stream_count() == 1);
+  CHECK((world.b.device.streams()[0].rtt_us == 0) == twice);
 }
 
 TEST_CASE("W-TCP-12: with timestamps TIME-WAIT gives way to a later one, and answers with the peer's last",

@@ -274,6 +274,15 @@ TEST_CASE("W-TCP-01: a peer that names no MSS is sent 536 octets, or what its ne
   }
 }
 
+TEST_CASE("W-TCP-12: a window scale beyond 14 is taken for 14", "[tcp][W-TCP-12]") {
+  wire::TcpHeader header{.flags = flag::kSyn, .window_scale = 14};
+  CHECK(tcp::agree(header, {}, {}, 0).send_shift == 14);
+  header.window_scale = 15;
+  CHECK(tcp::agree(header, {}, {}, 0).send_shift == 14);
+  header.window_scale = 255;
+  CHECK(tcp::agree(header, {}, {}, 0).send_shift == 14);
+}
+
 TEST_CASE("W-TCP-12: no round trip is measured on a handshake that nobody timed", "[tcp][W-TCP-12]") {
   tcp::Handshake handshake = tcp::agree(wire::TcpHeader{.flags = flag::kSyn, .window = 1000, .mss = 1460}, {}, {7}, 0);
   wire::TcpHeader third;
