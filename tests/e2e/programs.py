@@ -24,7 +24,7 @@ def fi_info(wire):
 
 def rping(wire, size, count=10000):
     common = ["-C", str(count), "-V", "-S", str(size)]
-    limit = 240 if wire.slow else 90
+    limit = max(240, count // 10) if wire.slow else 90
     wire.pair(["rping", "-s", "-a", wire.address, *common], ["rping", "-c", "-a", wire.address, *common], limit)
 
 
@@ -58,7 +58,7 @@ def rping_server_killed(wire):
 
 def perftest(wire, program, *options, limit_s=None):
     words = [program, "-R", *options]
-    limit = limit_s or (180 if "-a" in options else 60 if wire.slow else 40)
+    limit = limit_s or (900 if "-a" in options else 60 if wire.slow else 40)
     _, text = wire.pair(words, [*words, wire.address], limit)
     rows = [line.split() for line in text.splitlines() if re.match(r"\s*\d+\s+\d+\s+[\d.]+", line)]
     if not rows:

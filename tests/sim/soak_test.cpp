@@ -35,3 +35,12 @@ TEST_CASE("random work over random wires: seeds 2501 to 3000", "[sim][V-ORD-09][
 TEST_CASE("random work over random wires: seeds 3001 to 3500", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") {
   run_seeds(3001, 500);
 }
+TEST_CASE("random work over random wires: seeds 3501 to 4000", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") {
+  run_seeds(3501, 500);
+}
+TEST_CASE("random work over random wires: seeds 4001 to 4500", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") {
+  run_seeds(4001, 500);
+}
+TEST_CASE("random work over random wires: seeds 4501 to 5000", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") {
+  run_seeds(4501, 500);
+}
