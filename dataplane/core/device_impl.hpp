@@ -160,6 +160,8 @@ struct Device::Impl {
   void check_connection_lost(Stream& stream, Instant now);
   void on_phase_deadline(Stream& stream, Instant now);
   void abandon(Stream& stream, Instant now);  // the QP is gone
+  void end_rejected(Stream& stream, Instant now);
+  void send_waiting_fin(Stream& stream, Instant now);
   bool finish(Stream& stream, Instant now);   // true: it is no more
   void discard_input(Stream& stream, Instant now);
   bool send_octets(Stream& stream, Bytes octets);

@@ -344,8 +344,7 @@ void Device::Impl::feed_startup(Stream& stream, Instant now) {
       auto& responder = std::get<mpa::Responder>(*stream.startup);
       if (!responder.acceptable()) {
         if (const auto reply = responder.reject({})) send_octets(stream, *reply);
-        abandon(stream, now);
-        stream.phase_deadline = now + kCloseTimeout;
+        end_rejected(stream, now);
         break;
       }
       stream.phase = Stream::Phase::waiting;
@@ -494,9 +493,7 @@ Result<Done, StreamError> Device::Impl::reject(StreamId id, const PrivateData& p
     }
     send_octets(*stream, *reply);
   }
-  // FIN after the Reply, never RST, so that it arrives (W-MPA-19).
-  abandon(*stream, now);
-  stream->phase_deadline = now + kCloseTimeout;
+  end_rejected(*stream, now);
   return Done{};
 }
 
@@ -597,6 +594,7 @@ void Device::Impl::take_input(Stream& stream, Instant now) {
       break;
     case Stream::Phase::orphan:
       discard_input(stream, now);
+      send_waiting_fin(stream, now);
       break;
   }
 }
@@ -662,9 +660,24 @@ void Device::Impl::abandon(Stream& stream, Instant now) {
   stream.phase = Stream::Phase::orphan;
   stream.phase_deadline = now + options_.orphan_timeout;
   stream.tcp.hold_acknowledgements_from(tcp::Connection::kNoHold);
-  if (stream.tcp.ended() == tcp::Ended::no) stream.tcp.close(now);
+  if (stream.tcp.ended() == tcp::Ended::no && !stream.fin_waits) stream.tcp.close(now);
   discard_input(stream, now);
   activate(stream);
+}
+
+// FIN after the Reply, never RST, so that the Reply arrives (W-MPA-19); and only when it is acknowledged. Linux joins
+// segments that wait for a socket, and siw does not look for a Reply in a connection that has ended.
+void Device::Impl::end_rejected(Stream& stream, Instant now) {
+  stream.fin_waits = true;
+  abandon(stream, now);
+  stream.phase_deadline = now + kCloseTimeout;
+  send_waiting_fin(stream, now);
+}
+
+void Device::Impl::send_waiting_fin(Stream& stream, Instant now) {
+  if (!stream.fin_waits || stream.tcp.acknowledged() != stream.tcp.appended()) return;
+  stream.fin_waits = false;
+  if (stream.tcp.ended() == tcp::Ended::no) stream.tcp.close(now);
 }
 
 // Nobody is there who wants it. It is acknowledged all the same while octets of ours are still to

@@ -65,6 +65,7 @@ struct Stream : ListLink<ActiveTag>, Timers::Node {
   bool told_end = false;  // failed, rejected or disconnected: nothing more is told
   bool lost = false;      // while waiting: the peer is gone, accept() comes too late
   bool again_soon = false;  // plain: its user wants another turn
+  bool fin_waits = false;   // orphan: our FIN follows when all before it is acknowledged
   std::uint32_t agreed_ird = 0, agreed_ord = 0;
   PrivateData reply_data;  // for the established event
 

@@ -504,9 +504,12 @@ TEST_CASE("W-TCP-01: a connection in the place of one in TIME-WAIT begins behind
   const mpa::Initiator initiator(mpa::StartupOptions{}, {}, world.clock.now);
   const Bytes request = initiator.request();
   stranger.says(third(answer, 101), std::string(reinterpret_cast<const char*>(request.data()), request.size()));
+  const std::uint32_t theirs = 101 + static_cast<std::uint32_t>(request.size());
+  const auto reply = stranger.take().back();
+  REQUIRE_FALSE(reply.header.has(flag::kFin));
+  stranger.says(plain(flag::kAck, theirs, reply.header.sequence + 24 + 200));  // the FIN waits for that
   const auto fin = stranger.take().back().header;
   REQUIRE(fin.has(flag::kFin));
-  const std::uint32_t theirs = 101 + static_cast<std::uint32_t>(request.size());
   stranger.says(plain(flag::kAck | flag::kFin, theirs, fin.sequence + 1));
   REQUIRE(world.b.device.stream_count() == 0);
   stranger.heard.clear();

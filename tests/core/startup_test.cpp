@@ -53,6 +53,7 @@ struct Said {
       if (!ip || ip->header.protocol != wire::protocol::kTcp) return;
       const auto tcp = wire::parse_tcp(frame.subspan(14 + ip->header_size, ip->payload_size()));
       if (tcp->header.has(wire::tcp_flags::kSyn)) first = tcp->header.sequence + 1;
+      acknowledged = tcp->header.acknowledgement;
       ends += tcp->header.has(wire::tcp_flags::kFin) || tcp->header.has(wire::tcp_flags::kRst);
       resets += tcp->header.has(wire::tcp_flags::kRst);
       if (const auto payload = payload_in(frame)) {
@@ -62,7 +63,10 @@ struct Said {
                     octets.begin() + static_cast<std::ptrdiff_t>(at));
         if (on_octets) on_octets();
       }
-      if (ends != 0 && ended_at == kNever) ended_at = now;
+      if (ends != 0 && ended_at == kNever) {
+        ended_at = now;
+        if (on_end) on_end();
+      }
     });
   }
   // ULPDUs behind a startup frame of so many octets.
@@ -85,9 +89,10 @@ struct Said {
   }
   std::vector<std::byte> octets;
   std::uint32_t first = 0;
+  std::uint32_t acknowledged = 0;  // a sequence number of the other side's
   unsigned ends = 0, resets = 0;
   Instant ended_at = kNever;
-  std::function<void()> on_octets;
+  std::function<void()> on_octets, on_end;
 };
 
 WorldOptions unchecked() {
@@ -427,6 +432,36 @@ TEST_CASE("W-MPA-20: a rejected initiator says nothing any more: no RTR, no FPDU
   // Its queue pair may be used for another attempt.
   s.rejects = false;
   CHECK(s.world.run_until([&] { return s.world.a.device.stream_count() == 0; }));
+}
+
+// A peer whose TCP has the FIN together with the Reply may see no more than the end: siw, where Linux has joined the
+// two segments in a socket's backlog.
+TEST_CASE("W-MPA-19: the FIN behind a rejection waits until the Reply is acknowledged", "[core][W-MPA-19]") {
+  const bool by_consumer = GENERATE(true, false);
+  WorldOptions options = unchecked();
+  options.b.device.markers = mpa::MarkerUse::never;
+  Scene s(options);
+  s.rejects = by_consumer;
+  s.reply_data = hex("aabbcc");
+  if (!by_consumer) s.edit_request([](MutableBytes request) { request[kFlags] |= std::byte{0x80}; });  // markers
+  std::optional<std::uint32_t> acknowledged;
+  s.b_says.on_end = [&] { acknowledged = s.a_says.acknowledged - s.b_says.first; };
+  s.dial();
+  REQUIRE(s.until(s.world.a, StreamEvent::Kind::rejected));
+  CHECK(s.world.run_until([&] { return s.world.b.device.stream_count() == 0; }));
+  REQUIRE(acknowledged);
+  // At the least; A's own FIN is no octet of B's.
+  CHECK(*acknowledged == (by_consumer ? 27 : 24));
+  CHECK(s.b_says.resets == 0);
+}
+
+TEST_CASE("W-MPA-19: a rejected peer that falls silent is not waited for without end", "[core][W-MPA-19]") {
+  Scene s;
+  s.rejects = true;
+  s.b_says.on_octets = [&] { s.world.a_to_b.edit([](sim::Frame& frame) { frame[12] = std::byte{0xff}; }); };
+  s.dial();
+  REQUIRE(s.until(s.world.b, StreamEvent::Kind::connect_request));
+  CHECK(s.world.run_until([&] { return s.world.b.device.stream_count() == 0; }, seconds(60)));
 }
 
 TEST_CASE("W-MPA-85: a responder that goes wrong before its Reply rejects", "[core][W-MPA-85]") {
