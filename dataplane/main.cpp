@@ -21,6 +21,7 @@
 #include "control/build.hpp"
 #include "control/configuration.hpp"
 #include "control/descriptor.hpp"
+#include "control/link_watch.hpp"
 #include "control/loop.hpp"
 #include "control/network.hpp"
 #include "control/run_directory.hpp"
@@ -208,6 +209,7 @@ int serve(const Options& options) {
     wait_for_links(machine);
     wait_for_addresses(machine);
     server.refresh_networks();
+    const rnic::control::LinkWatch links(machine, loop, log);
     if (options.ready_fd >= 0) leave_terminal(options);
     say_ready(options.ready_fd);
     loop.run();

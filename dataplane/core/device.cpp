@@ -12,14 +12,15 @@ namespace rnic::core {
 namespace {
 constexpr std::uint32_t kMssDefaultV6 = 1220;  // RFC 9293 s3.7.1: 1280 less the headers
 
+// A segment is one frame and one buffer.
+std::uint32_t mss_of(std::uint32_t mtu_bytes, std::uint32_t headers_bytes, port::Port& port) {
+  return std::min(std::max(mtu_bytes, headers_bytes + 128) - headers_bytes, port.pool().room_bytes());
+}
+
 tcp::Options options_of_tcp(const DeviceOptions& options, port::Port& port, std::size_t ip_header) {
   tcp::Options tcp = options.tcp;
-  // A segment is one frame and one buffer.
-  const std::uint32_t headers = static_cast<std::uint32_t>(ip_header + wire::TcpHeader::kSize);
-  const std::uint32_t room = port.pool().room_bytes();
-  const std::uint32_t mtu = std::max(port.facts().mtu_bytes, headers + 128);
-  tcp.mss_bytes = std::min(mtu - headers, room);
-  tcp.headers_bytes = headers;
+  tcp.headers_bytes = static_cast<std::uint32_t>(ip_header + wire::TcpHeader::kSize);
+  tcp.mss_bytes = mss_of(port.facts().mtu_bytes, tcp.headers_bytes, port);
   if (ip_header == wire::Ipv6Header::kSize) tcp.mss_default_bytes = tcp.path_floor_bytes = kMssDefaultV6;
   return tcp;
 }
@@ -59,6 +60,7 @@ Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents&
       mac_(port.facts().mac),
       checksums_in_(!port.facts().verifies_checksums),
       checksums_out_(!port.facts().fills_checksums),
+      link_mtu_(port.facts().mtu_bytes),
       tcp_v6_(options_of_tcp(options, port, wire::Ipv6Header::kSize)),
       station_(station_options(options, port.facts())),
       reassembly_(reassembly_options(port.facts())),
@@ -71,6 +73,27 @@ Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents&
   timers_.reserve(64);
   queued_events_.reserve(16);
   delivering_.reserve(16);
+}
+
+// ---- the MTU ---------------------------------------------------------------------------------
+
+std::uint32_t Device::Impl::mtu_towards(const wire::IpAddress& remote) const {
+  return remote.is_v6() ? std::min(link_mtu_, station_.mtu_bytes_v6()) : link_mtu_;
+}
+
+// The port's, or what a router has advertised of the link, has changed. TCP tells the queue pairs
+// (W-TCP-08).
+void Device::Impl::on_mtu_change() {
+  options_.tcp.mss_bytes = mss_of(link_mtu_, options_.tcp.headers_bytes, port_);
+  tcp_v6_.mss_bytes = mss_of(std::min(link_mtu_, station_.mtu_bytes_v6()), tcp_v6_.headers_bytes, port_);
+  for (const auto& stream : streams_) {
+    if (stream == nullptr) continue;
+    const std::uint32_t mtu = mtu_towards(stream->flow.remote);
+    if (stream->path_mtu_bytes == mtu) continue;
+    stream->path_mtu_bytes = mtu;
+    stream->tcp.set_mss(tcp_options(stream->flow).mss_bytes);
+    activate(*stream);
+  }
 }
 
 Device::Impl::~Impl() {
@@ -387,6 +410,10 @@ bool Device::owns(const wire::IpAddress& address) const { return impl_->routes_.
 bool Device::reaches(const wire::IpAddress& address) const { return impl_->routes_.next_hop(address).has_value(); }
 const std::array<ip::OwnAddress, ip::OwnAddresses::kMax>& Device::addresses() const { return impl_->station_.own().all(); }
 const ip::Routes& Device::routes() const { return impl_->routes_; }
+void Device::set_link_mtu(std::uint32_t mtu_bytes) {
+  impl_->link_mtu_ = std::min(mtu_bytes, impl_->port_.facts().mtu_bytes);
+  impl_->on_mtu_change();
+}
 bool Device::addresses_settled() const { return impl_->station_.own().settled() || !impl_->port_.link_up(); }
 
 }  // namespace rnic::core

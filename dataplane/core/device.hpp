@@ -241,6 +241,9 @@ class Device {
   // Its places for addresses; an address keeps its place.
   const std::array<ip::OwnAddress, ip::OwnAddresses::kMax>& addresses() const;
   const ip::Routes& routes() const;
+  // The port passes frames with this many octets of IP now; more than it began with is taken for that.
+  // Connections follow at once (W-TCP-08, W-MPA-59).
+  void set_link_mtu(std::uint32_t mtu_bytes);
   // No address is still being asked for, or cannot be while the link is down.
   bool addresses_settled() const;
 

@@ -96,6 +96,8 @@ struct Device::Impl {
   void serve_station(Instant now);
   void send_message(const ip::Station::Outgoing& message, Bytes octets, Instant now);
   void on_network_change(Instant now);
+  std::uint32_t mtu_towards(const wire::IpAddress& remote) const;
+  void on_mtu_change();
 
   // ---- frames out (device_frames.cpp) -----------------------------------------------------
   bool send_segments(Stream& stream, Instant now, unsigned& budget);
@@ -197,6 +199,7 @@ struct Device::Impl {
   std::uint64_t random_state_;
   wire::Mac mac_;
   bool checksums_in_ = true, checksums_out_ = true;
+  std::uint32_t link_mtu_;  // octets of IP in one frame, now
   tcp::Options tcp_v6_;  // IPv6's headers leave less
   const tcp::Options& tcp_options(const Flow& flow) const { return flow.remote.is_v6() ? tcp_v6_ : options_.tcp; }
 

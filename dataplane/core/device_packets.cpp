@@ -351,16 +351,9 @@ void Device::Impl::on_network_change(Instant now) {
   const bool first = network_version_ == 0;
   network_version_ = station_.version();
   if (first) return;
-  const std::uint32_t mtu = station_.mtu_bytes_v6();
-  const auto headers = static_cast<std::uint32_t>(kIpv6 + wire::TcpHeader::kSize);
-  tcp_v6_.mss_bytes = std::min(mtu - headers, port_.pool().room_bytes());
+  on_mtu_change();
   for (const auto& stream : streams_) {
     if (stream == nullptr) continue;
-    if (stream->flow.remote.is_v6() && stream->path_mtu_bytes > mtu) {
-      stream->path_mtu_bytes = mtu;
-      stream->tcp.set_mss(tcp_v6_.mss_bytes);
-      activate(*stream);
-    }
     // An address whose time is over must not be used (RFC 4862 s5.5.4).
     if (stream->phase != Stream::Phase::orphan && station_.own().find(stream->flow.local) == nullptr)
       (void)kill(stream->id(), now);

@@ -123,7 +123,7 @@ Stream* Device::Impl::make_stream(const Flow& flow) {
   stream.generation = ++generations_[index];
   stream.hash = hash_of(flow, keys_);
   stream.local_peer = routes_.is_own(flow.remote);
-  stream.path_mtu_bytes = flow.remote.is_v6() ? station_.mtu_bytes_v6() : port_.facts().mtu_bytes;
+  stream.path_mtu_bytes = mtu_towards(flow.remote);
   flows_.insert(stream.hash, index);
   ++stream_count_;
   timers_.reserve(stream_count_);

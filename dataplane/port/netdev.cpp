@@ -3,6 +3,8 @@
 #include <linux/capability.h>
 #include <linux/ethtool.h>
 #include <linux/if_packet.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <net/if_arp.h>
@@ -11,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -103,6 +106,24 @@ int hear_all_groups(const std::string& interface) {
   if (setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request, sizeof request) == 0) return fd;
   close(fd);
   return -1;
+}
+
+int open_link_news() {
+  const int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
+  if (fd < 0) return -1;
+  sockaddr_nl self{};
+  self.nl_family = AF_NETLINK;
+  self.nl_groups = RTMGRP_LINK;
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&self), sizeof self) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+void read_link_news(int descriptor) {
+  char news[8192];
+  // ENOBUFS: some were lost; there was news all the same.
+  while (recv(descriptor, news, sizeof news, 0) > 0 || errno == EINTR || errno == ENOBUFS) {
+  }
 }
 
 bool has(Capability capability) {

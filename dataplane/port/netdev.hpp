@@ -33,6 +33,11 @@ bool stop_merging(const std::string& interface);
 // A descriptor by which, while it is open, the interface hears all multicast; -1 where it is refused.
 int hear_all_groups(const std::string& interface);
 
+// A descriptor that is readable when the kernel has something new to say of its interfaces; -1 where it
+// is refused. read_link_news() takes all of it: who wants to know what is new asks find_netdev().
+int open_link_news();
+void read_link_news(int descriptor);
+
 enum class Capability : std::uint8_t { net_admin = 12, net_raw = 13, ipc_lock = 14, sys_admin = 21, bpf = 39 };
 bool has(Capability capability);  // effective, of this thread
 const char* name(Capability capability);

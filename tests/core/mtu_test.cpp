@@ -1,0 +1,85 @@
+// The port's MTU changes while a connection runs.
+#include "sim/world.hpp"
+#include "support/catch.hpp"
+#include "support/octet_streams.hpp"
+
+namespace rnic {
+namespace {
+
+constexpr std::uint16_t kPort = 7;
+
+// A sends to B, with an eye on the size of each frame.
+struct Running {
+  explicit Running(bool v6) {
+    sim::WorldOptions options;
+    options.a.device.plain = &a;
+    options.b.device.plain = &b;
+    if (v6) {
+      options.a.address = sim::address_v6(1);
+      options.b.address = sim::address_v6(2);
+    }
+    options.link.per_octet = nanoseconds(8);
+    world.emplace(options);
+    a.use(world->a.device);
+    b.use(world->b.device);
+    b.plan(kPort, {});
+    world->a_to_b.watch(
+        [this](Bytes frame, Instant, sim::Link::Fate) { largest = std::max(largest, frame.size() - 14); });
+    REQUIRE(world->b.device.listen({}, kPort, 0, 0));
+    core::ConnectOptions wishes;
+    wishes.remote = world->b.device.options().addresses[0].address;
+    wishes.remote_port = kPort;
+    const auto stream = world->a.device.connect_plain(wishes, world->clock.now);
+    REQUIRE(stream);
+    called = *stream;
+    a.plan(called, {.send_bytes = 8'000'000, .close = test::Plan::Close::sent});
+  }
+  std::uint64_t received() const { return b.records().empty() ? 0 : b.records().begin()->second.received_bytes; }
+  // The largest packet among those of the next megabyte.
+  std::size_t largest_from_now() {
+    largest = 0;
+    const std::uint64_t until = received() + 1'000'000;
+    REQUIRE(world->run_until([&] { return received() >= until; }));
+    return largest;
+  }
+
+  test::OctetStreams a, b;
+  std::optional<sim::World> world;
+  core::StreamId called;
+  std::size_t largest = 0;
+};
+
+}  // namespace
+
+TEST_CASE("W-TCP-08: when the port's MTU changes, connections send no more than it, and as much again",
+          "[core][W-TCP-08]") {
+  const bool v6 = GENERATE(false, true);
+  CAPTURE(v6);
+  Running run(v6);
+  CHECK(run.largest_from_now() == 1500);
+  run.world->a.device.set_link_mtu(1300);
+  CHECK(run.largest_from_now() == 1300);
+  CHECK(run.world->a.device.streams()[0].mss_bytes == (v6 ? 1240 : 1260));
+  run.world->a.device.set_link_mtu(9000);  // the port's buffers are for 1500
+  CHECK(run.largest_from_now() == 1500);
+  REQUIRE(run.world->run_until([&] { return run.a.find(run.called)->ended; }));
+  CHECK(run.received() == 8'000'000);
+  CHECK(run.b.records().begin()->second.wrong_bytes == 0);
+}
+
+TEST_CASE("W-TCP-08: a connection that begins after the port's MTU has changed announces and sends no more",
+          "[core][W-TCP-08]") {
+  Running first(false);
+  first.world->a.device.set_link_mtu(1000);
+  core::ConnectOptions wishes;
+  wishes.remote = sim::kAddressB;
+  wishes.remote_port = kPort;
+  const auto stream = first.world->a.device.connect_plain(wishes, first.world->clock.now);
+  REQUIRE(stream);
+  first.a.plan(*stream, {.send_bytes = 10'000, .close = test::Plan::Close::sent});
+  REQUIRE(first.world->run_until([&] { return first.a.find(*stream)->ended; }));
+  CHECK(first.a.find(*stream)->mss_bytes == 960);
+  CHECK(first.largest <= 1000);
+}
+
+}  // namespace rnic
