@@ -50,6 +50,24 @@ std::uint32_t scope_of(const ServedDevice& served) {
   return interface != 0 ? interface : kNobodys + served.index;
 }
 
+bool are_mates(const DeviceConfiguration& a, const DeviceConfiguration& b) {
+  return &a != &b && a.port->kind == port::PortSpec::Kind::pair && *a.port == *b.port;
+}
+
+// The other end of a pair is there, whatever networks the two are in.
+void add_routes_to_mate(const Configuration& configuration, const DeviceConfiguration& wanted,
+                        core::DeviceOptions& options) {
+  ip::Routes known;
+  for (const core::DeviceAddress& own : options.addresses) known.add_own(own.address, own.prefix_length);
+  for (const ip::Route& route : options.routes) known.add(route);
+  for (const DeviceConfiguration& other : configuration.devices) {
+    if (!are_mates(wanted, other)) continue;
+    for (const core::DeviceAddress& theirs : other.addresses)
+      if (known.prefix_toward(theirs.address) <= 0)
+        options.routes.push_back({.prefix = theirs.address, .bits = theirs.address.is_v4() ? 32u : 128u, .gateway = {}});
+  }
+}
+
 void make_device(const Configuration& configuration, const DeviceConfiguration& wanted,
                  std::unique_ptr<port::Port> port, Machine& machine) {
   auto served = std::make_unique<ServedDevice>();
@@ -73,6 +91,7 @@ void make_device(const Configuration& configuration, const DeviceConfiguration& 
                               .bits = 0,
                               .gateway = gateway});
   options.routes.insert(options.routes.end(), wanted.routes.begin(), wanted.routes.end());
+  add_routes_to_mate(configuration, wanted, options);
   options.vlan = wanted.vlan;
   options.ipv6 = wanted.ipv6;
   options.accept_ra = wanted.accept_ra.value_or(false);
@@ -101,11 +120,8 @@ void make_device(const Configuration& configuration, const DeviceConfiguration& 
 // Which device is at the other end of which pair.
 void join_mates(const Configuration& configuration, Machine& machine) {
   for (std::size_t a = 0; a < configuration.devices.size(); ++a)
-    for (std::size_t b = 0; b < configuration.devices.size(); ++b) {
-      const auto& port = *configuration.devices[a].port;
-      if (a != b && port.kind == port::PortSpec::Kind::pair && port == *configuration.devices[b].port)
-        machine.devices[a]->mate = static_cast<int>(b);
-    }
+    for (std::size_t b = 0; b < configuration.devices.size(); ++b)
+      if (are_mates(configuration.devices[a], configuration.devices[b])) machine.devices[a]->mate = static_cast<int>(b);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 A Wire is two sides joined by something: what to put before a server's command, what before a client's,
 and the address at which the client finds the server. Everything that is started is ended, by its pid.
 """
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -287,11 +288,16 @@ def veth_wire(world, kind, lossy_permille=0, addresses=("10.77.0.1/24", "10.77.0
         world.start(["ip", "netns", "exec", m, str(BUILD / "tests" / "mitm"), "ma", "mb", "--loss-permille",
                      str(lossy_permille), "--seed", "7"])
         time.sleep(0.2)
-    sides = []
-    for namespace, device, address, name in ((a, "ra", addresses[0], "va"), (b, "rb", addresses[1], "vb")):
-        inside = ["ip", "netns", "exec", namespace]
-        world.up(name + kind, ["--port", f"{kind}:{device}", "--address", address, *options], inside)
-        sides.append([*inside, RNIC, "run", "--name", name + kind])
+    sides, starts = [], []
+    # Each asks for its address for some seconds: together.
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        for namespace, device, address, name in ((a, "ra", addresses[0], "va"), (b, "rb", addresses[1], "vb")):
+            inside = ["ip", "netns", "exec", namespace]
+            starts.append(threads.submit(world.up, name + kind,
+                                         ["--port", f"{kind}:{device}", "--address", address, *options], inside))
+            sides.append([*inside, RNIC, "run", "--name", name + kind])
+    for start in starts:
+        start.result()
     wire = Wire(world, label or kind + (" with loss" if lossy_permille else ""), sides[0], sides[1],
                 addresses[0].split("/")[0])
     wire.inside = ["ip", "netns", "exec", a]
