@@ -214,6 +214,10 @@ class Wire:
         """Of a server's exit code and words, where the client has ended well."""
         return code == 0
 
+    def asked_well(self, code, _):
+        """Of a client's exit code and words."""
+        return code == 0
+
     def pair(self, server_words, client_words, limit_s=60):
         """Runs both; both must end well."""
         server = self.start_server(server_words)
@@ -223,7 +227,7 @@ class Wire:
         except Failed as failure:
             server.end()
             raise Failed(f"{failure}\n--- server\n{tail(server.text())}") from None
-        if code != 0:
+        if not self.asked_well(code, client.text()):
             server.end()
             raise Failed(f"client's exit code {code}: {shlex.join(client.words)}\n{tail(client.text())}\n"
                          f"--- server\n{tail(server.text())}")

@@ -56,13 +56,18 @@ def rping_server_killed(wire):
     rping(wire, 64, 100)
 
 
+def results(text):
+    """The words of each line of results that a program of perftest printed."""
+    return [line.split() for line in text.splitlines() if re.match(r"\s*\d+\s+\d+\s+[\d.]+", line)]
+
+
 def perftest(wire, program, *options, limit_s=None):
     words = [program, "-R", *options]
     # With 16 queue pairs and no -n perftest looks for its peak among all pairs of 80,000 completions.
     long = "-a" in options or ("-q" in options and "-n" not in options)
     limit = limit_s or (900 if long else 60 if wire.slow else 40)
     _, text = wire.pair(words, [*words, wire.address], limit)
-    rows = [line.split() for line in text.splitlines() if re.match(r"\s*\d+\s+\d+\s+[\d.]+", line)]
+    rows = results(text)
     if not rows:
         raise Failed(f"{program} printed no result:\n{tail(text)}")
     return rows
@@ -73,8 +78,8 @@ def bandwidth(wire, program, *options, limit_s=None):
     return f"{rows[-1][0]} B: {rows[-1][3]} Gb/s"
 
 
-def latency(wire, program, *options):
-    rows = perftest(wire, program, *options)
+def latency(wire, program, *options, limit_s=None):
+    rows = perftest(wire, program, *options, limit_s=limit_s)
     return f"{rows[0][0]} B: {rows[0][4]} us typical"
 
 

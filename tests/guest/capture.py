@@ -1,11 +1,12 @@
-"""What went over the tap, judged by decoders that are not the data plane: tshark."""
+"""What went over the tap, judged by two decoders, of which one is not ours: tshark."""
 import collections
+import json
 import re
 import signal
 import subprocess
 import time
 
-from harness import Failed, tail
+from harness import RNIC, Failed, tail
 
 TSHARK = ["tshark", "--disable-heuristic", "rpcrdma_iwarp"]
 
@@ -21,7 +22,7 @@ class Capture:
     def __init__(self, world, inside, netdev, path):
         self.path = path
         self.process = world.start([*inside, "tcpdump", "-Z", "root", "-i", netdev, "-s", "0", "-B", "65536", "-w", path])
-        self.process.until(lambda: "listening on" in self.process.text(), "captures")
+        self.process.until(lambda: "listening on" in self.process.text(), "captures", 60)
 
     def finish(self):
         time.sleep(0.5)  # what is on its way into the file
@@ -31,59 +32,158 @@ class Capture:
 
 
 def tshark(path, *words):
-    done = subprocess.run([*TSHARK, "-r", path, *words], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([*TSHARK, "-r", path, *words], capture_output=True, text=True, timeout=600, check=False)
     if done.returncode != 0:
         raise Failed(f"tshark: {tail(done.stderr)}")
     return done.stdout
 
 
 class Direction:
-    """One direction of one connection."""
+    """One direction of one connection, as tshark shows it."""
 
     def __init__(self):
         self.startup_octets = 0
         self.octets = 0
         self.crc_asked = False
-        self.fpdus = {}  # by the sequence number of the segment in which tshark shows them
+        self.headers = {}  # FPDUs, by the sequence number of the segment in which tshark shows them
 
 
-def read(path, address_field="ip.src"):
-    """{(stream, source): Direction} of every MPA connection."""
+# What both decoders say of an FPDU, as tshark names it and as rnic decode does. The lists of one segment have a value
+# for each FPDU that has such a field.
+EVERY = {"iwarp_mpa.ulpdulength": "ulpdu_length", "iwarp_rdma.opcode": "opcode", "iwarp_ddp.tagged_flag": "tagged",
+         "iwarp_ddp.last_flag": "last"}
+TAGGED = {"iwarp_ddp.stag": "stag", "iwarp_ddp.tagged_offset": "to"}
+UNTAGGED = {"iwarp_ddp.qn": "qn", "iwarp_ddp.msn": "msn", "iwarp_ddp.mo": "mo"}
+READ_REQUEST = {"iwarp_rdma.sinkstag": "sink_stag", "iwarp_rdma.sinkto": "sink_to", "iwarp_rdma.rdmardsz": "size",
+                "iwarp_rdma.srcstag": "source_stag", "iwarp_rdma.srcto": "source_to"}
+TERMINATE = {"iwarp_rdma.term_layer": "layer"}
+ALL = [*EVERY, *TAGGED, *UNTAGGED, *READ_REQUEST, *TERMINATE]
+
+
+def number(text):
+    return {"True": 1, "False": 0}.get(text) if text in ("True", "False") else int(text, 0)
+
+
+def headers_of(lists):
+    """The FPDUs of a segment from tshark's fields, each list in the order of the FPDUs."""
+    left = {name: [number(value) for value in text.split(",")] if text else [] for name, text in lists.items()}
+    headers = []
+    for _ in range(len(left["iwarp_mpa.ulpdulength"])):
+        header = {ours: left[theirs].pop(0) for theirs, ours in EVERY.items()}
+        groups = [TAGGED if header["tagged"] else UNTAGGED]
+        groups += [READ_REQUEST] if header["opcode"] == 1 else [TERMINATE] if header["opcode"] == 7 else []
+        for group in groups:
+            header.update({ours: left[theirs].pop(0) for theirs, ours in group.items()})
+        headers.append(header)
+    if over := {name: values for name, values in left.items() if values}:
+        raise Failed(f"tshark shows more than there are FPDUs: {over}")
+    return headers
+
+
+def by_tshark(path):
+    """{(stream, source, destination): Direction} of every MPA connection."""
     directions = collections.defaultdict(Direction)
-    fields = ["tcp.stream", address_field, "tcp.seq", "tcp.len", "iwarp_mpa.pdlength", "iwarp_mpa.crc_flag", "iwarp_mpa.ulpdulength"]
+    fields = ["tcp.stream", "ip.src", "ip.dst", "ipv6.src", "ipv6.dst", "tcp.srcport", "tcp.dstport", "tcp.seq", "tcp.len",
+              "iwarp_mpa.pdlength", "iwarp_mpa.crc_flag", *ALL]
     for line in tshark(path, "-Y", "tcp", "-T", "fields", *(word for field in fields for word in ("-e", field))).splitlines():
-        stream, source, sequence, octets, private, crc, ulpdus = line.split("\t")
-        direction = directions[stream, source]
-        direction.octets = max(direction.octets, int(sequence) - 1 + int(octets))
+        stream, *addresses, source, destination, sequence, octets, private, crc = (values := line.split("\t"))[:11]
+        from_v4, to_v4, from_v6, to_v6 = addresses
+        ends = [f"{v4}:{port}" if v4 else f"[{v6}]:{port}"
+                for v4, v6, port in ((from_v4, from_v6, source), (to_v4, to_v6, destination))]
+        direction = directions[int(stream), *ends]
+        if int(octets):
+            direction.octets = max(direction.octets, int(sequence) - 1 + int(octets))
         if private:
             direction.startup_octets = 20 + int(private)
             direction.crc_asked = crc in ("1", "True")
-        if ulpdus:
-            direction.fpdus[sequence] = [int(octets) for octets in ulpdus.split(",")]
+        lists = dict(zip(ALL, values[11:]))
+        if lists["iwarp_mpa.ulpdulength"]:
+            direction.headers[int(sequence)] = headers_of(lists)
     return {key: direction for key, direction in directions.items() if direction.startup_octets}
 
 
+def by_rnic(path):
+    """The units that `rnic decode` finds in a capture."""
+    with open(path + ".json", "w+", encoding="ascii") as out:
+        done = subprocess.run([RNIC, "decode", path], stdout=out, stderr=subprocess.PIPE, text=True, timeout=600, check=False)
+        if done.returncode != 0:
+            raise Failed(f"rnic decode: {tail(done.stderr)}")
+        out.seek(0)
+        units = [json.loads(line) for line in out]
+    if errors := [unit for unit in units if unit["kind"] == "error"]:
+        raise Failed(f"rnic decode finds errors: {errors[:3]}")
+    return units
+
+
+def short(unit):
+    """What tshark shows as well."""
+    keys = [*EVERY.values(), *(TAGGED if unit["tagged"] else UNTAGGED).values()]
+    header = {key: int(unit[key]) for key in keys}
+    if unit["opcode"] == 1:
+        header.update({key: unit["read_request"][key] for key in READ_REQUEST.values()})
+    if unit["opcode"] == 7:
+        header.update({key: unit["terminate"][key] for key in TERMINATE.values()})
+    return header
+
+
+def compare(directions, units):
+    """Both show the same FPDUs, each header the same, in the same order."""
+    theirs, ours = collections.defaultdict(list), collections.defaultdict(list)
+    for (_, source, destination), direction in sorted(directions.items()):
+        for _, headers in sorted(direction.headers.items()):
+            theirs[source, destination] += headers
+    for unit in units:
+        if unit["kind"] == "fpdu":
+            ours[unit["source"], unit["destination"]].append(short(unit))
+    for ends in {*theirs, *ours}:
+        for place, (one, other) in enumerate(zip(ours[ends], theirs[ends])):
+            if one != other:
+                raise Failed(f"FPDU {place} of {ends}: rnic decode {one}, tshark {other}")
+        if len(ours[ends]) != len(theirs[ends]):
+            raise Failed(f"FPDUs of {ends}: rnic decode {len(ours[ends])}, tshark {len(theirs[ends])}")
+
+
+# proves: W-MPA-21
+def responder_waits(units, ours):
+    """No FPDU of rnic's, where it is the responder, before one of the initiator's."""
+    spoken = set()
+    for unit in units:
+        if unit["kind"] == "mpa" and unit["type"] == "request":
+            spoken.discard((unit["source"], unit["destination"]))
+        if unit["kind"] != "fpdu":
+            continue
+        if unit["direction"] == "to_responder":
+            spoken.add((unit["source"], unit["destination"]))
+        elif unit["source"].startswith(ours) and (unit["destination"], unit["source"]) not in spoken:
+            raise Failed(f"the responder has spoken first: {unit}")
+
+
 def judge(path, ours):
-    """Every octet of both directions is in an FPDU that tshark decodes, and every CRC is good where one is asked for.
-    `ours`: the address whose FPDUs are rnic's."""
-    if malformed := tshark(path, "-Y", f"_ws.malformed && ip.src == {ours}"):
-        raise Failed(f"malformed frames of rnic's:\n{tail(malformed)}")
-    directions = read(path)
+    """Every octet of both directions is in an FPDU that both decode alike, and every CRC is good where one is asked
+    for. `ours`: the addresses whose FPDUs are rnic's."""
+    text = tshark(path, "-O", "iwarp_mpa", "-Y", "iwarp_mpa.fpdu || _ws.malformed")
+    for frame in text.split("\n\n"):
+        if "Malformed" in frame and any(f"Src: {address}," in frame for address in ours):
+            raise Failed(f"a malformed frame of rnic's:\n{tail(frame)}")
+    ours = (ours[0] + ":", f"[{ours[1]}]:")
+    directions, units = by_tshark(path), by_rnic(path)
     counts = collections.Counter()
     with_crc = 0
-    for (stream, source), direction in directions.items():
-        fpdus = [octets for some in direction.fpdus.values() for octets in some]
-        decoded = direction.startup_octets + sum(fpdu_octets(octets) for octets in fpdus)
-        who = "rnic" if source == ours else "siw"
+    for (stream, source, _), direction in directions.items():
+        headers = [header for some in direction.headers.values() for header in some]
+        decoded = direction.startup_octets + sum(fpdu_octets(header["ulpdu_length"]) for header in headers)
+        who = "rnic" if source.startswith(ours) else "siw"
         if decoded != direction.octets:
             raise Failed(f"connection {stream}: {who} sent {direction.octets} octets, of which tshark decodes {decoded}")
-        counts[who] += len(fpdus)
-        if any(d.crc_asked for (other, _), d in directions.items() if other == stream):
-            with_crc += len(fpdus)
+        counts[who] += len(headers)
+        if any(d.crc_asked for (other, *_), d in directions.items() if other == stream):
+            with_crc += len(headers)
     if not counts["rnic"] or not counts["siw"]:
         raise Failed(f"FPDUs: {dict(counts)}")
-    text = tshark(path, "-O", "iwarp_mpa", "-Y", "iwarp_mpa.fpdu")
-    good, bad = len(re.findall("Good CRC32", text)), len(re.findall("Bad CRC32", text))
-    if bad or good < with_crc:
-        raise Failed(f"{good} good and {bad} bad CRCs, {with_crc} FPDUs with one")
-    return f"{counts['rnic']} FPDUs of rnic's, {counts['siw']} of siw's, {good} with CRC"
+    compare(directions, units)
+    responder_waits(units, ours)
+    verdicts = collections.Counter(unit["crc"] for unit in units if unit["kind"] == "fpdu")
+    good, bad = len(re.findall("Good CRC32", text)), len(re.findall("Bad CRC32", text))  # segments sent twice twice
+    if bad or verdicts["bad"] or verdicts["good"] != with_crc or good < with_crc:
+        raise Failed(f"of {with_crc} FPDUs with CRC tshark finds {good} good, {bad} bad; rnic decode {dict(verdicts)}")
+    return f"{counts['rnic']} FPDUs of rnic's, {counts['siw']} of siw's, {with_crc} with CRC"

@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 import threading
+import time
 
 import image
 from harness import Failed, Process, tail
@@ -25,7 +26,7 @@ NO_OFFLOADS = ",".join(f"{name}=off" for name in (
     "csum", "gso", "host_tso4", "host_tso6", "host_ecn", "host_ufo",
     "guest_csum", "guest_tso4", "guest_tso6", "guest_ecn", "guest_ufo"))
 
-KERNEL_WORDS = ("console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check random.trust_cpu=on "
+KERNEL_WORDS = ("console=ttyS0 loglevel=5 panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check random.trust_cpu=on "
                 "audit=0 apparmor=0 cryptomgr.notests raid=noautodetect net.ifnames=0 nowatchdog rcupdate.rcu_expedited=1")
 
 
@@ -153,6 +154,20 @@ class Guest:
         self.processes[self.count] = process
         self.tell(start=self.count, words=process.words)
         return process
+
+    def listeners(self):
+        """How many TCP sockets listen there. siw's are the kernel's."""
+        tables = self.run("cat", "/proc/net/tcp", "/proc/net/tcp6")
+        return sum(line.split()[3] == "0A" for line in tables.splitlines() if line.split()[1] != "local_address")
+
+    def what_is_stuck(self):
+        """What the guest's kernel has complained of, and which of its tasks wait for what."""
+        try:
+            self.tell(sysrq="w")
+            time.sleep(1)
+        except Failed:
+            pass
+        return tail(self.console.read_text(errors="replace"), 60)
 
     def run(self, *words, limit_s=COMMAND_LIMIT_S, expect=0):
         process = self.start(words)

@@ -140,7 +140,7 @@ def initramfs(release):
             entries.append((f"modules/{place:02}-{module.name}", 0o100644, module.read_bytes(), (0, 0)))
         path.write_bytes(newc(entries))
 
-    return cached(f"initramfs-{release}-{mark(HERE / 'init', pathlib.Path(busybox), *modules)}.cpio", pack)
+    return cached(f"initramfs-{release}-{mark((HERE / 'init').read_bytes(), pathlib.Path(busybox), *modules)}.cpio", pack)
 
 
 def siw_source(release):
@@ -158,14 +158,17 @@ def siw_source(release):
     return cached(f"siw-source-{mark(package)}", unpack)
 
 
-def siw(release, build):
-    """The siw module of that build."""
+def siw_modules(release):
+    """The siw module of each build, by its name."""
     source = siw_source(release)
 
-    def compile_it(path):
-        done = subprocess.run([HERE / "build-siw", release, source, path, *SIW_BUILDS[build]], capture_output=True,
-                              text=True, check=False)
+    def compile_them(path):
+        path.mkdir()
+        builds = [",".join((name, *settings)) for name, settings in SIW_BUILDS.items()]
+        done = subprocess.run([HERE / "build-siw", release, source, path, *builds], capture_output=True, text=True,
+                              check=False)
         if done.returncode != 0:
             raise Unavailable(f"siw does not build: {done.stdout[-800:]}{done.stderr[-800:]}")
 
-    return cached(f"siw-{release}-{build}-{mark(source, HERE / 'build-siw', SIW_BUILDS[build])}.ko", compile_it)
+    directory = cached(f"siw-{release}-{mark(source, (HERE / 'build-siw').read_bytes(), SIW_BUILDS)}", compile_them)
+    return {name: directory / f"{name}.ko" for name in SIW_BUILDS}
