@@ -101,6 +101,8 @@ void make_device(const Configuration& configuration, const DeviceConfiguration& 
                              wanted.port->kind == port::PortSpec::Kind::af_xdp;
   options.mode = *wanted.mode;
   options.tcp.timestamps = wanted.timestamps;
+  options.tcp.nagle = wanted.nagle;
+  options.tcp.keepalive = seconds(wanted.keepalive_s);
   options.tcp.congestion = wanted.congestion;
   options.tcp.ecn = wanted.ecn.value_or(wanted.congestion == tcp::Algorithm::dctcp ? tcp::EcnUse::on
                                                                                    : tcp::EcnUse::passive);

@@ -226,6 +226,10 @@ void read_device(Reader& reader, const toml::table& table, DeviceConfiguration& 
                        device.ecn.emplace());
     } else if (key == "timestamps") {
       reader.take(node, key, device.timestamps);
+    } else if (key == "nagle") {
+      reader.take(node, key, device.nagle);
+    } else if (key == "keepalive_s") {
+      reader.take_number(node, key, 0, 86'400, device.keepalive_s);
     } else if (key == "rnr") {
       reader.take_choice(node, key, "hold", "terminate", device.hold_without_receive);
     } else if (key == "rnr_timeout_s") {

@@ -16,6 +16,7 @@
 //   mpa_revision = 2            congestion = "cubic" | "newreno" | "dctcp"
 //   ecn = "passive" | "on" | "off"  (where it is left out: passive; with dctcp: on)
 //   rnr = "hold" | "terminate"  rnr_timeout_s = 30             timestamps = false
+//   nagle = false               keepalive_s = 0                (0: off; a silent peer is asked so often)
 //   buffers = 16384             core = 2                       streams_max = 16384
 //   extensions = true           (RFC 7306; where it is left out: on loopback, pair and memif ports)
 //
@@ -53,6 +54,8 @@ struct DeviceConfiguration {
   tcp::Algorithm congestion = tcp::Algorithm::cubic;
   std::optional<tcp::EcnUse> ecn;  // RFC 3168: on where dctcp is, else passive
   bool timestamps = false;
+  bool nagle = false;             // W-TCP-13
+  std::uint32_t keepalive_s = 0;  // RFC 9293 s3.8.4; 0: off
   bool hold_without_receive = true;
   std::uint32_t rnr_timeout_s = 30;
   // RFC 7306: by default where both ends are known to be rnic (W-EXT-14).

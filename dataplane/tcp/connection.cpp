@@ -162,9 +162,9 @@ void Connection::on_segment(SegmentIn&& segment, Instant now) {
   if (segment.header.has(flag::kRst | flag::kSyn)) [[unlikely]] {
     if (!check_reset(in, now) || !check_syn(in, now)) return;
   }
+  if (!process_ack(in, now)) return;
   if (ecn_.is_news(segment.marked, segment.header.flags) && !segment.payload.empty()) [[unlikely]]
     progress_ack_ |= ecn_.on_data(segment.marked, segment.header.flags, rcv_nxt_, last_ack_sent_);
-  if (!process_ack(in, now)) return;
   if (!in.payload.empty()) process_payload(in, now);
   if (in.fin || peer_fin_known_) [[unlikely]]
     process_fin(in, now);
@@ -252,9 +252,13 @@ bool Connection::check_timestamps(const Incoming& in, Instant now) {
     if (challenges_.allows(now)) forced_acks_ = std::max(forced_acks_, 1u);
     return false;
   }
-  // s4.3: only a segment at the left edge says what is echoed. Whether it is acceptable at all is
-  // seen later, but one that begins there is.
-  if (!in.sequence.after(last_ack_sent_) && !in.sequence.before(last_ack_sent_ - 1)) {
+  // s4.3: only a segment that reaches over the left edge says what is echoed, or one without octets
+  // that stands there. Whether it is acceptable at all is seen later, but such a one is.
+  const Seq end = in.sequence + static_cast<std::uint32_t>(in.payload.size()) + (in.fin ? 1 : 0);
+  const bool tells = header.has(flag::kSyn) ? state_ == State::syn_received && in.sequence == irs_
+                                            : in.sequence == last_ack_sent_ ||
+                                                  (in.sequence.before(last_ack_sent_) && end.after(last_ack_sent_));
+  if (tells) {
     timestamp_recent_ = header.timestamps->value;
     timestamp_recent_at_ = now;
   }
@@ -505,7 +509,8 @@ void Connection::process_fin(const Incoming& in, Instant now) {
     peer_fin_ = in.sequence + static_cast<std::uint32_t>(in.payload.size());
     if (peer_fin_ != rcv_nxt_) forced_acks_ = std::max(forced_acks_, 1u);
   }
-  if (peer_fin_ != rcv_nxt_) return;
+  // It may have sent octets for behind its FIN: that is its own concern, but closed it has.
+  if (peer_fin_.after(rcv_nxt_)) return;
   peer_closed_ = true;
   rcv_nxt_ = rcv_nxt_ + 1;
   forced_acks_ = std::max(forced_acks_, 1u);

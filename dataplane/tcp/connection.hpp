@@ -86,8 +86,8 @@ struct Options {
   Duration rto_initial = seconds(1);
   Duration rto_max = seconds(60);
   Duration delayed_ack = milliseconds(40);
-  std::uint32_t retransmissions_max = 12;
-  std::uint32_t syn_retransmissions_max = 5;
+  std::uint32_t retransmissions_max = 12;         // RFC 9293 s3.8.3, R2: five minutes and more
+  std::uint32_t syn_retransmissions_max = 7;      // three minutes
   std::uint32_t syn_ack_retransmissions_max = 5;  // of a half-open connection
   Duration keepalive = Duration{0};  // 0: off
   Duration time_wait = seconds(60);

@@ -107,7 +107,8 @@ void Connection::on_window_reduced() { ecn_.on_window_reduced(); }
 bool Connection::may_try_new_data() const {
   if (!queue_.has_unsent()) return false;
   const QueuedSegment& segment = queue_.at(queue_.first_unsent());
-  return !segment.has(QueuedSegment::kFin) && std::min(segment.length, emss_) <= window_room();
+  if (segment.has(QueuedSegment::kFin) || (options_.nagle && segment.length < emss_)) return false;
+  return std::min(segment.length, emss_) <= window_room();
 }
 
 bool Connection::recovery_was_spurious(const Delivered& delivered, bool advances) {

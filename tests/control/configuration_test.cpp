@@ -1,4 +1,5 @@
 // What users write, and what they are told when it is wrong.
+#include "control/build.hpp"
 #include "control/configuration.hpp"
 
 #include <fstream>
@@ -62,6 +63,8 @@ mpa_revision = 1
 congestion = "newreno"
 rnr = "terminate"
 rnr_timeout_s = 0
+nagle = true
+keepalive_s = 7200
 extensions = true
 )", "f.toml", c).empty());
   REQUIRE(control::complete(c).empty());
@@ -83,6 +86,10 @@ extensions = true
   CHECK_FALSE(d.ecn);
   CHECK_FALSE(d.hold_without_receive);
   CHECK(d.rnr_timeout_s == 0);
+  CHECK(d.nagle);
+  CHECK(d.keepalive_s == 7200);
+  CHECK_FALSE(c.devices[0].nagle);
+  CHECK(c.devices[0].keepalive_s == 0);
   CHECK(d.extensions == true);
   CHECK(d.mode == core::AddressMode::own);
 }
@@ -294,6 +301,34 @@ TEST_CASE("the command line gives a VLAN and gateways to the device before them"
   CHECK(c.devices[0].gateways.size() == 1);
   for (const char* wrong : {"", "0", "4095", "99999999999", "1x", "-1"}) CHECK_FALSE(control::set_vlan(c, wrong).empty());
   CHECK_FALSE(control::add_gateway(c, "fe80::2").empty());
+}
+
+TEST_CASE("W-TCP-13: what is said of TCP reaches the device: Nagle, keepalive, timestamps, congestion control, ECN",
+          "[control][configuration][W-TCP-13]") {
+  const auto tcp_of = [](const std::string& lines) {
+    Configuration c;
+    const std::string device = "[[device]]\nport = \"loopback\"\naddress = \"127.0.1.1/24\"\nbuffers = 512\n";
+    REQUIRE(control::parse_configuration(device + lines, "f.toml", c).empty());
+    REQUIRE(control::complete(c).empty());
+    control::Machine machine;
+    REQUIRE(control::build_machine(c, [](const std::string&) {}, machine).empty());
+    const tcp::Options options = machine.devices.at(0)->device->options().tcp;
+    control::stop_machine(machine);
+    return options;
+  };
+  const tcp::Options plain = tcp_of("");
+  CHECK_FALSE(plain.nagle);
+  CHECK(plain.keepalive == seconds(0));
+  CHECK_FALSE(plain.timestamps);
+  CHECK(plain.ecn == tcp::EcnUse::passive);
+  const tcp::Options other = tcp_of("nagle = true\nkeepalive_s = 7200\ntimestamps = true\ncongestion = \"dctcp\"\n");
+  CHECK(other.nagle);
+  CHECK(other.keepalive == seconds(7200));
+  CHECK(other.timestamps);
+  CHECK(other.congestion == tcp::Algorithm::dctcp);
+  CHECK(other.ecn == tcp::EcnUse::on);
+  says(parse("[[device]]\nport = \"loopback\"\nkeepalive_s = -1\n"), "keepalive_s");
+  says(parse("[[device]]\nport = \"loopback\"\nnagle = 1\n"), "nagle");
 }
 
 TEST_CASE("a device's congestion control and its use of ECN are words", "[control][configuration]") {

@@ -104,6 +104,26 @@ TEST_CASE("W-TCP-01: octets behind the peer's FIN are refused, in each state aft
   CHECK(c->state() == state);
 }
 
+TEST_CASE("W-TCP-18: a peer that has sent octets for behind its FIN has closed all the same", "[tcp][W-TCP-18]") {
+  auto c = Conversation::established(no_tail_probe());
+  SECTION("the FIN comes later") {
+    c.hears(data(4, "def"));
+    c.says(ack(1).sack(4, 7));
+    c.hears(data(1, "abc").psh().ack(1));
+    c.says(ack(7));
+    c.hears(fin(7));
+  }
+  SECTION("the FIN comes first, and has its place before them") {
+    c.hears(fin(4));
+    c.says(ack(1));
+    c.hears(data(4, "def"));
+    c.says(ack(1).sack(4, 7));
+    c.hears(data(1, "abc"));
+  }
+  CHECK(c->state() == State::close_wait);
+  CHECK(c->peer_closed());
+}
+
 TEST_CASE("W-TCP-01: a blind RST, SYN or ACK moves no state on, from ESTABLISHED to LAST-ACK", "[tcp][W-TCP-01]") {
   auto c = Conversation::established(no_tail_probe());
   SECTION("ESTABLISHED") {}
@@ -170,6 +190,39 @@ TEST_CASE("W-TCP-12: timestamps are compared around their wrap", "[tcp][W-TCP-12
   c.says(ack(2).timestamps(0, 0));
   c.hears(data(2, "b").timestamps(0xFFFFFFFF, 0));
   CHECK(c->received() == 1);
+}
+
+TEST_CASE("W-TCP-12: what is echoed is of the first segment that the ACK answers (s4.3)", "[tcp][rfc7323][W-TCP-12]") {
+  auto c = with_timestamps();
+  c.hears(data(1, "abc").timestamps(1100, 0));
+  c->end_of_burst(c.now());
+  c.says(ack(4).timestamps(0, 1100));
+  SECTION("of several in one ACK the first") {
+    c.hears(data(4, "def").timestamps(1200, 0));
+    c.hears(data(7, "ghi").timestamps(1300, 0));
+    c->end_of_burst(c.now());
+    c.says(ack(10).timestamps(0, 1200));
+  }
+  SECTION("of one that was cut otherwise, and begins before") {
+    c.hears(data(1, "abcdef").timestamps(1200, 0));
+    c.says(ack(7).sack(1, 4).timestamps(0, 1200));
+  }
+  SECTION("not of one that is wholly old") {
+    c.hears(data(1, "abc").timestamps(1200, 0));
+    c.says(ack(4).sack(1, 4).timestamps(0, 1100));
+  }
+  SECTION("nor of a keepalive probe, with an octet or without") {
+    c.hears(Line{.flags = flag::kAck, .sequence = 3, .ack_ = 1}.timestamps(1200, 0));
+    c.says(ack(4).timestamps(0, 1100));
+    c.hears(Line{.flags = flag::kAck, .sequence = 3, .ack_ = 1, .text = "?"}.timestamps(1200, 0));
+    c.says(ack(4).sack(3, 4).timestamps(0, 1100));
+  }
+  SECTION("nor of a SYN") {
+    c.hears(syn().seq(4).timestamps(1200, 0));
+    c.says(ack(4).timestamps(0, 1100));
+    c.hears(syn().seq(4).timestamps(1000, 0));
+    c.says(ack(4).timestamps(0, 1100));
+  }
 }
 
 // ---- startup octets (RFC 6581 s4.3) --------------------------------------------------------------

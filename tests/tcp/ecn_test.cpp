@@ -264,6 +264,13 @@ TEST_CASE("W-TCP-01: ECN: marks outside of the window or without octets tell not
     c.hears(data(4 + 10'000'000, "abc").ce());
     c.says(ack(4));
   }
+  SECTION("with an ACK that cannot be") {
+    c.hears(data(4, "abc").ack(9).ce());
+    c.says(ack(4));
+    c.hears(data(4, "def").ack(1));
+    c->end_of_burst(c.now());
+    c.says(ack(7));
+  }
   SECTION("an ACK") {
     c.hears(ack(1).ce());
     c.hears(data(4, "def"));

@@ -244,6 +244,18 @@ TEST_CASE("W-TCP-01: F-RTO: without new data the rest goes again", "[tcp][rfc568
   CHECK(c->counters().spurious_recoveries == 0);
 }
 
+TEST_CASE("W-TCP-01: F-RTO: nor with something small that Nagle holds back", "[tcp][rfc5682][W-TCP-01]") {
+  auto options = newreno();
+  options.nagle = true;
+  auto c = Conversation::established(options, 65535, 40);
+  c.appends(5, kFull).appends("small");
+  for (int i = 0; i < 5; ++i) REQUIRE(c.next());
+  c.is_silent();
+  c.at(200).says(full(0));
+  c.at(240).hears(up_to(1));
+  c.says(full(1)).says(full(2));
+}
+
 TEST_CASE("W-TCP-01: F-RTO: nor without room in the peer's window", "[tcp][rfc5682][W-TCP-01]") {
   auto c = Conversation::established(newreno(), 14600, 40);
   c.appends(20, kFull);

@@ -116,6 +116,49 @@ TEST_CASE("W-TCP-01: an older segment does not change the window", "[tcp][W-TCP-
   CHECK(c->room_bytes() == 3000);
 }
 
+// A window is not to be taken back, but one must live with a peer that does (RFC 9293 s3.8.6).
+TEST_CASE("W-TCP-01: a peer takes its window back from under what is in flight", "[tcp][W-TCP-01]") {
+  auto options = no_probe();
+  options.retransmissions_max = 3;
+  auto c = Conversation::established(options, 4000);
+  const auto segment = [](std::uint32_t i) { return data(1 + 1000 * i, pattern(1000, 1000 * i)).no_psh(); };
+  c.appends(6, 1000);
+  for (std::uint32_t i = 0; i < 4; ++i) c.at(0).says(segment(i));
+  SECTION("to one segment: of what went only what lies in it goes again, and nothing new (SHLD-15, SHLD-16)") {
+    c.at(1).hears(ack(1001).window(1000));
+    c.is_silent_until(201).says(segment(1));
+    c.is_silent();
+    c.at(202).hears(ack(2001).window(1000));
+    c.says(segment(2));
+    c.is_silent();
+    c.at(203).hears(ack(3001).window(4000));
+    c.says(segment(3));
+    c.says(segment(4));
+  }
+  SECTION("to nothing, for long: whoever answers is not given up (SHLD-17)") {
+    c.at(1).hears(ack(1001).window(0));
+    for (int i = 0; i < 20; ++i) {
+      c.wakes();
+      c.says(segment(1));
+      c.is_silent();
+      c.hears(ack(1001).window(0));
+    }
+    c.hears(ack(4001).window(4000));
+    c.says(segment(4));
+    c.says(data(5001, pattern(1000, 5000)));
+  }
+  SECTION("to nothing, and falls silent") {
+    c.at(1).hears(ack(1001).window(0));
+    for (int i = 0; i < 3; ++i) {
+      c.wakes();
+      c.says(segment(1));
+    }
+    c.wakes();
+    c.is_silent();
+    CHECK(c->ended() == tcp::Ended::timed_out);
+  }
+}
+
 TEST_CASE("W-TCP-01: our window closes as octets stay, and opens by enough", "[tcp][W-TCP-01]") {
   tcp::Options options = no_probe();
   options.receive_window_bytes = 4000;
