@@ -27,7 +27,7 @@ class Payload {
  public:
   Payload(std::span<const Bytes> spans, std::size_t skip) : spans_(spans) {
     while (skip != 0) {
-      const std::size_t step = std::min(skip, spans_[index_].size() - offset_);
+      const std::size_t step = std::min(skip, spans_[index_].size());
       skip -= step;
       step_over(step);
     }

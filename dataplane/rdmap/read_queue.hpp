@@ -21,7 +21,7 @@ template <typename T>
 class Ring {
  public:
   void reserve(std::uint32_t count) {
-    const std::uint32_t size = std::bit_ceil(count < 1 ? 1u : count);
+    const std::uint32_t size = std::bit_ceil(count);  // of 0: 1
     if (size > size_) {
       slots_ = std::make_unique<T[]>(size);
       size_ = size;
