@@ -83,6 +83,29 @@ TEST_CASE("W-MPA-72, W-MPA-61: FPDUs are found whatever the segmentation, with m
   }
 }
 
+TEST_CASE("W-MPA-56: an FPDU in one piece is handed up where it lies", "[mpa][W-MPA-56][W-MPA-72]") {
+  for (const Markers markers : {Markers::none, Markers::expected}) {
+    Stream stream(Crc::on, markers);
+    stream.add(46);
+    stream.add(50);
+    const std::vector<Bytes> spans{stream.octets};
+    Receiver r(Crc::on, markers);
+    mpa::Cursor at(spans);
+    std::uint64_t position = 0;
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto found = r.next(at);
+      REQUIRE(found->has_value());
+      CHECK((*found)->position == position);
+      CHECK((*found)->octets == stream.ends[i] - position);
+      CHECK((*found)->marker_count == (i == 0 && markers == Markers::expected ? 1 : 0));
+      CHECK_FALSE((*found)->stored);
+      CHECK(r.ulpdu->count == 1);
+      CHECK(r.ulpdu->spans[0].data() == stream.octets.data() + position + 2 + 4 * (*found)->marker_count);
+      position = stream.ends[i];
+    }
+  }
+}
+
 TEST_CASE("W-MPA-73: an FPDU is not handed up before its last octet is there", "[mpa][W-MPA-73]") {
   for (const Markers markers : {Markers::none, Markers::expected}) {
     Stream stream(Crc::on, markers);
@@ -270,7 +293,7 @@ TEST_CASE("W-MPA-56: pieces of a ULPDU are copied and trimmed from any offset", 
   Stream stream(Crc::on, Markers::inserted);
   stream.add(1018);
   const auto spans = cut(stream.octets, 50);
-  for (const std::uint32_t from : {0u, 1u, 14u, 48u, 500u, 1017u, 1018u}) {
+  for (const std::uint32_t from : {0u, 1u, 14u, 44u, 48u, 500u, 1017u, 1018u}) {
     Receiver r(Crc::on, Markers::expected);
     mpa::Cursor at(spans);
     REQUIRE(r.next(at)->has_value());
@@ -280,5 +303,10 @@ TEST_CASE("W-MPA-56: pieces of a ULPDU are copied and trimmed from any offset", 
     CHECK(copied == expected);
     r.ulpdu->trim_front(from);
     CHECK(r.octets() == expected);
+    // Nothing is left of a piece that is gone.
+    for (std::uint32_t i = 0; i < r.ulpdu->count; ++i) CHECK_FALSE(r.ulpdu->spans[i].empty());
+    r.ulpdu->clear();
+    CHECK(r.octets().empty());
+    CHECK(r.ulpdu->count == 0);
   }
 }

@@ -129,6 +129,28 @@ TEST_CASE("W-MPA-61: sizes are those of the worked examples", "[mpa][W-MPA-61]")
   CHECK(mpa::marked_fpdu((std::uint64_t{1} << 32) + 492, 42) == MarkedFpdu{0, 1, 52});
 }
 
+TEST_CASE("W-MPA-50: length, header, payload, pad and CRC stand in this order", "[mpa][W-MPA-50][W-MPA-54]") {
+  const auto header = test::pattern(14);
+  const auto pieces = std::make_unique<mpa::PieceList>();
+  std::vector<std::byte> room(100, std::byte{0xEE});
+  mpa::Packer packer(Crc::on, Markers::none);
+  CHECK(packer.octets_for(14) == 20);
+  CHECK(packer.begin(room, header, 0, *pieces) == 20);
+  CHECK(load_be<std::uint16_t>(room, 0) == 14);
+  CHECK(std::equal(header.begin(), header.end(), room.begin() + 2));
+  CHECK(pieces->count == 0);
+  CHECK(room[20] == std::byte{0xEE});
+  CHECK(packer.position() == 20);
+  CHECK(packer.begin(room, header, 9, *pieces) == 32);
+  CHECK(load_be<std::uint16_t>(room, 0) == 23);
+  REQUIRE(pieces->count == 1);
+  CHECK(pieces->pieces[0].data() == room.data() + 16);
+  CHECK(pieces->pieces[0].size() == 9);
+  packer.seal(MutableBytes{room}.first(32));
+  CHECK(wire::load_crc(room, 28) == wire::crc32c(Bytes{room}.first(28)));
+  CHECK(packer.position() == 52);
+}
+
 TEST_CASE("W-MPA-52, W-MPA-53: pad is sent as 0, and so is the CRC field when it is not in use",
           "[mpa][W-MPA-52][W-MPA-53]") {
   const auto header = test::pattern(14);

@@ -616,6 +616,134 @@ TEST_CASE("W-MPA-81: the revision is handed on", "[mpa][W-MPA-81]") {
   CHECK(answered(reply_v1(), revision_1()).negotiated().revision == 1);
 }
 
+TEST_CASE("W-MPA-29, W-MPA-41: a rejection has the block too, with one flag of those offered",
+          "[mpa][W-MPA-29][W-MPA-39][W-MPA-41]") {
+  const auto block = [](const EnhancedBlock& request) {
+    auto r = asked(request_v2(request));
+    return block_of(*r.reject({}, 3, 4));
+  };
+  CHECK(block({.ird = 5, .ord = 6}) == EnhancedBlock{.ird = 3, .ord = 4});
+  CHECK(block({.peer_to_peer = true, .rtr_write = true, .rtr_read = true, .ird = 5, .ord = 6}) ==
+        EnhancedBlock{.peer_to_peer = true, .rtr_write = true, .ird = 3, .ord = 4});
+  CHECK(block({.peer_to_peer = true, .rtr_read = true, .ird = 5, .ord = 6}) ==
+        EnhancedBlock{.peer_to_peer = true, .rtr_read = true, .ird = 3, .ord = 4});
+  CHECK(block({.peer_to_peer = true, .rtr_send = true, .ird = 5, .ord = 6}) ==
+        EnhancedBlock{.peer_to_peer = true, .rtr_send = true, .ird = 3, .ord = 4});
+}
+
+TEST_CASE("W-MPA-06: C in our Reply says what is in use", "[mpa][W-MPA-06][W-MPA-08]") {
+  for (const bool ours : {false, true}) {
+    for (const bool theirs : {false, true}) {
+      StartupOptions options;
+      options.crc = ours;
+      auto r = asked(request_v1({}, theirs), options);
+      CHECK(header_of(*r.accept({}, 0, 0)).crc == (ours || theirs));
+    }
+  }
+}
+
+TEST_CASE("W-MPA-19: a rejection may be tried again when its private data is too long", "[mpa][W-MPA-14][W-MPA-19]") {
+  auto r = asked(request_v1());
+  const auto refused = r.reject(test::pattern(257));
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error() == StartupFailure::private_data_too_long);
+  CHECK(r.outcome() == Outcome::request);
+  CHECK(r.reject(test::pattern(256)).has_value());
+  CHECK(r.outcome() == Outcome::rejected);
+}
+
+// ---- around the exchange ----
+
+TEST_CASE("W-MPA-37: without depths to negotiate both fields of our Request say so", "[mpa][W-MPA-37][W-MPA-86]") {
+  auto options = with_depths(8, 8);
+  options.negotiate_depths = false;
+  const auto block = block_of(Initiator(options, {}, kStart).request());
+  CHECK(block.ird == kOpen);
+  CHECK(block.ord == kOpen);
+  CHECK(block.peer_to_peer);
+}
+
+TEST_CASE("W-MPA-31: an administrator who wants Revision 1 gets it, whatever else is asked for",
+          "[mpa][W-MPA-31][W-MPA-28]") {
+  auto options = with_depths(8, 8);
+  options.revision = 1;
+  const auto header = header_of(Initiator(options, {}, kStart).request());
+  CHECK(header.revision == 1);
+  CHECK_FALSE(header.enhanced);
+  CHECK(header.private_data_length == 0);
+}
+
+TEST_CASE("W-MPA-38: a peer without the block said nothing of its depths", "[mpa][W-MPA-38]") {
+  auto r = asked(request_v1());
+  CHECK(r.negotiated().peer_ird == kOpen);
+  CHECK(r.negotiated().peer_ord == kOpen);
+  CHECK_FALSE(r.negotiated().enhanced);
+  CHECK_FALSE(r.negotiated().peer_to_peer);
+  REQUIRE(r.accept({}, 3, 4).has_value());
+  CHECK(r.negotiated().ird == 3);
+  CHECK(r.negotiated().ord == 4);
+  CHECK(r.negotiated().rtr == Rtr::none);
+  auto options = revision_1();
+  options.ird = 5;
+  options.ord = 6;
+  const auto i = answered(reply_v1(), options);
+  CHECK(i.negotiated().peer_ird == kOpen);
+  CHECK(i.negotiated().peer_ord == kOpen);
+  CHECK(i.negotiated().ird == 5);
+  CHECK(i.negotiated().ord == 6);
+  CHECK_FALSE(i.negotiated().peer_to_peer);
+}
+
+TEST_CASE("W-MPA-22: behind a verdict no octet is the frame's", "[mpa][W-MPA-22][W-MPA-25]") {
+  Initiator i(with_depths(8, 8), {}, kStart);
+  REQUIRE(i.feed(reply_v2(kWriteReply)).outcome == Outcome::accepted);
+  const auto more = i.feed(hex("000ec140"));
+  CHECK(more.outcome == Outcome::accepted);
+  CHECK(more.consumed == 0);
+  auto r = asked(request_v1());
+  REQUIRE(r.accept({}, 0, 0).has_value());
+  const auto fpdu = r.feed(hex("000ec140"));
+  CHECK(fpdu.outcome == Outcome::accepted);
+  CHECK(fpdu.consumed == 0);
+  // Nor is a failure forgotten.
+  Responder failed({}, kStart);
+  REQUIRE(failed.feed(hex("00")).outcome == Outcome::failed);
+  const auto again = failed.feed(request_v1());
+  CHECK(again.outcome == Outcome::failed);
+  CHECK(again.consumed == 0);
+}
+
+TEST_CASE("W-MPA-82: before a frame is whole it has no private data", "[mpa][W-MPA-82]") {
+  const auto request = request_v1(test::text("hello"));
+  Responder r({}, kStart);
+  CHECK(r.private_data().empty());
+  r.feed(Bytes{request}.first(22));
+  CHECK(r.private_data().empty());
+  r.feed(Bytes{request}.subspan(22));
+  CHECK(test::copy_of(r.private_data()) == test::text("hello"));
+}
+
+TEST_CASE("W-MPA-91: the end of the stream counts until our Reply is out", "[mpa][W-MPA-91][W-MPA-17]") {
+  auto r = asked(request_v1());
+  CHECK(r.on_end() == Outcome::failed);
+  CHECK(r.verdict().reason == StartupFailure::ended);
+  auto replied = asked(request_v1());
+  REQUIRE(replied.accept({}, 0, 0).has_value());
+  CHECK(replied.on_end() == Outcome::accepted);
+  // The first reason stays.
+  Responder failed({}, kStart);
+  failed.feed(hex("00"));
+  CHECK(failed.on_end() == Outcome::failed);
+  CHECK(failed.verdict().reason == StartupFailure::bad_key);
+  CHECK(failed.on_time(kStart + seconds(100)) == Outcome::failed);
+  CHECK(failed.verdict().reason == StartupFailure::bad_key);
+  CHECK(failed.next_deadline() == kNever);
+  const auto accepted = answered(reply_v1(), revision_1());
+  Initiator i = accepted;
+  CHECK(i.on_end() == Outcome::accepted);
+  CHECK(i.on_time(kStart + seconds(100)) == Outcome::accepted);
+}
+
 // ---- both ----
 
 TEST_CASE("W-MPA-33, W-MPA-35: two of us agree on depths and RTR", "[mpa][W-MPA-33][W-MPA-34][W-MPA-35][W-MPA-42]") {

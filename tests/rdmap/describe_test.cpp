@@ -17,6 +17,12 @@ TEST_CASE("W-RDMAP-34: a Terminate that came is told in both readings of its fie
   CHECK(describe_terminate(hex("21030300 0030 0143000000000000000000000001 00000000"), Origin::remote) ==
         "2/1/03 (no registered error); or, from a little-endian siw, 1/2/03 (DDP untagged: MSN out of range), "
         "segment of 48 octets, untagged");
+  // A Read's protection error with M, D and R, as siw says it.
+  CHECK(describe_terminate(hex("10020700 002e 4141 00000000 00000001 00000001 00000000"
+                               "00000001 0000000000000002 00000003 00000004 0000000000000005"),
+                           Origin::remote) ==
+        "1/0/02 (no registered error); or, from a little-endian siw, 0/1/02 (RDMAP protection: access rights), "
+        "segment of 46 octets, untagged, with its Read Request");
   // Where both mean the same there is one.
   CHECK(describe_terminate(hex("00000000"), Origin::remote) == "0/0/00 (RDMAP: local catastrophic error)");
   CHECK(describe_terminate(hex("11010000"), Origin::remote) == "1/1/01 (DDP tagged: base or bounds)");

@@ -44,6 +44,26 @@ TEST_CASE("W-TCP-01: NewReno gives up half and gains a segment for each window",
   CHECK(control.window_bytes() == 6000);
 }
 
+TEST_CASE("W-TCP-01: NewReno counts a window anew after each reduction, to the octet", "[tcp][W-TCP-01]") {
+  CongestionWindow window{.mss_bytes = 1000, .bytes = 10000};
+  NewReno reno;
+  reno.on_acknowledged(window, 9000);
+  CHECK(window.bytes == 10000);
+  CHECK(reno.reduce(window, 12000) == 5000);
+  CHECK(reno.reduce(window, 8000) == 4000);
+  reno.on_acknowledged(window, 9999);
+  CHECK(window.bytes == 10000);
+  reno.on_acknowledged(window, 1);
+  CHECK(window.bytes == 11000);
+  // What was over counts for the next.
+  reno.on_acknowledged(window, 12000);
+  CHECK(window.bytes == 12000);
+  reno.on_acknowledged(window, 10999);
+  CHECK(window.bytes == 12000);
+  reno.on_acknowledged(window, 1);
+  CHECK(window.bytes == 13000);
+}
+
 TEST_CASE("W-TCP-01: a timeout leaves one segment, and never less than two as threshold", "[tcp][W-TCP-01]") {
   CongestionControl control(Algorithm::newreno);
   control.start(1000, false);

@@ -125,7 +125,7 @@ TEST_CASE("W-TCP-01: where none was sent lately none is looked for", "[tcp][W-TC
 TEST_CASE("W-TCP-12: with timestamps a cookie keeps the window scale and SACK", "[tcp][W-TCP-12]") {
   Cookies cookies({1, 2});
   const tcp::Options options = with_timestamps();
-  constexpr std::uint32_t kOffset = 0xFFFFFFF0;  // of this connection's clock
+  constexpr std::uint32_t kOffset = 0xFFFFFFF3;  // of this connection's clock
   auto syn = syn_with(1460);
   syn.timestamps = {500, 0};
   const auto comes_back = [&] {
@@ -148,6 +148,16 @@ TEST_CASE("W-TCP-12: with timestamps a cookie keeps the window scale and SACK", 
   CHECK_FALSE(opened.scaling);
   CHECK(opened.send_shift == 0);
   CHECK(opened.receive_shift == 0);
+}
+
+TEST_CASE("W-TCP-12: a window is scaled only where 16 bits do not hold it", "[tcp][rfc7323][W-TCP-12]") {
+  CHECK(tcp::window_shift(0) == 0);
+  CHECK(tcp::window_shift(65535) == 0);
+  CHECK(tcp::window_shift(65536) == 1);
+  CHECK(tcp::window_shift(131071) == 1);
+  CHECK(tcp::window_shift(131072) == 2);
+  CHECK(tcp::window_shift(0x3FFFFFFF) == 14);
+  CHECK(tcp::window_shift(0xFFFFFFFF) == 14);  // RFC 7323 s2.3
 }
 
 TEST_CASE("W-TCP-12: a cookie's timestamp is never ahead of the clock", "[tcp][W-TCP-12]") {

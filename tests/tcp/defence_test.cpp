@@ -96,6 +96,19 @@ TEST_CASE("W-TCP-01: octets wholly outside the window are refused and answered",
   c.says(ack(1).sack(65535, 65536));
 }
 
+TEST_CASE("W-TCP-01: a bare ACK counts up to the edge of our window, not beyond it", "[tcp][W-TCP-01]") {
+  auto c = Conversation::established();
+  c.appends("abc");
+  c.says(data(1, "abc"));
+  c.hears(Line{.flags = flag::kAck, .sequence = 65537, .ack_ = 4});
+  CHECK(c->acknowledged() == 0);
+  CHECK(c->counters().out_of_window == 1);
+  c.says(ack(1).seq(4));
+  c.hears(Line{.flags = flag::kAck, .sequence = 65536, .ack_ = 4});
+  CHECK(c->acknowledged() == 3);
+  c.is_silent();
+}
+
 namespace {
 Conversation with_timestamps() {
   tcp::Options options;

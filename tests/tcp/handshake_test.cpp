@@ -300,3 +300,22 @@ TEST_CASE("W-TCP-12: no round trip is measured on a handshake that nobody timed"
   timed.open_passive(handshake, third, now);
   CHECK(timed.smoothed_rtt() == milliseconds(3));
 }
+
+TEST_CASE("W-TCP-01: octets are taken to send while the stream is open, not before and not after", "[tcp][W-TCP-01]") {
+  Conversation c;
+  const auto takes = [&c] {
+    BufferRef buffer = BufferRef::take(c.pool());
+    buffer->append(3);
+    return c->append(std::move(buffer));
+  };
+  c.opens();
+  c.at(0).says(syn());
+  CHECK_FALSE(takes());
+  c.at(1).hears(syn_ack());
+  c.says(ack(1));
+  CHECK(takes());
+  CHECK(c->appended() == 3);
+  c->abort(c.now());
+  CHECK_FALSE(takes());
+  CHECK(c->appended() == 3);
+}

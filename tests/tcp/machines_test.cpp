@@ -118,6 +118,51 @@ TEST_CASE("W-TCP-12: a block that covers a part of a segment does not cover the 
   CHECK(queue.pipe_bytes() == 30);
 }
 
+TEST_CASE("W-TCP-12: the highest octet that is at the peer stays so when lower ones arrive",
+          "[tcp][rfc8985][W-TCP-12]") {
+  HeapPool pool(64, 2048);
+  SendQueue queue(16);
+  queue.start(Seq{0});
+  for (int i = 0; i < 6; ++i) queue.append(octets(pool, 10));
+  for (int i = 0; i < 6; ++i) queue.on_sent(kStart);
+  CHECK(queue.forward() == Seq{0});
+  Delivered delivered;
+  CHECK(queue.sack(Seq{30}, Seq{40}, delivered));
+  CHECK(queue.forward() == Seq{40});
+  CHECK(queue.sack(Seq{10}, Seq{20}, delivered));
+  CHECK(queue.forward() == Seq{40});
+  CHECK(queue.sack(Seq{40}, Seq{50}, delivered));
+  CHECK(queue.forward() == Seq{50});
+  CHECK(queue.sacked_count() == 3);
+  acknowledged(queue, Seq{50});
+  CHECK(queue.forward() == Seq{50});
+  CHECK(queue.sacked_count() == 0);
+}
+
+TEST_CASE("W-TCP-12: a peer that drops what it had SACKed has nothing of it, however lately it was sent",
+          "[tcp][rfc2018][W-TCP-12]") {
+  HeapPool pool(64, 2048);
+  SendQueue queue(16);
+  queue.start(Seq{0});
+  for (int i = 0; i < 3; ++i) queue.append(octets(pool, 10));
+  for (int i = 0; i < 3; ++i) queue.on_sent(kStart);
+  Delivered delivered;
+  SECTION("it has not acknowledged what it SACKed") {
+    REQUIRE(queue.sack(Seq{0}, Seq{20}, delivered));
+    queue.mark_lost_after_timeout(seconds(1), kStart);
+    CHECK(queue.sacked_count() == 0);
+    CHECK(queue.pipe_bytes() == 0);
+  }
+  SECTION("where it keeps its word patience counts") {
+    REQUIRE(queue.sack(Seq{10}, Seq{20}, delivered));
+    queue.mark_lost_after_timeout(milliseconds(5), kStart + milliseconds(4));
+    CHECK(queue.sacked_count() == 1);
+    CHECK(queue.pipe_bytes() == 10);  // the last is out still
+    queue.mark_lost_after_timeout(milliseconds(5), kStart + milliseconds(5));
+    CHECK(queue.pipe_bytes() == 0);
+  }
+}
+
 TEST_CASE("W-TCP-27: cutting keeps octets, order and marks", "[tcp][W-TCP-27]") {
   HeapPool pool(64, 2048);
   SendQueue queue(8);

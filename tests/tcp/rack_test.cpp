@@ -237,6 +237,25 @@ void reorder(tcp::Rack& rack) {
 }
 }  // namespace
 
+TEST_CASE("W-TCP-12: RACK: the horizon is what left last of all that has arrived", "[tcp][rfc8985][W-TCP-12]") {
+  auto rack = measured(milliseconds(40));
+  CHECK_FALSE(rack.started());
+  const auto arrives = [&rack](std::int64_t sent_ms, std::uint32_t end) {
+    tcp::Delivered delivered;
+    delivered.on_sent_at(kStart + milliseconds(sent_ms), tcp::Seq{end});
+    rack.on_delivered(delivered, tcp::Seq{end}, kStart + milliseconds(100));
+    const auto horizon = rack.horizon(Duration{0});
+    return std::pair{(horizon.sent_at - kStart).ns / 1'000'000, horizon.end.value};
+  };
+  using Place = std::pair<std::int64_t, std::uint32_t>;
+  CHECK(arrives(10, 200) == Place{10, 200});
+  CHECK(rack.started());
+  CHECK(arrives(5, 300) == Place{10, 200});   // left earlier
+  CHECK(arrives(10, 100) == Place{10, 200});  // at the same moment, but before it
+  CHECK(arrives(10, 250) == Place{10, 250});
+  CHECK(arrives(11, 50) == Place{11, 50});
+}
+
 TEST_CASE("W-TCP-12: RACK: no patience in a recovery or with three SACKed, until reordering is seen",
           "[tcp][rfc8985][W-TCP-12]") {
   auto rack = measured(milliseconds(40));

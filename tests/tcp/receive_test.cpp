@@ -241,6 +241,20 @@ TEST_CASE("W-TCP-06: with all slots taken by large segments the next is refused,
   CHECK(c.reads() == pattern(4000, 1000));
 }
 
+TEST_CASE("W-TCP-26: what waits behind full slots is readable when one is free, without a word of the peer's",
+          "[tcp][W-TCP-26][W-TCP-06]") {
+  tcp::Options options;
+  options.receive_segments_max = 4;
+  auto c = Conversation::established(options);
+  for (std::uint32_t i = 1; i < 6; ++i) c.hears(data(1 + 1000 * i, pattern(1000, 1000 * i)));
+  c.hears(data(1, pattern(1000)));
+  CHECK(c->received() == 4000);
+  CHECK(c.reads(1000) == pattern(1000));
+  CHECK(c->received() == 5000);
+  CHECK(c.reads() == pattern(4000, 1000));
+  CHECK(c.reads() == pattern(1000, 5000));
+}
+
 TEST_CASE("W-TCP-21: both streams go through the wrap of their sequence numbers", "[tcp][W-TCP-21]") {
   auto c = Conversation::established();  // both begin close to 2^32
   c.hears(data(1, pattern(1000)));

@@ -2,6 +2,7 @@
 #include <array>
 #include <vector>
 
+#include "rnic_shm.h"
 #include "tpt/world.hpp"
 
 namespace {
@@ -160,11 +161,25 @@ TEST_CASE("V-ACC-06: a region may end with the last octet of all TOs, not after 
   CHECK_FALSE(w.table.register_region(options));
 }
 
+TEST_CASE("V-ACC-06: what has no octets does not wrap, wherever it begins", "[tpt][V-ACC-06]") {
+  TptWorld w;
+  auto options = TptWorld::options();
+  options.base = kTop;
+  options.size = 0;
+  const Stag stag = w.region(options);
+  check_refused(w.write(stag, kTop, 1), Refusal::base_or_bounds);
+  options.size = 1;
+  CHECK(w.write(w.region(options), kTop, 1));
+}
+
 TEST_CASE("V-ACC-07: a segment of no octets is allowed under any STag", "[tpt][V-ACC-07][V-MW-12]") {
   TptWorld w;
   const auto access = w.table.check_remote({0xDEADBE00}, kOtherPd, kOtherQp, Rights::remote_write, kTop, 0);
   REQUIRE(access);
   CHECK(access->length == 0);
+  CHECK(access->address == 0);
+  CHECK(access->direct == nullptr);
+  CHECK(access->stag == Stag{0xDEADBE00});
   CHECK(w.table.check_local({0}, kOtherPd, Rights::local_write, kTop, 0));
 }
 
@@ -204,4 +219,27 @@ TEST_CASE("V-SGL-04: a window is not for local SGEs", "[tpt][V-SGL-04]") {
   const Stag window = w.window(w.region());
   check_refused(w.table.check_local(window, kPd, Rights::local_read, kBase, 1), Refusal::window);
   check_refused(w.table.check_local(window, kPd, Rights::none, kBase, 1), Refusal::window);
+}
+
+TEST_CASE("V-ACC-01: the rights have the values of the boundary", "[tpt][V-ACC-01]") {
+  CHECK(static_cast<unsigned>(Rights::local_read) == RNIC_ACCESS_LOCAL_READ);
+  CHECK(static_cast<unsigned>(Rights::local_write) == RNIC_ACCESS_LOCAL_WRITE);
+  CHECK(static_cast<unsigned>(Rights::remote_read) == RNIC_ACCESS_REMOTE_READ);
+  CHECK(static_cast<unsigned>(Rights::remote_write) == RNIC_ACCESS_REMOTE_WRITE);
+  CHECK(static_cast<unsigned>(Rights::remote_atomic) == RNIC_ACCESS_REMOTE_ATOMIC);
+  CHECK(static_cast<unsigned>(Rights::window_bind) == RNIC_ACCESS_WINDOW_BIND);
+  CHECK(static_cast<unsigned>(Rights::zero_based) == RNIC_ACCESS_ZERO_BASED);
+}
+
+TEST_CASE("whole pages are those that begin and end inside", "[tpt][swap]") {
+  const auto pages = [](std::uint64_t address, std::uint64_t size) {
+    const tpt::PageRange range = tpt::whole_pages(address, size);
+    return std::vector<std::uint64_t>{range.start, range.end};
+  };
+  CHECK(pages(0x4000, 0x1000) == std::vector<std::uint64_t>{0x4000, 0x5000});
+  CHECK(pages(0x4001, 0x1FFF) == std::vector<std::uint64_t>{0x5000, 0x6000});
+  CHECK(pages(0x3FFF, 0x2000) == std::vector<std::uint64_t>{0x4000, 0x5000});
+  CHECK(pages(0x3FFF, 0x1001) == std::vector<std::uint64_t>{0x4000, 0x5000});
+  // None.
+  CHECK(pages(0x4001, 0x1000) == std::vector<std::uint64_t>{0x5000, 0x5000});
 }

@@ -113,7 +113,11 @@ TEST_CASE("V-SEC-26: what used an entry before has nothing in it any more", "[tp
   const auto info = table.query(window);
   REQUIRE(info);
   CHECK(info->rights == Rights::none);
+  CHECK(info->base == 0);
   CHECK(info->size == 0);
+  CHECK(info->windows_bound == 0);
+  CHECK_FALSE(info->shared);
+  CHECK_FALSE(info->memory.whole_pages);
   CHECK(info->memory.address == 0);
 }
 
@@ -246,4 +250,91 @@ TEST_CASE("V-MR-11, V-MR-12: a shared region has its own index, PD and rights", 
   CHECK(w.table.query(stag)->shared);
   REQUIRE(w.table.deregister(stag));
   CHECK(w.read(*shared, 0x100, kSize, kOtherPd));
+}
+
+TEST_CASE("W-RDMAP-22: the next index is a word of SipHash-2-4, which nobody can tell without the seed",
+          "[tpt][W-RDMAP-22][W-RDMAP-62][V-SEC-26]") {
+  // Computed by a program of its own, which gives the vector of the paper too: key (seed, ~seed), message
+  // the count in 8 octets. 8 words shuffle the entries, then each STag takes one for the bits above.
+  const auto indexes = [](std::uint32_t entries, std::uint64_t seed, std::size_t count) {
+    tpt::Table table(entries, seed);
+    std::vector<std::uint32_t> out;
+    while (out.size() < count) out.push_back(table.register_region(TptWorld::options())->index());
+    return out;
+  };
+  CHECK(indexes(8, 0x0706050403020100, 8) ==
+        std::vector<std::uint32_t>{0xC213F5, 0x4BBE72, 0x62C516, 0x4E9F54, 0xF74793, 0x4C34B8, 0x449021, 0x573237});
+  CHECK(indexes(255, 1, 4) == std::vector<std::uint32_t>{0x31E304, 0x54E33B, 0xAD6A7A, 0x69B67D});
+}
+
+TEST_CASE("V-STAG-05: an index behind the last entry is refused by everything", "[tpt][V-STAG-05][V-STAG-11]") {
+  TptWorld w;
+  const Stag region = w.region();
+  const Stag window = *w.table.allocate_window(kPd, 0);
+  // 64 entries and the one that is nobody's: 65 to 127 are not there.
+  for (const std::uint32_t slot : {65u, 100u, 127u}) {
+    const Stag none{slot << 8 | kKey};
+    check_refused(w.read(none), Refusal::invalid_stag);
+    check_refused(w.table.check_local(none, kPd, Rights::local_read, kBase, 1), Refusal::invalid_stag);
+    check_refused(w.table.invalidate_local(none, kPd, kQp), Refusal::invalid_stag);
+    check_refused(w.table.deregister(none), Refusal::invalid_stag);
+    check_refused(w.table.deallocate_window(none), Refusal::invalid_stag);
+    check_refused(w.table.bind(none, kKey, region, kPd, kQp, kReadWrite, kBase, 1), Refusal::invalid_window);
+    check_refused(w.table.bind(window, kKey, none, kPd, kQp, kReadWrite, kBase, 1), Refusal::invalid_region);
+    CHECK_FALSE(w.table.query(none));
+    CHECK(w.table.reregister(none, TptWorld::options()).error() == RegisterError::bad_stag);
+    CHECK(w.table.register_shared(none, TptWorld::options()).error() == RegisterError::bad_stag);
+  }
+  CHECK(w.write(region));
+}
+
+TEST_CASE("V-STAG-03: of an STag the index alone finds it again", "[tpt][V-STAG-03][V-MR-05]") {
+  CHECK(tpt::Table::kEntriesMax == 0xFFFFFF);
+  TptWorld w;
+  const Stag stag = w.region(kLocal | Rights::remote_read);
+  const auto info = w.table.query(with_key(stag, 1));
+  REQUIRE(info);
+  CHECK(info->stag == stag);
+  CHECK(info->valid);
+  CHECK_FALSE(info->window);
+  CHECK_FALSE(info->shared);
+  CHECK(info->pd == kPd);
+  CHECK(info->rights == (kLocal | Rights::remote_read));
+  CHECK(info->base == kBase);
+  CHECK(info->size == kSize);
+  CHECK(info->windows_bound == 0);
+  CHECK(info->memory.space == SpaceId{3});
+  CHECK(info->memory.address == 0x500000);
+  CHECK(info->memory.direct == nullptr);
+  CHECK_FALSE(info->memory.whole_pages);
+  // The same index in bits that say nothing of the entry is another STag.
+  CHECK_FALSE(w.table.query({stag.value ^ 0x80000000}));
+  check_refused(w.table.deregister({stag.value ^ 0x80000000}), Refusal::invalid_stag);
+  // A bound window is bound to an entry, but has no windows itself.
+  const Stag window = w.window(w.region());
+  CHECK(w.table.query(window)->windows_bound == 0);
+  CHECK(w.table.query(window)->base == kBase);
+  CHECK(w.table.query(window)->size == kSize);
+}
+
+TEST_CASE("V-MR-13: a shared region is not reregistered, and stays", "[tpt][V-MR-05][V-MR-13]") {
+  TptWorld w;
+  const Stag stag = w.region();
+  const Stag other = *w.table.register_shared(stag, TptWorld::options());
+  for (const Stag shared : {stag, other}) {
+    CHECK(w.table.query(shared)->shared);
+    CHECK(w.table.reregister(shared, TptWorld::options()).error() == RegisterError::bad_stag);
+    CHECK(w.write(shared));
+  }
+  CHECK(w.table.used() == 2);
+}
+
+TEST_CASE("V-QP-15: a window is found whichever entry it has", "[tpt][V-QP-15]") {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    tpt::Table table(2, seed);
+    const Stag region = *table.register_region(TptWorld::options());
+    const Stag window = *table.allocate_window(kPd, 0);
+    REQUIRE(table.bind(window, kKey, region, kPd, kQp, kReadWrite, kBase, kSize));
+    CHECK(table.window_bound_to(kQp));
+  }
 }
