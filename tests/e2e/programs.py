@@ -101,7 +101,8 @@ def ucmatose(wire):
 
 
 def rdma_client(wire):
-    wire.pair(["rdma_server", "-p", "7471"], ["rdma_client", "-s", wire.address, "-p", "7471"])
+    at = ["-s", wire.address] if ":" in wire.address else []  # left out, it is 0.0.0.0
+    wire.pair(["rdma_server", *at, "-p", "7471"], ["rdma_client", "-s", wire.address, "-p", "7471"])
 
 
 def kernel_listens(port):
