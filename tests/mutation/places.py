@@ -138,8 +138,8 @@ def switch_of(code, match, made):
     return (*around, "either") if around else None
 
 
-def mutants_of(path):
-    for number, line in enumerate((ROOT / path).read_text().splitlines()):
+def mutants_in(path, text):
+    for number, line in enumerate(text.splitlines()):
         if PASSED_OVER.match(line):
             continue
         code = line.split("//")[0]
@@ -167,7 +167,7 @@ def all_mutants(only):
         place = ROOT / top
         files = [place] if place.is_file() else sorted(p for p in place.rglob("*") if p.suffix in {".cpp", ".hpp"})
         for file in files:
-            for mutant in mutants_of(str(file.relative_to(ROOT))):
+            for mutant in mutants_in(str(file.relative_to(ROOT)), file.read_text()):
                 if mutant.key not in seen:
                     seen.add(mutant.key)
                     yield mutant

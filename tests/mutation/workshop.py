@@ -11,7 +11,7 @@ import threading
 from places import ROOT, with_switches
 
 # The test programs, in the order in which they are tried; each of the sources of these places in tests/,
-# and of these folders of dataplane/.
+# and, where it is not all of them, of these folders of dataplane/.
 PROGRAMS = {
     "unit": ["ddp", "mpa", "rdmap", "tcp", "tpt", "wire"],
     "qp": ["qp", "scenario"],
@@ -104,7 +104,8 @@ class Workshop:
 
         core = dict(zip(core, compiled(core, "-O1")))
         for program in PROGRAMS:
-            parts = [core[file] for file in core if file.split("/")[1] in MADE_OF.get(program, file)]
+            folders = MADE_OF.get(program)
+            parts = [o for file, o in core.items() if not folders or file.split("/")[1] in folders]
             lines.append(f"build o/{program}.a: ar " + " ".join(parts))
         lines.append("build o/helpers.a: ar " + " ".join(compiled(beside("support"), "-O0")))
         frame = compiled(["tests/support/main.cpp", "tests/mutation/witness.cpp"], "-O0")
