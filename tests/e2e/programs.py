@@ -96,8 +96,9 @@ def fast_memory(wire):
     fio(fast, "write")
 
 
-def ucmatose(wire):
-    wire.pair(["ucmatose", "-c", "50", "-b", wire.address], ["ucmatose", "-c", "50", "-s", wire.address])
+def ucmatose(wire, connections=50):
+    words = ["ucmatose", "-c", str(connections)]
+    wire.pair([*words, "-b", wire.address], [*words, "-s", wire.address], 180 if wire.slow else 60)
 
 
 def rdma_client(wire):
