@@ -6,6 +6,7 @@ import re
 import resource
 import shutil
 import subprocess
+import sys
 import threading
 
 from places import ROOT, with_switches
@@ -59,6 +60,8 @@ class Workshop:
             if name in at:
                 lines = content.decode().split("\n")
                 for line, here in at[name].items():
+                    if lines[line] != here[0][1].line:
+                        sys.exit(f"{name} has changed meanwhile")
                     lines[line], left_out = with_switches(lines[line], here)
                     for _, mutant in left_out:
                         mutant.switch = None
