@@ -158,9 +158,18 @@ def responder_waits(units, ours):
             raise Failed(f"the responder has spoken first: {unit}")
 
 
-def judge(path, ours):
+def requests_are(units, ours, expected):
+    """What each side's Requests ask for, as it is built and set. A direction that was not tried has none."""
+    for unit in units:
+        if unit["kind"] == "mpa" and unit["type"] == "request":
+            who = "rnic" if unit["source"].startswith(ours) else "siw"
+            if any(unit[key] != value for key, value in expected[who].items()):
+                raise Failed(f"a Request of {who}'s, where {expected[who]} is expected: {unit}")
+
+
+def judge(path, ours, requests):
     """Every octet of both directions is in an FPDU that both decode alike, and every CRC is good where one is asked
-    for. `ours`: the addresses whose FPDUs are rnic's."""
+    for. `ours`: the addresses whose FPDUs are rnic's; `requests`: members of both sides' Requests."""
     text = tshark(path, "-O", "iwarp_mpa", "-Y", "iwarp_mpa.fpdu || _ws.malformed")
     for frame in text.split("\n\n"):
         if "Malformed" in frame and any(f"Src: {address}," in frame for address in ours):
@@ -182,6 +191,7 @@ def judge(path, ours):
         raise Failed(f"FPDUs: {dict(counts)}")
     compare(directions, units)
     responder_waits(units, ours)
+    requests_are(units, ours, requests)
     verdicts = collections.Counter(unit["crc"] for unit in units if unit["kind"] == "fpdu")
     good, bad = len(re.findall("Good CRC32", text)), len(re.findall("Bad CRC32", text))  # segments sent twice twice
     if bad or verdicts["bad"] or verdicts["good"] != with_crc or good < with_crc:
