@@ -33,6 +33,9 @@ void Connection::on_acknowledgement(const Incoming& in, Seq ack, Instant now) {
     if (delivered.sampled) {
       rtt_.sample(now - delivered.sample_sent_at);
       tail_probe_.on_round_trip();
+    } else if (delivered.any() && delivered.echoed_until != kNever) {
+      // The echo tells that it is the retransmission that came (RFC 6298 s3, RFC 7323 s4).
+      rtt_.sample(now - delivered.newest_sent_at);
     }
     path_.on_acknowledged(delivered.largest + option_bytes(), ack);
     retransmissions_ = 0;

@@ -292,6 +292,7 @@ class Connection {
   void look_for_losses(const Delivered& delivered, bool duplicate, Instant now);
   bool detect_by_time(Instant now);
   bool detect_by_duplicates(bool advances, bool duplicate);
+  std::uint32_t duplicate_bytes() const;
   std::uint32_t delivered_bytes(const Delivered& delivered, bool duplicate);
   void begin_recovery();
   void end_recovery();

@@ -23,7 +23,7 @@ std::uint32_t Connection::pipe_bytes() const {
   if (duplicate_acks_ == 0) [[likely]]
     return pipe;
   const std::uint32_t left = recovering() ? duplicate_acks_ : std::min(duplicate_acks_, 2u);
-  return pipe - std::min(pipe, left * emss_);
+  return pipe - std::min(pipe, left * duplicate_bytes());
 }
 
 std::uint32_t Connection::window_room() const {

@@ -49,6 +49,11 @@ bool Connection::detect_by_duplicates(bool advances, bool duplicate) {
   return false;
 }
 
+// What a duplicate ACK stands for: which of the segments in flight it was, it does not say.
+std::uint32_t Connection::duplicate_bytes() const {
+  return queue_.sent_count() == 0 ? 0 : queue_.nxt().since(queue_.una()) / queue_.sent_count();
+}
+
 // RFC 6937 s3: what this ACK says has arrived. Without SACK a duplicate ACK stands for a segment,
 // and an ACK that advances for what the duplicates before it did not stand for. No more of these
 // are believed than there are segments behind the hole.
@@ -57,12 +62,13 @@ std::uint32_t Connection::delivered_bytes(const Delivered& delivered, bool dupli
   if (duplicate) {
     if (duplicate_acks_ + 1 >= queue_.sent_count()) return 0;
     ++duplicate_acks_;
-    return emss_;
+    return duplicate_bytes();
   }
   if (delivered.acknowledged == 0) return 0;
   const std::uint32_t counted = std::min(duplicate_acks_, delivered.segments > 0 ? delivered.segments - 1 : 0);
   duplicate_acks_ -= counted;
-  return delivered.acknowledged - std::min(delivered.acknowledged, counted * emss_);
+  const std::uint32_t each = delivered.segments > 0 ? delivered.acknowledged / delivered.segments : 0;
+  return delivered.acknowledged - std::min(delivered.acknowledged, counted * each);
 }
 
 void Connection::begin_recovery() {
@@ -142,10 +148,8 @@ void Connection::undo_recovery(const Delivered& delivered, Instant now) {
   if (spurious_.after_timeout()) {
     congestion_.undo_timeout(queue_.pipe_bytes(), delivered.acknowledged);
     rack_.on_spurious_timeout();
-    if (delivered.sampled)
-      rtt_.on_spurious_timeout(now - delivered.sample_sent_at);
-    else if (delivered.echoed_until != kNever)
-      rtt_.on_spurious_timeout(now - delivered.echoed_until);
+    rtt_.on_spurious_timeout();
+    if (delivered.sampled) rtt_.sample(now - delivered.sample_sent_at);
   } else {
     congestion_.undo();
   }

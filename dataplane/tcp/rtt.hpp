@@ -18,6 +18,9 @@ class RttEstimator {
     if (smoothed_.ns == 0) {  // RFC 6298 s2.2
       smoothed_ = measured;
       variation_ = Duration{measured.ns >> 1};
+    } else if (was_too_short_) {  // RFC 4015 s3.3
+      smoothed_ = std::max(smoothed_, measured);
+      variation_ = std::max(variation_, measured / 2);
     } else {  // s2.3: beta is 1/4, alpha is 1/8
       const auto off = smoothed_.ns > measured.ns ? smoothed_.ns - measured.ns : measured.ns - smoothed_.ns;
       variation_.ns += (off - variation_.ns) >> 2;
@@ -27,16 +30,12 @@ class RttEstimator {
     const Duration wanted{smoothed_.ns + std::max<std::int64_t>(variation_.ns << 2, kGranularity.ns)};
     base_ = std::clamp(wanted, min_, max_);
     back_offs_ = 0;
+    was_too_short_ = false;
   }
 
-  // The timeout was too short for the way (RFC 4015 s3.3).
-  void on_spurious_timeout(Duration measured) {
-    smoothed_ = std::max(smoothed_, measured);
-    variation_ = std::max(variation_, measured / 2);
-    base_ =
-        std::clamp(Duration{smoothed_.ns + std::max<std::int64_t>(variation_.ns << 2, kGranularity.ns)}, min_, max_);
-    back_offs_ = 0;
-  }
+  // The timeout was for nothing. If it was too short for the way, the next sample says so. (How late what
+  // tells of it is does not: perhaps an ACK was lost, and this is the answer to what was sent again.)
+  void on_spurious_timeout() { was_too_short_ = true; }
 
   void back_off() {
     if (back_offs_ < kBackOffsMax) ++back_offs_;
@@ -63,6 +62,7 @@ class RttEstimator {
   Duration smoothed_{};
   Duration variation_{};
   unsigned back_offs_ = 0;
+  bool was_too_short_ = false;  // once, perhaps
 };
 
 }  // namespace rnic::tcp

@@ -302,3 +302,111 @@ TEST_CASE("W-TCP-01: acknowledged buffers go back to their pool", "[tcp][W-TCP-0
   c.at(1).hears(ack(1001));
   CHECK(c.pool().available() == 4096);
 }
+
+// ---- without SACK, small segments: a duplicate ACK stands for one of them, not for a full one -------
+
+namespace {
+Line small(std::uint32_t i) { return data(1 + 100 * i, pattern(100, 100 * i)).no_psh(); }
+
+Conversation small_ones_out(std::uint32_t count) {
+  auto options = no_probe();
+  options.congestion = tcp::Algorithm::newreno;
+  auto c = Conversation::established_without_sack(options);
+  c.appends(200, 100);
+  for (std::uint32_t i = 0; i < count; ++i) c.at(0).says(small(i));
+  c.is_silent();
+  return c;
+}
+}  // namespace
+
+TEST_CASE("W-TCP-01: a duplicate ACK lets go as much as a segment in flight is, not a full one",
+          "[tcp][rfc3042][rfc6937][W-TCP-01]") {
+  auto c = small_ones_out(146);  // the window's 14600 octets
+  c.at(1).hears(ack(1));
+  c.says(small(146));
+  c.is_silent();
+  c.hears(ack(1));
+  c.says(small(147));
+  c.is_silent();
+  c.hears(ack(1));
+  c.says(small(0));  // the hole
+  c.is_silent();
+  // PRR: one for two.
+  int said = 0;
+  for (int i = 0; i < 20; ++i) {
+    c.hears(ack(1));
+    while (c.next()) ++said;
+  }
+  CHECK(said >= 8);
+  CHECK(said <= 12);
+}
+
+TEST_CASE("W-TCP-01: after a timeout, too, a duplicate ACK lets one segment go", "[tcp][rfc5681][W-TCP-01]") {
+  auto c = small_ones_out(146);
+  c.at(200);
+  for (std::uint32_t i = 0; i < 14; ++i) c.says(small(i));  // the window of one full segment
+  c.is_silent();
+  for (std::uint32_t i = 14; i < 24; ++i) {
+    c.hears(ack(1)).says(small(i));
+    c.is_silent();
+  }
+}
+
+// ---- round trips of what was sent twice (RFC 6298 s3, RFC 7323 s4) -----------------------------------
+
+namespace {
+struct Stamped {
+  Conversation c;
+  std::uint32_t first = 0, again = 0;  // timestamps of ours
+
+  Stamped() : c(with_timestamps()) {
+    c.at(-40).answers(syn().timestamps(100, 0));
+    const std::uint32_t offset = c.next()->header.timestamps->value;
+    c.at(0).hears(Line{.flags = wire::tcp_flags::kAck, .sequence = 1, .ack_ = 1}.timestamps(140, offset));
+    c.appends("abc");
+    first = c.next()->header.timestamps->value;
+    c.at(200);
+    again = c.next()->header.timestamps->value;
+  }
+  static tcp::Options with_timestamps() {
+    auto options = no_probe();
+    options.timestamps = true;
+    return options;
+  }
+  // When what is sent now goes again.
+  double timeout() {
+    const Instant sent = c.now();
+    c.appends("def");
+    REQUIRE(c.next());
+    return static_cast<double>((c->next_deadline() - sent).ns) / 1e6;
+  }
+};
+}  // namespace
+
+TEST_CASE("W-TCP-12: an echo of the retransmission measures it, and ends the back-off", "[tcp][rfc7323][W-TCP-12]") {
+  Stamped s;
+  s.c.at(240).hears(ack(4).timestamps(400, s.again));
+  CHECK(s.c->smoothed_rtt() == milliseconds(40));
+  CHECK(s.timeout() == 200);
+}
+
+TEST_CASE("W-TCP-12: an echo of the original says nothing of the way: perhaps it was an ACK that was lost",
+          "[tcp][rfc4015][W-TCP-12]") {
+  Stamped s;
+  s.c.at(240).hears(ack(4).timestamps(400, s.first));
+  CHECK(s.c->counters().spurious_recoveries == 1);
+  CHECK(s.c->smoothed_rtt() == milliseconds(40));
+  CHECK(s.timeout() == 400);  // until something is measured
+  SECTION("the next way is as it was") {
+    s.c.at(280).hears(ack(7).timestamps(440, s.again + 38));
+    CHECK(s.c->smoothed_rtt() == milliseconds(40));
+    CHECK(s.timeout() == 200);
+  }
+  SECTION("the next way is long: it counts in full, once") {
+    s.c.at(440).hears(ack(7).timestamps(600, s.again + 38));
+    CHECK(s.c->smoothed_rtt() == milliseconds(200));
+    CHECK(s.timeout() == 600);
+    s.c.at(480).hears(ack(10).timestamps(640, s.again + 230));
+    CHECK(s.c->smoothed_rtt() == milliseconds(180));
+  }
+}
