@@ -1,0 +1,40 @@
+// What a seed chooses: the wire, the two RNICs, the work, and how it ends.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "sim/random.hpp"
+#include "sim/workload.hpp"
+#include "sim/world.hpp"
+
+namespace rnic::sim {
+
+enum class Ending : std::uint8_t {
+  graceful,       // all work is done; one side disconnects
+  destroy_early,  // one side destroys its QP right after its last completion
+  abrupt,         // somebody kills, disconnects, resets or destroys in the middle of the work
+  blackout,       // the wire goes dead in the middle of the work
+};
+
+struct Choice {
+  WorldOptions world;
+  unsigned qp_count = 1;
+  unsigned ops_max = 20;
+  std::uint32_t size_max = 1;
+  unsigned sq_depth = 4, rq_depth = 4;
+  bool post_early = false;  // receives all at once, before connecting
+  bool hold = true;
+  Ending ending = Ending::graceful;
+  Duration strike{};  // abrupt, blackout: after the first establishment
+  unsigned short_ring = 0;
+};
+
+// Draws all of it, always in the same order: a seed's story stays what it is.
+Choice choose(Random& random, std::uint64_t seed);
+// The same where there is an attacker, who has chance of his own.
+Choice in_danger(Choice choice, Danger danger);
+// In a line.
+std::string story_of(const Choice& c);
+
+}  // namespace rnic::sim
