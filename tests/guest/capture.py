@@ -7,8 +7,7 @@ import subprocess
 import time
 
 from harness import RNIC, Failed, tail
-
-TSHARK = ["tshark", "--disable-heuristic", "rpcrdma_iwarp"]
+from tshark import tshark
 
 
 def fpdu_octets(ulpdu_octets):
@@ -29,13 +28,6 @@ class Capture:
         self.process.end(signal.SIGINT)
         if "\n0 packets dropped by kernel" not in self.process.text():
             raise Failed(f"the capture is not whole:\n{tail(self.process.text())}")
-
-
-def tshark(path, *words):
-    done = subprocess.run([*TSHARK, "-r", path, *words], capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode != 0:
-        raise Failed(f"tshark: {tail(done.stderr)}")
-    return done.stdout
 
 
 class Direction:

@@ -114,7 +114,7 @@ int main(int count, char** words) {
       "Examples:\n"
       "  rnic capture rdma.pcapng\n"
       "  rnic capture --device rnic0 --seconds 5 - | rnic decode\n"
-      "  rnic capture - | tshark -r - --disable-heuristic rpcrdma_iwarp\n");
+      "  rnic capture - | tshark -r - -o tcp.try_heuristic_first:TRUE --disable-heuristic rpcrdma_iwarp\n");
 
   std::string doctor_name = "default";
   auto* doctor_command = app.add_subcommand("doctor", "Check this machine: what works here, and what is missing for what");
