@@ -13,6 +13,7 @@
 
 #include "control/limits.hpp"
 #include "control/run_directory.hpp"
+#include "ip/icmp.hpp"
 #include "rnic_control.h"
 
 namespace rnic::control {
@@ -21,7 +22,6 @@ namespace {
 constexpr const char* kDefaultPort = "loopback";
 constexpr const char* kDefaultAddress = "127.0.1.1/24";
 constexpr std::uint32_t kVlanMin = 1, kVlanMax = 4094;  // IEEE 802.1Q s9.6
-constexpr std::uint32_t kMtuMinV6 = 1280;               // RFC 8200 s5
 constexpr std::size_t kAddressesMax = ip::OwnAddresses::kMax;
 
 // The first thing that is wrong, and where.
@@ -311,8 +311,8 @@ std::string complete_device(DeviceConfiguration& device) {
   });
   if (device.addresses.size() + (device.ipv6 && !link_local ? 1 : 0) > kAddressesMax)
     return called + " has more than 8 addresses" + (device.ipv6 ? ", its link-local one counted" : "");
-  if (device.ipv6 && device.port_options.mtu_bytes != 0 && device.port_options.mtu_bytes < kMtuMinV6)
-    return called + ": IPv6 needs an MTU of at least " + std::to_string(kMtuMinV6);
+  if (device.ipv6 && device.port_options.mtu_bytes != 0 && device.port_options.mtu_bytes < ip::kPathMtuMinV6)
+    return called + ": IPv6 needs an MTU of at least " + std::to_string(ip::kPathMtuMinV6);
   // The kernel serves the same address for the application's own TCP, so ours must not be on a wire
   // that the kernel hears (architecture.md s7).
   const bool may_be_local = device.port->kind == Kind::loopback || device.port->kind == Kind::pair ||
