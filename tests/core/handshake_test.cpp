@@ -137,6 +137,28 @@ TEST_CASE("W-TCP-01: the third segment, or data in its place, makes the stream; 
   CHECK(world.b.device.streams()[0].tcp_state == std::string("ESTABLISHED"));
 }
 
+TEST_CASE("W-TCP-16: a Request on the handshake's third ACK is heard, through a cookie too", "[core][W-TCP-16]") {
+  const bool through_cookie = GENERATE(false, true);
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 8, 77));
+  Stranger stranger(world);
+  if (through_cookie) {
+    Flood{}.send(stranger, 64);
+    world.run_for(milliseconds(10));
+    stranger.heard.clear();
+  }
+  stranger.says(syn(100));
+  const wire::TcpHeader answer = stranger.take().at(0).header;
+  std::string request = "MPA ID Req Frame";
+  request += {0x40, 1, 0, 3};  // CRC, Revision 1, three octets of private data
+  stranger.says(third(answer, 101), request + "abc");
+  CHECK(world.b.device.counters().cookies_good == (through_cookie ? 1 : 0));
+  REQUIRE(world.b.events.size() == 1);
+  CHECK(world.b.events[0].kind == StreamEvent::Kind::connect_request);
+  CHECK(world.b.events[0].private_data.length == 3);
+  CHECK(world.b.device.streams().at(0).tcp.bytes_in == request.size() + 3);
+}
+
 TEST_CASE("a listener that is closed resets connections whose Request has not come", "[core]") {
   World world({});
   REQUIRE(world.b.device.listen({}, kPort, 8, 77));

@@ -189,16 +189,25 @@ TEST_CASE("W-TCP-22: a connection over IPv6: every segment has a good checksum a
   }
 }
 
-TEST_CASE("W-TCP-22: a segment over IPv6 with a wrong checksum is not seen by TCP", "[core][W-TCP-22]") {
-  OneDevice t;
+TEST_CASE("W-TCP-22: a segment with a wrong checksum is not seen by TCP, over either version of IP",
+          "[core][W-TCP-22]") {
+  const bool v6 = GENERATE(false, true);
+  OneDevice t(v6 ? over_ipv6() : over_ipv4());
   REQUIRE(t.world.b.device.listen({}, kPort, 8, 1));
-  auto segment = syn(kA6, kB6);
-  segment[16] ^= std::byte{1};
-  t.says(ipv6(wire::protocol::kTcp, segment));
-  CHECK(t.counters().bad_checksums == 1);
+  const auto packet = [&](Bytes segment) {
+    return v6 ? ipv6(wire::protocol::kTcp, segment) : ipv4(wire::protocol::kTcp, segment);
+  };
+  const auto good = v6 ? syn(kA6, kB6) : syn(sim::kAddressA, sim::kAddressB);
+  for (std::size_t octet = 0; octet < good.size(); ++octet) {
+    auto segment = good;
+    segment[octet] ^= std::byte{1};
+    t.says(packet(segment));
+    CHECK(t.counters().bad_checksums + t.counters().bad_frames == octet + 1);
+  }
+  CHECK(t.counters().bad_checksums >= good.size() - 1);  // the header's length is looked at before
   CHECK(t.heard.frames.empty());
-  t.says(ipv6(wire::protocol::kTcp, syn(kA6, kB6)));
-  CHECK(wire::parse_tcp(t.answer().subspan(40))->header.has(wire::tcp_flags::kSyn));
+  t.says(packet(good));
+  CHECK(wire::parse_tcp(t.answer().subspan(v6 ? 40 : 20))->header.has(wire::tcp_flags::kSyn));
 }
 
 TEST_CASE("a SYN behind extension headers is a SYN", "[core]") {
@@ -342,6 +351,20 @@ TEST_CASE("W-TCP-20: a connection all of whose packets come in fragments, over e
     CHECK(write_arrives(world, pair, 100'000));
     CHECK(world.b.device.counters().reassembled > 60);
     CHECK(world.b.device.counters().fragments_in == 2 * world.b.device.counters().reassembled);
+  }
+}
+
+TEST_CASE("W-TCP-20: as large a packet as the link carries can come in fragments", "[core][W-TCP-20]") {
+  for (const bool v6 : {false, true}) {
+    WorldOptions options = v6 ? over_ipv6() : over_ipv4();
+    options.link.fragment_per_1000 = 1000;
+    options.a.mtu_bytes = options.b.mtu_bytes = 9000;
+    World world(options);
+    auto pair = sim::connect(world, plain(), plain());
+    REQUIRE(pair.established);
+    CHECK(write_arrives(world, pair, 200'000));
+    CHECK(world.b.device.counters().fragments_dropped == 0);
+    CHECK(world.b.device.counters().reassembled < 60);
   }
 }
 

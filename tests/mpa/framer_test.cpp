@@ -66,7 +66,8 @@ Result<std::optional<mpa::Fpdu>, FramingError> with_flipped(std::size_t broken, 
 
 }  // namespace
 
-TEST_CASE("W-MPA-72: FPDUs are found whatever the segmentation, without markers", "[mpa][W-MPA-72][W-MPA-56]") {
+TEST_CASE("W-MPA-72, W-TCP-05: FPDUs are found whatever the segmentation, without markers",
+          "[mpa][W-MPA-72][W-MPA-56][W-TCP-05]") {
   for (const Crc crc : {Crc::on, Crc::off}) {
     const auto stream = stream_of(crc, Markers::none);
     for (const std::size_t size : {1u, 2u, 3u, 4u, 7u, 100u, 512u, 1448u, 100000u})
@@ -74,8 +75,8 @@ TEST_CASE("W-MPA-72: FPDUs are found whatever the segmentation, without markers"
   }
 }
 
-TEST_CASE("W-MPA-72, W-MPA-61: FPDUs are found whatever the segmentation, with markers",
-          "[mpa][W-MPA-72][W-MPA-56][W-MPA-61][W-MPA-62][W-MPA-63][W-MPA-64]") {
+TEST_CASE("W-MPA-72, W-TCP-05, W-MPA-61: FPDUs are found whatever the segmentation, with markers",
+          "[mpa][W-MPA-72][W-TCP-05][W-MPA-56][W-MPA-61][W-MPA-62][W-MPA-63][W-MPA-64]") {
   for (const Crc crc : {Crc::on, Crc::off}) {
     const auto stream = stream_of(crc, Markers::inserted);
     for (const std::size_t size : {1u, 2u, 3u, 4u, 7u, 100u, 512u, 1448u, 100000u})

@@ -75,7 +75,8 @@ TEST_CASE("W-MPA-71: beyond a gap an FPDU is found by a marker in it, and those 
     }
 }
 
-TEST_CASE("W-MPA-71: the start of a segment is not taken for the start of an FPDU", "[mpa][W-MPA-71]") {
+TEST_CASE("W-MPA-71, W-TCP-05: the start of a segment is not taken for the start of an FPDU",
+          "[mpa][W-MPA-71][W-TCP-05]") {
   const auto stream = small_fpdus(12);
   // The second FPDU begins and ends where the run does, and no marker is in it.
   REQUIRE(stream.ends[1] < 512);

@@ -21,6 +21,12 @@ Line data(std::uint32_t first, std::string text) {
 Line fin(std::uint32_t sequence) { return Line{.flags = flag::kAck | flag::kFin, .sequence = sequence}; }
 Line rst(std::uint32_t sequence) { return Line{.flags = flag::kRst, .sequence = sequence}; }
 
+tcp::Options no_tail_probe() {
+  tcp::Options options;
+  options.tail_loss_probe = false;
+  return options;
+}
+
 std::string pattern(std::size_t octets, std::size_t from) {
   std::string text(octets, ' ');
   for (std::size_t i = 0; i < octets; ++i) text[i] = static_cast<char>('a' + ((from + i) * 7 + (from + i) / 26) % 26);

@@ -115,6 +115,9 @@ class Conversation {
   std::uint16_t peer_window_ = 65535;
 };
 
+// For conversations in which only the retransmission timer is to speak up.
+tcp::Options no_tail_probe();
+
 // Octets that differ from place to place.
 std::string pattern(std::size_t octets, std::size_t from = 0);
 

@@ -10,12 +10,6 @@ namespace flag = wire::tcp_flags;
 
 namespace {
 
-tcp::Options no_tail_probe() {
-  tcp::Options options;
-  options.tail_loss_probe = false;
-  return options;
-}
-
 Conversation with_timestamps() {
   tcp::Options options = no_tail_probe();
   options.timestamps = true;

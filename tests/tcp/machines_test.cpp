@@ -187,6 +187,22 @@ TEST_CASE("W-TCP-27: cutting keeps octets, order and marks", "[tcp][W-TCP-27]") 
   CHECK(acknowledged(queue, Seq{20}).acknowledged == 20);
 }
 
+TEST_CASE("W-TCP-27: a cut in front of what was SACKed leaves the highest octet where it is", "[tcp][W-TCP-27]") {
+  HeapPool pool(64, 2048);
+  SendQueue queue(8);
+  queue.start(Seq{0});
+  for (int i = 0; i < 3; ++i) queue.append(octets(pool, 10));
+  for (int i = 0; i < 3; ++i) queue.on_sent(kStart);
+  Delivered delivered;
+  REQUIRE(queue.sack(Seq{10}, Seq{20}, delivered));
+  CHECK(queue.forward() == Seq{20});
+  SECTION("before it") { REQUIRE(queue.cut(queue.oldest(), 4)); }
+  SECTION("behind it") { REQUIRE(queue.cut(queue.oldest() + 2, 4)); }
+  CHECK(queue.forward() == Seq{20});
+  CHECK(queue.sacked_count() == 1);
+  CHECK(queue.pipe_bytes() == 20);
+}
+
 TEST_CASE("W-TCP-27: the last slot is left for a FIN", "[tcp][W-TCP-27]") {
   HeapPool pool(64, 2048);
   SendQueue queue(8);

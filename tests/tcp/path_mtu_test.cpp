@@ -16,12 +16,6 @@ constexpr std::uint32_t kHeaders = 40, kFloor = 512, kTop = 1460;
 
 PathMtu plain(std::uint32_t ceiling = kTop) { return PathMtu(kHeaders, kFloor, ceiling); }
 
-tcp::Options no_tail_probe() {
-  tcp::Options options;
-  options.tail_loss_probe = false;
-  return options;
-}
-
 // One turn of the search on a path that lets through `truth`. False: nothing was to be tried.
 bool search_step(PathMtu& path, std::uint32_t truth, Instant& now, unsigned& lost) {
   const std::uint32_t size = path.wanted_probe(now);

@@ -10,12 +10,6 @@ namespace flag = wire::tcp_flags;
 
 namespace {
 
-tcp::Options no_tail_probe() {
-  tcp::Options options;
-  options.tail_loss_probe = false;
-  return options;
-}
-
 tcp::Options keepalive(double interval_s) {
   tcp::Options options = no_tail_probe();
   options.keepalive = milliseconds(static_cast<std::int64_t>(interval_s * 1000));

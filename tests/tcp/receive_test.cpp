@@ -108,6 +108,16 @@ TEST_CASE("W-TCP-25: SACK blocks ride on a data segment where there is room, els
   }
 }
 
+TEST_CASE("W-TCP-14: PSH on what comes means nothing", "[tcp][W-TCP-14]") {
+  const bool pushed = GENERATE(false, true);
+  auto c = Conversation::established();
+  Line line = data(1, "abc");
+  c.at(0).hears(pushed ? line : line.no_psh());
+  CHECK(c->readable_count() == 1);
+  c.is_silent_until(40).says(ack(4));
+  CHECK(c.reads() == "abc");
+}
+
 TEST_CASE("W-TCP-01: one segment is acknowledged when the burst ends or the time is up", "[tcp][W-TCP-01]") {
   auto c = Conversation::established();
   c.at(0).hears(data(1, "abc"));

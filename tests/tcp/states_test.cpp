@@ -12,12 +12,6 @@ namespace flag = wire::tcp_flags;
 
 namespace {
 
-tcp::Options no_tail_probe() {
-  tcp::Options options;
-  options.tail_loss_probe = false;
-  return options;
-}
-
 // What is answered: nothing, an ACK, a RST.
 enum class Answer { none, ack, rst };
 

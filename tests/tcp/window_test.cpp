@@ -5,16 +5,8 @@
 using namespace rnic;
 using namespace rnic::test;
 
-namespace {
-tcp::Options no_probe() {
-  tcp::Options options;
-  options.tail_loss_probe = false;
-  return options;
-}
-}  // namespace
-
 TEST_CASE("W-TCP-27: a segment that does not fit waits while octets are in flight", "[tcp][W-TCP-27]") {
-  auto c = Conversation::established(no_probe(), 1500);
+  auto c = Conversation::established(no_tail_probe(), 1500);
   c.appends(2, 1000);
   c.at(0).says(data(1, pattern(1000)).no_psh());
   c.is_silent();  // 500 octets of window, 1000 to go
@@ -24,7 +16,7 @@ TEST_CASE("W-TCP-27: a segment that does not fit waits while octets are in fligh
 }
 
 TEST_CASE("W-TCP-27: even a large part of a segment waits while octets are in flight", "[tcp][W-TCP-27]") {
-  auto c = Conversation::established(no_probe(), 1500);
+  auto c = Conversation::established(no_tail_probe(), 1500);
   c.appends(1, 300).appends(1, 1400);
   c.says(data(1, pattern(300)).no_psh());
   c.is_silent();
@@ -33,7 +25,7 @@ TEST_CASE("W-TCP-27: even a large part of a segment waits while octets are in fl
 }
 
 TEST_CASE("W-TCP-27: with nothing in flight it is cut, and its rest goes alone", "[tcp][W-TCP-27]") {
-  auto c = Conversation::established(no_probe(), 800);
+  auto c = Conversation::established(no_tail_probe(), 800);
   c.appends(2, 1000);
   c.at(0).says(data(1, pattern(800)).no_psh());
   c.is_silent();
@@ -43,7 +35,7 @@ TEST_CASE("W-TCP-27: with nothing in flight it is cut, and its rest goes alone",
 }
 
 TEST_CASE("W-TCP-03: a cut segment is retransmitted with the boundaries it was sent with", "[tcp][W-TCP-03]") {
-  auto c = Conversation::established(no_probe(), 800);
+  auto c = Conversation::established(no_tail_probe(), 800);
   c.appends(1, 1000);
   c.at(0).says(data(1, pattern(800)).no_psh());
   c.at(200).says(data(1, pattern(800)).no_psh());
@@ -53,8 +45,19 @@ TEST_CASE("W-TCP-03: a cut segment is retransmitted with the boundaries it was s
   c.says(data(801, pattern(200, 800)));
 }
 
+TEST_CASE("W-TCP-03: the pieces of a cut segment that are lost together go again each by itself", "[tcp][W-TCP-03]") {
+  auto c = Conversation::established(no_tail_probe(), 800);
+  c.appends(1, 1000);
+  c.at(0).says(data(1, pattern(800)).no_psh());
+  c.at(1).hears(ack(1).window(2000));  // room, but nothing has arrived yet
+  c.says(data(801, pattern(200, 800)));
+  c.is_silent_until(200).says(data(1, pattern(800)).no_psh());
+  c.says(data(801, pattern(200, 800)));
+  c.is_silent();
+}
+
 TEST_CASE("W-TCP-01: a shut window is probed by one octet, at first after a timeout", "[tcp][W-TCP-01]") {
-  auto c = Conversation::established(no_probe(), 0);
+  auto c = Conversation::established(no_tail_probe(), 0);
   CHECK(c->room_bytes() == c->emss());  // so that there is something to probe with
   c.at(0).appends("abcdef");
   c.is_silent_until(200).says(data(1, "a").no_psh());
@@ -79,7 +82,7 @@ TEST_CASE("W-TCP-01: a shut window is probed by one octet, at first after a time
 }
 
 TEST_CASE("W-TCP-01: a peer that does not answer probes is given up", "[tcp][W-TCP-01]") {
-  auto options = no_probe();
+  auto options = no_tail_probe();
   options.retransmissions_max = 2;
   auto c = Conversation::established(options, 0);
   c.at(0).appends("abcdef");
@@ -94,7 +97,7 @@ TEST_CASE("W-TCP-01: a peer that does not answer probes is given up", "[tcp][W-T
 }
 
 TEST_CASE("W-TCP-01: a window too small to be worth it waits for more or for the timer", "[tcp][W-TCP-01]") {
-  auto c = Conversation::established(no_probe(), 4000);
+  auto c = Conversation::established(no_tail_probe(), 4000);
   c.appends(1, 1000);
   c.says(data(1, pattern(1000)));
   c.at(1).hears(ack(1001).window(300));
@@ -103,13 +106,13 @@ TEST_CASE("W-TCP-01: a window too small to be worth it waits for more or for the
 }
 
 TEST_CASE("W-TCP-01: FIN goes even into a shut window", "[tcp][W-TCP-01]") {
-  auto c = Conversation::established(no_probe(), 0);
+  auto c = Conversation::established(no_tail_probe(), 0);
   c->close(c.now());
   c.says(fin(1));
 }
 
 TEST_CASE("W-TCP-01: an older segment does not change the window", "[tcp][W-TCP-01]") {
-  auto c = Conversation::established(no_probe(), 5000);
+  auto c = Conversation::established(no_tail_probe(), 5000);
   c.hears(data(4, "def").window(3000));
   c.says(ack(1).sack(4, 7));
   c.hears(data(1, "abc").window(100));
@@ -118,7 +121,7 @@ TEST_CASE("W-TCP-01: an older segment does not change the window", "[tcp][W-TCP-
 
 // A window is not to be taken back, but one must live with a peer that does (RFC 9293 s3.8.6).
 TEST_CASE("W-TCP-01: a peer takes its window back from under what is in flight", "[tcp][W-TCP-01]") {
-  auto options = no_probe();
+  auto options = no_tail_probe();
   options.retransmissions_max = 3;
   auto c = Conversation::established(options, 4000);
   const auto segment = [](std::uint32_t i) { return data(1 + 1000 * i, pattern(1000, 1000 * i)).no_psh(); };
@@ -160,7 +163,7 @@ TEST_CASE("W-TCP-01: a peer takes its window back from under what is in flight",
 }
 
 TEST_CASE("W-TCP-01: our window closes as octets stay, and opens by enough", "[tcp][W-TCP-01]") {
-  tcp::Options options = no_probe();
+  tcp::Options options = no_tail_probe();
   options.receive_window_bytes = 4000;
   auto c = Conversation::established(options);
   c.hears(data(1, pattern(1400)));
@@ -181,7 +184,7 @@ TEST_CASE("W-TCP-01: our window closes as octets stay, and opens by enough", "[t
 }
 
 TEST_CASE("W-TCP-01: an ACK on a probe into our shut window counts", "[tcp][W-TCP-01]") {
-  tcp::Options options = no_probe();
+  tcp::Options options = no_tail_probe();
   options.receive_window_bytes = 100;
   auto c = Conversation::established(options);
   c.appends("abc");
@@ -217,7 +220,7 @@ TEST_CASE("W-TCP-08: the EMSS shrinks with the path and is told", "[tcp][W-TCP-0
 }
 
 TEST_CASE("W-TCP-07: segments in flight that became too long go again, cut", "[tcp][W-TCP-07]") {
-  auto c = Conversation::established(no_probe());
+  auto c = Conversation::established(no_tail_probe());
   c.appends(2, 1400);
   c.says(data(1, pattern(1400)).no_psh());
   c.says(data(1401, pattern(1400, 1400)));
@@ -235,7 +238,7 @@ TEST_CASE("W-TCP-07: segments in flight that became too long go again, cut", "[t
 }
 
 TEST_CASE("W-TCP-04: an accepted segment longer than the new EMSS is sent, cut", "[tcp][W-TCP-04]") {
-  auto c = Conversation::established(no_probe());
+  auto c = Conversation::established(no_tail_probe());
   c.appends(1, 1400);
   c->set_mss(1000);
   c.says(data(1, pattern(1000)).no_psh());
@@ -243,7 +246,7 @@ TEST_CASE("W-TCP-04: an accepted segment longer than the new EMSS is sent, cut",
 }
 
 TEST_CASE("W-TCP-13: with Nagle a small segment waits for what is in flight, else it goes", "[tcp][W-TCP-13]") {
-  tcp::Options options = no_probe();
+  tcp::Options options = no_tail_probe();
   SECTION("on") {
     options.nagle = true;
     auto c = Conversation::established(options);
@@ -262,7 +265,7 @@ TEST_CASE("W-TCP-13: with Nagle a small segment waits for what is in flight, els
 }
 
 TEST_CASE("W-TCP-14: PSH is on the last segment of a burst only", "[tcp][W-TCP-14]") {
-  auto c = Conversation::established(no_probe());
+  auto c = Conversation::established(no_tail_probe());
   c.appends("abc").appends("def").appends("ghi");
   c.says(data(1, "abc").no_psh());
   c.says(data(4, "def").no_psh());
@@ -271,8 +274,19 @@ TEST_CASE("W-TCP-14: PSH is on the last segment of a burst only", "[tcp][W-TCP-1
   c.says(data(10, "jkl"));
 }
 
+TEST_CASE("W-TCP-14: the last octets are pushed though a FIN follows, and when they go again", "[tcp][W-TCP-14]") {
+  auto c = Conversation::established(no_tail_probe());
+  c.appends("abc").appends("def");
+  c->close(c.now());
+  c.says(data(1, "abc").no_psh());
+  c.says(data(4, "def"));
+  c.says(fin(7));
+  c.hears(ack(4));
+  c.is_silent_until(200).says(data(4, "def"));
+}
+
 TEST_CASE("W-TCP-02: what is appended as one segment leaves as one segment", "[tcp][W-TCP-02]") {
-  auto c = Conversation::established(no_probe());
+  auto c = Conversation::established(no_tail_probe());
   c.appends("a").appends(pattern(1460)).appends("bc");
   c.says(data(1, "a").no_psh());
   c.says(data(2, pattern(1460)).no_psh());
@@ -280,7 +294,7 @@ TEST_CASE("W-TCP-02: what is appended as one segment leaves as one segment", "[t
 }
 
 TEST_CASE("W-TCP-02: the queue is full at its slots, and free again when they are", "[tcp][W-TCP-02]") {
-  tcp::Options options = no_probe();
+  tcp::Options options = no_tail_probe();
   options.send_segments_max = 8;
   auto c = Conversation::established(options);
   c.appends(6, 10);
