@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace rnic::test {
 
@@ -32,7 +33,7 @@ std::string Torture::run() {
     if (side == 0 || plan_.both_call)
       ends_[side].open_active(tcp::Seq{0xFFFFF000u + static_cast<std::uint32_t>(random_() % 8000)}, now_);
   for (std::uint64_t step = 0; step < 20'000'000; ++step) {
-    if (now_ >= weather_at_) weather();
+    while (now_ >= weather_at_) weather();
     for (int side : {0, 1}) turn(side);
     if (!complaint_.empty()) return complaint_;
     if (finished()) return complaint_;
@@ -127,14 +128,15 @@ void Torture::look_at(int side) {
 
 // ---- the wire -------------------------------------------------------------------------------------
 
+// Changes by itself, whoever sends.
 void Torture::weather() {
   const TortureWire& wire = plan_.wire;
-  weather_at_ = now_ + up_to(wire.every * 2) + nanoseconds(1);
+  const Instant from = std::exchange(weather_at_, weather_at_ + up_to(wire.every * 2) + nanoseconds(1));
   if (!wire.path_sizes.empty()) path_size_ = wire.path_sizes[random_() % wire.path_sizes.size()];
   if (chance(500))
-    silent_until_ = now_ + up_to(wire.silent_for);
+    silent_until_ = from + up_to(wire.silent_for);
   else
-    late_until_ = now_ + up_to(wire.late_by);
+    late_until_ = from + up_to(wire.late_by);
 }
 
 // A fresh copy is what a wire makes.
