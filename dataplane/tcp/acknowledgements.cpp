@@ -25,18 +25,14 @@ void Connection::on_acknowledgement(const Incoming& in, Seq ack, Instant now) {
   Told told;
   if (header.sack_count > 0 && sack_) [[unlikely]] {
     told = take_sack(header, ack, delivered);
+    delivered.duplicate_told = told.duplicate;
     if (told.duplicate) on_duplicate_told(told, delivered, now);
   }
 
   if (advances) {
     queue_.acknowledge(ack, delivered);
-    if (delivered.sampled) {
-      rtt_.sample(now - delivered.sample_sent_at);
-      tail_probe_.on_round_trip();
-    } else if (delivered.any() && delivered.echoed_until != kNever) {
-      // The echo tells that it is the retransmission that came (RFC 6298 s3, RFC 7323 s4).
-      rtt_.sample(now - delivered.newest_sent_at);
-    }
+    if (const auto sent_at = delivered.answered_sent_at(sack_)) rtt_.sample(now - *sent_at);
+    if (delivered.sampled) tail_probe_.on_round_trip();
     path_.on_acknowledged(delivered.largest + option_bytes(), ack);
     retransmissions_ = 0;
   }

@@ -149,7 +149,7 @@ void Connection::undo_recovery(const Delivered& delivered, Instant now) {
     congestion_.undo_timeout(queue_.pipe_bytes(), delivered.acknowledged);
     rack_.on_spurious_timeout();
     rtt_.on_spurious_timeout();
-    if (delivered.sampled) rtt_.sample(now - delivered.sample_sent_at);
+    if (const auto sent_at = delivered.answered_sent_at(sack_)) rtt_.sample(now - *sent_at);
   } else {
     congestion_.undo();
   }

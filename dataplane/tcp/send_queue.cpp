@@ -190,7 +190,7 @@ void SendQueue::acknowledge(Seq ack, Delivered& delivered) {
     delivered.octets += plain_bytes;
     delivered.on_original(first_plain->end());
     delivered.on_sent_at(last_plain->sent_at, last_plain->end());
-    if (last_plain == &at(head_ - 1)) {
+    if (last_plain == &at(head_ - 1) && !delivered.sent_twice) {
       delivered.sampled = true;
       delivered.sample_sent_at = last_plain->sent_at;
     }
@@ -235,13 +235,17 @@ void SendQueue::forget(const QueuedSegment& s, Delivered& delivered) {
     --lost_waiting_;
   delivered.octets += s.length;
   if (!s.has(QueuedSegment::kSentTwice)) {
-    delivered.sampled = true;
+    delivered.sampled = !delivered.sent_twice;
     delivered.sample_sent_at = s.sent_at;
     delivered.on_original(s.end());
-  } else if (s.sent_at > delivered.believed_until) {
+    delivered.on_sent_at(s.sent_at, s.end());
     return;
   }
-  delivered.on_sent_at(s.sent_at, s.end());
+  delivered.sent_twice = true;
+  if (s.sent_at <= delivered.believed_until)
+    delivered.on_sent_at(s.sent_at, s.end());
+  else
+    delivered.late |= s.sent_at > delivered.echoed_until;
 }
 
 SendQueue::Index SendQueue::find(Seq sequence) const {

@@ -355,16 +355,21 @@ TEST_CASE("W-TCP-01: after a timeout, too, a duplicate ACK lets one segment go",
 // ---- round trips of what was sent twice (RFC 6298 s3, RFC 7323 s4) -----------------------------------
 
 namespace {
+// The round trip is 40 ms; "abc" is out, and each of `more` behind it; at 200 ms "abc" has gone again.
 struct Stamped {
   Conversation c;
   std::uint32_t first = 0, again = 0;  // timestamps of ours
 
-  Stamped() : c(with_timestamps()) {
-    c.at(-40).answers(syn().timestamps(100, 0));
+  explicit Stamped(bool sack = true, std::initializer_list<const char*> more = {}) : c(with_timestamps()) {
+    c.at(-40).answers(syn().sack_permitted(sack).timestamps(100, 0));
     const std::uint32_t offset = c.next()->header.timestamps->value;
     c.at(0).hears(Line{.flags = wire::tcp_flags::kAck, .sequence = 1, .ack_ = 1}.timestamps(140, offset));
     c.appends("abc");
     first = c.next()->header.timestamps->value;
+    for (const char* text : more) {
+      c.appends(text);
+      REQUIRE(c.next());
+    }
     c.at(200);
     again = c.next()->header.timestamps->value;
   }
@@ -376,7 +381,7 @@ struct Stamped {
   // When what is sent now goes again.
   double timeout() {
     const Instant sent = c.now();
-    c.appends("def");
+    c.appends("jkl");
     REQUIRE(c.next());
     return static_cast<double>((c->next_deadline() - sent).ns) / 1e6;
   }
@@ -408,5 +413,45 @@ TEST_CASE("W-TCP-12: an echo of the original says nothing of the way: perhaps it
     CHECK(s.timeout() == 600);
     s.c.at(480).hears(ack(10).timestamps(640, s.again + 230));
     CHECK(s.c->smoothed_rtt() == milliseconds(180));
+  }
+}
+
+TEST_CASE("W-TCP-12: what was sent once is not measured by the ACK for what was sent twice",
+          "[tcp][rfc6298][W-TCP-12]") {
+  auto c = Conversation::established(no_probe(), 65535, 40);
+  c.appends("abc").says(data(1, "abc"));
+  c.appends("def").says(data(4, "def"));
+  c.at(200).says(data(1, "abc").no_psh());
+  c.at(240).hears(ack(7));  // "def" may have been there for 200 ms
+  CHECK(c->smoothed_rtt() == milliseconds(40));
+  c.appends("ghi").says(data(7, "ghi"));
+  CHECK(c->next_deadline() - c.now() == milliseconds(400));
+}
+
+TEST_CASE("W-TCP-12: nor with timestamps, where the echo is the original's because the peer had it all",
+          "[tcp][rfc7323][rfc2883][W-TCP-12]") {
+  SECTION("a duplicate, it says: its ACK was lost") {
+    Stamped s(true, {"def", "ghi"});
+    s.c.at(240).hears(ack(10).sack(1, 4).timestamps(400, s.first));
+    CHECK(s.c->counters().spurious_recoveries == 1);
+    CHECK(s.c->smoothed_rtt() == milliseconds(40));
+    CHECK(s.timeout() == 400);
+  }
+  SECTION("it cannot say so") {
+    Stamped s(false, {"def", "ghi"});
+    s.c.at(240).hears(ack(10).timestamps(400, s.first));
+    CHECK(s.c->smoothed_rtt() == milliseconds(40));
+    CHECK(s.timeout() == 400);
+  }
+  SECTION("it would have said so: the ACK was late, and the way is as long as that") {
+    Stamped s(true, {"def", "ghi"});
+    s.c.at(240).hears(ack(10).timestamps(400, s.first));
+    CHECK(s.c->smoothed_rtt() == milliseconds(240));
+  }
+  SECTION("the echo is the retransmission's") {
+    Stamped s(true, {"def", "ghi"});
+    s.c.at(240).hears(ack(10).timestamps(400, s.again));
+    CHECK(s.c->smoothed_rtt() == milliseconds(40));
+    CHECK(s.timeout() == 200);
   }
 }
