@@ -24,17 +24,19 @@ struct Findings {
   std::uint64_t position = 0;
 };
 
-// In one piece, or in pieces of the sizes of `pattern`; the consumption point moves on now and then.
+// In one piece, or in pieces of the sizes of `pattern` (of a long stream in larger ones: what has arrived is looked
+// through for each); the consumption point moves on now and then.
 Findings frame(mpa::Crc crc, mpa::Markers markers, Bytes stream, Bytes pattern) {
   mpa::Framer framer(crc, markers);
   const auto list = std::make_unique<mpa::SpanList>();
   Findings findings;
   std::vector<Bytes> spans;
   std::size_t arrived = 0, consumed = 0, framed = 0, step = 0;
+  const std::size_t least = 1 + stream.size() / 256;
   while (arrived < stream.size() && !findings.error) {
     std::size_t piece = stream.size() - arrived;
     if (!pattern.empty())
-      piece = std::min<std::size_t>(piece, std::to_integer<unsigned>(pattern[step++ % pattern.size()]) + 1);
+      piece = std::min<std::size_t>(piece, std::to_integer<unsigned>(pattern[step++ % pattern.size()]) + least);
     spans.push_back(stream.subspan(arrived, piece));
     arrived += piece;
     mpa::Cursor at(spans, framed - consumed);
