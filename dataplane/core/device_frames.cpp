@@ -172,11 +172,19 @@ void Device::Impl::on_unknown_segment(const Flow& flow, tcp::SegmentIn&& segment
     if (!header.has(flags::kAck)) return;  // s3.10.7.2, fourth
     if (on_cookie(listener, flow, segment, now)) return;
   } else if (header.has(flags::kSyn) && !header.has(flags::kAck) &&
-             listeners_.closed_just_now(flow.local, flow.local_port, now)) {
+             listeners_.closed_just_now(flow.local, flow.local_port, now,
+                                        [&] { return serves(flow.local, flow.local_port); })) {
     return;
   }
   ++counters_.no_listener;
   send_reset(flow, segment, now);
+}
+
+bool Device::Impl::serves(const wire::IpAddress& address, std::uint16_t port) const {
+  return std::any_of(streams_.begin(), streams_.end(), [&](const auto& stream) {
+    return stream != nullptr && !stream->initiator && stream->attached() && stream->flow.local_port == port &&
+           stream->flow.local == address;
+  });
 }
 
 void Device::Impl::send_reset(const Flow& flow, const tcp::SegmentIn& to, Instant now) {
@@ -220,10 +228,10 @@ bool Device::Impl::send_segments(Stream& stream, Instant now, unsigned& budget) 
 }
 
 void Device::Impl::write_link_header(const wire::Mac& destination, std::uint16_t type, MutableBytes out) const {
-  wire::emit(wire::EthernetHeader{.destination = destination,
-                                  .source = mac_,
-                                  .type = options_.vlan ? wire::ether_type::kVlan : type},
-             out);
+  wire::emit(
+      wire::EthernetHeader{
+          .destination = destination, .source = mac_, .type = options_.vlan ? wire::ether_type::kVlan : type},
+      out);
   if (options_.vlan) wire::emit(wire::VlanTag{.id = *options_.vlan, .type = type}, out.subspan(kEthernet));
 }
 
@@ -357,8 +365,7 @@ void Device::Impl::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Insta
     neighbours_.hold(*hop, std::move(frame));
 }
 
-void Device::Impl::send_bare_segment(const Flow& flow, const wire::TcpHeader& header, Instant now,
-                                     bool may_be_marked) {
+void Device::Impl::send_bare_segment(const Flow& flow, const wire::TcpHeader& header, Instant now, bool may_be_marked) {
   BufferRef packet = take_control();
   if (!packet) return;
   wire::TcpHeader filled = header;
@@ -410,7 +417,8 @@ void Device::Impl::push_loop(BufferRef frame) {
     ++counters_.frames_dropped;
     return;
   }
-  if (taps_ != nullptr) [[unlikely]] show_taps(port::FrameDirection::sent, *frame);
+  if (taps_ != nullptr) [[unlikely]]
+    show_taps(port::FrameDirection::sent, *frame);
   ++counters_.frames_out;
   counters_.bytes_out += frame->length;
   loop_[loop_tail_++ & (kLoopRing - 1)] = frame.release();
@@ -422,7 +430,8 @@ void Device::Impl::push_frame(BufferRef frame, Instant now) {
     ++counters_.frames_dropped;
     return;
   }
-  if (taps_ != nullptr) [[unlikely]] show_taps(port::FrameDirection::sent, *frame);
+  if (taps_ != nullptr) [[unlikely]]
+    show_taps(port::FrameDirection::sent, *frame);
   tx_[tx_count_++] = frame.release();
   if (tx_count_ == kTxQueue) flush_port(now);
 }

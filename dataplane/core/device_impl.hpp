@@ -125,6 +125,8 @@ struct Device::Impl {
   void on_syn(std::uint32_t listener, const Flow& flow, std::uint64_t hash, const tcp::SegmentIn& syn,
               std::uint32_t waiting, Instant now);
   void send_cookie(const Flow& flow, const tcp::SegmentIn& syn, Instant now);
+  // Whether somebody who called there is connected.
+  bool serves(const wire::IpAddress& address, std::uint16_t port) const;
   bool on_cookie(std::uint32_t listener, const Flow& flow, tcp::SegmentIn& segment, Instant now);
   void on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now);
   void send_syn_ack(HalfOpen& half, Instant now);

@@ -21,6 +21,8 @@ struct Listener {
   std::uint64_t cookie = 0;
   bool open = false;
   Instant closed_at = kNever;
+  bool serving = false;  // closed: connections to its port still lived at looked_at
+  Instant looked_at = kNever;
 
   bool covers(const wire::IpAddress& other) const {
     if (address == other) return true;
@@ -38,6 +40,9 @@ class Listeners {
   // opens the next at once (perftest does, for its second connection) loses no caller in between. The
   // caller's SYN comes again.
   static constexpr Duration kAfterlife = milliseconds(250);
+  // And so long while connections to the port live: that server is at work for its first callers.
+  static constexpr Duration kAfterlifeServing = seconds(3);
+  static constexpr Duration kLookAgain = milliseconds(10);
 
   // kNone: somebody listens there already. `v6_only`: of ::, not IPv4 too.
   std::uint32_t open(const wire::IpAddress& address, std::uint16_t port, std::uint32_t backlog, std::uint64_t cookie,
@@ -61,9 +66,7 @@ class Listeners {
 
   std::uint32_t find(const wire::IpAddress& address, std::uint16_t port) const {
     for (std::uint32_t i = 0; i < listeners_.size(); ++i)
-      if (const Listener& it = listeners_[i];
-          it.open && it.port == port && it.covers(address))
-        return i;
+      if (const Listener& it = listeners_[i]; it.open && it.port == port && it.covers(address)) return i;
     return kNone;
   }
   // As it was opened.
@@ -83,11 +86,21 @@ class Listeners {
     listeners_[index].open = false;
     listeners_[index].closed_at = now;
   }
-  bool closed_just_now(const wire::IpAddress& address, std::uint16_t port, Instant now) const {
-    for (const Listener& it : listeners_)
-      if (!it.open && it.port == port && it.covers(address) &&
-          it.closed_at != kNever && now - it.closed_at < kAfterlife)
-        return true;
+  // May a listener at this port come again? `serves()`: whether connections to the port live; asked for
+  // now and then only, whoever sends SYNs.
+  template <typename Serves>
+  bool closed_just_now(const wire::IpAddress& address, std::uint16_t port, Instant now, Serves&& serves) {
+    for (Listener& it : listeners_) {
+      if (it.open || it.port != port || it.closed_at == kNever || !it.covers(address)) continue;
+      const Duration since = now - it.closed_at;
+      if (since < kAfterlife) return true;
+      if (since >= kAfterlifeServing) continue;
+      if (it.looked_at == kNever || now - it.looked_at >= kLookAgain) {
+        it.looked_at = now;
+        it.serving = serves();
+      }
+      if (it.serving) return true;
+    }
     return false;
   }
 

@@ -530,6 +530,30 @@ TEST_CASE("a listener that ended a while ago is nobody's", "[core]") {
   CHECK(world.b.device.counters().no_listener == 1);
 }
 
+TEST_CASE("a server that still serves may take its time to listen again", "[core]") {
+  World world({});
+  const auto first = sim::connect(world, plain(), plain());  // and its listener is closed
+  REQUIRE(first.established);
+  world.run_for(core::Listeners::kAfterlife * 4);
+  dial(world);
+  world.run_for(milliseconds(500));
+  CHECK(world.b.device.counters().no_listener == 0);
+  SECTION("it does") {
+    REQUIRE(world.b.device.listen({}, kPort, 8, 78));
+    REQUIRE(world.run_until([&] { return count(world.b, StreamEvent::Kind::connect_request) == 2; }));
+  }
+  SECTION("it ends") {
+    world.b.device.kill(first.b->stream, world.clock.now);
+    REQUIRE(run_until_heard(world, world.a, StreamEvent::Kind::failed));
+    CHECK(heard(world.a, StreamEvent::Kind::failed)->failure == StreamFailure::refused);
+  }
+  SECTION("it does not") {
+    REQUIRE(run_until_heard(world, world.a, StreamEvent::Kind::failed));
+    CHECK(heard(world.a, StreamEvent::Kind::failed)->failure == StreamFailure::refused);
+    CHECK(first.b->qp->state() == qp::State::rts);
+  }
+}
+
 TEST_CASE("an idle device has nothing to do and no deadline", "[core]") {
   World world({});
   const auto pair = sim::connect(world, plain(), plain());
