@@ -258,8 +258,8 @@ void Device::Impl::tell_established(Stream& stream) {
   if (stream.told_established || stream.told_end) return;
   stream.told_established = true;
   StreamEvent& event = queue_event(StreamEvent::Kind::established, stream);
-  event.ird = stream.agreed_ird;
-  event.ord = stream.agreed_ord;
+  event.ird = stream.established_ird;
+  event.ord = stream.established_ord;
   event.private_data = stream.reply_data;
 }
 

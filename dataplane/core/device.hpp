@@ -118,8 +118,8 @@ struct StreamEvent {
   std::uint64_t cookie = 0;
   wire::IpAddress local, remote;
   std::uint16_t local_port = 0, remote_port = 0;
-  std::uint32_t ird = 0, ord = 0;  // request: what the peer offers, from our side (ird: we answer
-                                   // as many reads; ord: we may send as many); established: agreed
+  std::uint32_t ird = 0, ord = 0;  // what the peer offers, from our side (ird: we answer as many reads; ord: we may
+                                   // send as many); established by accept(), or where it says nothing: what holds
   PrivateData private_data;
 };
 

@@ -388,6 +388,9 @@ void Device::Impl::on_accepted(Stream& stream, Instant now) {
   copy_private_data(initiator.private_data(), stream.reply_data);
   const mpa::Negotiated negotiated = initiator.negotiated();
   attach(stream, negotiated, now);
+  // The consumer hears what the peer said, though less may hold (W-MPA-38).
+  if (negotiated.peer_ord != wire::EnhancedBlock::kNotNegotiated) stream.established_ird = negotiated.peer_ord;
+  if (negotiated.peer_ird != wire::EnhancedBlock::kNotNegotiated) stream.established_ord = negotiated.peer_ird;
   stream.phase_deadline = kNever;
   // FPDUs may have come together with the Reply (W-MPA-22).
   stream.qp->receive(now);
@@ -395,8 +398,8 @@ void Device::Impl::on_accepted(Stream& stream, Instant now) {
 
 // Full operation from here on: the queue pair has the connection.
 void Device::Impl::attach(Stream& stream, const mpa::Negotiated& negotiated, Instant now) {
-  stream.agreed_ird = negotiated.ird;
-  stream.agreed_ord = negotiated.ord;
+  stream.established_ird = negotiated.ird;
+  stream.established_ord = negotiated.ord;
   stream.phase = Stream::Phase::starting;
   qp::Start start;
   start.initiator = stream.initiator;

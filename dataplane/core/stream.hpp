@@ -66,7 +66,7 @@ struct Stream : ListLink<ActiveTag>, Timers::Node {
   bool lost = false;      // while waiting: the peer is gone, accept() comes too late
   bool again_soon = false;  // plain: its user wants another turn
   bool fin_waits = false;   // orphan: our FIN follows when all before it is acknowledged
-  std::uint32_t agreed_ird = 0, agreed_ord = 0;
+  std::uint32_t established_ird = 0, established_ord = 0;
   PrivateData reply_data;  // for the established event
 
   // What a segment of ours starts with, and how long it holds.

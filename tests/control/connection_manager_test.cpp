@@ -329,8 +329,8 @@ TEST_CASE("private data is as long as MPA carries it beside its own block, and n
   CHECK(w.cm.connect(id, CmWorld::parameters(1, std::string(508, 'x'))) == 0);
 }
 
-TEST_CASE("an established connection is told once, with the peer's private data and the agreed depths",
-          "[control][cm]") {
+TEST_CASE("W-MPA-38: an established connection is told once, with the peer's private data and depths",
+          "[control][cm][W-MPA-38]") {
   CmWorld w;
   const auto id = w.connecting();
   w.cm.on_stream_event(w.stream_event(Kind::established, id, "world"));
@@ -345,7 +345,7 @@ TEST_CASE("an established connection is told once, with the peer's private data 
   CHECK(w.silent());
 }
 
-TEST_CASE("a peer's rejection is REJECTED with its private data", "[control][cm]") {
+TEST_CASE("W-MPA-38: a peer's rejection is REJECTED with its private data and depths", "[control][cm][W-MPA-38]") {
   CmWorld w;
   const auto id = w.connecting();
   w.cm.on_stream_event(w.stream_event(Kind::rejected, id, "no"));
@@ -353,6 +353,8 @@ TEST_CASE("a peer's rejection is REJECTED with its private data", "[control][cm]
   CHECK(e.event == RNIC_CM_REJECTED);
   CHECK(e.status == -ECONNREFUSED);
   CHECK(e.parameters.private_data_length == 2);
+  CHECK(e.parameters.responder_resources == 4);
+  CHECK(e.parameters.initiator_depth == 6);
   CHECK(w.cm.disconnect(id) == 0);
 }
 
@@ -414,7 +416,8 @@ TEST_CASE("a port that the application chose is not changed", "[control][cm]") {
 
 // ---- requests ---------------------------------------------------------------------------------
 
-TEST_CASE("a connect request makes a new id, told with the listener's user pointer", "[control][cm]") {
+TEST_CASE("W-MPA-38: a connect request makes a new id, told with the listener's user pointer and the peer's depths",
+          "[control][cm][W-MPA-38]") {
   CmWorld w;
   const auto listener = w.listening();
   w.cm.on_stream_event(w.request_for(listener));

@@ -548,6 +548,32 @@ TEST_CASE("W-MPA-37: depths that a peer leaves open are ours to choose, and stay
   CHECK(Scene::heard(s.world.b, StreamEvent::Kind::connect_request)->ird == 128);
 }
 
+TEST_CASE("W-MPA-38: the depths of a Reply are told from the initiator's side, when it accepts and when it rejects",
+          "[core][W-MPA-38]") {
+  Scene s;
+  s.edit_reply([](MutableBytes m) { set(m, kIrd, 0x8009), set(m, kOrd, 0x8003); });
+  s.rejects = GENERATE(false, true);
+  const auto kind = s.rejects ? StreamEvent::Kind::rejected : StreamEvent::Kind::established;
+  s.dial();
+  REQUIRE(s.until(s.world.a, kind));
+  CHECK(Scene::heard(s.world.a, kind)->ird == 3);
+  CHECK(Scene::heard(s.world.a, kind)->ord == 9);
+  if (!s.rejects) CHECK(s.a->qp->config().ord == 4);
+}
+
+TEST_CASE("W-MPA-38: of a Reply that says nothing of depths our own are told", "[core][W-MPA-38]") {
+  WorldOptions options = unchecked();
+  SECTION("Revision 1") { options.a.device.mpa_revision = 1; }
+  SECTION("left open") {}
+  Scene s(options);
+  if (options.a.device.mpa_revision != 1)
+    s.edit_reply([](MutableBytes m) { set(m, kIrd, 0xBFFF), set(m, kOrd, 0xBFFF); });
+  s.dial(3, 5);
+  REQUIRE(s.until(s.world.a, StreamEvent::Kind::established));
+  CHECK(Scene::heard(s.world.a, StreamEvent::Kind::established)->ird == 3);
+  CHECK(Scene::heard(s.world.a, StreamEvent::Kind::established)->ord == 5);
+}
+
 TEST_CASE("W-MPA-94: a peer's depths are capped by ours before anything is made for them", "[core][W-MPA-94][W-RDMAP-60]") {
   Scene s;
   s.answers = false;
