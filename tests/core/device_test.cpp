@@ -262,6 +262,7 @@ TEST_CASE("W-MPA-90: a responder whose first FPDU does not come gives up after 1
   world.a_to_b.set_options(dead_wire());
   const Instant start = world.clock.now;
   REQUIRE(run_until_heard(world, world.b, StreamEvent::Kind::failed));
+  CHECK(heard(world.b, StreamEvent::Kind::failed)->failure == StreamFailure::timed_out);
   CHECK(heard(world.b, StreamEvent::Kind::established) == nullptr);
   CHECK(world.clock.now - start >= milliseconds(9'990));
   CHECK(world.clock.now - start <= milliseconds(10'100));

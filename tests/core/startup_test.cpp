@@ -221,6 +221,16 @@ TEST_CASE("W-MPA-16: after its Request an initiator says nothing before the Repl
   CHECK(s.a_says.ulpdus(24).size() == 2);  // the RTR, and then the Send
 }
 
+TEST_CASE("W-MPA-01: who calls says the Request's key, who is called the Reply's, also where it says no",
+          "[core][W-MPA-01]") {
+  Scene s;
+  s.rejects = GENERATE(false, true);
+  s.dial();
+  REQUIRE(s.until(s.world.a, s.rejects ? StreamEvent::Kind::rejected : StreamEvent::Kind::established));
+  CHECK(test::copy_of(Bytes{s.a_says.octets}.first(16)) == hex("4d504120494420526571204672616d65"));
+  CHECK(test::copy_of(Bytes{s.b_says.octets}.first(16)) == hex("4d504120494420526570204672616d65"));
+}
+
 TEST_CASE("W-MPA-42: the RTR is the first FPDU, there is one, and the consumer's come behind it",
           "[core][W-MPA-42][W-MPA-87][W-MPA-25]") {
   const bool read = GENERATE(false, true);
@@ -318,7 +328,7 @@ TEST_CASE("W-MPA-76: an invalid Request closes TCP at once, with no Reply and no
     said = s.world.clock.now;
     switch (change) {
       case 0: m[15] = std::byte{0x66}; break;
-      case 1: m[13] = std::byte{0x70}; break;  // a Reply
+      case 1: m[9] = std::byte{0x70}; break;  // a Reply
       case 2: m[kRevision] = std::byte{0}; break;
       case 3: m[kRevision] = std::byte{3}; break;
       case 4: set(m, kLength, 513); break;
@@ -334,7 +344,7 @@ TEST_CASE("W-MPA-76: an invalid Request closes TCP at once, with no Reply and no
 }
 
 TEST_CASE("W-MPA-76: an invalid Reply closes TCP at once, with no Terminate, and is told",
-          "[core][W-MPA-76][W-MPA-18][W-MPA-02][W-MPA-12][W-MPA-13]") {
+          "[core][W-MPA-76][W-MPA-18][W-MPA-02][W-MPA-26][W-MPA-12][W-MPA-13]") {
   const auto change = GENERATE(0, 1, 2, 3, 4, 5);
   Scene s;
   Instant said = kNever;
@@ -342,7 +352,7 @@ TEST_CASE("W-MPA-76: an invalid Reply closes TCP at once, with no Terminate, and
     said = s.world.clock.now;
     switch (change) {
       case 0: m[0] = std::byte{0}; break;
-      case 1: m[13] = std::byte{0x71}; break;  // a Request: both call (W-MPA-26)
+      case 1: m[9] = std::byte{0x71}; break;  // a Request: both call
       case 2: m[kRevision] = std::byte{0}; break;
       case 3: m[kRevision] = std::byte{3}; break;
       case 4: set(m, kLength, 513); break;
@@ -572,6 +582,32 @@ TEST_CASE("W-MPA-38: of a Reply that says nothing of depths our own are told", "
   REQUIRE(s.until(s.world.a, StreamEvent::Kind::established));
   CHECK(Scene::heard(s.world.a, StreamEvent::Kind::established)->ird == 3);
   CHECK(Scene::heard(s.world.a, StreamEvent::Kind::established)->ord == 5);
+}
+
+TEST_CASE("W-MPA-81: after Revision 1 and after Revision 2 all segments have DV 1 and RV 1, both ways",
+          "[core][W-MPA-81]") {
+  const bool enhanced = GENERATE(false, true);
+  WorldOptions options = unchecked();
+  options.a.device.mpa_revision = enhanced ? 2 : 1;
+  Scene s(options);
+  s.dial();
+  REQUIRE(s.until_established());
+  qp::WorkRequest send, write;
+  write.opcode = qp::Opcode::write;
+  for (const auto& request : {write, send}) {
+    s.world.a.post_send(*s.a, request);
+    s.world.run_for(milliseconds(10));
+    s.world.b.post_send(*s.b, request);
+    s.world.run_for(milliseconds(10));
+  }
+  for (const Said* said : {&s.a_says, &s.b_says}) {
+    const auto ulpdus = said->ulpdus(enhanced ? 24 : 20);
+    CHECK(ulpdus.size() >= 2);
+    for (const auto& ulpdu : ulpdus) {
+      CHECK((ulpdu[0] & std::byte{0x03}) == std::byte{1});
+      CHECK(ulpdu[1] >> 6 == std::byte{1});
+    }
+  }
 }
 
 TEST_CASE("W-MPA-94: a peer's depths are capped by ours before anything is made for them", "[core][W-MPA-94][W-RDMAP-60]") {

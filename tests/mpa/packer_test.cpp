@@ -67,7 +67,7 @@ TEST_CASE("W-MPA-57: an FPDU of MULPDU fits the EMSS, wherever the markers fall"
 }
 
 TEST_CASE("W-MPA-61, W-MPA-62: markers stand at multiples of 512 and point to ULPDU_Length",
-          "[mpa][W-MPA-05][W-MPA-61][W-MPA-62][W-MPA-63][W-MPA-64][W-MPA-65]") {
+          "[mpa][W-MPA-05][W-MPA-50][W-MPA-61][W-MPA-62][W-MPA-63][W-MPA-64][W-MPA-65]") {
   std::vector<std::byte> room(2000, std::byte{0xEE});
   const auto pieces = std::make_unique<mpa::PieceList>();
   const auto header = test::pattern(18);

@@ -224,6 +224,27 @@ TEST_CASE("W-MPA-06: CRC is in use when either side says so", "[mpa][W-MPA-06]")
   }
 }
 
+TEST_CASE("W-MPA-27: S and Revision 2 stand in our frames where the private data begins with the block, and only there",
+          "[mpa][W-MPA-27]") {
+  const auto data = test::text("x");
+  const auto check = [&data](Bytes octets, bool enhanced) {
+    const auto header = header_of(octets);
+    CHECK(header.enhanced == enhanced);
+    CHECK(header.revision == (enhanced ? 2 : 1));
+    CHECK(octets.size() == (enhanced ? 25 : 21));
+    if (enhanced) CHECK(wire::parse_enhanced(octets.subspan(20))->ird == 4);
+    CHECK(test::copy_of(octets.last(1)) == data);
+  };
+  check(Initiator(with_depths(4, 5), data, kStart).request(), true);
+  check(Initiator(revision_1(), data, kStart).request(), false);
+  for (const bool enhanced : {true, false}) {
+    const auto request = enhanced ? request_v2(kWriteReply) : request_v1();
+    auto accepting = asked(request), rejecting = asked(request);
+    check(*accepting.accept(data, 4, 5), enhanced);
+    check(*rejecting.reject(data, 4, 5), enhanced);
+  }
+}
+
 // ---- frames as they come in ----
 
 TEST_CASE("W-MPA-15: a frame is taken however it is cut", "[mpa][W-MPA-15]") {
@@ -257,6 +278,16 @@ TEST_CASE("W-MPA-02, W-MPA-26: a Request where a Reply is due is a wrong key", "
   check_failed(answered(request_v1()), StartupFailure::bad_key);
   Responder r({}, kStart);
   CHECK(r.feed(reply_v1()).outcome == Outcome::failed);
+}
+
+TEST_CASE("W-MPA-26: where both wait for a Request, both give up when its time is over", "[mpa][W-MPA-26][W-MPA-23]") {
+  Responder one({}, kStart), other({}, kStart);
+  for (Responder* r : {&one, &other}) {
+    CHECK(r->on_time(kStart + seconds(10) - nanoseconds(1)) == Outcome::more);
+    CHECK(r->on_time(r->next_deadline()) == Outcome::failed);
+    CHECK(r->verdict().reason == StartupFailure::timed_out);
+    CHECK_FALSE(r->verdict().terminate);
+  }
 }
 
 TEST_CASE("W-MPA-12: Revisions 1 and 2 are taken, 0 and 3 end it", "[mpa][W-MPA-12][W-MPA-30]") {
@@ -444,6 +475,23 @@ TEST_CASE("W-MPA-37: 0x3fff in a Reply leaves what the initiator has", "[mpa][W-
   CHECK(i.negotiated().ord == 3);
 }
 
+TEST_CASE("W-MPA-37: so it does where the initiator said 0x3fff itself", "[mpa][W-MPA-37][W-MPA-35]") {
+  auto options = with_depths(8, 8);
+  options.negotiate_depths = false;
+  EnhancedBlock reply = kWriteReply;
+  reply.ird = reply.ord = kOpen;
+  const auto open = answered(reply_v2(reply), options);
+  CHECK(open.outcome() == Outcome::accepted);
+  CHECK(open.negotiated().ird == 8);
+  CHECK(open.negotiated().ord == 8);
+  // And a number counts, whatever was asked.
+  reply.ird = 3;
+  reply.ord = 9;
+  const auto told = answered(reply_v2(reply), options);
+  CHECK(told.negotiated().ird == 9);
+  CHECK(told.negotiated().ord == 3);
+}
+
 TEST_CASE("W-MPA-42: the RTR is one that both flagged", "[mpa][W-MPA-42][W-MPA-45]") {
   const auto rtr_for = [](bool send, bool write, bool read) {
     const auto i = answered(reply_v2({.peer_to_peer = true,
@@ -610,8 +658,8 @@ TEST_CASE("W-MPA-14: a Reply's private data is refused when it is too long, and 
 }
 
 TEST_CASE("W-MPA-81: the revision is handed on", "[mpa][W-MPA-81]") {
-  auto r = asked(request_v1());
-  CHECK(r.negotiated().revision == 1);
+  CHECK(asked(request_v1()).negotiated().revision == 1);
+  CHECK(asked(request_v2(kWriteReply)).negotiated().revision == 2);
   CHECK(answered(reply_v2(kWriteReply)).negotiated().revision == 2);
   CHECK(answered(reply_v1(), revision_1()).negotiated().revision == 1);
 }

@@ -41,6 +41,58 @@ TEST_CASE("W-MPA-60: every segment of a long message is as long as the EMSS lets
   for (std::size_t i = 0; i + 1 < sent.size(); ++i) CHECK(sent[i] == full);
 }
 
+TEST_CASE("W-MPA-57: the ULPDUs of a long message are as long as the MULPDU, with markers and without",
+          "[qp][W-MPA-57][W-MPA-60]") {
+  struct Row {
+    std::uint32_t emss, plain, marked;
+  };
+  const Row row = GENERATE(Row{536, 530, 522}, Row{1460, 1454, 1442}, Row{1463, 1454, 1442}, Row{8960, 8954, 8882});
+  qp::Start start = default_start();
+  start.markers_out = GENERATE(false, true);
+  tcp::Options with;
+  with.mss_bytes = row.emss;
+  Raw raw(start, {}, Moves::direct, with);
+  Region& from = raw.us->region(50'000, 3);
+  raw.us->post(write({Side::sge(from, 0, 50'000)}, {9}, 0));
+  raw.run();
+  REQUIRE(raw.heard.size() > 5);
+  for (std::size_t i = 0; i + 1 < raw.heard.size(); ++i)
+    CHECK(raw.heard[i].size() == (start.markers_out ? row.marked : row.plain));
+}
+
+TEST_CASE("W-MPA-58: below an EMSS of 136 the MULPDU stays 128: an FPDU lies in several segments, and arrives",
+          "[qp][W-MPA-58]") {
+  const std::uint32_t emss = GENERATE(48u, 100u, 127u, 128u, 135u);
+  tcp::Options with;
+  with.mss_bytes = emss;
+  qp::Start start = default_start();
+  start.markers_out = GENERATE(false, true);
+  Raw raw(start, {}, Moves::direct, with);
+  Region& from = raw.us->region(3000, 3);
+  SECTION("at once") {}
+  SECTION("after a loss, when the congestion window is smaller than an FPDU") {
+    raw.wire.cut_a = true;
+    raw.us->post(send());
+    raw.pass(seconds(3));
+    raw.wire.cut_a = false;
+    raw.pass(seconds(10));
+    REQUIRE(raw.heard.size() >= 1);
+    raw.heard.clear();
+  }
+  raw.us->post(write({Side::sge(from, 0, 3000)}, {9}, 0));
+  raw.run();
+  raw.pass(seconds(2));
+  for (const std::uint32_t size : sizes(raw.wire)) CHECK(size <= emss);
+  std::erase_if(raw.heard, [](const Octets& ulpdu) { return ulpdu.size() == kTagged; });  // nudges
+  Octets got;
+  REQUIRE(raw.heard.size() == (3000 + 113) / 114);  // 128 less the tagged header
+  for (std::size_t i = 0; i < raw.heard.size(); ++i) {
+    if (i + 1 < raw.heard.size()) CHECK(raw.heard[i].size() == 128);
+    got.insert(got.end(), raw.heard[i].begin() + kTagged, raw.heard[i].end());
+  }
+  CHECK(got == from.memory);
+}
+
 TEST_CASE("W-MPA-59: a smaller EMSS makes later FPDUs smaller; those handed over are sent as they are",
           "[qp][W-MPA-59][W-TCP-04][W-TCP-08]") {
   Raw raw;

@@ -626,6 +626,26 @@ TEST_CASE("W-EXT-05: a result goes to eight octets that may be written, now and 
   }
 }
 
+TEST_CASE("W-RDMAP-64: in place of an atomic or Write with Immediate that cannot be built a Terminate goes",
+          "[qp][W-RDMAP-64]") {
+  Raw raw(default_start(), extend);
+  Words words(*raw.us);
+  const Region& unreadable = raw.us->region(8, 0, Rights::local_write);
+  const Region& readonly = raw.us->region(8, 0, Rights::local_read);
+  SECTION("a Fetch and Add") {
+    auto request = fetch_add(words.sge(), {9}, 0, 1);
+    request.sges[0] = Side::sge(readonly, 0, 8);
+    raw.us->post(request);
+  }
+  SECTION("a Write with Immediate") { raw.us->post(write_immediate({Side::sge(unreadable, 0, 8)}, {9}, 0, 1)); }
+  raw.run();
+  REQUIRE(raw.us->app.completions.size() == 1);
+  CHECK(raw.us->app.completions[0].status == Status::access);
+  REQUIRE(raw.heard.size() == 1);
+  REQUIRE(raw.terminates().size() == 1);
+  CHECK(raw.terminates()[0] == wire::TerminateMessage{});
+}
+
 TEST_CASE("V-CS-05: the Terminate names the atomic that was refused", "[qp][V-CS-05][W-EXT-04]") {
   Pair pair(extended());
   Words mine(*pair.a), theirs(*pair.b, kAllRights);

@@ -550,8 +550,33 @@ TEST_CASE("V-EH-38: a bad work request is not sent; a Terminate goes in its plac
   CHECK(raw.us->app.completions[0].status == status);
   REQUIRE(raw.heard.size() == 1);
   REQUIRE(raw.terminates().size() == 1);
-  CHECK(raw.terminates()[0].code.word() == 0x0000);
-  CHECK_FALSE(raw.terminates()[0].has_length);
+  CHECK(raw.terminates()[0] == wire::TerminateMessage{});  // 0/0/00, and M, D and R are 0
+  CHECK(raw.us->app.events.empty());
+}
+
+TEST_CASE("W-RDMAP-64: a message that fails under way ends with a Terminate that names no segment",
+          "[qp][W-RDMAP-64][V-STOP-03]") {
+  Raw raw;
+  Region& r = raw.us->region(100'000, 1);
+  raw.us->post(send());
+  raw.run();
+  raw.us->post(write({Side::sge(r, 0, 100'000)}, {1}, 0));
+  qp::Status status{};
+  SECTION("its memory cannot be read") {
+    raw.us->mover.unreachable.insert(r.stag.value);
+    status = qp::Status::access;
+  }
+  SECTION("its STag is taken away") {
+    raw.us->qp.transmit(raw.wire.now, 3000);
+    REQUIRE(raw.us->table.deregister(r.stag));
+    status = qp::Status::invalid_stag;
+  }
+  raw.run();
+  REQUIRE(raw.us->app.completions.size() == 2);
+  CHECK(raw.us->app.completions[1].status == status);
+  REQUIRE(raw.terminates().size() == 1);
+  CHECK(raw.terminates()[0] == wire::TerminateMessage{});
+  CHECK(raw.heard.back().size() == 18 + 4);
   CHECK(raw.us->app.events.empty());
 }
 

@@ -3,6 +3,8 @@
 #include "wire/terminate_of_siw.hpp"
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 
 #include "support/catch.hpp"
 #include "support/hex.hpp"
@@ -39,7 +41,14 @@ TEST_CASE("W-RDMAP-24: layer, type, code and the header bits are where the figur
 }
 
 TEST_CASE("W-RDMAP-24: reserved bits of a Terminate are not looked at", "[wire][W-RDMAP-24]") {
-  CHECK(wire::parse_terminate(hex("20061fff")) == wire::parse_terminate(hex("20060000")));
+  const auto with_bits = [](std::string_view flags) {
+    auto octets = hex("2006" + std::string(flags));
+    octets.resize(TerminateMessage::kSizeMax);  // room for all headers
+    return wire::parse_terminate(octets);
+  };
+  CHECK(with_bits("0000") == TerminateMessage{.code = wire::terminate_code::kMpaInsufficientIrd});
+  for (const std::string_view flags : {"1000", "0800", "0400", "0200", "0100", "00ff", "1fff"})
+    CHECK(with_bits(flags) == with_bits("0000"));
 }
 
 TEST_CASE("W-RDMAP-25: the terminated header is 14 octets or 18 by its own T bit", "[wire][W-RDMAP-25]") {
