@@ -19,9 +19,7 @@ void Connection::on_acknowledgement(const Incoming& in, Seq ack, Instant now) {
   const Seq forward = queue_.forward();
   const Seq edge_before = send_edge_;
   const bool window_changed = update_window(header, ack);
-  Delivered delivered;
-  delivered.echoed_until = echoed_until(header, now);
-  delivered.believed_until = std::min(now - rack_.least_round_trip(), delivered.echoed_until);
+  Delivered delivered = nothing_delivered_yet(header, now);
   Told told;
   if (header.sack_count > 0 && sack_) [[unlikely]] {
     told = take_sack(header, ack, delivered);
@@ -69,9 +67,7 @@ void Connection::on_acknowledgement(const Incoming& in, Seq ack, Instant now) {
 void Connection::on_old_acknowledgement(const wire::TcpHeader& header, Instant now) {
   if (header.sack_count == 0 || !sack_) return;
   const Seq forward = queue_.forward();
-  Delivered delivered;
-  delivered.echoed_until = echoed_until(header, now);
-  delivered.believed_until = std::min(now - rack_.least_round_trip(), delivered.echoed_until);
+  Delivered delivered = nothing_delivered_yet(header, now);
   if (!take_sack(header, queue_.una(), delivered).news) return;
   rack_.on_delivered(delivered, forward, now);
   look_for_losses(delivered, false, now);
@@ -114,6 +110,14 @@ Connection::Told Connection::take_sack(const wire::TcpHeader& header, Seq ack, D
     told.news |= queue_.sack(block_first, block_end, delivered);
   }
   return told;
+}
+
+// With what the ACK lets us believe of it.
+Delivered Connection::nothing_delivered_yet(const wire::TcpHeader& header, Instant now) const {
+  Delivered delivered;
+  delivered.echoed_until = echoed_until(header, now);
+  delivered.believed_until = std::min(now - rack_.least_round_trip(), delivered.echoed_until);
+  return delivered;
 }
 
 // The end of the tick of ours that the ACK's timestamp echoes; kNever where it has none.

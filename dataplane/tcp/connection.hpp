@@ -282,6 +282,7 @@ class Connection {
     Seq duplicate_first{}, duplicate_end{};
   };
   Told take_sack(const wire::TcpHeader& header, Seq ack, Delivered& delivered);
+  Delivered nothing_delivered_yet(const wire::TcpHeader& header, Instant now) const;
   Instant echoed_until(const wire::TcpHeader& header, Instant now) const;
   void on_echo(const wire::TcpHeader& header, const Delivered& delivered, std::uint32_t flight_before, Instant now);
   void restart_retransmission_timer(Instant now);
