@@ -263,6 +263,24 @@ void Neighbours::answered(const wire::IpAddress& address, const Answer& answer, 
     be_stale(*entry);
 }
 
+void Neighbours::doubt(const wire::IpAddress& address, Instant now) {
+  Entry* entry = find(address);
+  if (entry == nullptr) return;
+  switch (entry->phase) {
+    case Phase::reachable:
+    case Phase::stale:
+    case Phase::delay:
+      set_phase(*entry, Phase::probe);
+      entry->asked = 0;
+      wait_until(*entry, now);
+      break;
+    case Phase::incomplete:
+    case Phase::probe:
+    case Phase::failed:
+      break;
+  }
+}
+
 // One that we knew and that does not answer any more is forgotten; the next use begins anew by
 // asking all.
 void Neighbours::give_up(Entry& entry, Instant now) {

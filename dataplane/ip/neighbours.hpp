@@ -8,6 +8,8 @@
 //       v
 //    failed --time--> (asked again at the next use)
 //
+// From reachable, stale and delay doubt() leads to probe at once.
+//
 // While an address is asked for, frames to it wait here, a few of them; what waits too long is
 // dropped, and TCP sends it again. Of an address that is only in doubt frames go on.
 //
@@ -68,6 +70,9 @@ class Neighbours {
     bool override_entry = true;  // ARP's always
   };
   void answered(const wire::IpAddress& address, const Answer& answer, Instant now);
+  // What goes by it brings no answer (RFC 1122 s3.3.1.4): it is asked at once whether it is there. One
+  // that nobody knows, or that is being asked, is left alone.
+  void doubt(const wire::IpAddress& address, Instant now);
   // Forgotten; used by a route that has changed.
   void forget(const wire::IpAddress& address);
 

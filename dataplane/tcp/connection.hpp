@@ -219,6 +219,8 @@ class Connection {
   State state() const;
   Ended ended() const;
   bool established() const;  // the handshake is over and no end was reached
+  // Timeouts since the peer last answered: what R1 and R2 of RFC 9293 s3.8.3 are compared with.
+  std::uint32_t unanswered_timeouts() const { return retransmissions_; }
   const Counters& counters() const;
   Duration smoothed_rtt() const;
   std::uint32_t congestion_window_bytes() const;

@@ -183,6 +183,50 @@ TEST_CASE("an answer to the probe makes it reachable again", "[ip]") {
   CHECK_FALSE(t.cache.next_question(end + seconds(6)));
 }
 
+TEST_CASE("one that is doubted is asked at once by unicast, and stays if it answers", "[ip]") {
+  OneCache t;
+  t.reachable();
+  t.cache.doubt(kPeer, at(1'000));
+  CHECK(t.cache.next_deadline() <= at(1'000));
+  CHECK(t.cache.next_question(at(1'000))->known == kMac);
+  t.cache.doubt(kPeer, at(1'001));  // it is being asked
+  CHECK_FALSE(t.cache.next_question(at(1'999)));
+  CHECK(t.mac(at(1'999)) == kMac);  // frames go on
+  SECTION("an answer") {
+    t.cache.answered(kPeer, {.mac = kMac}, at(1'500));
+    CHECK_FALSE(t.cache.resolve(kPeer, at(2'000))->in_doubt);
+    CHECK_FALSE(t.cache.next_question(at(10'000)));
+  }
+  SECTION("silence: whoever has the address is looked for anew") {
+    CHECK(t.cache.next_question(at(2'000))->known == kMac);
+    CHECK(t.cache.next_question(at(3'000))->known == kMac);
+    CHECK_FALSE(t.cache.next_question(at(4'000)));
+    CHECK_FALSE(t.mac(at(4'000)));
+    CHECK_FALSE(t.cache.next_question(at(4'000))->known);
+  }
+}
+
+TEST_CASE("doubt of a stale neighbour is as good, of one that nobody knows or that did not answer none", "[ip]") {
+  OneCache t;
+  SECTION("nobody knows it") {
+    t.cache.doubt(kPeer, at(0));
+    CHECK(t.cache.entries() == 0);
+    CHECK_FALSE(t.cache.next_question(at(0)));
+  }
+  SECTION("stale") {
+    t.cache.heard_from(kPeer, kMac, true);
+    t.cache.doubt(kPeer, at(0));
+    CHECK(t.cache.next_question(at(0))->known == kMac);
+  }
+  SECTION("it did not answer") {
+    (void)t.cache.resolve(kPeer, at(0));
+    for (int second = 0; second <= 3; ++second) (void)t.cache.next_question(at(second * 1000));
+    REQUIRE(t.cache.next_failed() == kPeer);
+    t.cache.doubt(kPeer, at(3'001));
+    CHECK_FALSE(t.cache.next_question(at(3'001)));
+  }
+}
+
 TEST_CASE("a stream that makes progress spares the neighbour the question", "[ip]") {
   OneCache t;
   const Instant end = t.reachable();

@@ -47,6 +47,30 @@ TEST_CASE("W-TCP-01: octets are tried for more than a hundred seconds, at last o
   CHECK(c->counters().retransmitted == 12);
 }
 
+TEST_CASE("W-TCP-01: timeouts are counted while nobody answers, of a SYN too (MUST-20, MUST-22)", "[tcp][W-TCP-01]") {
+  SECTION("octets") {
+    auto c = Conversation::established(no_tail_probe());
+    c.appends("abc");
+    c.at(0).says(data(1, "abc"));
+    for (const std::uint32_t n : {0u, 1u, 2u, 3u}) {
+      CHECK(c->unanswered_timeouts() == n);
+      c.wakes();
+      c.says(data(1, "abc"));
+    }
+    c.hears(ack(4));
+    CHECK(c->unanswered_timeouts() == 0);
+  }
+  SECTION("a SYN") {
+    Conversation c;
+    c.opens();
+    c.at(0).says(syn());
+    for (const double at_s : {1, 3, 7}) c.is_silent_until(1000 * at_s).says(syn());
+    CHECK(c->unanswered_timeouts() == 3);
+    c.hears(syn_ack());
+    CHECK(c->unanswered_timeouts() == 0);
+  }
+}
+
 TEST_CASE("W-TCP-18: a FIN that nobody acknowledges is given up like octets", "[tcp][W-TCP-18]") {
   auto options = no_tail_probe();
   options.retransmissions_max = 2;
