@@ -103,6 +103,8 @@ void make_device(const Configuration& configuration, const DeviceConfiguration& 
   options.tcp.timestamps = wanted.timestamps;
   options.tcp.nagle = wanted.nagle;
   options.tcp.keepalive = seconds(wanted.keepalive_s);
+  options.tcp.retransmissions_max = wanted.retransmissions;
+  options.hop_limit = wanted.hop_limit;
   options.tcp.congestion = wanted.congestion;
   options.tcp.ecn = wanted.ecn.value_or(wanted.congestion == tcp::Algorithm::dctcp ? tcp::EcnUse::on
                                                                                    : tcp::EcnUse::passive);

@@ -230,6 +230,10 @@ void read_device(Reader& reader, const toml::table& table, DeviceConfiguration& 
       reader.take(node, key, device.nagle);
     } else if (key == "keepalive_s") {
       reader.take_number(node, key, 0, 86'400, device.keepalive_s);
+    } else if (key == "retransmissions") {
+      reader.take_number(node, key, 3, 100, device.retransmissions);
+    } else if (key == "hop_limit") {
+      reader.take_number(node, key, 1, 255, device.hop_limit.emplace());
     } else if (key == "rnr") {
       reader.take_choice(node, key, "hold", "terminate", device.hold_without_receive);
     } else if (key == "rnr_timeout_s") {

@@ -56,6 +56,8 @@ struct DeviceConfiguration {
   bool timestamps = false;
   bool nagle = false;             // W-TCP-13
   std::uint32_t keepalive_s = 0;  // RFC 9293 s3.8.4; 0: off
+  std::uint32_t retransmissions = tcp::Options{}.retransmissions_max;  // s3.8.3, R2
+  std::optional<std::uint8_t> hop_limit;
   bool hold_without_receive = true;
   std::uint32_t rnr_timeout_s = 30;
   // RFC 7306: by default where both ends are known to be rnic (W-EXT-14).

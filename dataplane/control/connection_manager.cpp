@@ -449,6 +449,7 @@ int ConnectionManager::connect(std::uint32_t number, const rnic_cm_parameters& p
   options.ord = parameters.initiator_depth;
   options.private_data = to_private_data(parameters);
   options.cookie = id->cookie;
+  options.traffic_class = id->traffic_class;
   for (int tries = 0;; ++tries) {
     options.local_port = id->source_port;
     const auto stream = host_.connect(static_cast<std::uint32_t>(id->device), options,
@@ -477,6 +478,7 @@ int ConnectionManager::accept(std::uint32_t number, std::uint64_t user_pointer, 
   options.ord = parameters.initiator_depth;
   options.private_data = to_private_data(parameters);
   options.cookie = id->cookie;
+  options.traffic_class = id->traffic_class;
   const auto accepted = host_.accept(static_cast<std::uint32_t>(id->device), id->stream, options,
                                      {parameters.qp_number, channels_[id->channel].uid});
   if (!accepted) {
@@ -554,8 +556,11 @@ int ConnectionManager::set_option(std::uint32_t number, std::uint32_t level, std
   if (level != kLevelId) return ENOSYS;
   const bool on = std::any_of(value.begin(), value.end(), [](std::byte b) { return b != std::byte{}; });
   switch (option) {
-    case kOptionTos:
-    case kOptionAckTimeout:
+    case kOptionTos:  // for connect() or accept(); later it changes nothing
+      if (value.size() != 1) return EINVAL;
+      id->traffic_class = std::to_integer<std::uint8_t>(value[0]);
+      return 0;
+    case kOptionAckTimeout:  // InfiniBand's
       return value.size() == 1 ? 0 : EINVAL;
     case kOptionReuse:
       // After binding it would come too late.
@@ -616,6 +621,7 @@ void ConnectionManager::on_request(const StreamEvent& event) {
   Id& id = make_id(listener->channel);
   id.state = IdState::requested;
   id.visible = listener->visible;
+  id.traffic_class = listener->traffic_class;
   id.device = static_cast<int>(*device);
   id.source = event.local;
   id.source_port = event.local_port;

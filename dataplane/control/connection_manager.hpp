@@ -150,6 +150,7 @@ class ConnectionManager {
     bool has_source = false, has_destination = false;
     bool port_chosen = false;  // by the application
     bool reuse = false, family_only = false;
+    std::uint8_t traffic_class = 0;
     std::uint32_t scope = 0;  // of the link-local address that it named, where it did
     DeviceSet listening_on = 0;
     core::StreamId stream;

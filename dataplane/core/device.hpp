@@ -71,6 +71,7 @@ struct DeviceOptions {
   std::optional<std::uint16_t> vlan;       // 802.1Q: all frames, in and out; none: untagged
   bool ipv6 = false;                       // has a link-local address, made up where none is among `addresses`
   bool accept_ra = false;                  // believes routers' advertisements
+  std::optional<std::uint8_t> hop_limit;   // TTL of what we send; none: 64, or what a router advertises
   bool probe = false;                      // asks whether an address is taken before using it
   bool opaque_addresses = false;           // those made up do not show the MAC: the kernel has it too
   AddressMode mode = AddressMode::own;
@@ -140,12 +141,14 @@ struct ConnectOptions {
   std::uint32_t ird = 0, ord = 0;
   PrivateData private_data;
   std::uint64_t cookie = 0;
+  std::uint8_t traffic_class = 0;  // DSCP, where IP has it; ECN's two bits in it are not looked at
 };
 
 struct AcceptOptions {
   std::uint32_t ird = 0, ord = 0;
   PrivateData private_data;
   std::uint64_t cookie = 0;
+  std::uint8_t traffic_class = 0;  // as in ConnectOptions, from the Reply on
 };
 
 enum class StreamError : std::uint8_t { address_in_use, no_ports, no_route, no_resources, unknown, wrong_state };

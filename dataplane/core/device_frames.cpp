@@ -224,7 +224,19 @@ bool Device::Impl::send_segments(Stream& stream, Instant now, unsigned& budget) 
     busy = true;
     emit_segment(stream, std::move(*segment), now);
   }
+  const bool silent = stream.tcp.unanswered_timeouts() >= kDoubtAfter;
+  if (silent != stream.hop_doubted) [[unlikely]] {
+    stream.hop_doubted = silent;
+    if (silent) doubt_hop(stream, now);
+  }
   return busy;
+}
+
+// RFC 9293 s3.8.3: at R1 IP is told. It asks the next hop, and one that is silent is not used any more:
+// a neighbour is looked for anew, a gateway gives way to another (RFC 1122 s3.3.1.4).
+void Device::Impl::doubt_hop(Stream& stream, Instant now) {
+  if (stream.local_peer) return;
+  if (const auto hop = routes_.next_hop(stream.flow.remote)) neighbours_.doubt(*hop, now);
 }
 
 void Device::Impl::write_link_header(const wire::Mac& destination, std::uint16_t type, MutableBytes out) const {
@@ -268,17 +280,20 @@ bool Device::Impl::refresh_front(Stream& stream, Instant now) {
   const MutableBytes ip = front.subspan(stream.ip_offset);
   if (v6) {
     // The flow label spreads streams over paths of equal cost (RFC 6437 s3).
-    wire::emit(wire::Ipv6Header{.flow_label = static_cast<std::uint32_t>(stream.hash) & 0xFFFFF,
+    wire::emit(wire::Ipv6Header{.traffic_class = stream.traffic_class,
+                                .flow_label = static_cast<std::uint32_t>(stream.hash) & 0xFFFFF,
                                 .payload_length = 0,
                                 .next_header = wire::protocol::kTcp,
-                                .hop_limit = station_.hop_limit_v6(),
+                                .hop_limit = hop_limit(),
                                 .source = stream.flow.local,
                                 .destination = stream.flow.remote},
                ip);
     stream.front_size = stream.ip_offset + static_cast<std::uint32_t>(wire::Ipv6Header::kSize);
   } else {
-    wire::emit(wire::Ipv4Header{.total_length = 0,
+    wire::emit(wire::Ipv4Header{.traffic_class = stream.traffic_class,
+                                .total_length = 0,
                                 .dont_fragment = true,
+                                .ttl = ttl(),
                                 .protocol = wire::protocol::kTcp,
                                 .source = stream.flow.local,
                                 .destination = stream.flow.remote},
@@ -342,7 +357,7 @@ void Device::Impl::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Insta
     const auto total_length = static_cast<std::uint16_t>(bytes.size() - ip);
     store_be(bytes, ip + 2, total_length);
     if (ecn != wire::ecn::kNotCapable) [[unlikely]]
-      store_be(bytes, ip + 1, ecn);
+      bytes[ip + 1] |= std::byte{ecn};
     if (sums)
       store_be(bytes, ip + 10,
                wire::checksum_of(stream.ip_sum + wire::PartialSum{to_big(total_length)} +
@@ -388,7 +403,7 @@ void Device::Impl::send_packet(BufferRef packet, std::uint8_t protocol, const wi
     wire::emit(wire::Ipv6Header{.traffic_class = ecn,
                                 .payload_length = size,
                                 .next_header = protocol,
-                                .hop_limit = station_.hop_limit_v6(),
+                                .hop_limit = hop_limit(),
                                 .source = from,
                                 .destination = to},
                packet->prepend(wire::Ipv6Header::kSize));
@@ -396,6 +411,7 @@ void Device::Impl::send_packet(BufferRef packet, std::uint8_t protocol, const wi
     wire::emit(wire::Ipv4Header{.traffic_class = ecn,
                                 .total_length = static_cast<std::uint16_t>(kIpv4 + size),
                                 .dont_fragment = protocol == wire::protocol::kTcp,
+                                .ttl = ttl(),
                                 .protocol = protocol,
                                 .source = from,
                                 .destination = to},

@@ -22,6 +22,7 @@
 #include "tcp/cookies.hpp"
 #include "wire/ecn.hpp"
 #include "wire/ethernet.hpp"
+#include "wire/ipv4.hpp"
 #include "wire/vlan.hpp"
 
 namespace rnic::core {
@@ -45,6 +46,7 @@ inline constexpr std::uint64_t kUnconsumedMax = 64 * 1024;   // of a stream, whi
 inline constexpr Duration kStarvedPause = microseconds(50);  // before a starved queue pair asks for buffers again
 inline constexpr Duration kTxStuck = milliseconds(100);      // a port that takes nothing for so long loses its frames
 inline constexpr Duration kLookAtLink = milliseconds(10);  // to ask a port costs a system call
+inline constexpr std::uint32_t kDoubtAfter = 3;            // timeouts without an answer: RFC 9293 s3.8.3's R1 (SHLD-10)
 inline constexpr Duration kCloseTimeout = seconds(5);        // after a refusal or a failed startup
 
 struct Device::Impl {
@@ -103,6 +105,9 @@ struct Device::Impl {
   bool send_segments(Stream& stream, Instant now, unsigned& budget);
   void emit_segment(Stream& stream, tcp::SegmentOut&& segment, Instant now);
   bool refresh_front(Stream& stream, Instant now);
+  void doubt_hop(Stream& stream, Instant now);
+  std::uint8_t ttl() const { return options_.hop_limit.value_or(wire::Ipv4Header::kDefaultTtl); }
+  std::uint8_t hop_limit() const { return options_.hop_limit.value_or(station_.hop_limit_v6()); }
   // A segment without a stream: RST, or an acknowledgement of TIME-WAIT.
   // `may_be_marked`: as in tcp::SegmentOut.
   void send_bare_segment(const Flow& flow, const wire::TcpHeader& header, Instant now, bool may_be_marked = false);

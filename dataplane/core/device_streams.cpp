@@ -18,6 +18,7 @@ namespace {
 constexpr std::uint16_t kEphemeralFirst = 49152;  // RFC 6335 s6
 constexpr std::uint32_t kEphemeralCount = 65536 - kEphemeralFirst;
 constexpr std::uint32_t kDepthUnknown = 128;  // what a peer that negotiates no depths is taken to have
+constexpr std::uint8_t kDscp = 0xFC;          // of the octet that it shares with ECN
 constexpr Duration kLostRequestKept = seconds(30);
 
 std::uint32_t depth_of(std::uint16_t told) {
@@ -212,6 +213,7 @@ void Device::Impl::call(Stream& stream, const ConnectOptions& options, qp::Queue
   stream.initiator = true;
   stream.cookie = options.cookie;
   stream.wishes = options;
+  stream.traffic_class = options.traffic_class & kDscp;
   stream.initial_send = initial_sequence(stream.flow, keys_, now);
   if (qp != nullptr) bind(*qp, stream);
   stream.tcp.open_active(stream.initial_send, now, timestamp_offset(stream.flow, keys_));
@@ -463,6 +465,8 @@ Result<Done, StreamError> Device::Impl::accept(StreamId id, const AcceptOptions&
   if (!reply) return Failure{StreamError::no_resources};
   stop_pending(*stream);
   stream->cookie = options.cookie;
+  stream->traffic_class = options.traffic_class & kDscp;
+  stream->hop_generation = 0;  // its headers are made anew
   if (!send_octets(*stream, *reply)) {
     stream->tcp.abort(now);
     abandon(*stream, now);

@@ -73,11 +73,13 @@ struct Stream : ListLink<ActiveTag>, Timers::Node {
   std::array<std::byte, wire::EthernetHeader::kSize + wire::VlanTag::kSize + wire::Ipv6Header::kSize> front{};
   std::uint32_t front_size = 0;
   std::uint32_t ip_offset = 0;  // in it
+  std::uint8_t traffic_class = 0;  // of it: DSCP
   wire::PartialSum ip_sum;      // of the IPv4 header with lengths left 0
   wire::PartialSum pseudo_sum;  // of the pseudo-header without the length
   bool local_peer = false;      // an address of the same device
   bool hop_in_doubt = false;
   bool hop_failed = false;  // opening: the next hop did not answer, once
+  bool hop_doubted = false;  // the peer has not answered for so long that the next hop was asked
   std::uint64_t hop_generation = 0;
   Instant hop_until{};
   std::uint64_t hop_progress = 0;  // octets that had arrived, either way, when the hop was told

@@ -305,23 +305,31 @@ TEST_CASE("the command line gives a VLAN and gateways to the device before them"
 
 TEST_CASE("W-TCP-13: what is said of TCP reaches the device: Nagle, keepalive, timestamps, congestion control, ECN",
           "[control][configuration][W-TCP-13]") {
-  const auto tcp_of = [](const std::string& lines) {
+  const auto options_of = [](const std::string& lines) {
     Configuration c;
     const std::string device = "[[device]]\nport = \"loopback\"\naddress = \"127.0.1.1/24\"\nbuffers = 512\n";
     REQUIRE(control::parse_configuration(device + lines, "f.toml", c).empty());
     REQUIRE(control::complete(c).empty());
     control::Machine machine;
     REQUIRE(control::build_machine(c, [](const std::string&) {}, machine).empty());
-    const tcp::Options options = machine.devices.at(0)->device->options().tcp;
+    const core::DeviceOptions options = machine.devices.at(0)->device->options();
     control::stop_machine(machine);
     return options;
   };
-  const tcp::Options plain = tcp_of("");
+  const core::DeviceOptions by_itself = options_of("");
+  const tcp::Options& plain = by_itself.tcp;
   CHECK_FALSE(plain.nagle);
   CHECK(plain.keepalive == seconds(0));
   CHECK_FALSE(plain.timestamps);
   CHECK(plain.ecn == tcp::EcnUse::passive);
-  const tcp::Options other = tcp_of("nagle = true\nkeepalive_s = 7200\ntimestamps = true\ncongestion = \"dctcp\"\n");
+  CHECK(plain.retransmissions_max == 12);
+  CHECK_FALSE(by_itself.hop_limit);
+  const core::DeviceOptions asked = options_of(
+      "nagle = true\nkeepalive_s = 7200\ntimestamps = true\ncongestion = \"dctcp\"\n"
+      "retransmissions = 9\nhop_limit = 5\n");
+  const tcp::Options& other = asked.tcp;
+  CHECK(other.retransmissions_max == 9);
+  CHECK(asked.hop_limit == 5);
   CHECK(other.nagle);
   CHECK(other.keepalive == seconds(7200));
   CHECK(other.timestamps);
@@ -329,6 +337,8 @@ TEST_CASE("W-TCP-13: what is said of TCP reaches the device: Nagle, keepalive, t
   CHECK(other.ecn == tcp::EcnUse::on);
   says(parse("[[device]]\nport = \"loopback\"\nkeepalive_s = -1\n"), "keepalive_s");
   says(parse("[[device]]\nport = \"loopback\"\nnagle = 1\n"), "nagle");
+  says(parse("[[device]]\nport = \"loopback\"\nretransmissions = 2\n"), "retransmissions");
+  says(parse("[[device]]\nport = \"loopback\"\nhop_limit = 0\n"), "hop_limit");
 }
 
 TEST_CASE("a device's congestion control and its use of ECN are words", "[control][configuration]") {

@@ -660,6 +660,29 @@ TEST_CASE("options have their lengths; unknown ones are ENOSYS", "[control][cm]"
   CHECK(w.cm.set_option(id, 1, 1, as_bytes(&on, 4)) == ENOSYS);
 }
 
+TEST_CASE("the type of service goes with connect(), with accept(), and from a listener to its requests",
+          "[control][cm]") {
+  CmWorld w;
+  const std::uint8_t low = 0x20, high = 0xB8;
+  const auto caller = w.route_resolved();
+  REQUIRE(w.cm.set_option(caller, 0, 0, as_bytes(&high, 1)) == 0);
+  REQUIRE(w.cm.connect(caller, CmWorld::parameters()) == 0);
+  CHECK(w.host.connects.at(0).options.traffic_class == 0xB8);
+  const auto listener = w.listening();
+  REQUIRE(w.cm.set_option(listener, 0, 0, as_bytes(&low, 1)) == 0);
+  w.cm.on_stream_event(w.request_for(listener));
+  const auto request = w.event().id;
+  SECTION("the listener's") {
+    REQUIRE(w.cm.accept(request, 1, CmWorld::parameters(9)) == 0);
+    CHECK(w.host.accepts.at(0).options.traffic_class == 0x20);
+  }
+  SECTION("its own") {
+    REQUIRE(w.cm.set_option(request, 0, 0, as_bytes(&high, 1)) == 0);
+    REQUIRE(w.cm.accept(request, 1, CmWorld::parameters(9)) == 0);
+    CHECK(w.host.accepts.at(0).options.traffic_class == 0xB8);
+  }
+}
+
 // ---- IPv6 -------------------------------------------------------------------------------------
 
 namespace {

@@ -8,6 +8,7 @@
 #include "support/catch.hpp"
 #include "support/hex.hpp"
 #include "wire/arp.hpp"
+#include "wire/ecn.hpp"
 #include "wire/icmp.hpp"
 #include "wire/ipv4.hpp"
 #include "wire/ipv6.hpp"
@@ -42,21 +43,27 @@ WorldOptions over_ipv6() {
   return options;
 }
 
-// A writes so many octets into B's memory; true when they are there.
+// A writes so many octets into B's memory.
+struct Written {
+  Written(World& world, sim::Connected& pair, std::size_t size) : from(test::pattern(size)), to(size) {
+    const Stag source = world.a.register_memory(from, tpt::Rights::local_read);
+    const Stag target = world.b.register_memory(to, tpt::Rights::local_write | tpt::Rights::remote_write);
+    qp::WorkRequest write;
+    write.opcode = qp::Opcode::write;
+    write.signaled = true;
+    write.sge_count = 1;
+    write.sges[0] = {reinterpret_cast<std::uintptr_t>(from.data()), static_cast<std::uint32_t>(size), source};
+    write.remote_to = reinterpret_cast<std::uintptr_t>(to.data());
+    write.remote_stag = target;
+    world.a.post_send(*pair.a, write);
+  }
+  bool arrived() const { return to == from; }
+  std::vector<std::byte> from, to;
+};
+
 bool write_arrives(World& world, sim::Connected& pair, std::size_t size) {
-  const std::vector<std::byte> from = test::pattern(size);
-  std::vector<std::byte> copy(from), to(size);
-  const Stag source = world.a.register_memory(copy, tpt::Rights::local_read);
-  const Stag target = world.b.register_memory(to, tpt::Rights::local_write | tpt::Rights::remote_write);
-  qp::WorkRequest write;
-  write.opcode = qp::Opcode::write;
-  write.signaled = true;
-  write.sge_count = 1;
-  write.sges[0] = {reinterpret_cast<std::uintptr_t>(copy.data()), static_cast<std::uint32_t>(size), source};
-  write.remote_to = reinterpret_cast<std::uintptr_t>(to.data());
-  write.remote_stag = target;
-  world.a.post_send(*pair.a, write);
-  return world.run_until([&] { return to == from; }, seconds(300));
+  const Written written(world, pair, size);
+  return world.run_until([&] { return written.arrived(); }, seconds(300));
 }
 
 // Frames that a link carries from now on.
@@ -219,6 +226,49 @@ TEST_CASE("a SYN behind extension headers is a SYN", "[core]") {
   CHECK(wire::parse_tcp(t.answer().subspan(40))->header.has(wire::tcp_flags::kSyn));
 }
 
+TEST_CASE("a SYN behind IPv4 options is a SYN", "[core]") {
+  OneDevice t(over_ipv4());
+  REQUIRE(t.world.b.device.listen({}, kPort, 8, 1));
+  sim::Frame frame = ipv4(wire::protocol::kTcp, syn(sim::kAddressA, sim::kAddressB));
+  // Record Route for one hop, and the end of the list.
+  const auto options = hex("07 07 04 00000000 00");
+  frame.insert(frame.begin() + 14 + 20, options.begin(), options.end());
+  const MutableBytes header = MutableBytes(frame).subspan(14, 28);
+  header[0] = std::byte{0x47};
+  store_be(header, 2, static_cast<std::uint16_t>(frame.size() - 14));
+  store_be<std::uint16_t>(header, 10, 0);
+  store_be(header, 10, wire::checksum_of(Bytes(header)));
+  t.says(frame);
+  CHECK(wire::parse_tcp(t.answer().subspan(20))->header.has(wire::tcp_flags::kSyn));
+}
+
+TEST_CASE("W-TCP-01: a SYN to many, or from an address that nobody can have, is dropped in silence (MUST-57, MUST-63)",
+          "[core][W-TCP-01]") {
+  const auto is_silent = [](OneDevice& t, const sim::Frame& frame) {
+    t.says(frame);
+    CHECK(t.heard.frames.empty());
+    CHECK(t.world.b.device.half_open_count() == 0);
+  };
+  {
+    OneDevice t(over_ipv4());
+    REQUIRE(t.world.b.device.listen({}, kPort, 8, 1));
+    const IpAddress many[] = {IpAddress::v4(255, 255, 255, 255), IpAddress::v4(10, 0, 0, 255),
+                              IpAddress::v4(224, 0, 0, 1)};
+    for (const IpAddress& to : many)
+      is_silent(t, ipv4(wire::protocol::kTcp, syn(sim::kAddressA, to), sim::kAddressA, to));
+    for (const IpAddress& from : many)
+      is_silent(t, ipv4(wire::protocol::kTcp, syn(from, sim::kAddressB), from, sim::kAddressB));
+    const IpAddress nobody = IpAddress::v4(0);
+    is_silent(t, ipv4(wire::protocol::kTcp, syn(nobody, sim::kAddressB), nobody, sim::kAddressB));
+  }
+  OneDevice t;
+  REQUIRE(t.world.b.device.listen({}, kPort, 8, 1));
+  const IpAddress all = *wire::parse_ip("ff02::1"), nobody{};
+  is_silent(t, ipv6(wire::protocol::kTcp, syn(kA6, all), kA6, all));
+  is_silent(t, ipv6(wire::protocol::kTcp, syn(all, kB6), all, kB6));
+  is_silent(t, ipv6(wire::protocol::kTcp, syn(nobody, kB6), nobody, kB6));
+}
+
 TEST_CASE("a mapped address does not come by IPv6, and a group sends nothing", "[core]") {
   OneDevice t(over_ipv4());
   REQUIRE(t.world.b.device.listen({}, kPort, 8, 1));
@@ -336,6 +386,135 @@ TEST_CASE("W-TCP-07: over IPv6 no router makes segments shorter than 1280 octets
   };
   router_says(1279);
   CHECK(mss() == 1440);
+}
+
+// ---- what IP is told of a segment ---------------------------------------------------------------------
+
+TEST_CASE("W-TCP-01: the Diffserv field is the consumer's, the hop limit the device's (MUST-48, SHLD-22, MUST-49)",
+          "[core][W-TCP-01]") {
+  const bool v6 = GENERATE(false, true);
+  CAPTURE(v6);
+  WorldOptions options = v6 ? over_ipv6() : over_ipv4();
+  options.a.device.hop_limit = 7;
+  options.a.device.tcp.ecn = options.b.device.tcp.ecn = tcp::EcnUse::on;
+  World world(options);
+  struct Said {
+    std::uint8_t traffic_class, hops;
+    bool syn, data;
+  };
+  std::vector<Said> a_says, b_says;
+  const auto note = [v6](std::vector<Said>& into) {
+    return [&into, v6](Bytes frame, Instant, sim::Link::Fate) {
+      const Bytes packet = frame.subspan(14);
+      Said said{};
+      Bytes segment;
+      if (v6) {
+        const auto ip = wire::parse_ipv6(packet);
+        if (!ip || ip->next_header != wire::protocol::kTcp) return;
+        said = {ip->traffic_class, ip->hop_limit, false, false};
+        segment = packet.subspan(40, ip->payload_length);
+      } else {
+        const auto ip = wire::parse_ipv4(packet);
+        if (!ip || ip->header.protocol != wire::protocol::kTcp) return;
+        CHECK(wire::ipv4_checksum_is_good(packet, *ip));
+        said = {ip->header.traffic_class, ip->header.ttl, false, false};
+        segment = packet.subspan(20, ip->payload_size());
+      }
+      const auto tcp = wire::parse_tcp(segment);
+      said.syn = tcp->header.has(wire::tcp_flags::kSyn);
+      said.data = segment.size() > tcp->data_offset;
+      into.push_back(said);
+    };
+  };
+  world.a_to_b.watch(note(a_says));
+  world.b_to_a.watch(note(b_says));
+  REQUIRE(world.b.device.listen({}, kPort, 8, 1));
+  core::ConnectOptions wishes;
+  wishes.remote = v6 ? kB6 : sim::kAddressB;
+  wishes.remote_port = kPort;
+  wishes.ird = wishes.ord = 4;
+  wishes.traffic_class = 0xB8 | 1;  // ECN's bits are not the consumer's
+  REQUIRE(world.a.device.connect(wishes, *world.a.make_qp(plain()).qp, world.clock.now));
+  REQUIRE(world.run_until([&] { return !world.b.events.empty(); }));
+  world.run_for(milliseconds(100));  // B has acknowledged the Request meanwhile
+  core::AcceptOptions accept;
+  accept.ird = accept.ord = 4;
+  accept.traffic_class = 0x28;
+  REQUIRE(world.b.device.accept(world.b.events[0].stream, accept, *world.b.make_qp(plain()).qp, world.clock.now));
+  REQUIRE(world.run_until([&] { return !world.a.events.empty(); }));
+  CHECK(world.a.events[0].kind == StreamEvent::Kind::established);
+  REQUIRE(a_says.size() >= 3);
+  for (const Said& said : a_says) {
+    CHECK(said.traffic_class == (said.data ? 0xB8 | wire::ecn::kCapable : 0xB8));
+    CHECK(said.hops == 7);
+  }
+  bool answered = false;
+  for (const Said& said : b_says) {
+    answered |= said.data;
+    CHECK(said.hops == 64);
+    if (said.syn) CHECK(said.traffic_class == 0);
+    if (answered) CHECK((said.traffic_class & 0xFC) == 0x28);
+  }
+  CHECK(answered);
+}
+
+// ---- a peer that falls silent ------------------------------------------------------------------------
+
+namespace {
+
+// What A asks on the link: ARP requests, neighbour solicitations.
+struct Questions {
+  explicit Questions(World& world) : link(world.a_to_b) {
+    link.watch([this](Bytes frame, Instant, sim::Link::Fate) {
+      const Bytes packet = frame.subspan(14);
+      const bool arp = load_be<std::uint16_t>(frame, 12) == wire::ether_type::kArp &&
+                       wire::parse_arp(packet)->operation == wire::ArpPacket::kRequest;
+      const auto ip = wire::parse_ipv6(packet);
+      const bool solicitation = ip && ip->next_header == wire::protocol::kIcmpV6 && packet[40] == std::byte{135};
+      if (!arp && !solicitation) return;
+      ++(wire::load_mac(frame, 0).is_multicast() ? of_all : of_one);
+    });
+  }
+  ~Questions() { link.watch(nullptr); }
+  sim::Link& link;
+  std::size_t of_one = 0, of_all = 0;
+};
+
+}  // namespace
+
+TEST_CASE("W-TCP-01: at the third timeout in a row the next hop is asked whether it is there (MUST-20)",
+          "[core][W-TCP-01]") {
+  const bool v6 = GENERATE(false, true);
+  CAPTURE(v6);
+  World world(v6 ? over_ipv6() : over_ipv4());
+  auto pair = sim::connect(world, plain(), plain());
+  REQUIRE(pair.established);
+  REQUIRE(write_arrives(world, pair, 100));
+  world.run_for(milliseconds(500));
+  const auto timeouts = [&] { return world.a.device.streams().at(0).tcp.timeouts; };
+  REQUIRE(timeouts() == 0);
+  const Questions asked(world);
+  sim::LinkOptions dead;
+  dead.loss_per_1000 = 1000;
+  world.b_to_a.set_options(dead);
+  const Written write(world, pair, 100);
+  REQUIRE(world.run_until([&] { return asked.of_one > 0; }, seconds(10)));
+  CHECK(timeouts() == 3);
+  SECTION("it answers: once is enough") {
+    world.b_to_a.set_options({});
+    world.run_for(seconds(4));
+    CHECK(timeouts() < 6);
+    CHECK(asked.of_one == 1);
+    CHECK(asked.of_all == 0);
+  }
+  SECTION("it does not: who has the address is asked of all") {
+    REQUIRE(world.run_until([&] { return asked.of_all > 0; }, seconds(10)));
+    CHECK(asked.of_one == 3);
+    world.b_to_a.set_options({});
+    world.run_for(seconds(30));
+    CHECK(write_arrives(world, pair, 100));
+  }
+  CHECK(write.arrived());
 }
 
 // ---- fragments --------------------------------------------------------------------------------------

@@ -178,6 +178,8 @@ Conversation& Conversation::says(Line line) {
   if (line.ack_) CHECK(header.acknowledgement - kPeerStart == *line.ack_);
   if (line.window_) CHECK(header.window == *line.window_);
   CHECK(std::string(reinterpret_cast<const char*>(out->payload.data()), out->payload.size()) == line.text);
+  // RFC 9293's MUST-65, RFC 7323 s2.2, RFC 2018 s2.
+  if (!header.has(flag::kSyn)) CHECK_FALSE((header.mss || header.window_scale || header.sack_permitted));
   if (line.mss_) CHECK(header.mss == line.mss_);
   if (line.scale_) CHECK(header.window_scale == line.scale_);
   if (line.sack_permitted_) CHECK(header.sack_permitted == *line.sack_permitted_);

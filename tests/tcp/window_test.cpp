@@ -1,5 +1,7 @@
 // The peer's window and ours: cutting, probing, silly windows (RFC 9293 s3.8.6), and what an EMSS
 // that shrinks does.
+#include <algorithm>
+
 #include "support/tcp_conversation.hpp"
 
 using namespace rnic;
@@ -79,6 +81,34 @@ TEST_CASE("W-TCP-01: a shut window is probed by one octet, at first after a time
     c.hears(ack(2).window(100));
     c.says(data(2, "bcdef"));
   }
+}
+
+TEST_CASE("W-TCP-01: probes of a shut window come ever more rarely, at last once a minute (SHLD-30)",
+          "[tcp][W-TCP-01]") {
+  auto c = Conversation::established(no_tail_probe(), 0);
+  c.at(0).appends("abc");
+  c.is_silent();
+  double at = c.wakes(), pause = at;
+  CHECK(pause == 200);
+  c.says(data(1, "a").no_psh());
+  for (int i = 0; i < 12; ++i) {
+    c.hears(ack(1));
+    const double next = c.wakes();
+    c.says(data(1, "a").no_psh());
+    CHECK(next - at >= (i == 0 ? pause : std::min(2 * pause, 60'000.0)));
+    pause = next - at;
+    at = next;
+  }
+  CHECK(pause == 60'000);
+}
+
+TEST_CASE("W-TCP-01: a window of half its range or more is one like others (MUST-1)", "[tcp][W-TCP-01]") {
+  const std::uint16_t window = GENERATE(std::uint16_t{0x7FFF}, std::uint16_t{0x8000}, std::uint16_t{0xFFFF});
+  auto c = Conversation::established(no_tail_probe(), window);
+  c.appends(10, 1460);  // the first congestion window
+  for (int i = 0; i < 10; ++i) REQUIRE(c.next());
+  c.at(1).hears(ack(14'601).window(window));
+  CHECK(c->room_bytes() == 29'200);
 }
 
 TEST_CASE("W-TCP-01: a peer that does not answer probes is given up", "[tcp][W-TCP-01]") {

@@ -150,6 +150,7 @@ TEST_CASE("W-TCP-01: options that are unknown are passed over, impossible ones e
   };
   CHECK(with("fd 04 aaaa 02 04 05b4").mss == 1460);                 // unknown, then MSS
   CHECK(with("01 01 01 01 02 04 05b4").mss == 1460);                // NOPs
+  CHECK(with("01 02 04 05b4 01 01 00").mss == 1460);                // at an odd place (MUST-64)
   CHECK_FALSE(with("00 000000 02 04 05b4").mss);                    // behind the end
   CHECK_FALSE(with("fd 00 0000 02 04 05b4").mss);                   // length 0
   CHECK_FALSE(with("fd 01 0000 02 04 05b4").mss);                   // length 1
