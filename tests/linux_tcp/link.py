@@ -164,7 +164,9 @@ class Link:
     def ready(self):
         """Once, before all else: our end is up, and the kernel knows its way to it."""
         self.peer.answer()
-        run("ip", "netns", "exec", self.kernel.name, "ping", "-c", "1", "-W", "20", OURS)
+        ping = ["ip", "netns", "exec", self.kernel.name, "ping", "-c", "1", "-W", "1", OURS]
+        if not any(subprocess.run(ping, check=False, capture_output=True).returncode == 0 for _ in range(20)):
+            raise Failed(f"{OURS} never answers a ping")  # one or two may be lost on a wire that loses some
         self.buffers = self.peer.ask("device")["buffers_free"]
         return self
 
