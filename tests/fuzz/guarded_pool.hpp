@@ -6,17 +6,7 @@
 #include <vector>
 
 #include "base/buffer.hpp"
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define RNIC_FUZZ_POISONS 1
-#endif
-#elif defined(__SANITIZE_ADDRESS__)
-#define RNIC_FUZZ_POISONS 1
-#endif
-#ifdef RNIC_FUZZ_POISONS
-#include <sanitizer/asan_interface.h>
-#endif
+#include "base/sanitizer.hpp"
 
 namespace rnic::fuzz {
 
@@ -72,17 +62,8 @@ class GuardedPool final : public BufferPool {
   }
 
  private:
-  static void hide([[maybe_unused]] Buffer& buffer, [[maybe_unused]] std::size_t at,
-                   [[maybe_unused]] std::size_t size) {
-#ifdef RNIC_FUZZ_POISONS
-    __asan_poison_memory_region(buffer.room + at, size);
-#endif
-  }
-  static void show([[maybe_unused]] Buffer& buffer) {
-#ifdef RNIC_FUZZ_POISONS
-    __asan_unpoison_memory_region(buffer.room, buffer.room_bytes);
-#endif
-  }
+  static void hide(const Buffer& buffer, std::size_t at, std::size_t size) { sanitizer::hide(buffer.room + at, size); }
+  static void show(const Buffer& buffer) { sanitizer::show(buffer.room, buffer.room_bytes); }
 
   std::uint32_t room_bytes_, count_;
   std::vector<std::unique_ptr<std::byte[]>> storage_;
