@@ -34,7 +34,8 @@ class QueueHost final : public qp::Host {
     return true;
   }
   bool complete(const qp::Completion& completion) override {
-    if (completions.size() >= completions_max) return false;
+    overflowed |= completions.size() >= completions_max;
+    if (overflowed) return false;  // for good, as the real one (V-AE-37)
     completions.push_back(completion);
     // Parked octets are only there during the call.
     parked.emplace_back(completion.parked.begin(), completion.parked.end());
@@ -50,6 +51,7 @@ class QueueHost final : public qp::Host {
   std::vector<qp::Completion> completions;  // all there ever were, in order
   std::vector<std::vector<std::byte>> parked;
   std::size_t completions_max = SIZE_MAX;
+  bool overflowed = false;
   std::vector<qp::Event> events;
   unsigned state_changes = 0;
   std::uint64_t sends_taken = 0, receives_taken = 0;
