@@ -8,14 +8,15 @@
 #include <type_traits>
 
 #include "base/bytes.hpp"
+#include "wire/crc32c_powers.hpp"
+#include "wire/crc32c_words.hpp"
 
 namespace rnic::wire {
 
 inline constexpr std::size_t kCrcSize = 4;
 
 namespace detail {
-// ISA-L's, which knows neither the final inversion nor more than 2^31 octets. `running` is not
-// inverted.
+// By the best way that this processor has (`wire/crc32c_kinds.hpp`). `running` is not inverted, before or after.
 std::uint32_t crc32c_update(std::uint32_t running, Bytes bytes);
 }  // namespace detail
 
@@ -26,17 +27,22 @@ class Crc32c {
     if (std::is_constant_evaluated()) {
       for (const std::byte octet : bytes) {
         running_ ^= std::to_integer<std::uint32_t>(octet);
-        for (int bit = 0; bit < 8; ++bit)
-          running_ = (running_ >> 1) ^ ((running_ & 1) != 0 ? kReflectedPolynomial : 0);
+        for (int bit = 0; bit < 8; ++bit) running_ = detail::times_x(running_);
       }
       return;
     }
+#if defined(__SSE4_2__)
+    if (bytes.size() < kFew) {
+      running_ = detail::crc32c_by_words(running_, bytes.data(), bytes.size());
+      return;
+    }
+#endif
     running_ = detail::crc32c_update(running_, bytes);
   }
   constexpr std::uint32_t value() const { return ~running_; }
 
  private:
-  static constexpr std::uint32_t kReflectedPolynomial = 0x82F63B78;
+  static constexpr std::size_t kFew = 128;  // octets: fewer are not worth a call
   std::uint32_t running_ = 0xFFFFFFFF;
 };
 

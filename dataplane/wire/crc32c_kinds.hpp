@@ -1,0 +1,34 @@
+// The ways to take a CRC32c, one for each kind of processor; `wire/crc32c.cpp` chooses at start. Only
+// that file, and tests and benchmarks that compare them, need this one.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/bytes.hpp"
+
+namespace rnic::wire::detail {
+
+// `running` is not inverted, before or after (RFC 3720 s12.1 begins with all ones). At most
+// `kCrcPieceMax` octets.
+using CrcUpdate = std::uint32_t (*)(std::uint32_t running, Bytes bytes);
+inline constexpr std::size_t kCrcPieceMax = std::size_t{1} << 30;
+
+struct CrcKind {
+  const char* name;
+  bool runs_here;  // this processor has the instructions
+  CrcUpdate update;
+};
+
+// All that this build has, the fastest first; the last is ISA-L's and runs everywhere.
+std::span<const CrcKind> crc_kinds();
+
+#if defined(__x86_64__)
+// Folding by carry-less multiplication (VPCLMULQDQ, PCLMULQDQ) in registers of that many bits; in the
+// smaller ones beside three streams of the CRC instruction.
+std::uint32_t crc32c_512(std::uint32_t running, Bytes bytes);
+std::uint32_t crc32c_256(std::uint32_t running, Bytes bytes);
+std::uint32_t crc32c_128(std::uint32_t running, Bytes bytes);
+#endif
+
+}  // namespace rnic::wire::detail
