@@ -79,6 +79,7 @@ void make_device(const Configuration& configuration, const DeviceConfiguration& 
   served->node_guid = node_guid_of(served->port->facts().mac, served->index);
   served->hold_without_receive = wanted.hold_without_receive;
   served->rnr_timeout = seconds(wanted.rnr_timeout_s);
+  served->strict_read_sink = wanted.strict_read_sink;
   served->extensions = wanted.extensions.value_or(false);
   served->worker = &worker_for(configuration, wanted, machine);
 

@@ -238,6 +238,8 @@ void read_device(Reader& reader, const toml::table& table, DeviceConfiguration& 
       reader.take_choice(node, key, "hold", "terminate", device.hold_without_receive);
     } else if (key == "rnr_timeout_s") {
       reader.take_number(node, key, 0, 86'400, device.rnr_timeout_s);
+    } else if (key == "read_sink") {
+      reader.take_choice(node, key, "strict", "local", device.strict_read_sink);
     } else if (key == "extensions") {
       reader.take(node, key, device.extensions.emplace());
     } else if (key == "streams_max") {

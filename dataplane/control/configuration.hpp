@@ -18,6 +18,7 @@
 //   rnr = "hold" | "terminate"  rnr_timeout_s = 30             timestamps = false
 //   nagle = false               keepalive_s = 0                (0: off; a silent peer is asked so often)
 //   buffers = 16384             core = 2                       streams_max = 16384
+//   read_sink = "local" | "strict"  (strict: memory that a Read's Response goes to needs Remote Write)
 //   extensions = true           (RFC 7306; where it is left out: on loopback, pair and memif ports)
 //
 // Pure but for reading the file.
@@ -60,6 +61,7 @@ struct DeviceConfiguration {
   std::optional<std::uint8_t> hop_limit;
   bool hold_without_receive = true;
   std::uint32_t rnr_timeout_s = 30;
+  bool strict_read_sink = false;  // V-RD-03, V-RD-04
   // RFC 7306: by default where both ends are known to be rnic (W-EXT-14).
   std::optional<bool> extensions;
   std::uint32_t streams_max = 16384;

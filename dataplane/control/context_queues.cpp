@@ -294,6 +294,7 @@ Reply Context::create_qp(const rnic_create_qp& request) {
   config.shared_receive = srq != nullptr;
   config.hold_without_receive = device_.hold_without_receive;
   config.rnr_timeout = device_.rnr_timeout;
+  config.strict_read_sink = device_.strict_read_sink;
   config.extensions = device_.extensions;
   worker.call([&](Instant) {
     qp->qp = std::make_unique<qp::QueuePair>(config, *qp->host, *device_.table, worker.mover(),

@@ -34,6 +34,7 @@ struct ServedDevice {
   int mate = -1;                // the device at the other end of its pair
   bool hold_without_receive = true;
   Duration rnr_timeout = seconds(30);
+  bool strict_read_sink = false;
   bool extensions = false;  // RFC 7306: atomics and Immediate Data (W-EXT-14)
 
   struct Counts {

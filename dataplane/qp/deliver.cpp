@@ -97,7 +97,7 @@ void QueuePair::Impl::deliver_read_response(Delivery& delivery, Instant now) {
     Work& work = work_[read.work];
     work.until = Work::Until::nothing;
     if (read.invalidate) {
-      const auto done = table_.invalidate_local(read.sink, config_.pd, config_.number);
+      const auto done = table_.invalidate_local(read.sink.consumers, config_.pd, config_.number);
       ++turn_;
       if (!done) {
         // The data was transferred; then the error (V-INV-06).

@@ -74,8 +74,10 @@ bool QueuePair::Impl::place_fpdu_early(std::uint64_t position, std::uint32_t oct
   if (!in) return refused();
   const std::uint32_t body = in->payload - (in->ddp.last ? std::min(in->payload, ddp::kTailBytes) : 0);
   if (!in->ddp.tagged || body == 0) return true;
-  if (in->message.receiver == rdmap::Receiver::read_response && !answers_a_read(*in)) return refused();
-  const auto access = check_sink(*in);
+  const bool response = in->message.receiver == rdmap::Receiver::read_response;
+  const rdmap::OutboundRead* const read = response ? read_answered(*in) : nullptr;
+  if (response && read == nullptr) return refused();
+  const auto access = response ? check_response(*read, *in) : check_sink(*in);
   if (!access) return refused();
 
   // The pieces that it lies in.
@@ -99,16 +101,16 @@ bool QueuePair::Impl::place_fpdu_early(std::uint64_t position, std::uint32_t oct
   return true;
 }
 
-// What is left of a Read outstanding has these octets. Which Read it is, and that none is missing, is
-// checked in order (W-RDMAP-14).
-bool QueuePair::Impl::answers_a_read(const rdmap::Inbound& in) {
+// The Read outstanding of which these octets are left; or null. Whether it is its turn, and that none is
+// missing, is checked in order (W-RDMAP-14).
+const rdmap::OutboundRead* QueuePair::Impl::read_answered(const rdmap::Inbound& in) {
   for (std::uint32_t i = responses_due_; i != 0; --i) {
     const rdmap::OutboundRead& read = reads_out_[reads_out_.next() - i];
     const std::uint64_t offset = in.ddp.tagged_offset - read.next_to;
-    if (!read.atomic && in.ddp.stag == read.sink && offset <= read.left && in.payload <= read.left - offset)
-      return true;
+    if (!read.atomic && in.ddp.stag == read.sink.stag && offset <= read.left && in.payload <= read.left - offset)
+      return &read;
   }
-  return false;
+  return nullptr;
 }
 
 }  // namespace rnic::qp

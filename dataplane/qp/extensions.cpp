@@ -94,7 +94,7 @@ Status QueuePair::Impl::begin_atomic(std::uint32_t index) {
     header.compare = next_.argument;
   }
   wire::emit(header, sending_.header);
-  reads_out_.push({.sink = sink.lkey,
+  reads_out_.push({.sink = {.consumers = sink.lkey},
                    .next_to = sink.address,
                    .left = kAtomicBytes,
                    .msn = sending_.message.msn,
@@ -129,7 +129,8 @@ void QueuePair::Impl::on_atomic_response(const rdmap::Inbound& in, std::span<con
   delivery.act = Delivery::Act::read_response;
   delivery.original = response->original;
   // Checked when it was posted; but that was then (V-INV-10).
-  const auto sink = table_.check_local(atomic.sink, config_.pd, tpt::Rights::local_write, atomic.next_to, kAtomicBytes);
+  const auto sink =
+      table_.check_local(atomic.sink.consumers, config_.pd, tpt::Rights::local_write, atomic.next_to, kAtomicBytes);
   if (!sink) {
     delivery.refused = status_of(sink.error());
   } else {

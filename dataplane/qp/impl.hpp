@@ -197,6 +197,7 @@ struct QueuePair::Impl {
   bool begin_work(Instant now);
   enum class Began : std::uint8_t { message, completed, waits, failed };
   Began begin_next_work(Instant now);
+  Result<tpt::ReadSink, tpt::Refusal> read_sink(const Sge& local);
   Status check_gather(const WorkRequest& request);
   bool emit_segment(std::uint32_t& budget_bytes, Instant now);
   FillingSegment* room_for(std::uint32_t octets, std::uint32_t emss);
@@ -225,6 +226,7 @@ struct QueuePair::Impl {
   void on_request(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size, bool is_set_aside,
                   Instant now);
   Result<tpt::Access, rdmap::Fault> check_sink(const rdmap::Inbound& in) const;
+  Result<tpt::Access, rdmap::Fault> check_response(const rdmap::OutboundRead& read, const rdmap::Inbound& in) const;
   void place_tagged(const rdmap::Inbound& in, const tpt::Access& to, std::span<const Bytes> spans);
   void on_write(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size, Instant now);
   void on_read_response(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size, Instant now);
@@ -239,7 +241,7 @@ struct QueuePair::Impl {
   void place_early();
   bool place_run_early(std::span<const Bytes> run, std::size_t first, std::uint64_t position);
   bool place_fpdu_early(std::uint64_t position, std::uint32_t octets, std::size_t first);
-  bool answers_a_read(const rdmap::Inbound& in);
+  const rdmap::OutboundRead* read_answered(const rdmap::Inbound& in);
 
   Delivery& next_delivery() { return deliveries_[deliveries_.next()]; }
   void finish_delivery(Instant now);
@@ -311,6 +313,7 @@ struct QueuePair::Impl {
   rdmap::Ring<Work> work_;
   rdmap::Ring<rdmap::OutboundRead> reads_out_;
   std::uint32_t responses_due_ = 0;  // of these, whose Response has not come in full
+  tpt::ReadStags read_stags_;
   std::unique_ptr<FillingSegment[]> segments_;
   std::uint64_t first_segment_ = 0, next_segment_ = 0;  // numbers; slot: modulo kSegmentsMax
   FillingSegment* open_ = nullptr;

@@ -54,6 +54,7 @@ void QueuePair::Impl::attach(tcp::Connection& connection, const Start& start, In
   reads_out_.reserve(std::max(start.ord, 1u));
   reads_in_.reserve(std::max(start.ird, 1u));
   responses_due_ = reads_ready_ = 0;
+  read_stags_ = table_.read_stags();
   if (!segments_) segments_ = std::make_unique<FillingSegment[]>(kSegmentsMax);
   first_segment_ = next_segment_ = 0;
   open_ = nullptr;

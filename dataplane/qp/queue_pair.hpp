@@ -36,6 +36,7 @@ struct Config {
   std::uint32_t send_depth = 512;  // work requests begun and not completed: the size of the SQ
   bool shared_receive = false;
   bool extensions = false;  // RFC 7306 opcodes (W-EXT-14)
+  bool strict_read_sink = false;  // read_sink = "strict": a Read's sink needs Remote Write (V-RD-03, -04); else "local"
   bool hold_without_receive = true;  // rnr = "hold" (V-SR-06); else "terminate"
   Duration rnr_timeout = seconds(30);
   std::uint32_t held_bytes_max = 256 * 1024;

@@ -470,6 +470,16 @@ Result<tpt::Access, rdmap::Fault> QueuePair::Impl::check_sink(const rdmap::Inbou
   return *access;
 }
 
+// A segment that names the STag of this Read's sink. One of the Read's own was made for what we asked for
+// ourselves: the queue pair's enable, which says what a peer may begin, has no part in it.
+Result<tpt::Access, rdmap::Fault> QueuePair::Impl::check_response(const rdmap::OutboundRead& read,
+                                                                  const rdmap::Inbound& in) const {
+  if (!read.sink.own_stag()) return check_sink(in);
+  const auto access = table_.check_read(read.sink, in.ddp.tagged_offset, in.payload);
+  if (!access) return Failure{rdmap::tagged_fault(access.error())};
+  return *access;
+}
+
 void QueuePair::Impl::on_write(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size,
                                Instant now) {
   if (in.ddp.last) ++counters_.writes_in;
@@ -490,8 +500,8 @@ void QueuePair::Impl::on_read_response(const rdmap::Inbound& in, std::span<const
   if (read.atomic) return refuse(rdmap::Fault::unexpected_opcode, spans, size, now);
   std::optional<tpt::Access> to;
   if (in.payload != 0) {
-    if (in.ddp.stag != read.sink) return refuse(rdmap::Fault::tagged_invalid_stag, spans, size, now);
-    const auto access = check_sink(in);
+    if (in.ddp.stag != read.sink.stag) return refuse(rdmap::Fault::tagged_invalid_stag, spans, size, now);
+    const auto access = check_response(read, in);
     if (!access) return refuse(access.error(), spans, size, now);
     to = *access;
     if (in.ddp.tagged_offset != read.next_to || in.payload > read.left)

@@ -82,7 +82,7 @@ bool QueuePair::Impl::begin_rtr() {
       sending_.message = sender_.read_request();
       wire::emit(wire::ReadRequestHeader{.sink_stag = {1}, .source_stag = {1}}, sending_.header);
       sending_.kind = Sending::Kind::request;
-      reads_out_.push({.sink = {1}, .msn = sending_.message.msn, .of_consumer = false});
+      reads_out_.push({.sink = {.stag = {1}}, .msn = sending_.message.msn, .of_consumer = false});
       ++responses_due_;
       break;
   }
@@ -199,21 +199,26 @@ QueuePair::Impl::Began QueuePair::Impl::begin_next_work(Instant now) {
     case Opcode::read:
     case Opcode::read_invalidate: {
       if (config_.ord == 0) return fails(Status::zero_read_resources);  // V-RD-09
-      // One local address (V-SGL-07). It is first looked at when the Response comes (V-RD-04).
+      // One local address (V-SGL-07).
       if (next_.sge_count > 1 || next_.has_data) return fails(Status::invalid_wqe);
-      const Sge sink = next_.sge_count == 1 ? next_.sges[0] : Sge{};
-      if (sink.length != 0 && sink.lkey == Stag{}) return fails(Status::invalid_stag);
+      const Sge local = next_.sge_count == 1 ? next_.sges[0] : Sge{};
+      tpt::ReadSink sink{.stag = local.lkey, .consumers = local.lkey};
+      if (local.length != 0) {
+        const auto checked = read_sink(local);
+        if (!checked) return fails(status_of(checked.error()));
+        sink = *checked;
+      }
       sending_.kind = Sending::Kind::request;
       sending_.message = sender_.read_request();
-      wire::emit(wire::ReadRequestHeader{.sink_stag = sink.lkey,
-                                         .sink_to = sink.address,
-                                         .size_bytes = sink.length,
+      wire::emit(wire::ReadRequestHeader{.sink_stag = sink.stag,
+                                         .sink_to = local.address,
+                                         .size_bytes = local.length,
                                          .source_stag = next_.remote_stag,
                                          .source_to = next_.remote_to},
                  sending_.header);
-      reads_out_.push({.sink = sink.lkey,
-                       .next_to = sink.address,
-                       .left = sink.length,
+      reads_out_.push({.sink = sink,
+                       .next_to = local.address,
+                       .left = local.length,
                        .msn = sending_.message.msn,
                        .work = index,
                        .invalidate = next_.opcode == Opcode::read_invalidate});
@@ -249,6 +254,16 @@ QueuePair::Impl::Began QueuePair::Impl::begin_next_work(Instant now) {
   sending_.of_consumer = true;
   sending_.work = index;
   return Began::message;
+}
+
+// Where a Read of at least one octet goes. Strictly it is first looked at when the Response comes, and the
+// consumer's own STag has to have Remote Write (V-RD-03, V-RD-04).
+Result<tpt::ReadSink, tpt::Refusal> QueuePair::Impl::read_sink(const Sge& local) {
+  if (!config_.strict_read_sink)
+    return table_.check_read_sink(local.lkey, config_.pd, config_.number, config_.access, local.address, local.length,
+                                  read_stags_);
+  if (local.lkey == Stag{}) return Failure{tpt::Refusal::invalid_stag};
+  return tpt::ReadSink{.stag = local.lkey, .consumers = local.lkey};
 }
 
 Status QueuePair::Impl::bind(const WorkRequest& request) {

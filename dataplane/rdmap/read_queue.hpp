@@ -12,6 +12,7 @@
 
 #include "base/assert.hpp"
 #include "rdmap/terminate.hpp"
+#include "tpt/table.hpp"
 #include "wire/atomic.hpp"
 #include "wire/rdmap.hpp"
 
@@ -61,13 +62,13 @@ class Ring {
 
 // A Read, or an atomic operation, that we asked for.
 struct OutboundRead {
-  Stag sink{};
+  tpt::ReadSink sink;         // of an atomic: `consumers`
   std::uint64_t next_to = 0;  // where the Response goes on
   std::uint32_t left = 0;
   std::uint32_t msn = 0;      // of its Request
   std::uint32_t work = 0;     // its work request, for whoever keeps these
   bool of_consumer = true;    // else an RTR, which no one waits for (W-MPA-87)
-  bool invalidate = false;    // the sink's STag, when all is there (V-RD-06)
+  bool invalidate = false;    // the consumer's STag, when all is there (V-RD-06)
   bool atomic = false;        // its MSN is the Request Identifier too
 };
 

@@ -102,13 +102,16 @@ struct Table::Fields {
   PdId pd;
   SpaceId space;
   std::uint32_t bound = 0;  // region: windows bound to it; window: which entry it is bound to
-  QpNumber qp;              // of a Valid window
+  QpNumber qp;              // of a Valid window; of a region, which has none, see registration()
   std::uint64_t base = 0;
   std::uint64_t size = 0;
   std::uint64_t address = 0;
   std::byte* direct = nullptr;
 
   Rights have() const { return static_cast<Rights>(rights); }
+  // Of a region: which it is of all that there ever were, whatever STag it shares with one before.
+  std::uint32_t registration() const { return qp.value; }
+  void set_registration(std::uint32_t number) { qp = {number}; }
   bool exists(Stag wanted) const { return kind != Kind::none && stag.index() == wanted.index(); }
   // All 32 bits (V-STAG-05).
   bool names(Stag wanted) const { return valid && stag == wanted; }
@@ -212,11 +215,20 @@ struct Table::Free {
   std::vector<std::uint32_t> ring;
   std::uint32_t first = 0;
   std::uint32_t count = 0;
+  std::uint32_t registrations = 0;
   Unpredictable chance;
+
+  // Never 0. Comes again after 2^32, when nobody holds the first any more.
+  std::uint32_t next_registration() {
+    if (++registrations == 0) ++registrations;
+    return registrations;
+  }
 };
 
 Table::Table(std::uint32_t entries_max, std::uint64_t seed)
-    : free_(std::make_unique<Free>(seed)), bound_by_qp_(new std::atomic<std::uint32_t>[kQpCounters]()) {
+    : free_(std::make_unique<Free>(seed)),
+      bound_by_qp_(new std::atomic<std::uint32_t>[kQpCounters]()),
+      read_key_{seed, ~seed} {
   static_assert(sizeof(Fields) == 56 && sizeof(Entry) == 64, "one check, one cache line");
   RNIC_ASSERT(entries_max >= 1 && entries_max <= kEntriesMax);
   const std::uint32_t bits = static_cast<std::uint32_t>(std::bit_width(entries_max));
@@ -268,6 +280,7 @@ Result<Stag, RegisterError> Table::add(Fields fields, std::uint8_t key) {
     free_->first = (free_->first + 1) % size;
     --free_->count;
     above = static_cast<std::uint32_t>(free_->chance.next());
+    if (fields.kind == Kind::region) fields.set_registration(free_->next_registration());
   }
   const std::uint32_t index = ((above & ~slot_mask_) | slot) & ((1u << kIndexBits) - 1);
   fields.stag = Stag{index << 8 | key};
@@ -341,6 +354,10 @@ Result<Stag, RegisterError> Table::reregister(Stag stag, const RegionOptions& op
   }
   entry.fields = Fields::region(options);
   entry.fields.stag = Stag{stag.index() << 8 | options.key};
+  {
+    const std::lock_guard lock(control_);
+    entry.fields.set_registration(free_->next_registration());
+  }
   entry.write();
   return entry.fields.stag;
 }
@@ -387,7 +404,7 @@ std::optional<StagInfo> Table::query(Stag stag) const {
                   .valid = fields.valid,
                   .shared = fields.shared,
                   .pd = fields.pd,
-                  .qp = fields.qp,
+                  .qp = fields.kind == Kind::window ? fields.qp : QpNumber{},
                   .rights = fields.have(),
                   .base = fields.base,
                   .size = fields.size,
@@ -517,6 +534,47 @@ Result<Done, Refusal> Table::bind(Stag window, std::uint8_t new_key, Stag region
   w.fields.whole_pages = r.fields.whole_pages;
   w.write();
   return Done{};
+}
+
+// ---- Reads with an STag of their own ----
+
+// SipHash-2-4 over two words, where indexes are of one. The key counts, so that those in a row differ.
+Stag Table::next_of(ReadStags& stags) const {
+  std::uint64_t word = siphash(std::array{stags.stream, stags.count}, read_key_);
+  // Slots that no entry has: those behind the last, and slot 0.
+  const std::uint32_t slots = slot_mask_ + 2 - slots_;
+  const auto slot = (slots_ + static_cast<std::uint32_t>(((word >> 32) * slots) >> 32)) & slot_mask_;
+  std::uint32_t index = ((static_cast<std::uint32_t>(word) & ~slot_mask_) | slot) & ((1u << kIndexBits) - 1);
+  if (index == 0) index = slots_;  // V-STAG-06
+  return Stag{index << 8 | static_cast<std::uint8_t>(stags.count++)};
+}
+
+Result<ReadSink, Refusal> Table::check_read_sink(Stag stag, PdId pd, QpNumber qp, Rights qp_enables, std::uint64_t to,
+                                                 std::uint32_t length, ReadStags& stags) const {
+  Fields entry;
+  if (!read(stag, entry) || !entry.names(stag)) return Failure{Refusal::invalid_stag};
+  const bool region = entry.kind == Kind::region;
+  if (region ? entry.pd != pd : entry.qp != qp) return Failure{Refusal::not_associated};
+  if (!permits(entry.have(), region ? Rights::local_write : Rights::remote_write))
+    return Failure{Refusal::access_rights};
+  if (wraps(to, length)) return Failure{Refusal::to_wrap};
+  if (!within(to, length, entry.base, entry.size)) return Failure{Refusal::base_or_bounds};
+  ReadSink sink{.stag = stag, .consumers = stag};
+  if (region && !permits(entry.have() & qp_enables, Rights::remote_write)) {
+    sink.stag = next_of(stags);
+    sink.registration = entry.registration();
+  }
+  return sink;
+}
+
+Result<Access, Refusal> Table::check_read(const ReadSink& sink, std::uint64_t to, std::uint32_t length) const {
+  Fields entry;
+  if (!read(sink.consumers, entry) || !entry.names(sink.consumers) || entry.kind != Kind::region ||
+      entry.registration() != sink.registration)
+    return Failure{Refusal::invalid_stag};
+  if (wraps(to, length)) return Failure{Refusal::to_wrap};
+  if (!within(to, length, entry.base, entry.size)) return Failure{Refusal::base_or_bounds};
+  return entry.access(to, length);
 }
 
 bool Table::window_bound_to(QpNumber qp) const {

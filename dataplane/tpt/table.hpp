@@ -18,6 +18,7 @@
 #include "base/bytes.hpp"
 #include "base/ids.hpp"
 #include "base/result.hpp"
+#include "base/siphash.hpp"
 
 namespace rnic::tpt {
 
@@ -113,13 +114,32 @@ struct StagInfo {
   std::uint32_t windows_bound = 0;   // a region's
 };
 
+// Where the Response of an RDMA Read goes (V-RD-03, V-RD-05): into a region or window whose own STag the
+// peer may write to, or into a region by an STag that was made for this Read alone. Such an STag is in
+// no table: it is one of an index that no entry ever has, so whatever else names it is refused. It takes
+// no entry, and who holds this value says for which Response, and how long, it is good.
+struct ReadSink {
+  Stag stag{};        // what the Request names, and each segment of the Response has to
+  Stag consumers{};   // what the consumer named
+  std::uint32_t registration = 0;  // of its region, for an STag of this Read's own; else 0
+  bool own_stag() const { return registration != 0; }
+};
+
+// Those of one stream of Reads, one after the other: 256 in a row are different ones.
+struct ReadStags {
+  std::uint64_t stream = 0;
+  std::uint64_t count = 0;
+};
+
 class Table {
  public:
-  static constexpr std::uint32_t kEntriesMax = (1u << 24) - 1;
+  // Half of the indexes at most: the others are for Reads.
+  static constexpr std::uint32_t kEntriesMax = 1u << 23;
 
   // `entries_max` STags at most (kEntriesMax at the highest). `seed` makes indexes hard to guess
   // (W-RDMAP-22, -62): they are spread over all 24 bits, in no order, and an entry is reused as
-  // late as possible, and under another index.
+  // late as possible, and under another index. With a power of two a Read's own STag is as hard to
+  // guess as another; with one less it has few indexes to choose from.
   Table(std::uint32_t entries_max, std::uint64_t seed);
   ~Table();
 
@@ -157,6 +177,19 @@ class Table {
   // the caller's to look at.
   Result<Done, Refusal> bind(Stag window, std::uint8_t new_key, Stag region, PdId pd, QpNumber qp, Rights rights,
                              std::uint64_t address, std::uint64_t length);
+
+  // The sink of an RDMA Read of `length` octets (not 0), before its Request leaves. A region needs PD,
+  // Local Write and bounds; it goes on under its own STag where it has Remote Write and the queue pair
+  // enables that (`qp_enables`), otherwise under one for this Read alone, made from `stags`. A window
+  // needs what a peer's Write needs of it.
+  Result<ReadSink, Refusal> check_read_sink(Stag stag, PdId pd, QpNumber qp, Rights qp_enables, std::uint64_t to,
+                                            std::uint32_t length, ReadStags& stags) const;
+  // A segment of that Read's Response, where the Read has an STag of its own: the region is still the one
+  // that was checked, under whatever STag others are since (V-MR-20, V-INV-10). That the segment is
+  // one of this Response, and within its range, is the caller's to look at.
+  Result<Access, Refusal> check_read(const ReadSink& sink, std::uint64_t to, std::uint32_t length) const;
+  // For a stream that begins: no two are the same, nor can one be told from others.
+  ReadStags read_stags() { return {.stream = read_streams_.fetch_add(1, std::memory_order_relaxed)}; }
   // A QP is destroyed only when no window is bound to it (V-QP-15).
   bool window_bound_to(QpNumber qp) const;
 
@@ -176,6 +209,7 @@ class Table {
   void unbind(Locked& window);
   Result<Done, Refusal> invalidate(Stag stag, PdId pd, QpNumber qp, bool remote, Rights qp_enables);
   std::atomic<std::uint32_t>& bound_near(QpNumber qp) const;
+  Stag next_of(ReadStags& stags) const;
 
   Entry* entries_ = nullptr;
   std::size_t entries_bytes_ = 0;
@@ -187,6 +221,8 @@ class Table {
   // without a walk over all entries.
   static constexpr std::size_t kQpCounters = 4096;
   std::unique_ptr<std::atomic<std::uint32_t>[]> bound_by_qp_;
+  SipKey read_key_;
+  std::atomic<std::uint64_t> read_streams_ = 0;
 };
 
 }  // namespace rnic::tpt

@@ -63,6 +63,7 @@ mpa_revision = 1
 congestion = "newreno"
 rnr = "terminate"
 rnr_timeout_s = 0
+read_sink = "strict"
 nagle = true
 keepalive_s = 7200
 extensions = true
@@ -86,6 +87,8 @@ extensions = true
   CHECK_FALSE(d.ecn);
   CHECK_FALSE(d.hold_without_receive);
   CHECK(d.rnr_timeout_s == 0);
+  CHECK(d.strict_read_sink);
+  CHECK_FALSE(c.devices[0].strict_read_sink);
   CHECK(d.nagle);
   CHECK(d.keepalive_s == 7200);
   CHECK_FALSE(c.devices[0].nagle);

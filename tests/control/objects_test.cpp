@@ -10,6 +10,18 @@ using namespace rnic::test;
 
 // ---- protection domains -----------------------------------------------------------------------
 
+TEST_CASE("V-RD-03: read_sink of a device is its queue pairs'", "[control][V-RD-03]") {
+  Daemon daemon(
+      "sched_fifo = false\n"
+      "[[device]]\nport = \"pair:t\"\naddress = \"127.0.9.1/24\"\nread_sink = \"strict\"\n"
+      "[[device]]\nport = \"pair:t\"\naddress = \"127.0.9.2/24\"\n");
+  for (const bool strict : {true, false}) {
+    App app(daemon, strict ? "rnic0" : "rnic1");
+    const auto number = app.qp(app.pd(), app.cq());
+    CHECK(daemon.machine.qps.at(number)->qp->config().strict_read_sink == strict);
+  }
+}
+
 TEST_CASE("V-PD-04: a PD in use cannot be deallocated", "[control][objects][V-PD-04][V-IS-08]") {
   Daemon daemon;
   App app(daemon);

@@ -342,6 +342,67 @@ TEST_CASE("W-RDMAP-14: up to its last octet a Read Response is placed early", "[
   CHECK(s.raw.us->app.completions.size() == 1);
 }
 
+TEST_CASE("V-RD-03: Responses beyond a gap are placed early by the STags of their Reads alone",
+          "[qp][V-RD-03][W-TCP-09][W-RDMAP-14]") {
+  const auto moves = GENERATE(Moves::direct, Moves::at_flush, Moves::late);
+  Scene s(with_markers(), {}, moves);
+  Region& sink = s.raw.us->region(4000, 0, tpt::Rights::local_read | tpt::Rights::local_write);
+  // To the same place, so that the STag says whose Response it is.
+  for (int i = 0; i < 3; ++i) s.raw.us->post(read({Side::sge(sink, 1000, 1200)}, {0x77}, 0));
+  s.raw.run();
+  std::vector<Stag> stags;
+  for (const Octets& ulpdu : s.raw.heard_opcode(wire::RdmapOpcode::read_request))
+    stags.push_back(wire::parse_read_request(Bytes(ulpdu).subspan(18))->sink_stag);
+  REQUIRE(stags.size() == 3);
+  const auto half = [&](std::size_t read, bool second, unsigned seed) {
+    return tagged(2, second, stags[read], sink.at(second ? 1600 : 1000), filled(600, seed));
+  };
+  s.say(half(0, false, 1), true);
+  s.say(half(0, true, 2));
+  s.say(half(1, false, 3));
+  CHECK(s.early() == 2);
+  CHECK(std::equal(sink.memory.begin() + 1000, sink.memory.begin() + 1600, filled(600, 3).begin()));
+  CHECK(s.raw.us->app.completions.empty());
+  SECTION("they are done in their turn") {
+    s.say(half(1, true, 4));
+    s.say(half(2, false, 5));
+    s.say(half(2, true, 6));
+    s.arrive();
+    CHECK(s.raw.us->app.completions.size() == 3);
+    if (moves == Moves::late) return;  // which keeps no order
+    CHECK(std::equal(sink.memory.begin() + 1000, sink.memory.begin() + 1600, filled(600, 5).begin()));
+    CHECK(std::equal(sink.memory.begin() + 1600, sink.memory.begin() + 2200, filled(600, 6).begin()));
+  }
+  SECTION("a Write that names one is not placed, and told of in its turn") {
+    s.say(tagged(0, true, stags[2], sink.at(1000), filled(600, 9)));
+    CHECK(s.early() == 2);
+    s.arrive();
+    REQUIRE(s.raw.terminates().size() == 1);
+    CHECK(s.raw.terminates()[0].code.word() == 0x1100);
+    CHECK(s.raw.us->app.events == std::vector{qp::Event::invalid_stag});
+  }
+  SECTION("nor a Response that names the consumer's STag, or leaves its range") {
+    const bool by_stag = GENERATE(true, false);
+    s.say(by_stag ? tagged(2, true, sink.stag, sink.at(1600), filled(600, 9))
+                  : tagged(2, true, stags[1], sink.at(1601), filled(600, 9)));
+    CHECK(s.early() == 2);
+    s.arrive();
+    REQUIRE(s.raw.terminates().size() == 1);
+    CHECK(s.raw.terminates()[0].code.word() == (by_stag ? 0x1100 : 0x1101));
+  }
+  SECTION("V-MR-20: when the region has ended nothing more is, and what was placed is not told") {
+    REQUIRE(s.raw.us->table.deregister(sink.stag));
+    const Octets now = sink.memory;
+    s.say(half(1, true, 4));
+    CHECK(s.early() == 2);
+    s.arrive();
+    REQUIRE(s.raw.terminates().size() == 1);
+    CHECK(s.raw.terminates()[0].code.word() == 0x1100);
+    CHECK(sink.memory == now);
+    for (const qp::Completion& each : s.raw.us->app.completions) CHECK(each.status == qp::Status::flushed);
+  }
+}
+
 TEST_CASE("W-MPA-92: a FIN beyond a gap is told when all before it is there", "[qp][W-MPA-92][V-RTS-07]") {
   Scene s;
   s.say(s.write(0, filled(1000)), true);

@@ -217,14 +217,21 @@ inline std::byte octet_at(std::size_t i, std::uint32_t seed) {
 }
 
 struct Side {
+  // `shared`: the table of a device that has other queue pairs too.
   Side(const qp::Config& config, Moves moves, std::uint64_t seed, const tcp::Options& options,
-       std::uint32_t buffer_bytes = 9216)
-      : pool(2048, buffer_bytes), tcp(options), table(256, seed), mover(moves, seed), qp(config, app, table, mover, pool) {
+       std::uint32_t buffer_bytes = 9216, tpt::Table* shared = nullptr)
+      : pool(2048, buffer_bytes),
+        tcp(options),
+        own_table(shared == nullptr ? std::make_unique<tpt::Table>(256, seed) : nullptr),
+        table(shared == nullptr ? *own_table : *shared),
+        mover(moves, seed),
+        qp(config, app, table, mover, pool) {
     app.state_of = [this] { return qp.state(); };
   }
   HeapPool pool;
   tcp::Connection tcp;
-  tpt::Table table;
+  std::unique_ptr<tpt::Table> own_table;
+  tpt::Table& table;
   PlainMover mover;
   App app;
   qp::QueuePair qp;
@@ -484,12 +491,13 @@ inline Octets read_request(std::uint32_t msn, wire::ReadRequestHeader header) {
 // One of our queue pairs, and a peer that is nothing but a TCP connection and MPA framing.
 struct Raw {
   explicit Raw(qp::Start start = default_start(), std::function<void(qp::Config&)> change = {},
-               Moves moves = Moves::direct, const tcp::Options& with = {}, std::uint32_t buffer_bytes = 9216)
+               Moves moves = Moves::direct, const tcp::Options& with = {}, std::uint32_t buffer_bytes = 9216,
+               tpt::Table* shared = nullptr)
       : options(with), pool(1024, buffer_bytes), packer(start.crc, start.markers_in == mpa::Markers::none ? mpa::Markers::none : mpa::Markers::inserted),
         framer(start.crc, start.markers_out ? mpa::Markers::expected : mpa::Markers::none) {
     qp::Config config = default_config(1);
     if (change) change(config);
-    us = std::make_unique<Side>(config, moves, 1, options, buffer_bytes);
+    us = std::make_unique<Side>(config, moves, 1, options, buffer_bytes, shared);
     wire.options = options;
     wire.a.tcp = &us->tcp;
     wire.a.pool = &us->pool;
