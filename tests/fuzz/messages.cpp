@@ -104,7 +104,7 @@ class LivePair {
       case 1:
       case 2:
       case 3:
-        say(fpdu_of(*packer_, take_ulpdu(input_, *memory_)));
+        say(fpdu_of(*packer_, next_ulpdu()));
         break;
       case 4: {  // no FPDU at all
         const Bytes octets = input_.take(input_.below(64));
@@ -112,7 +112,7 @@ class LivePair {
         break;
       }
       case 5: {  // one with an octet spoilt
-        Octets fpdu = fpdu_of(*packer_, take_ulpdu(input_, *memory_));
+        Octets fpdu = fpdu_of(*packer_, next_ulpdu());
         fpdu[input_.u16() % fpdu.size()] ^= static_cast<std::byte>(input_.u8());
         say(fpdu);
         break;
@@ -186,6 +186,23 @@ class LivePair {
     const unsigned region = input_.below(5);
     const std::uint32_t at = input_.u16() % (Memory::kSize + 2), length = input_.u16() % (Memory::kSize + 2);
     return {memory_->address(region) + at, length, region == 4 ? Stag{0xFFFF0000} : memory_->stag(region)};
+  }
+
+  // A peer knows from its Request the STag that a Read has of its own (V-RD-03). So a Read Response to the
+  // region that has no Remote Write names that one: of the first such Read, and from its last segment on
+  // of the next.
+  Octets next_ulpdu() {
+    Octets ulpdu = take_ulpdu(input_, *memory_);
+    const auto header = wire::parse_tagged(ulpdu);
+    if (!header || header->stag != memory_->stag(Memory::local) ||
+        wire::rdmap_opcode(header->rdmap_control) != wire::RdmapOpcode::read_response)
+      return ulpdu;
+    tpt::ReadStags stags{.stream = 0, .count = answered_};
+    const auto sink = table_.check_read_sink(header->stag, kPd, {7}, tpt::Rights::none,
+                                             memory_->address(Memory::local), 1, stags);
+    if (sink) store_be(MutableBytes(ulpdu), 2, sink->stag.value);
+    if (header->last) ++answered_;
+    return ulpdu;
   }
 
   // In segments of TCP, of whatever size.
@@ -274,6 +291,7 @@ class LivePair {
   bool acknowledges_ = true;
   std::uint32_t next_send_ = 0, next_receive_ = 0, next_sent_ = 0, next_received_ = 0;
   std::size_t seen_ = 0;
+  std::uint64_t answered_ = 0;
 };
 
 }  // namespace
@@ -331,6 +349,14 @@ std::vector<Octets> seeds_messages() {
     own.u8(8).u8(1 << 3).u8(Memory::local).u16(8).u16(3000).u32(0).u16(0);
     own.u8(9).u8(2 << 3).u8(0).u16(0).u16(50).u8(1).u16(9).u16(90).u32(0x1234).u16(77);
     seeds.push_back(own.octets());
+
+    Program local = begin();
+    for (int i = 0; i < 2; ++i) {
+      local.u8(10).u8(1 << 3).u8(Memory::local).u16(0).u16(200).u32(77).u16(0);
+      say(local, 1 | Memory::local << 2, tagged(2, false, 0, payload));
+      say(local, 1 | Memory::local << 2, tagged(2, true, 100, payload));
+    }
+    seeds.push_back(local.octets());
 
     Octets atomic(52);
     store_be<std::uint32_t>(atomic, 0, 0);

@@ -7,6 +7,7 @@
 namespace rnic::sim {
 
 namespace {
+constexpr const char* kSinkNames[] = {"local", "open", "strict"};
 constexpr const char* kEndingNames[] = {"graceful", "destroy early", "abrupt", "blackout"};
 }  // namespace
 
@@ -81,6 +82,10 @@ Choice choose(Random& random, std::uint64_t seed) {
   }
   if (random.chance(400))
     link.mark_per_1000 = static_cast<std::uint32_t>(random.between(1, random.chance(300) ? 1000 : 100));
+  // Chance of its own: what came here later changes nothing else of any seed's story.
+  Random sinks(seed ^ 0x5EAD'0000'0000'0000u);
+  for (ReadSinks& each : c.read_sinks)
+    each = sinks.chance(600) ? ReadSinks::local : sinks.chance(500) ? ReadSinks::open : ReadSinks::strict;
   return c;
 }
 
@@ -95,7 +100,7 @@ std::string story_of(const Choice& c) {
                 "delay %lld us jitter %lld us mark %u loss %u repeat %u corrupt %u fragment %u, mtu %u, %s vlan %u%s, "
                 "tcp%s%s%s, a %s "
                 "b %s, %u QPs, ops %u, "
-                "size %u, sq %u rq %u%s%s, ring %u, %s",
+                "size %u, sq %u rq %u%s%s, ring %u, sinks %s %s, %s",
                 static_cast<long long>(c.world.link.delay.ns / 1000),
                 static_cast<long long>(c.world.link.jitter_max.ns / 1000), c.world.link.mark_per_1000,
                 c.world.link.loss_per_1000, c.world.link.repeat_per_1000, c.world.link.corrupt_per_1000,
@@ -107,7 +112,8 @@ std::string story_of(const Choice& c) {
                 c.world.a.device.tcp.timestamps ? " ts" : "", c.world.a.device.tcp.sack ? " sack" : "",
                 c.world.a.device.tcp.window_scale ? " ws" : "", side(c.world.a).c_str(), side(c.world.b).c_str(),
                 c.qp_count, c.ops_max, c.size_max, c.sq_depth, c.rq_depth, c.hold ? " hold" : "",
-                c.post_early ? " early" : "", c.short_ring, kEndingNames[static_cast<int>(c.ending)]);
+                c.post_early ? " early" : "", c.short_ring, kSinkNames[static_cast<int>(c.read_sinks[0])],
+                kSinkNames[static_cast<int>(c.read_sinks[1])], kEndingNames[static_cast<int>(c.ending)]);
   return text;
 }
 

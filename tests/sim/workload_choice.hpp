@@ -1,6 +1,7 @@
 // What a seed chooses: the wire, the two RNICs, the work, and how it ends.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -17,6 +18,9 @@ enum class Ending : std::uint8_t {
   blackout,       // the wire goes dead in the middle of the work
 };
 
+// The memory that a side's Reads go to, and how its device takes it.
+enum class ReadSinks : std::uint8_t { local, open, strict };
+
 struct Choice {
   WorldOptions world;
   unsigned qp_count = 1;
@@ -28,6 +32,7 @@ struct Choice {
   Ending ending = Ending::graceful;
   Duration strike{};  // abrupt, blackout: after the first establishment
   unsigned short_ring = 0;
+  std::array<ReadSinks, 2> read_sinks{};  // of a, of b
 };
 
 // Draws all of it, always in the same order: a seed's story stays what it is.

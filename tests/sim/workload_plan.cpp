@@ -41,6 +41,7 @@ Workload::Workload(std::uint64_t seed, bool verbose, Danger danger)
     config.access = tpt::Rights::remote_read | tpt::Rights::remote_write;
     config.ird = config.ord = end.depth;
     config.hold_without_receive = choice_.hold;
+    config.strict_read_sink = sinks_of(end) == ReadSinks::strict;
     end.endpoint = &end.rnic->make_qp(config);
     plan(end);
   });
@@ -136,8 +137,9 @@ void Workload::register_areas(End& end) {
   enroll(end.receive, Rights::local_read | Rights::local_write);
   enroll(end.write_target, Rights::local_read | Rights::local_write | Rights::remote_write);
   enroll(end.read_source, Rights::local_read | Rights::remote_read);
-  // RFC 5040 s8.1: a Read's sink is written to by the peer.
-  enroll(end.read_sink, Rights::local_read | Rights::local_write | Rights::remote_write);
+  // RFC 5040 s8.1: a Read's sink is written to by the peer. Where memory is not, the Read sees to it (V-RD-03).
+  enroll(end.read_sink, Rights::local_read | Rights::local_write |
+                            (sinks_of(end) == ReadSinks::local ? Rights::none : Rights::remote_write));
 }
 
 }  // namespace rnic::sim

@@ -105,6 +105,7 @@ class Workload {
   }
   bool trouble() const { return choice_.ending == Ending::abrupt || choice_.ending == Ending::blackout; }
   void print_state(const End& end) const;
+  ReadSinks sinks_of(const End& end) const { return choice_.read_sinks[end.rnic == &world_.a ? 0 : 1]; }
   const char* name(const End& end) const { return end.rnic == &world_.a ? "a" : "b"; }
 
   std::uint64_t seed_;
