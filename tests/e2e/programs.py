@@ -4,7 +4,9 @@ import re
 import signal
 import time
 
-from harness import Failed, tail
+from harness import BUILD, Failed, tail
+
+APPS = BUILD / "tests"
 
 
 def devinfo(wire):
@@ -54,6 +56,15 @@ def rping_server_killed(wire):
     os.killpg(server.pid, signal.SIGKILL)
     client.wait(20)
     rping(wire, 64, 100)
+
+
+def local_sink(wire, what, *claims):
+    """RDMA Reads into memory with Local Write only: the client's words are to have these."""
+    program = str(APPS / "local_sink")
+    _, text = wire.pair([program, "server", wire.address, "7302"], [program, "client", wire.address, "7302", what])
+    for each in claims:
+        if each not in text:
+            raise Failed(f"the client does not say {each!r}:\n{tail(text)}")
 
 
 def results(text):
