@@ -339,6 +339,12 @@ enum rnic_qp_state {
 	RNIC_QP_ERROR = 4
 };
 
+/*
+ * What an application calls Idle: the values of enum ibv_qp_state. RESET from the creation on, and
+ * whenever the queue pair comes to Idle again; INIT or RTR from a Modify that says so.
+ */
+enum rnic_idle_name { RNIC_IDLE_RESET = 0, RNIC_IDLE_INIT = 1, RNIC_IDLE_RTR = 2 };
+
 #define RNIC_MODIFY_STATE 0x1u
 #define RNIC_MODIFY_ACCESS 0x2u
 #define RNIC_MODIFY_ORD 0x4u
@@ -350,6 +356,8 @@ struct rnic_modify_qp {
 	uint32_t state; /* rnic_qp_state; to RTS only by the connection manager: EINVAL */
 	uint32_t access;
 	uint32_t ord, ird;
+	uint32_t idle_name; /* rnic_idle_name; with RNIC_MODIFY_STATE to RNIC_QP_IDLE */
+	uint32_t reserved;
 };
 
 struct rnic_query_qp_reply {
@@ -358,6 +366,8 @@ struct rnic_query_qp_reply {
 	uint32_t ord, ird;
 	uint32_t terminate_length; /* octets of terminate[] */
 	uint32_t terminate_origin; /* 0 none, 1 local, 2 remote */
+	uint32_t idle_name;        /* rnic_idle_name; of RNIC_QP_IDLE */
+	uint32_t reserved;
 	struct rnic_address local, remote;
 	uint8_t terminate[64];
 };

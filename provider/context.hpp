@@ -193,7 +193,6 @@ struct Qp {
   Attachment send_attachment;
   Attachment receive_attachment;
   ibv_qp_cap cap;
-  ibv_qp_state idle_name;  // what the application last called Idle: RESET, INIT or RTR
   std::uint32_t async_taken;
   bool told_of_death;
   bool told_last_wqe;

@@ -570,7 +570,6 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
 
   qp->context = &context;
   qp->srq = init->srq != nullptr ? &of(init->srq) : nullptr;
-  qp->idle_name = IBV_QPS_RESET;
   qp->send.signal_all = init->sq_sig_all != 0;
   fill_in(qp->ibv, pd, *init);
   const int error = ask_for_qp(context, *qp, request);
@@ -597,6 +596,10 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
 
 namespace {
 
+// What an application calls Idle travels as it is.
+static_assert(int{IBV_QPS_RESET} == RNIC_IDLE_RESET && int{IBV_QPS_INIT} == RNIC_IDLE_INIT &&
+              int{IBV_QPS_RTR} == RNIC_IDLE_RTR);
+
 int modify(Qp& qp, std::uint32_t mask, std::uint32_t state, const ibv_qp_attr& attributes) {
   rnic_modify_qp request{};
   request.qp_number = qp.ibv.qp_num;
@@ -606,6 +609,7 @@ int modify(Qp& qp, std::uint32_t mask, std::uint32_t state, const ibv_qp_attr& a
   request.access = to_rnic_access(attributes.qp_access_flags) | RNIC_ACCESS_WINDOW_BIND;
   request.ord = attributes.max_rd_atomic;
   request.ird = attributes.max_dest_rd_atomic;
+  if (state == RNIC_QP_IDLE && (mask & RNIC_MODIFY_STATE) != 0) request.idle_name = attributes.qp_state;
   return qp.context->control.call(RNIC_MODIFY_QP, &request, sizeof request, nullptr, 0);
 }
 
@@ -676,12 +680,10 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
   int error = 0;
   switch (attributes->qp_state) {
     case IBV_QPS_RESET:
-      error = reset(qp, *attributes);
-      break;
+      return reset(qp, *attributes);
     case IBV_QPS_INIT:
     case IBV_QPS_RTR:
-      error = modify(qp, changes | RNIC_MODIFY_STATE, RNIC_QP_IDLE, *attributes);
-      break;
+      return modify(qp, changes | RNIC_MODIFY_STATE, RNIC_QP_IDLE, *attributes);
     case IBV_QPS_RTS:
       return stay_in_rts(qp, changes, *attributes);
     case IBV_QPS_SQD:
@@ -695,16 +697,14 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
     default:
       return EINVAL;
   }
-  if (error == 0) qp.idle_name = attributes->qp_state;
-  return error;
 }
 
 namespace {
 
-ibv_qp_state state_name(const Qp& qp, std::uint32_t state) {
-  switch (state) {
+ibv_qp_state state_name(const rnic_query_qp_reply& now) {
+  switch (now.state) {
     case RNIC_QP_IDLE:
-      return qp.idle_name;
+      return static_cast<ibv_qp_state>(now.idle_name);
     case RNIC_QP_RTS:
       return IBV_QPS_RTS;
     case RNIC_QP_CLOSING:
@@ -728,7 +728,7 @@ int query_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int /*mask*/, ibv_qp_init_att
   const int error = ask_state(qp, reply);
   if (error != 0) return error;
   *attributes = {};
-  attributes->qp_state = state_name(qp, reply.state);
+  attributes->qp_state = state_name(reply);
   attributes->cur_qp_state = attributes->qp_state;
   attributes->path_mtu = mtu_name(qp.context->attributes.mtu);
   attributes->qp_access_flags = to_ibv_access(reply.access);

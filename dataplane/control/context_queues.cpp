@@ -342,11 +342,12 @@ Reply Context::modify_qp(const rnic_modify_qp& request) {
   if ((request.mask & RNIC_MODIFY_IRD) != 0 && request.ird > kReadDepthMax) return Reply::error(EINVAL);  // V-IS-21
   const bool changes_state = (request.mask & RNIC_MODIFY_STATE) != 0;
   if (changes_state && request.state > RNIC_QP_ERROR) return Reply::error(EINVAL);
+  const bool names_idle = changes_state && request.state == RNIC_QP_IDLE;
+  if (names_idle && request.idle_name > RNIC_IDLE_RTR) return Reply::error(EINVAL);
   constexpr std::uint32_t kEnables = RNIC_ACCESS_REMOTE_READ | RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_REMOTE_ATOMIC |
                                      RNIC_ACCESS_WINDOW_BIND;
   int error = 0;
-  device_.worker->call([&](Instant now) {
-    qp::QueuePair& machine = *qp->qp;
+  const auto change = [&](qp::QueuePair& machine, Instant now) {
     const auto wanted = static_cast<qp::State>(request.state);
     const bool attributes = (request.mask & ~RNIC_MODIFY_STATE) != 0;
     if (changes_state && wanted == qp::State::rts && machine.state() != qp::State::rts) {
@@ -382,6 +383,10 @@ Reply Context::modify_qp(const rnic_modify_qp& request) {
       if (const auto done = machine.set_access(static_cast<tpt::Rights>(request.access & kEnables)); !done)
         error = errno_of(done.error());
     }
+  };
+  device_.worker->call([&](Instant now) {
+    change(*qp->qp, now);
+    if (names_idle && error == 0) qp->qp->set_idle_name(static_cast<qp::IdleName>(request.idle_name));
   });
   return Reply::error(error);
 }
@@ -393,6 +398,7 @@ Reply Context::query_qp(std::uint32_t number) {
   device_.worker->call([&](Instant) {
     const qp::QueuePair& machine = *qp->qp;
     reply.state = static_cast<std::uint32_t>(machine.state());
+    reply.idle_name = static_cast<std::uint32_t>(machine.idle_name());
     reply.access = static_cast<std::uint32_t>(machine.config().access);
     reply.ord = machine.config().ord;
     reply.ird = machine.config().ird;

@@ -279,6 +279,7 @@ struct QueuePair::Impl {
   BufferPool& pool_;
 
   State state_ = State::idle;
+  IdleName idle_name_ = IdleName::reset;
   TerminateRecord record_;
   QpCounters counters_;
   std::uint64_t turn_ = 1;  // Access values are good within one

@@ -108,6 +108,7 @@ Result<Done, ModifyError> QueuePair::Impl::modify_state(State wanted, Instant no
       flush();
       if (send_hint_ || receive_hint_) return Failure{ModifyError::still_flushing};
       state_ = State::idle;
+      idle_name_ = IdleName::reset;
       record_ = {};
       host_.state_changed();
       return Done{};
@@ -275,6 +276,7 @@ void QueuePair::Impl::to_error(std::optional<Event> event, Stream stream, Instan
 void QueuePair::Impl::to_idle() {
   forget_stream();
   state_ = State::idle;
+  idle_name_ = IdleName::reset;
   host_.raise(Event::close_complete);
   host_.state_changed();
 }
@@ -549,6 +551,11 @@ Result<Done, ModifyError> QueuePair::modify_state(State wanted, Instant now) {
   return impl_->modify_state(wanted, now);
 }
 
+void QueuePair::set_idle_name(IdleName name) {
+  RNIC_ASSERT(impl_->state_ == State::idle);
+  impl_->idle_name_ = name;
+}
+
 Result<Done, ModifyError> QueuePair::set_access(tpt::Rights access) {
   constexpr auto kAllowed = tpt::Rights::remote_read | tpt::Rights::remote_write | tpt::Rights::remote_atomic |
                             tpt::Rights::window_bind;
@@ -611,6 +618,7 @@ void QueuePair::on_moved(std::uint32_t token, bool ok) {
 }
 
 State QueuePair::state() const { return impl_->state_; }
+IdleName QueuePair::idle_name() const { return impl_->idle_name_; }
 const Config& QueuePair::config() const { return impl_->config_; }
 const TerminateRecord& QueuePair::terminate_record() const { return impl_->record_; }
 const QpCounters& QueuePair::counters() const { return impl_->counters_; }

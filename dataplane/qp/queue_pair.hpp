@@ -24,6 +24,10 @@ namespace rnic::qp {
 enum class State : std::uint8_t { idle = 0, rts = 1, closing = 2, terminate = 3, error = 4 };
 const char* name(State state);
 
+// Which of ibverbs' states an application sees in Idle: it is told, and decides nothing. The values
+// are abi/rnic_control.h's enum rnic_idle_name.
+enum class IdleName : std::uint8_t { reset = 0, init = 1, rtr = 2 };
+
 enum class ModifyError : std::uint8_t { invalid_state, invalid_attribute, still_flushing };
 
 struct Config {
@@ -82,6 +86,8 @@ class QueuePair final : public tpt::MoveOwner {
   void attach(tcp::Connection& connection, const Start& start, Instant now);
   bool attached() const;
   Result<Done, ModifyError> modify_state(State wanted, Instant now);
+  // For a queue pair in Idle, until it comes to Idle again.
+  void set_idle_name(IdleName name);
   Result<Done, ModifyError> set_access(tpt::Rights access);
   Result<Done, ModifyError> set_depths(std::uint32_t ird, std::uint32_t ord);
   // Before destruction: lets go of the connection. What was handed to TCP is delivered by it (the
@@ -112,6 +118,7 @@ class QueuePair final : public tpt::MoveOwner {
 
   // ---- what it is ----
   State state() const;
+  IdleName idle_name() const;
   const Config& config() const;
   const TerminateRecord& terminate_record() const;
   const QpCounters& counters() const;

@@ -481,6 +481,40 @@ TEST_CASE("V-MOD-01: attributes change in Idle, not on the way to another state"
   CHECK(app.ask(RNIC_MODIFY_QP, body).status == 0);
 }
 
+TEST_CASE("V-IDLE-04: what an application calls Idle is kept until the QP is there again", "[control][objects][V-IDLE-04]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto number = app.qp(app.pd(), app.cq());
+  const auto called = [&] { return app.by_handle(RNIC_QUERY_QP, number).as<rnic_query_qp_reply>().idle_name; };
+  CHECK(called() == RNIC_IDLE_RESET);
+  rnic_modify_qp body{};
+  body.qp_number = number;
+  body.mask = RNIC_MODIFY_STATE;
+  for (const std::uint32_t name : {RNIC_IDLE_INIT, RNIC_IDLE_RTR, RNIC_IDLE_RESET, RNIC_IDLE_INIT}) {
+    body.idle_name = name;
+    REQUIRE(app.ask(RNIC_MODIFY_QP, body).status == 0);
+    CHECK(called() == name);
+  }
+  body.idle_name = RNIC_IDLE_RTR + 1;
+  CHECK(app.ask(RNIC_MODIFY_QP, body).status == EINVAL);
+  // V-IMM-01: nor has a Modify that failed, or one of attributes alone, another name for it.
+  body.idle_name = RNIC_IDLE_RTR;
+  body.mask = RNIC_MODIFY_STATE | RNIC_MODIFY_ORD | RNIC_MODIFY_IRD;
+  body.state = RNIC_QP_ERROR;
+  CHECK(app.ask(RNIC_MODIFY_QP, body).status == EINVAL);
+  body.mask = RNIC_MODIFY_ORD;
+  body.state = RNIC_QP_IDLE;
+  CHECK(app.ask(RNIC_MODIFY_QP, body).status == 0);
+  CHECK(called() == RNIC_IDLE_INIT);
+  body.mask = RNIC_MODIFY_STATE;
+  body.state = RNIC_QP_ERROR;
+  REQUIRE(app.ask(RNIC_MODIFY_QP, body).status == 0);
+  body.state = RNIC_QP_IDLE;
+  body.idle_name = RNIC_IDLE_RESET;
+  REQUIRE(app.ask(RNIC_MODIFY_QP, body).status == 0);
+  CHECK(called() == RNIC_IDLE_RESET);
+}
+
 TEST_CASE("V-IS-20: depths above the device's are refused", "[control][objects][V-IS-20][V-IS-21][V-IRD-05]") {
   Daemon daemon;
   App app(daemon);

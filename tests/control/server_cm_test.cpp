@@ -84,6 +84,10 @@ struct Pair {
     listener = server.id(0x11);
     REQUIRE(server.bind(listener, at(2, 7000)).status == 0);
     REQUIRE(server.ask(RNIC_CM_LISTEN, rnic_cm_listen{listener, 4}).status == 0);
+    route();
+  }
+  // An id of the client's that may connect.
+  void route() {
     id = client.id(0x22);
     rnic_cm_resolve_address resolve{};
     resolve.id = id;
@@ -254,6 +258,32 @@ TEST_CASE("V-TDN-01: disconnect is told to both sides, once; the QPs end in Idle
   CHECK(pair.server.by_handle(RNIC_CM_DESTROY_ID, child).as<rnic_cm_destroy_id_reply>().purged == 0);
   for (int i = 0; i < 500 && pair.state(pair.client_app, pair.client_qp) == RNIC_QP_CLOSING; ++i) usleep(1000);
   CHECK(pair.state(pair.client_app, pair.client_qp) == RNIC_QP_IDLE);
+}
+
+TEST_CASE("V-CONN-02: a QP that a close has brought back to Idle is RESET, and connects again without a Modify",
+          "[control][server_cm][V-CONN-02][V-CLS-07]") {
+  Pair pair;
+  const auto named = [&] { return pair.client_app.by_handle(RNIC_QUERY_QP, pair.client_qp).as<rnic_query_qp_reply>(); };
+  rnic_modify_qp init{};
+  init.qp_number = pair.client_qp;
+  init.mask = RNIC_MODIFY_STATE;
+  init.idle_name = RNIC_IDLE_INIT;
+  REQUIRE(pair.client_app.ask(RNIC_MODIFY_QP, init).status == 0);
+  CHECK(named().idle_name == RNIC_IDLE_INIT);
+  for (int round = 0; round < 2; ++round) {
+    const auto child = pair.connect();
+    CHECK(named().state == RNIC_QP_RTS);
+    REQUIRE(pair.client.by_handle(RNIC_CM_DISCONNECT, pair.id).status == 0);
+    CHECK(pair.client.event().event == RNIC_CM_DISCONNECTED);
+    CHECK(pair.server.event().event == RNIC_CM_DISCONNECTED);
+    CHECK(pair.server.by_handle(RNIC_CM_DESTROY_ID, child).status == 0);
+    for (const auto& [app, qp] : {std::pair{&pair.client_app, pair.client_qp}, {&pair.server_app, pair.server_qp}})
+      for (int i = 0; i < 500 && pair.state(*app, qp) == RNIC_QP_CLOSING; ++i) usleep(1000);
+    CHECK(named().state == RNIC_QP_IDLE);
+    CHECK(named().idle_name == RNIC_IDLE_RESET);
+    CHECK(pair.client.by_handle(RNIC_CM_DESTROY_ID, pair.id).status == 0);
+    pair.route();
+  }
 }
 
 TEST_CASE("a rejected request is REJECTED with the listener's private data", "[control][server_cm]") {

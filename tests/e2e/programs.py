@@ -117,6 +117,15 @@ def rdma_client(wire):
     wire.pair(["rdma_server", *at, "-p", "7471"], ["rdma_client", "-s", wire.address, "-p", "7471"])
 
 
+def qp_states(wire):
+    """A queue pair is RESET until something is made of it, and after each connection."""
+    words = [str(BUILD / "tests" / "qp_states")]
+    _, text = wire.pair([*words, "server", wire.address, "7303"], [*words, "client", wire.address, "7303"])
+    expected = ["new: RESET", "of librdmacm: INIT", "connected: RTS", "closed: RESET", "connected again: RTS", "closed again: RESET"]
+    if text.split("\n")[:-1] != expected:
+        raise Failed(f"other states:\n{tail(text)}")
+
+
 def kernel_listens(port):
     """Does anybody in this namespace listen at a TCP port of the kernel's?"""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):

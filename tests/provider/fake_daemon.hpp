@@ -71,6 +71,7 @@ struct FakeQp {
   FakeQueue send;
   FakeQueue receive;
   std::uint32_t state = RNIC_QP_IDLE;
+  std::uint32_t idle_name = RNIC_IDLE_RESET;
   std::uint64_t user_pointer = 0;
 };
 
@@ -284,6 +285,7 @@ class FakeDaemon {
       return;
     }
     qp.state = to;
+    if (to == RNIC_QP_IDLE) qp.idle_name = request.idle_name;
   }
 
   void answer_to(const rnic_msg& header, const char* body, Answer& answer) {
@@ -309,6 +311,7 @@ class FakeDaemon {
         return create_qp(body, answer);
       case RNIC_QUERY_QP:
         answer.as<rnic_query_qp_reply>().state = qps[handle].state;
+        answer.as<rnic_query_qp_reply>().idle_name = qps[handle].idle_name;
         return;
       case RNIC_MODIFY_QP:
         return modify_qp(body, answer);

@@ -119,8 +119,27 @@ TEST_CASE("INIT and RTR are names of Idle, and carry the access rights", "[provi
   CHECK(asked.state == RNIC_QP_IDLE);
   CHECK((asked.access & (RNIC_ACCESS_REMOTE_READ | RNIC_ACCESS_REMOTE_WRITE)) ==
         (RNIC_ACCESS_REMOTE_READ | RNIC_ACCESS_REMOTE_WRITE));
+  CHECK(asked.idle_name == RNIC_IDLE_INIT);
   REQUIRE(to_state(t, IBV_QPS_RTR) == 0);
   CHECK(state_of(t) == IBV_QPS_RTR);
+}
+
+TEST_CASE("a QP that has come back to Idle by itself is RESET, whatever it was called before", "[provider][V-CLS-07]") {
+  OneQp t;
+  REQUIRE(to_state(t, IBV_QPS_INIT) == 0);
+  t.app.fake(t.qp).state = RNIC_QP_CLOSING;
+  CHECK(state_of(t) == IBV_QPS_SQD);
+  t.app.fake(t.qp).state = RNIC_QP_IDLE;  // as the daemon has it after a close
+  t.app.fake(t.qp).idle_name = RNIC_IDLE_RESET;
+  CHECK(state_of(t) == IBV_QPS_RESET);
+}
+
+TEST_CASE("V-IDLE-01: work is posted in RESET as in INIT", "[provider][V-IDLE-01]") {
+  OneQp t;
+  REQUIRE(state_of(t) == IBV_QPS_RESET);
+  CHECK(t.post_write(1) == 0);
+  REQUIRE(to_state(t, IBV_QPS_INIT) == 0);
+  CHECK(t.post_write(2) == 0);
 }
 
 TEST_CASE("RTS comes with a connection only: asked for before, it is refused; after, it is there",

@@ -126,6 +126,34 @@ TEST_CASE("V-TDN-01: a clean close ends in Idle on both sides, receives flushed,
   }
 }
 
+TEST_CASE("Idle is RESET until a Modify names it, and again whenever the queue pair comes back to it",
+          "[qp][V-QP-08][V-CLS-07][V-ERRST-08]") {
+  Alone alone;
+  CHECK(alone.side.qp.idle_name() == qp::IdleName::reset);
+  for (const auto name : {qp::IdleName::init, qp::IdleName::rtr, qp::IdleName::reset, qp::IdleName::init}) {
+    alone.side.qp.set_idle_name(name);
+    CHECK(alone.side.qp.idle_name() == name);
+  }
+  CHECK(alone.side.qp.state() == State::idle);
+  REQUIRE(alone.side.qp.modify_state(State::error, alone.now));
+  REQUIRE(alone.side.qp.modify_state(State::idle, alone.now));
+  CHECK(alone.side.qp.idle_name() == qp::IdleName::reset);
+
+  Pair pair;
+  for (int round = 0; round < 2; ++round) {
+    pair.run();
+    REQUIRE(pair.a->qp.modify_state(State::closing, pair.wire.now));
+    pair.run();
+    for (Side* side : {pair.a.get(), pair.b.get()}) {
+      REQUIRE(side->qp.state() == State::idle);
+      CHECK(side->qp.idle_name() == qp::IdleName::reset);
+    }
+    pair.a->qp.set_idle_name(qp::IdleName::init);
+    pair.b->qp.set_idle_name(qp::IdleName::rtr);
+    pair.connect_again();
+  }
+}
+
 TEST_CASE("V-CONN-02: a queue pair that was used starts from the same values", "[qp][V-CONN-02][V-ERRST-09]") {
   Pair pair;
   Region& to = pair.b->region(64);
@@ -153,15 +181,7 @@ TEST_CASE("V-CONN-02: a queue pair that was used starts from the same values", "
     }
     REQUIRE(pair.a->qp.state() == State::idle);
     REQUIRE(pair.b->qp.state() == State::idle);
-    // Connections are not made again: new ones.
-    std::destroy_at(&pair.a->tcp);
-    std::construct_at(&pair.a->tcp, tcp::Options{});
-    std::destroy_at(&pair.b->tcp);
-    std::construct_at(&pair.b->tcp, tcp::Options{});
-    pair.wire.a.in.clear();
-    pair.wire.b.in.clear();
-    pair.wire.join();
-    pair.attach();
+    pair.connect_again();
   }
 }
 
@@ -482,7 +502,8 @@ TEST_CASE("V-WR-14: an unsignaled failure is told, and all behind it", "[qp][V-W
   }
   CHECK(pair.b->app.of_receives().size() == 49);
   CHECK(pair.a->app.events.empty());
-  CHECK(pair.b->app.events == Events{qp::Event::terminate_received});
+  // 0x0000: what the peer itself has done wrong.
+  CHECK(pair.b->app.events == Events{qp::Event::peer_gone});
 }
 
 TEST_CASE("V-EH-38: a bad work request is not sent; a Terminate goes in its place",

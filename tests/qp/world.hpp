@@ -417,6 +417,17 @@ struct Pair {
     if (options.attach_b) b->qp.attach(b->tcp, sb, wire.now);
     a->qp.attach(a->tcp, options.start, wire.now);
   }
+  // Connections are not made again: two new ones, for queue pairs that are in Idle.
+  void connect_again() {
+    for (Side* side : {a.get(), b.get()}) {
+      std::destroy_at(&side->tcp);
+      std::construct_at(&side->tcp, options.tcp);
+    }
+    wire.a.in.clear();
+    wire.b.in.clear();
+    wire.join();
+    attach();
+  }
   bool turn(Side& side) {
     bool busy = side.qp.receive(wire.now);
     side.mover.flush();
