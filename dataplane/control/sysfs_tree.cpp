@@ -1,5 +1,8 @@
 #include "control/sysfs_tree.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -15,13 +18,32 @@ namespace fs = std::filesystem;
 
 constexpr unsigned kVerbsMajor = 231;  // IB_UVERBS_MAJOR
 constexpr unsigned kVerbsMinor = 192;  // of uverbs0
+constexpr unsigned kBusDomain = 0xffff;
 
 class Tree {
  public:
   explicit Tree(std::string root) : root_(std::move(root)) {}
 
-  void file(const std::string& path, const std::string& text) {
-    const fs::path whole = root_ + "/class/" + path;
+  // Below class/.
+  void file(const std::string& path, const std::string& text) { write("class/" + path, text); }
+  // Below devices/.
+  void device_file(const std::string& path, const std::string& text) { write("devices/" + path, text); }
+  // A member of a class, as the kernel has it: a directory of the bus device `base`, a link to it from class/, and one
+  // back. What is written below class/ from then on goes there.
+  void member(const std::string& path, const fs::path& base) {
+    const fs::path place = fs::path(root_) / "devices" / base / path;
+    std::error_code error;
+    fs::create_directories(place, error);
+    if (!error) fs::create_directories(fs::path(root_) / "class" / fs::path(path).parent_path(), error);
+    if (!error) fs::create_symlink(fs::path("../../devices") / base / path, fs::path(root_) / "class" / path, error);
+    if (!error) fs::create_symlink(fs::path("../../..") / base.filename(), place / "device", error);
+    if (error && why_.empty()) why_ = "cannot write " + place.string() + ": " + error.message();
+  }
+  const std::string& why() const { return why_; }
+
+ private:
+  void write(const std::string& path, const std::string& text) {
+    const fs::path whole = root_ + "/" + path;
     std::error_code error;
     fs::create_directories(whole.parent_path(), error);
     // Whoever reads meanwhile sees the old text or the new, and nothing in between.
@@ -31,9 +53,7 @@ class Tree {
     if (out.flush()) fs::rename(fresh, whole, error);
     if ((!out || error) && why_.empty()) why_ = "cannot write " + whole.string() + ": " + std::strerror(errno);
   }
-  const std::string& why() const { return why_; }
 
- private:
   std::string root_;
   std::string why_;
 };
@@ -58,6 +78,52 @@ std::string guid_text(std::uint64_t network_order) {
   return text;
 }
 
+// All processors, as the kernel prints such masks: groups of 32 bits, the highest first.
+std::string all_processors() {
+  const auto count = static_cast<unsigned>(std::clamp(sysconf(_SC_NPROCESSORS_CONF), 1L, 8192L));
+  std::string text;
+  for (unsigned group = (count + 31) / 32; group-- > 0;) {
+    const unsigned bits = std::min(count - group * 32, 32u);
+    char digits[16];
+    std::snprintf(digits, sizeof digits, "%s%0*x", text.empty() ? "" : ",", text.empty() ? 1 : 8,
+                  bits == 32 ? 0xffffffffu : (1u << bits) - 1);
+    text += digits;
+  }
+  return text;
+}
+
+std::string hexadecimal(std::uint32_t value) {
+  char text[16];
+  std::snprintf(text, sizeof text, "0x%04x", value);
+  return text;
+}
+
+// The bus device that the kernel shows behind each RDMA device: who looks there (libfabric, UCX, MPIs by hwloc)
+// asks who made it, where it is, and which processors are near. Its ids are no provider's of libibverbs', which
+// goes by them too; its domain is the highest, which no machine numbers a bridge with, so that nobody who looks
+// for its place on the PCI bus finds another device there.
+void write_bus_device(Tree& tree, const ServedDevice& device) {
+  char place[32], modalias[80];
+  std::snprintf(place, sizeof place, "%04x:%02x:00.0", kBusDomain, device.index);
+  std::snprintf(modalias, sizeof modalias, "pci:v%08Xd%08Xsv%08Xsd%08Xbc02sc00i00", kVendorId, kVendorPart, kVendorId,
+                kVendorPart);
+  char bridge[32];
+  std::snprintf(bridge, sizeof bridge, "pci%04x:%02x/", kBusDomain, device.index);
+  const std::string base = bridge + std::string(place);
+  tree.device_file(base + "/vendor", hexadecimal(kVendorId));
+  tree.device_file(base + "/device", hexadecimal(kVendorPart));
+  tree.device_file(base + "/subsystem_vendor", hexadecimal(kVendorId));
+  tree.device_file(base + "/subsystem_device", hexadecimal(kVendorPart));
+  tree.device_file(base + "/class", "0x020000");  // an Ethernet controller
+  tree.device_file(base + "/revision", "0x00");
+  tree.device_file(base + "/modalias", modalias);
+  tree.device_file(base + "/numa_node", "-1");  // near to none more than to another
+  tree.device_file(base + "/local_cpus", all_processors());
+  tree.device_file(base + "/local_cpulist", "0-" + std::to_string(std::max(sysconf(_SC_NPROCESSORS_CONF), 1L) - 1));
+  tree.member("infiniband/" + device.name, base);
+  tree.member("infiniband_verbs/uverbs" + std::to_string(device.index), base);
+}
+
 // A place of the table for each of the device's addresses; an empty one is zeros, as in the kernel's.
 void write_gids(Tree& tree, const ServedDevice& device) {
   const std::string port = "infiniband/" + device.name + "/ports/1/";
@@ -72,6 +138,7 @@ void write_gids(Tree& tree, const ServedDevice& device) {
 }
 
 void write_device(Tree& tree, const ServedDevice& device) {
+  write_bus_device(tree, device);
   const std::string n = std::to_string(device.index);
   const std::string verbs = "infiniband_verbs/uverbs" + n + "/";
   tree.file(verbs + "ibdev", device.name);

@@ -382,6 +382,12 @@ RNIC_EXPORT ssize_t readlink(const char* path, char* target, size_t size) noexce
   return libc().readlink(translate_path(path, room), target, size);
 }
 
+// hwloc's.
+RNIC_EXPORT ssize_t readlinkat(int directory, const char* path, char* target, size_t size) noexcept {
+  char room[PATH_MAX];
+  return libc().readlinkat(directory, translate_path(path, room), target, size);
+}
+
 // ---- Addresses ---------------------------------------------------------------------------
 
 RNIC_EXPORT int getifaddrs(struct ifaddrs** list) noexcept {

@@ -40,6 +40,7 @@ void find_libc() {
   find(found.access, "access");
   find(found.faccessat, "faccessat");
   find(found.readlink, "readlink");
+  find(found.readlinkat, "readlinkat");
   find(found.fopen, "fopen");
   find(found.fopen64, "fopen64");
   find(found.opendir, "opendir");

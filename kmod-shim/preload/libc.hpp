@@ -35,6 +35,7 @@ struct Libc {
   int (*access)(const char*, int) = nullptr;
   int (*faccessat)(int, const char*, int, int) = nullptr;
   ssize_t (*readlink)(const char*, char*, size_t) = nullptr;
+  ssize_t (*readlinkat)(int, const char*, char*, size_t) = nullptr;
   FILE* (*fopen)(const char*, const char*) = nullptr;
   FILE* (*fopen64)(const char*, const char*) = nullptr;
   DIR* (*opendir)(const char*) = nullptr;

@@ -1,6 +1,7 @@
 """What the stock programs must do over a wire: one function for each claim."""
 import os
 import re
+import shutil
 import signal
 import time
 
@@ -16,6 +17,38 @@ def devinfo(wire):
             raise Failed(f"ibv_devinfo does not say {needed}:\n{tail(text, 60)}")
     if "rnic" not in wire.world.run([*wire.client, "ibv_devices"]):
         raise Failed("ibv_devices lists no rnic device")
+
+
+def neighbours(wire):
+    """What looks at the bus device behind an RDMA device: no provider of libibverbs' but ours takes it for its own,
+    and hwloc and UCX find it, and everything else as without rnic."""
+    run = wire.world.run
+    listed = run([*wire.client, "ibv_devices"])
+    if len(re.findall(r"^\s+rnic\d+\s", listed, re.M)) != listed.count("rnic") or "rnic" not in listed:
+        raise Failed(f"ibv_devices:\n{tail(listed)}")
+    others = run([*wire.client, "env", "RDMAV_DRIVERS=", "IBV_SHOW_WARNINGS=1", "ibv_devices"], expect=None)
+    if "no userspace device-specific driver found for rnic" not in others:
+        raise Failed(f"another provider claims the device:\n{tail(others)}")
+    words = []
+    if shutil.which("lstopo-no-graphics"):
+        seen, without = (run([*prefix, "lstopo-no-graphics", "--whole-io", "--of", "console"]) for prefix in (wire.client, ()))
+        left = [line for line in seen.splitlines() if "OpenFabrics" not in line]
+        if 'OpenFabrics "rnic' not in seen or left != without.splitlines():
+            raise Failed(f"lstopo:\n{seen}\n--- without rnic\n{without}")
+        info = run([*wire.client, "hwloc-info", "--whole-io", "os=rnic" + re.search(r'"rnic(\d+)"', seen)[1]])
+        if "OpenFabrics" not in info:
+            raise Failed(f"hwloc-info:\n{tail(info)}")
+    else:
+        words.append("skipped: hwloc (package hwloc-nox)")
+    if shutil.which("ucx_info"):
+        text = run([*wire.client, "env", "UCX_LOG_LEVEL=debug", "ucx_info", "-d"])
+        # As a device that it cannot use, iWARP's: with its ids, and with nobody else's place.
+        found = re.search(r"(rnic\d+): bdf_name ffff:\d\d:00.0", text)
+        if not found or f"{found[1]}: vendor_id 0x524e device_id 1" not in text or "Transport: tcp" not in text:
+            raise Failed(f"ucx_info -d:\n{tail(text)}")
+    else:
+        words.append("skipped: UCX (package ucx-utils)")
+    return "; ".join(words)
 
 
 def fi_info(wire):

@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "preload/commands.hpp"
@@ -256,6 +257,24 @@ TEST_CASE("/sys/class/infiniband is the daemon's tree, by every way of opening",
   CHECK(access(path, R_OK) == 0);
   CHECK(access("/sys/class/infiniband/other0", R_OK) == -1);
   CHECK(access("/sys/class/net/lo", R_OK) == 0);
+}
+
+TEST_CASE("the bus device behind a device is found by either way to read a link, from wherever", "[preload][sysfs]") {
+  const char* const path = "/sys/class/infiniband/rnic0/device";
+  const std::string expected = "../../../devices/pciffff:00/ffff:00:00.0";
+  char target[256];
+  const auto text = [&](ssize_t length) {
+    return std::string(target, static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
+  };
+  CHECK(text(readlink(path, target, sizeof target)) == expected);
+  CHECK(text(readlinkat(-1, path, target, sizeof target)) == expected);
+  CHECK(text(readlinkat(AT_FDCWD, path, target, sizeof target)) == expected);
+  const int class_directory = open("/sys/class/infiniband", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  REQUIRE(class_directory >= 0);
+  CHECK(text(readlinkat(class_directory, "rnic0/device", target, sizeof target)) == expected);
+  close(class_directory);
+  CHECK(readlinkat(-1, "/sys/class/infiniband/other0/device", target, sizeof target) == -1);
+  CHECK(text(readlinkat(-1, "/proc/self/exe", target, sizeof target)).front() == '/');
 }
 
 TEST_CASE("getifaddrs has one more entry for each address of a device", "[preload][ifaddrs]") {

@@ -82,6 +82,8 @@ void FakeDaemon::make_tree() {
   write_file(device_path + "node_guid", "0200:0000:0000:0001");
   write_file(device_path + "fw_ver", "1");
   write_file(device_path + "ports/1/state", "4: ACTIVE");
+  std::filesystem::create_symlink("../../../devices/pciffff:00/ffff:00:00.0",
+                                  run_dir_ + "/sysfs/class/" + device_path + "device");
   write_file(device_path + "ports/1/link_layer", "Ethernet");
   write_file(device_path + "ports/1/gids/0", "0000:0000:0000:0000:0000:ffff:7f00:0101");
   write_file(device_path + "ports/1/pkeys/0", "0xffff");

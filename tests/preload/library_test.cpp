@@ -50,6 +50,6 @@ TEST_CASE("the stand-in exports only the calls that it takes over", "[preload][l
                      "fopen",      "fopen64",    "freeifaddrs", "fstat",       "fstat64",
                      "fstatat",    "fstatat64",  "getifaddrs", "lstat",        "lstat64",
                      "open",       "open64",     "openat",     "openat64",     "opendir",
-                     "readlink",   "socket",     "stat",       "stat64",       "statx",
-                     "write"});
+                     "readlink",   "readlinkat", "socket",     "stat",         "stat64",
+                     "statx",      "write"});
 }
