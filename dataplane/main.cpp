@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -96,7 +97,8 @@ std::string start_log(const Options& options) {
   if (options.foreground) sinks.push_back(std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
   auto logger = std::make_shared<spdlog::logger>("rnicd", sinks.begin(), sinks.end());
   logger->set_level(spdlog::level::from_str(options.configuration.log_level == "warn" ? "warning" : options.configuration.log_level));
-  logger->flush_on(spdlog::level::info);
+  // At debug somebody watches.
+  logger->flush_on(std::min(logger->level(), spdlog::level::info));
   spdlog::set_default_logger(logger);
   rnic::set_assertion_hook([](const char* condition, const char* file, int line) {
     spdlog::critical("assertion failed: {} ({}:{})", condition, file, line);
@@ -175,6 +177,18 @@ std::string describe(const rnic::control::ServedDevice& device) {
                      device.port->facts().mtu_bytes, addresses);
 }
 
+rnic::control::Log connection_log() {
+  using rnic::control::LogLevel;
+  const auto write = [](LogLevel level, const std::string& line) {
+    switch (level) {
+      case LogLevel::debug: return spdlog::debug("{}", line);
+      case LogLevel::info: return spdlog::info("{}", line);
+      case LogLevel::error: return spdlog::error("{}", line);
+    }
+  };
+  return rnic::control::Log(write, spdlog::should_log(spdlog::level::debug));
+}
+
 int serve(const Options& options) {
   Descriptor signals = watch_signals();
   raise_descriptor_limit();
@@ -190,7 +204,7 @@ int serve(const Options& options) {
 
   rnic::control::Loop loop;
   {
-    rnic::control::Server server(machine, loop, machine.generation, log);
+    rnic::control::Server server(machine, loop, machine.generation, connection_log());
     server.on_stop([&] { loop.stop(); });
     loop.add(signals.get(), EPOLLIN, [&](std::uint32_t) {
       signalfd_siginfo info{};

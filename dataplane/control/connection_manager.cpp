@@ -672,10 +672,25 @@ void ConnectionManager::on_stream_event(const StreamEvent& event) {
 
 std::vector<IdInfo> ConnectionManager::ids() const {
   std::vector<IdInfo> infos;
-  for (const auto& [number, id] : ids_)
-    infos.push_back({number, id->state, id->source, id->destination, id->source_port, id->destination_port, id->device});
+  for (const auto& [number, id] : ids_) infos.push_back(info_of(*id));
   std::sort(infos.begin(), infos.end(), [](const IdInfo& a, const IdInfo& b) { return a.id < b.id; });
   return infos;
+}
+
+IdInfo ConnectionManager::info_of(const Id& id) {
+  return {id.number, id.state, id.source, id.destination, id.source_port, id.destination_port, id.device};
+}
+
+std::optional<IdInfo> ConnectionManager::info(std::uint32_t number) const {
+  const Id* id = find(number);
+  if (id == nullptr) return std::nullopt;
+  return info_of(*id);
+}
+
+std::optional<IdInfo> ConnectionManager::info(std::uint32_t device, core::StreamId stream) const {
+  for (const auto& [number, id] : ids_)
+    if (id->device == static_cast<int>(device) && id->stream == stream) return info_of(*id);
+  return std::nullopt;
 }
 
 }  // namespace rnic::control

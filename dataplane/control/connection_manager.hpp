@@ -132,6 +132,9 @@ class ConnectionManager {
 
   // ---- what it is ----
   std::vector<IdInfo> ids() const;
+  // Nothing where there is none of that number, or none that has this stream (looked for one by one).
+  std::optional<IdInfo> info(std::uint32_t id) const;
+  std::optional<IdInfo> info(std::uint32_t device, core::StreamId stream) const;
   std::size_t id_count() const { return ids_.size(); }
   std::size_t channel_count() const { return channels_.size(); }
 
@@ -180,6 +183,7 @@ class ConnectionManager {
   rnic_address told(const wire::IpAddress& address, std::uint16_t port, int device) const;
   Result<Route, int> choose_route(const Id& id, const wire::IpAddress& destination) const;
   int check(const Id& id, const rnic_cm_parameters& parameters) const;
+  static IdInfo info_of(const Id& id);
   int bind_to(Id& id, const wire::IpAddress& address, std::uint16_t port, std::uint32_t scope);
   Event& queue(Id& id, rnic_cm_event kind, int status);
   void queue_failure(Id& id, core::StreamFailure failure);

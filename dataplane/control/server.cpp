@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "control/addresses.hpp"
+#include "control/journal.hpp"
 #include "control/limits.hpp"
 #include "control/network.hpp"
 #include "control/run_directory.hpp"
@@ -61,7 +63,7 @@ std::string text_of(const char (&field)[N]) {
 
 }  // namespace
 
-Server::Server(Machine& machine, Loop& loop, std::uint64_t seed, std::function<void(const std::string&)> log)
+Server::Server(Machine& machine, Loop& loop, std::uint64_t seed, Log log)
     : machine_(machine), loop_(loop), log_(std::move(log)), cm_(cm_devices(machine), *this, seed) {
   for (const auto& worker : machine_.workers)
     worker_watches_.push_back(
@@ -154,8 +156,10 @@ void Server::end(std::uint64_t number) {
   sessions_.erase(found);
   loop_.remove(session->watch);
   if (session->process_watch != Loop::kNone) loop_.remove(session->process_watch);
+  if (session->context != nullptr)
+    log_going(*session->context, "as process " + std::to_string(session->peer.pid) + " has let go of its context", 0);
   session->context.reset();
-  if (session->capture != nullptr) log_("the capture of process " + std::to_string(session->peer.pid) + " has ended");
+  if (session->capture != nullptr) log_.info("the capture of process " + std::to_string(session->peer.pid) + " has ended");
   session->capture.reset();
   std::erase_if(completion_channels_, [&](const auto& entry) { return entry.second.session == number; });
   // Channels of rdma_cm end with their lifelines: a child of fork may have them.
@@ -182,7 +186,7 @@ Reply Server::serve(Session& session, Request& request) {
     case RNIC_SHOW: return show(request);
     case RNIC_STOP:
       if (session.kind != RNIC_CLIENT_ADMIN) return Reply::error(EPERM);
-      log_("told to stop by process " + std::to_string(session.peer.pid));
+      log_.info("told to stop by process " + std::to_string(session.peer.pid));
       if (stop_) stop_();
       return {};
     case RNIC_CAPTURE: return capture(session, request);
@@ -257,7 +261,7 @@ Reply Server::capture(Session& session, const Request& request) {
   auto started = Capture::start(devices);
   if (!started) return Reply::error(started.error());
   session.capture = std::move(*started);
-  log_("process " + std::to_string(session.peer.pid) + " captures " + (name.empty() ? "all devices" : name));
+  log_.info("process " + std::to_string(session.peer.pid) + " captures " + (name.empty() ? "all devices" : name));
   Reply reply = list_of(machine_, devices);
   for (const int fd : session.capture->descriptors()) reply.add(fd);
   return reply;
@@ -365,7 +369,10 @@ Reply Server::serve_verbs(Session& session, Request& request) {
     case RNIC_MODIFY_QP:
       return with(request.as<rnic_modify_qp>(), [&](const rnic_modify_qp& body) { return context.modify_qp(body); });
     case RNIC_QUERY_QP: return by_handle(&Context::query_qp);
-    case RNIC_DESTROY_QP: return by_handle(&Context::destroy_qp);
+    case RNIC_DESTROY_QP:
+      if (const auto body = request.as<rnic_handle>(); body && body->handle != 0)
+        log_going(context, "its application's wish", body->handle);
+      return by_handle(&Context::destroy_qp);
     case RNIC_ALLOC_MW:
       return with(request.as<rnic_alloc_mw>(), [&](const rnic_alloc_mw& body) { return context.alloc_mw(body); });
     case RNIC_DEALLOC_MW: return by_handle(&Context::dealloc_mw);
@@ -375,13 +382,49 @@ Reply Server::serve_verbs(Session& session, Request& request) {
 
 // ---- workers' news -------------------------------------------------------------------------------
 
-// Both readings of it: peers differ in how they lay out its first octets (W-RDMAP-34).
+std::string Server::in_words_of(const Qp& qp) const {
+  std::string text = "queue pair " + std::to_string(qp.number.value) + " of process " + std::to_string(qp.context->peer().pid);
+  Ends ends;
+  if (const auto ip = ip_of(qp.local)) ends.local = *ip, ends.local_port = port_of(qp.local);
+  if (const auto ip = ip_of(qp.remote)) ends.remote = *ip, ends.remote_port = port_of(qp.remote);
+  if (const std::string words = in_words(ends); !words.empty()) text += ", " + words;
+  return text;
+}
+
+// A Terminate that came. Both readings of it: peers differ in how they lay out its first octets
+// (W-RDMAP-34). Any peer can send one, and as many as it can make connections.
 void Server::log_terminate(const Qp& qp) {
   qp::TerminateRecord record;
-  qp.context->device().worker->call([&](Instant) { record = qp.qp->terminate_record(); });
-  if (record.origin != qp::TerminateRecord::Origin::remote) return;  // the queue pair lives on already
-  log_("queue pair " + std::to_string(qp.number.value) + " of process " + std::to_string(qp.context->peer().pid) +
-       " hears a Terminate: " + qp::describe(record));
+  Instant now{};
+  qp.context->device().worker->call([&](Instant at) {
+    record = qp.qp->terminate_record();
+    now = at;
+  });
+  std::uint64_t left_out = 0;
+  if (!terminates_.take(now, left_out)) return;
+  if (left_out != 0) log_.info(std::to_string(left_out) + " Terminates of peers are not told here: there were too many");
+  if (record.origin == qp::TerminateRecord::Origin::remote)  // else the queue pair lives on already
+    log_.error(in_words_of(qp) + " hears a Terminate: " + qp::describe(record));
+}
+
+void Server::log_change(const Qp& qp, const qp::Change& change) {
+  log_.debug([&] {
+    qp::TerminateRecord record;
+    qp.context->device().worker->call([&](Instant) { record = qp.qp->terminate_record(); });
+    return in_words_of(qp) + ": " + in_words(change, record);
+  });
+}
+
+// Those of the context, or the one, that take a connection with them.
+void Server::log_going(Context& context, const std::string& why, std::uint32_t only) {
+  if (!log_.has_debug()) return;
+  std::vector<std::pair<const Qp*, qp::State>> going;
+  context.device().worker->call([&](Instant) {
+    for (const auto& [number, qp] : context.qps())
+      if ((only == 0 || only == number) && qp->qp->attached()) going.emplace_back(qp.get(), qp->qp->state());
+  });
+  for (const auto& each : going)
+    log_.debug([&] { return in_words_of(*each.first) + ": destroyed in " + name(each.second) + ", " + why; });
 }
 
 void Server::on_worker_news(core::Worker& worker) {
@@ -389,7 +432,10 @@ void Server::on_worker_news(core::Worker& worker) {
   [[maybe_unused]] const auto got = read(worker.event_fd(), &count, sizeof count);
   // Bounded by what stood in the rings: what comes meanwhile sets the descriptor again.
   core::StreamEvent stream_event;
-  while (worker.pop_stream_event(stream_event)) cm_.on_stream_event(stream_event);
+  while (worker.pop_stream_event(stream_event)) {
+    log_.debug([&] { return in_words(stream_event); });
+    cm_.on_stream_event(stream_event);
+  }
   core::WorkerEvent event;
   while (worker.pop_event(event)) {
     using Kind = core::WorkerEvent::Kind;
@@ -412,8 +458,10 @@ void Server::on_worker_news(core::Worker& worker) {
         if (const auto found = machine_.cqs_by_cookie.find(event.cookie); found != machine_.cqs_by_cookie.end())
           found->second->context->on_completions(*found->second);
         break;
-      case Kind::qp_state:
-        break;  // the connection manager hears of the stream
+      case Kind::qp_state:  // for the log alone: the connection manager hears of the stream
+        if (const auto found = machine_.qps_by_cookie.find(event.cookie); found != machine_.qps_by_cookie.end())
+          log_change(*found->second, event.change);
+        break;
       case Kind::network_change:
         if (event.cookie < machine_.devices.size()) on_network_change(*machine_.devices[event.cookie]);
         break;
@@ -430,9 +478,9 @@ void Server::on_network_change(ServedDevice& device) {
   refresh_network(device);
   cm_.set_device(device.index, cm_device(device));
   const std::vector<std::string> changes = address_changes(before, device.own);
-  for (const std::string& change : changes) log_(device.name + ": " + change);
+  for (const std::string& change : changes) log_.info(device.name + ": " + change);
   if (changes.empty()) return;
-  if (const std::string why = rewrite_gids(machine_, device); !why.empty()) log_(why);
+  if (const std::string why = rewrite_gids(machine_, device); !why.empty()) log_.info(why);
   for (const auto& [number, session] : sessions_)
     if (session->context != nullptr && &session->context->device() == &device) session->context->on_addresses_changed();
 }

@@ -16,6 +16,7 @@
 #include "control/connection_manager.hpp"
 #include "control/context.hpp"
 #include "control/event_socket.hpp"
+#include "control/log.hpp"
 #include "control/loop.hpp"
 #include "control/machine.hpp"
 #include "control/message.hpp"
@@ -24,8 +25,7 @@ namespace rnic::control {
 
 class Server final : private CmHost {
  public:
-  // `log`: lines for the daemon's log.
-  Server(Machine& machine, Loop& loop, std::uint64_t seed, std::function<void(const std::string&)> log);
+  Server(Machine& machine, Loop& loop, std::uint64_t seed, Log log);
   ~Server();
 
   // Listens at RUN/control.sock. Empty, or why not.
@@ -88,14 +88,20 @@ class Server final : private CmHost {
   Reply serve_verbs(Session& session, Request& request);
   void on_worker_news(core::Worker& worker);
   void on_network_change(ServedDevice& device);
+  std::string in_words_of(const Qp& qp) const;
   void log_terminate(const Qp& qp);
+  void log_change(const Qp& qp, const qp::Change& change);
+  void log_going(Context& context, const std::string& why, std::uint32_t only);
 
   // ---- server_cm.cpp ----
   Reply serve_cm(Session& session, const Request& request);
+  Reply serve_cm_command(Session& session, const Request& request);
   Reply cm_open(Session& session, const Request& request);
   void close_cm_channel(std::uint32_t channel);
   bool may_use_id(const Session& session, std::uint32_t id) const;
   Qp* claimed(std::uint32_t device, const QpClaim& claim) const;
+  std::string asker() const;
+  std::string in_words_of(std::uint32_t device, core::StreamId stream) const;
 
   Result<Done, core::StreamError> listen(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port,
                                          std::uint32_t backlog, std::uint64_t cookie, bool v6_only) override;
@@ -111,7 +117,9 @@ class Server final : private CmHost {
 
   Machine& machine_;
   Loop& loop_;
-  std::function<void(const std::string&)> log_;
+  Log log_;
+  LineLimit terminates_;
+  pid_t asking_ = 0;  // the process whose command to the connection manager is being served; 0: none
   std::function<void()> stop_;
   ConnectionManager cm_;
   Descriptor listener_;

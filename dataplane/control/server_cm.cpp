@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "control/addresses.hpp"
+#include "control/journal.hpp"
 #include "control/limits.hpp"
 #include "control/server.hpp"
 
@@ -79,6 +80,13 @@ bool Server::may_use_id(const Session& session, std::uint32_t id) const {
 }
 
 Reply Server::serve_cm(Session& session, const Request& request) {
+  asking_ = session.peer.pid;
+  Reply reply = serve_cm_command(session, request);
+  asking_ = 0;
+  return reply;
+}
+
+Reply Server::serve_cm_command(Session& session, const Request& request) {
   const auto answer = [](const auto& result) {
     return result ? Reply::with(*result) : Reply::error(result.error());
   };
@@ -176,6 +184,18 @@ Qp* Server::claimed(std::uint32_t device, const QpClaim& claim) const {
   return context.device().index == device && context.peer().uid == claim.uid ? found->second : nullptr;
 }
 
+// Who wants it, for the log.
+std::string Server::asker() const {
+  return asking_ != 0 ? "process " + std::to_string(asking_) : "rnicd, for an application that is gone,";
+}
+
+std::string Server::in_words_of(std::uint32_t device, core::StreamId stream) const {
+  const auto id = cm_.info(device, stream);
+  if (!id) return "a connection that has no id";
+  return in_words(Ends{id->source, id->destination, id->source_port, id->destination_port}) + ", id " +
+         std::to_string(id->id);
+}
+
 Result<Done, core::StreamError> Server::listen(std::uint32_t device, const wire::IpAddress& address,
                                                std::uint16_t port, std::uint32_t backlog, std::uint64_t cookie,
                                                bool v6_only) {
@@ -200,6 +220,10 @@ Result<core::StreamId, core::StreamError> Server::connect(std::uint32_t device, 
   if (result) {
     qp->local = to_abi(options.local, options.local_port);
     qp->remote = to_abi(options.remote, options.remote_port);
+    log_.debug([&] {
+      return in_words_of(*qp) + ": " + asker() + " connects, id " +
+             std::to_string(static_cast<std::uint32_t>(options.cookie));
+    });
   }
   return result;
 }
@@ -211,6 +235,11 @@ Result<Done, core::StreamError> Server::accept(std::uint32_t device, core::Strea
   ServedDevice& served = *machine_.devices[device];
   Result<Done, core::StreamError> result = Done{};
   served.worker->call([&](Instant now) { result = served.device->accept(stream, options, *qp->qp, now); });
+  if (const auto id = cm_.info(static_cast<std::uint32_t>(options.cookie)); result && id) {
+    qp->local = to_abi(id->source, id->source_port);
+    qp->remote = to_abi(id->destination, id->destination_port);
+    log_.debug([&] { return in_words_of(*qp) + ": " + asker() + " accepts, id " + std::to_string(id->id); });
+  }
   return result;
 }
 
@@ -218,12 +247,20 @@ Result<Done, core::StreamError> Server::reject(std::uint32_t device, core::Strea
                                                const core::PrivateData& private_data) {
   ServedDevice& served = *machine_.devices[device];
   Result<Done, core::StreamError> result = Done{};
+  log_.debug([&] {
+    return in_words_of(device, stream) + ": " + asker() + " rejects, with " + std::to_string(private_data.length) +
+           " octets of private data";
+  });
   served.worker->call([&](Instant now) { result = served.device->reject(stream, private_data, now); });
   return result;
 }
 
 void Server::disconnect(std::uint32_t device, core::StreamId stream, core::Disconnect how) {
   ServedDevice& served = *machine_.devices[device];
+  log_.debug([&] {
+    return in_words_of(device, stream) + ": " + asker() +
+           (how == core::Disconnect::graceful ? " disconnects" : " gives the id up without a disconnect");
+  });
   served.worker->call([&](Instant now) { served.device->disconnect(stream, how, now); });
 }
 

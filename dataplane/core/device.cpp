@@ -247,6 +247,7 @@ StreamEvent& Device::Impl::queue_event(StreamEvent::Kind kind, Stream& stream) {
   event.kind = kind;
   event.stream = stream.id();
   event.cookie = stream.cookie;
+  if (stream.qp != nullptr) event.qp_number = stream.qp->config().number.value;
   event.local = stream.flow.local;
   event.remote = stream.flow.remote;
   event.local_port = stream.flow.local_port;

@@ -117,6 +117,7 @@ struct StreamEvent {
   StreamFailure failure = StreamFailure::none;
   StreamId stream;
   std::uint64_t cookie = 0;
+  std::uint32_t qp_number = 0;  // 0: none yet
   wire::IpAddress local, remote;
   std::uint16_t local_port = 0, remote_port = 0;
   std::uint32_t ird = 0, ord = 0;  // what the peer offers, from our side (ird: we answer as many reads; ord: we may

@@ -175,16 +175,16 @@ void Worker::tell(const WorkerEvent& event) {
 }
 
 void Worker::on_qp_event(std::uint64_t cookie, qp::Event event) {
-  tell({WorkerEvent::Kind::qp_event, event, cookie});
+  tell({WorkerEvent::Kind::qp_event, event, cookie, {}});
 }
-void Worker::on_qp_state(std::uint64_t cookie) {
-  tell({WorkerEvent::Kind::qp_state, qp::Event::close_complete, cookie});
+void Worker::on_qp_state(std::uint64_t cookie, const qp::Change& change) {
+  tell({WorkerEvent::Kind::qp_state, qp::Event::close_complete, cookie, change});
 }
 void Worker::on_srq_limit(std::uint64_t cookie) {
-  tell({WorkerEvent::Kind::srq_limit, qp::Event::close_complete, cookie});
+  tell({WorkerEvent::Kind::srq_limit, qp::Event::close_complete, cookie, {}});
 }
 void Worker::on_cq_overflow(std::uint64_t cookie) {
-  tell({WorkerEvent::Kind::cq_overflow, qp::Event::close_complete, cookie});
+  tell({WorkerEvent::Kind::cq_overflow, qp::Event::close_complete, cookie, {}});
 }
 
 void Worker::on_stream_event(const StreamEvent& event) {
@@ -193,7 +193,7 @@ void Worker::on_stream_event(const StreamEvent& event) {
 }
 
 void Worker::on_network_change(std::uint32_t device_index) {
-  tell({WorkerEvent::Kind::network_change, qp::Event::close_complete, device_index});
+  tell({WorkerEvent::Kind::network_change, qp::Event::close_complete, device_index, {}});
 }
 
 // True while more waits than the rings can hold: the worker stays awake until control has made room.
@@ -285,7 +285,7 @@ void Worker::notify_completions() {
   // Between the CQEs and the look at the arm words (abi/rnic_shm.h).
   std::atomic_thread_fence(std::memory_order_seq_cst);
   while (shm::CompletionQueue* cq = dirty_.pop_front()) {
-    if (cq->take_notification()) tell({WorkerEvent::Kind::cq_notify, qp::Event::close_complete, cq->cookie()});
+    if (cq->take_notification()) tell({WorkerEvent::Kind::cq_notify, qp::Event::close_complete, cq->cookie(), {}});
   }
 }
 

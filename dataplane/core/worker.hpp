@@ -35,6 +35,7 @@ struct WorkerEvent {
   } kind = Kind::qp_event;
   qp::Event event = qp::Event::close_complete;
   std::uint64_t cookie = 0;  // of the QP, SRQ or CQ; network_change: the device's index
+  qp::Change change;         // qp_state: which
 };
 
 struct WorkerOptions {
@@ -83,7 +84,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
 
   // ---- shm::WorkerEvents, StreamEvents: on the worker's thread ----
   void on_qp_event(std::uint64_t qp_cookie, qp::Event event) override;
-  void on_qp_state(std::uint64_t qp_cookie) override;
+  void on_qp_state(std::uint64_t qp_cookie, const qp::Change& change) override;
   void on_srq_limit(std::uint64_t srq_cookie) override;
   void on_cq_overflow(std::uint64_t cq_cookie) override;
   void cq_pushed(shm::CompletionQueue& cq) override { dirty_.push_back(cq); }

@@ -33,6 +33,7 @@ bool QueuePair::Impl::complete_work(Instant now) {
 
 void QueuePair::Impl::complete(Work& work, Status status) {
   const Completion completion{.opcode = work.opcode, .status = status, .slot = work.slot, .detail = work.detail};
+  if (status == Status::flushed) ++flushed_sends_;
   // A full CQ has nobody left to tell.
   (void)host_.complete(completion);
 }
@@ -40,6 +41,7 @@ void QueuePair::Impl::complete(Work& work, Status status) {
 void QueuePair::Impl::complete_receive(std::uint32_t slot, bool shared, Status status) {
   const Completion completion{
       .opcode = Opcode::receive, .status = status, .of_send_queue = false, .shared = shared, .slot = slot};
+  if (status == Status::flushed) ++flushed_receives_;
   (void)host_.complete(completion);
 }
 
@@ -53,6 +55,7 @@ void QueuePair::Impl::flush_sends() {
   responses_due_ = 0;
   stop_sending();
   const auto flush_one = [this](const WorkRequest& request) {
+    ++flushed_sends_;
     (void)host_.complete({.opcode = request.opcode, .status = Status::flushed, .slot = request.slot});
   };
   if (has_next_) {

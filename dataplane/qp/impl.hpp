@@ -166,13 +166,14 @@ struct QueuePair::Impl {
   bool idle() const;
   Instant next_deadline() const;
   void leave_rts(State next, Instant now);
-  void begin_closing(Instant now);
+  void begin_closing(Cause cause, Instant now);
   void begin_terminate(rdmap::Fault fault, const rdmap::Culprit& culprit, Instant now);
   void stop_after_terminate(Instant now);
   void blame_read();
   enum class Stream : std::uint8_t { reset, let_be };
-  void to_error(std::optional<Event> event, Stream stream, Instant now);
+  void to_error(std::optional<Event> event, Cause cause, Stream stream, Instant now);
   void to_idle();
+  void changed(State from, Cause cause);
   void apply(StreamStep step, Instant now);
   bool check_stream(Instant now);
   void check_deadline(Instant now);
@@ -360,6 +361,7 @@ struct QueuePair::Impl {
   bool told_by_event_ = false;  // the cause of Terminate
   bool flushed_ = true;         // nothing begun is left; what is posted now is flushed as it is found
   bool drop_unsent_ = false;    // what was filled is not sent any more
+  std::uint32_t flushed_sends_ = 0, flushed_receives_ = 0;  // since RTS was left
 };
 
 }  // namespace rnic::qp

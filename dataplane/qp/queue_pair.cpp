@@ -88,8 +88,9 @@ void QueuePair::Impl::attach(tcp::Connection& connection, const Start& start, In
   nudge_due_ = false;
   deadline_ = !start.initiator && start.peer_to_peer ? now + kFirstFpduTime : kNever;
   send_hint_ = receive_hint_ = true;  // V-IDLE-07
+  flushed_sends_ = flushed_receives_ = 0;
   state_ = State::rts;
-  host_.state_changed();
+  changed(State::idle, Cause::connected);
 }
 
 Result<Done, ModifyError> QueuePair::Impl::modify_state(State wanted, Instant now) {
@@ -97,20 +98,20 @@ Result<Done, ModifyError> QueuePair::Impl::modify_state(State wanted, Instant no
     case ModifyStep::refuse:
     case ModifyStep::connect: return Failure{ModifyError::invalid_state};
     case ModifyStep::attributes: return Done{};
-    case ModifyStep::close_stream: begin_closing(now); return Done{};
+    case ModifyStep::close_stream: begin_closing(Cause::consumer, now); return Done{};
     case ModifyStep::send_terminate:
       begin_terminate(rdmap::Fault::by_consumer, {}, now);
       go_down(now);
       return Done{};
     case ModifyStep::reset_stream:
-    case ModifyStep::flush: to_error(std::nullopt, Stream::reset, now); return Done{};
+    case ModifyStep::flush: to_error(std::nullopt, Cause::consumer, Stream::reset, now); return Done{};
     case ModifyStep::rest:
       flush();
       if (send_hint_ || receive_hint_) return Failure{ModifyError::still_flushing};
       state_ = State::idle;
       idle_name_ = IdleName::reset;
       record_ = {};
-      host_.state_changed();
+      changed(State::error, Cause::consumer);
       return Done{};
   }
   return Failure{ModifyError::invalid_state};
@@ -182,7 +183,11 @@ void QueuePair::Impl::leave_rts(State next, Instant now) {
   held_since_ = nudge_at_ = kNever;
 }
 
-void QueuePair::Impl::begin_closing(Instant now) {
+void QueuePair::Impl::changed(State from, Cause cause) {
+  host_.state_changed({from, state_, cause, flushed_sends_, flushed_receives_});
+}
+
+void QueuePair::Impl::begin_closing(Cause cause, Instant now) {
   const bool busy = !quiet();
   leave_rts(State::closing, now);
   if (busy) {
@@ -191,7 +196,7 @@ void QueuePair::Impl::begin_closing(Instant now) {
     return;
   }
   connection_->close(now);
-  host_.state_changed();
+  changed(State::rts, cause);
   go_down(now);
 }
 
@@ -211,7 +216,7 @@ void QueuePair::Impl::begin_terminate(rdmap::Fault fault, const rdmap::Culprit& 
   ++counters_.errors;
   leave_rts(State::terminate, now);
   if (row.told == rdmap::Told::event) host_.raise(static_cast<Event>(row.event));
-  host_.state_changed();
+  changed(State::rts, fault == rdmap::Fault::by_consumer ? Cause::consumer : Cause::fault);
 }
 
 // A Terminate came: nothing is sent back (V-RTS-10), nor anything else any more (W-RDMAP-32).
@@ -227,7 +232,7 @@ void QueuePair::Impl::stop_after_terminate(Instant now) {
   ++counters_.errors;
   leave_rts(State::terminate, now);
   host_.raise(Event::terminate_received);
-  host_.state_changed();
+  changed(State::rts, Cause::peer_terminated);
 }
 
 // The Read that the peer refused, if its Terminate says which (V-CS-05). Sends and Writes have
@@ -259,7 +264,9 @@ void QueuePair::Impl::blame_read() {
   }
 }
 
-void QueuePair::Impl::to_error(std::optional<Event> event, Stream stream, Instant now) {
+void QueuePair::Impl::to_error(std::optional<Event> event, Cause cause, Stream stream, Instant now) {
+  const State from = state_;
+  if (from == State::idle) flushed_sends_ = flushed_receives_ = 0;
   cancel_moves();
   if (connection_ != nullptr && stream == Stream::reset && connection_->ended() == tcp::Ended::no)
     connection_->abort(now);
@@ -270,7 +277,7 @@ void QueuePair::Impl::to_error(std::optional<Event> event, Stream stream, Instan
   if (event) host_.raise(*event);
   flush();
   if (had_shared) host_.raise(Event::last_wqe_reached);  // V-LIM-08
-  host_.state_changed();
+  changed(from, cause);
 }
 
 void QueuePair::Impl::to_idle() {
@@ -278,7 +285,7 @@ void QueuePair::Impl::to_idle() {
   state_ = State::idle;
   idle_name_ = IdleName::reset;
   host_.raise(Event::close_complete);
-  host_.state_changed();
+  changed(State::closing, Cause::finished);
 }
 
 void QueuePair::Impl::apply(StreamStep step, Instant now) {
@@ -288,15 +295,15 @@ void QueuePair::Impl::apply(StreamStep step, Instant now) {
     case StreamStep::ignore:
     case StreamStep::terminate: return;
     case StreamStep::stop_silently: return stop_after_terminate(now);
-    case StreamStep::close: return begin_closing(now);
+    case StreamStep::close: return begin_closing(Cause::peer_closed, now);
     case StreamStep::bad_llp_close: return begin_terminate(rdmap::Fault::bad_llp_close, {}, now);
-    case StreamStep::connection_reset: return to_error(Event::connection_reset, Stream::reset, now);
-    case StreamStep::connection_lost: return to_error(Event::connection_lost, Stream::reset, now);
-    case StreamStep::bad_close: return to_error(Event::bad_close, Stream::reset, now);
+    case StreamStep::connection_reset: return to_error(Event::connection_reset, Cause::peer_reset, Stream::reset, now);
+    case StreamStep::connection_lost: return to_error(Event::connection_lost, Cause::lost, Stream::reset, now);
+    case StreamStep::bad_close: return to_error(Event::bad_close, Cause::busy_close, Stream::reset, now);
     case StreamStep::failed_terminate:
-      return to_error(told_by_event_ ? std::nullopt : std::optional(Event::bad_close), Stream::reset, now);
+      return to_error(told_by_event_ ? std::nullopt : std::optional(Event::bad_close), Cause::lost, Stream::reset, now);
     case StreamStep::rest: return to_idle();
-    case StreamStep::error: return to_error(std::nullopt, Stream::let_be, now);
+    case StreamStep::error: return to_error(std::nullopt, Cause::finished, Stream::let_be, now);
   }
 }
 

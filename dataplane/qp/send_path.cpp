@@ -499,7 +499,6 @@ bool QueuePair::Impl::push_segments(Instant now) {
       rtr_segment_.reset();
       gate_open_ = true;
       send_hint_ = true;
-      host_.state_changed();
     }
   }
   return busy;

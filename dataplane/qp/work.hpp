@@ -142,6 +142,28 @@ enum class Event : std::uint8_t {
   last_wqe_reached = 60,  // V-LIM-08
 };
 
+enum class State : std::uint8_t;
+
+// Why a queue pair is in another state: who began it.
+enum class Cause : std::uint8_t {
+  connected,
+  consumer,         // Modify, or the connection manager in the consumer's name
+  fault,            // what our Terminate says
+  peer_closed,      // its FIN
+  peer_terminated,  // its Terminate
+  peer_reset,       // its RST
+  lost,             // TCP gave up, or the stream ended inside of a message
+  busy_close,       // there was work of the send queue, or octets came, in Closing
+  finished,         // the stream is closed in both directions
+};
+
+// A change of state, once for each. Flushed: work completed as such since the queue pair left RTS.
+struct Change {
+  State from{}, to{};
+  Cause cause{};
+  std::uint32_t flushed_sends = 0, flushed_receives = 0;
+};
+
 // What a queue pair asks of, and tells, the application's side. All calls on its worker.
 class Host {
  public:
@@ -152,8 +174,7 @@ class Host {
   // False: the completion queue is full; the QP goes to Error (V-CQ-06, V-AE-33).
   virtual bool complete(const Completion& completion) = 0;
   virtual void raise(Event event) = 0;
-  // The state changed (for the connection manager: disconnect events).
-  virtual void state_changed() = 0;
+  virtual void state_changed(const Change& change) = 0;
 
  protected:
   ~Host() = default;

@@ -45,7 +45,7 @@ bool QueueHost::complete(const qp::Completion& completion) {
 
 void QueueHost::raise(qp::Event event) { events_->on_qp_event(parts_.cookie, event); }
 
-void QueueHost::state_changed() { events_->on_qp_state(parts_.cookie); }
+void QueueHost::state_changed(const qp::Change& change) { events_->on_qp_state(parts_.cookie, change); }
 
 void QueueHost::set_worker(std::uint32_t worker, WorkerEvents& events) {
   events_ = &events;

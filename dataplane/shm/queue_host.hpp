@@ -16,7 +16,7 @@ namespace rnic::shm {
 class WorkerEvents {
  public:
   virtual void on_qp_event(std::uint64_t qp_cookie, qp::Event event) = 0;
-  virtual void on_qp_state(std::uint64_t qp_cookie) = 0;
+  virtual void on_qp_state(std::uint64_t qp_cookie, const qp::Change& change) = 0;
   virtual void on_srq_limit(std::uint64_t srq_cookie) = 0;
   virtual void on_cq_overflow(std::uint64_t cq_cookie) = 0;
   // CQEs were pushed: look at its arming before the turn ends.
@@ -44,7 +44,7 @@ class QueueHost final : public qp::Host {
   bool take_receive(qp::ReceiveRequest& out) override;
   bool complete(const qp::Completion& completion) override;
   void raise(qp::Event event) override;
-  void state_changed() override;
+  void state_changed(const qp::Change& change) override;
 
   SharedReceiveQueue* shared() const { return parts_.shared; }
   void set_worker(std::uint32_t worker, WorkerEvents& events);

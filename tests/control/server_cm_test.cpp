@@ -340,6 +340,128 @@ TEST_CASE("an application that dies connected is told to its peer, and leaves no
   CHECK(pair.daemon.server->connection_manager().channel_count() == 1);
 }
 
+// ---- the log -----------------------------------------------------------------------------------
+
+namespace {
+
+// How many lines of a level hold all of these words.
+std::size_t lines(const Daemon& daemon, control::LogLevel level, const std::vector<std::string>& words) {
+  return static_cast<std::size_t>(std::count_if(daemon.log.begin(), daemon.log.end(), [&](const auto& line) {
+    return line.first == level && std::all_of(words.begin(), words.end(), [&](const std::string& word) {
+             return line.second.find(word) != std::string::npos;
+           });
+  }));
+}
+
+// Once the workers' news are in.
+bool told(Daemon& daemon, control::LogLevel level, const std::vector<std::string>& words) {
+  for (int i = 0; i < 2000 && lines(daemon, level, words) == 0; ++i) {
+    daemon.settle();
+    pollfd wait{daemon.machine.workers[0]->event_fd(), POLLIN, 0};
+    poll(&wait, 1, 1);
+  }
+  if (lines(daemon, level, words) == 1) return true;
+  for (const auto& [at, line] : daemon.log) UNSCOPED_INFO(line);
+  return false;
+}
+
+// The words of a queue pair whose connection is known. Its client's port is chosen by chance.
+std::string words_of(std::uint32_t qp) {
+  return "queue pair " + std::to_string(qp) + " of process " + std::to_string(getpid()) + ", 127.0.9.";
+}
+
+}  // namespace
+
+TEST_CASE("at debug the log tells of a connection's life: who began what, and why", "[control][server_cm][journal]") {
+  using enum control::LogLevel;
+  Pair pair;
+  const auto child = pair.connect();
+  const std::string client = words_of(pair.client_qp), server = words_of(pair.server_qp);
+  const std::string process = "process " + std::to_string(getpid());
+  CHECK(told(pair.daemon, debug, {client, " - 127.0.9.2:7000: " + process + " connects, id " + std::to_string(pair.id)}));
+  CHECK(told(pair.daemon, debug, {"127.0.9.2:7000 - 127.0.9.1:", ": the peer asks to connect, for listener " + std::to_string(pair.listener)}));
+  CHECK(told(pair.daemon, debug, {server, "2:7000 - 127.0.9.1:", process + " accepts, id " + std::to_string(child)}));
+  CHECK(told(pair.daemon, debug, {"queue pair " + std::to_string(pair.client_qp) + ": established"}));
+  CHECK(told(pair.daemon, debug, {client, "Idle to RTS: connected"}));
+  CHECK(told(pair.daemon, debug, {server, "Idle to RTS: connected"}));
+  SECTION("a close") {
+    REQUIRE(pair.client.by_handle(RNIC_CM_DISCONNECT, pair.id).status == 0);
+    CHECK(pair.server.event().event == RNIC_CM_DISCONNECTED);
+    CHECK(told(pair.daemon, debug, {" - 127.0.9.2:7000, id ", ": " + process + " disconnects"}));
+    CHECK(told(pair.daemon, debug, {client, "RTS to Closing: its application's wish"}));
+    CHECK(told(pair.daemon, debug, {server, "RTS to Closing: the peer's FIN"}));
+    CHECK(told(pair.daemon, debug, {server, "Closing to Idle", "flushed: 0 of the send queue, 0 receives"}));
+  }
+  SECTION("an application that dies") {
+    pair.client_app.socket.reset();
+    CHECK(pair.server.event().event == RNIC_CM_DISCONNECTED);
+    CHECK(told(pair.daemon, debug, {client, "destroyed in RTS", process + " has let go of its context"}));
+    CHECK(told(pair.daemon, debug, {server, "RTS to Terminate: the peer's Terminate 0/0/00"}));
+    CHECK(told(pair.daemon, debug, {server, "Terminate to Error"}));
+  }
+  SECTION("an id that is given up") {
+    REQUIRE(pair.client.by_handle(RNIC_CM_DESTROY_ID, pair.id).status == 0);
+    CHECK(told(pair.daemon, debug, {", id ", process + " gives the id up without a disconnect"}));
+    CHECK(told(pair.daemon, debug, {client, "RTS to Terminate: its application's wish: Terminate sent 0/0/00"}));
+  }
+  SECTION("a queue pair that is destroyed") {
+    REQUIRE(pair.client_app.by_handle(RNIC_DESTROY_QP, pair.client_qp).status == 0);
+    CHECK(told(pair.daemon, debug, {client, "destroyed in RTS, its application's wish"}));
+  }
+}
+
+TEST_CASE("at debug the log tells of calls that fail: who said no", "[control][server_cm][journal]") {
+  using enum control::LogLevel;
+  Pair pair;
+  SECTION("the other application") {
+    const auto child = pair.request();
+    rnic_cm_reject reject{};
+    reject.id = child;
+    reject.private_data_length = 2;
+    REQUIRE(pair.server.ask(RNIC_CM_REJECT, reject).status == 0);
+    CHECK(told(pair.daemon, debug, {"127.0.9.2:7000 - 127.0.9.1:", ", id " + std::to_string(child),
+                                    std::to_string(getpid()) + " rejects, with 2 octets of private data"}));
+    CHECK(told(pair.daemon, debug, {" - 127.0.9.2:7000, queue pair " + std::to_string(pair.client_qp),
+                                    "the peer rejects id " + std::to_string(pair.id) + ", with 2 octets"}));
+  }
+  SECTION("nobody is there") {
+    REQUIRE(pair.server.by_handle(RNIC_CM_DESTROY_ID, pair.listener).status == 0);
+    REQUIRE(pair.client.ask(RNIC_CM_CONNECT, connect_request(pair.id, pair.client_qp)).status == 0);
+    CHECK(pair.client.event().event == RNIC_CM_REJECTED);
+    CHECK(told(pair.daemon, debug, {"queue pair " + std::to_string(pair.client_qp), "not connected", "nobody listens there"}));
+  }
+}
+
+TEST_CASE("lines that strangers can cause: some at once, then one now and then, and how many were left out",
+          "[control][journal]") {
+  using control::LineLimit;
+  LineLimit limit;
+  Instant now{seconds(1000).ns};
+  std::uint64_t left_out = 7;
+  for (std::uint32_t i = 0; i < LineLimit::kAtOnce; ++i) {
+    REQUIRE(limit.take(now, left_out));
+    CHECK(left_out == 0);
+  }
+  CHECK_FALSE(limit.take(now, left_out));
+  now = now + LineLimit::kPace - nanoseconds(1);
+  CHECK_FALSE(limit.take(now, left_out));
+  now = now + nanoseconds(1);
+  REQUIRE(limit.take(now, left_out));
+  CHECK(left_out == 2);
+  CHECK_FALSE(limit.take(now, left_out));
+  now = now + LineLimit::kPace * 2;
+  REQUIRE(limit.take(now, left_out));
+  CHECK(left_out == 1);
+  REQUIRE(limit.take(now, left_out));
+  CHECK(left_out == 0);
+  CHECK_FALSE(limit.take(now, left_out));
+  // However long it was quiet, no more than at first.
+  now = now + LineLimit::kPace * 1'000'000;
+  std::uint32_t written = 0;
+  while (limit.take(now, left_out)) ++written;
+  CHECK(written == LineLimit::kAtOnce);
+}
+
 TEST_CASE("a listener's application that dies leaves its port free, and refuses what waits", "[control][server_cm]") {
   Pair pair;
   REQUIRE(pair.client.ask(RNIC_CM_CONNECT, connect_request(pair.id, pair.client_qp)).status == 0);

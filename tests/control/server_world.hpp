@@ -52,7 +52,8 @@ struct Daemon {
     REQUIRE(control::parse_configuration(toml, "test", configuration).empty());
     REQUIRE(control::complete(configuration).empty());
     REQUIRE(control::build_machine(configuration, [](const std::string&) {}, machine).empty());
-    server = std::make_unique<control::Server>(machine, loop, 1, [](const std::string&) {});
+    const auto write = [this](control::LogLevel level, const std::string& line) { log.emplace_back(level, line); };
+    server = std::make_unique<control::Server>(machine, loop, 1, control::Log(write, true));
     start_workers(machine);
   }
   ~Daemon() {
@@ -64,6 +65,7 @@ struct Daemon {
     }
   }
 
+  std::vector<std::pair<control::LogLevel, std::string>> log;  // all lines, those of debug too
   control::Machine machine;
   control::Loop loop;
   std::unique_ptr<control::Server> server;

@@ -236,6 +236,59 @@ TEST_CASE("V-QP-16: one destroyed in RTS leaves with a Terminate; what its peer 
   }
 }
 
+TEST_CASE("a change of state says who began it, and what was flushed by its end", "[qp][journal]") {
+  using qp::Cause;
+  Pair pair;
+  pair.b->post_receive({});
+  pair.b->post_receive({});
+  pair.run();
+  const auto last = [](const Side& side) { return side.app.changes.back(); };
+  REQUIRE(pair.a->app.changes.size() == 1);
+  CHECK(last(*pair.a).from == State::idle);
+  CHECK(last(*pair.a).to == State::rts);
+  CHECK(last(*pair.a).cause == Cause::connected);
+  SECTION("a close") {
+    REQUIRE(pair.a->qp.modify_state(State::closing, pair.wire.now));
+    CHECK(last(*pair.a).cause == Cause::consumer);
+    CHECK(last(*pair.a).to == State::closing);
+    pair.run();
+    REQUIRE(pair.b->app.changes.size() == 3);
+    CHECK(pair.b->app.changes[1].cause == Cause::peer_closed);
+    CHECK(last(*pair.b).to == State::idle);
+    CHECK(last(*pair.b).cause == Cause::finished);
+    CHECK(last(*pair.b).flushed_receives == 2);
+    CHECK(last(*pair.a).flushed_receives == 0);
+  }
+  SECTION("a Terminate") {
+    REQUIRE(pair.a->qp.modify_state(State::terminate, pair.wire.now));
+    CHECK(last(*pair.a).cause == Cause::consumer);
+    CHECK(last(*pair.a).to == State::terminate);
+    pair.run();
+    REQUIRE(pair.b->app.changes.size() == 3);
+    CHECK(pair.b->app.changes[1].cause == Cause::peer_terminated);
+    CHECK(pair.b->app.changes[1].to == State::terminate);
+    CHECK(last(*pair.b).to == State::error);
+    CHECK(last(*pair.b).flushed_receives == 2);
+  }
+  SECTION("an error") {
+    Region& memory = pair.a->region(8);
+    pair.a->post(send({Side::sge(memory, 0, 9)}));
+    pair.a->post(send());
+    pair.run();
+    CHECK(pair.a->app.changes[1].cause == Cause::fault);
+    CHECK(last(*pair.a).flushed_sends == 1);
+  }
+  SECTION("a reset") {
+    REQUIRE(pair.a->qp.modify_state(State::error, pair.wire.now));
+    CHECK(last(*pair.a).cause == Cause::consumer);
+    CHECK(last(*pair.a).from == State::rts);
+    CHECK(last(*pair.a).to == State::error);
+    pair.run();
+    CHECK(last(*pair.b).cause == Cause::peer_reset);
+    CHECK(last(*pair.b).flushed_receives == 2);
+  }
+}
+
 TEST_CASE("W-RDMAP-29: the last words are one Terminate 0x0000, behind what was completed and before the FIN",
           "[qp][V-QP-16][W-RDMAP-29][W-MPA-79]") {
   SECTION("with a message half sent, and markers") {

@@ -35,6 +35,7 @@ class App final : public qp::Host {
   std::vector<qp::Completion> completions;
   std::vector<qp::Event> events;
   std::vector<qp::State> states;
+  std::vector<qp::Change> changes;
   std::size_t room = ~std::size_t{0};  // of the completion queue
   std::function<qp::State()> state_of;
 
@@ -56,7 +57,8 @@ class App final : public qp::Host {
     return true;
   }
   void raise(qp::Event event) override { events.push_back(event); }
-  void state_changed() override {
+  void state_changed(const qp::Change& change) override {
+    changes.push_back(change);
     if (state_of) states.push_back(state_of());
   }
   std::vector<qp::Completion> of_sends() const { return of(true); }

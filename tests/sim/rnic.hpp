@@ -43,7 +43,7 @@ class QueueHost final : public qp::Host {
     return true;
   }
   void raise(qp::Event event) override { events.push_back(event); }
-  void state_changed() override { ++state_changes; }
+  void state_changed(const qp::Change&) override { ++state_changes; }
 
   std::deque<qp::WorkRequest> sends;
   std::deque<qp::ReceiveRequest> receives;
