@@ -26,7 +26,8 @@ enum class IbvEvent : std::uint32_t {
 constexpr std::optional<IbvEvent> ibv_event(qp::Event event) {
   using enum qp::Event;
   switch (event) {
-    case close_complete: return std::nullopt;
+    case close_complete:
+    case peer_gone: return std::nullopt;
     case terminate_received:
     case connection_reset:
     case connection_lost:

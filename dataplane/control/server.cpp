@@ -159,7 +159,8 @@ void Server::end(std::uint64_t number) {
   if (session->context != nullptr)
     log_going(*session->context, "as process " + std::to_string(session->peer.pid) + " has let go of its context", 0);
   session->context.reset();
-  if (session->capture != nullptr) log_.info("the capture of process " + std::to_string(session->peer.pid) + " has ended");
+  if (session->capture != nullptr)
+    log_.info("the capture of process " + std::to_string(session->peer.pid) + " has ended");
   session->capture.reset();
   std::erase_if(completion_channels_, [&](const auto& entry) { return entry.second.session == number; });
   // Channels of rdma_cm end with their lifelines: a child of fork may have them.
@@ -383,7 +384,8 @@ Reply Server::serve_verbs(Session& session, Request& request) {
 // ---- workers' news -------------------------------------------------------------------------------
 
 std::string Server::in_words_of(const Qp& qp) const {
-  std::string text = "queue pair " + std::to_string(qp.number.value) + " of process " + std::to_string(qp.context->peer().pid);
+  std::string text =
+      "queue pair " + std::to_string(qp.number.value) + " of process " + std::to_string(qp.context->peer().pid);
   Ends ends;
   if (const auto ip = ip_of(qp.local)) ends.local = *ip, ends.local_port = port_of(qp.local);
   if (const auto ip = ip_of(qp.remote)) ends.remote = *ip, ends.remote_port = port_of(qp.remote);
@@ -393,7 +395,7 @@ std::string Server::in_words_of(const Qp& qp) const {
 
 // A Terminate that came. Both readings of it: peers differ in how they lay out its first octets
 // (W-RDMAP-34). Any peer can send one, and as many as it can make connections.
-void Server::log_terminate(const Qp& qp) {
+void Server::log_terminate(const Qp& qp, qp::Event event) {
   qp::TerminateRecord record;
   Instant now{};
   qp.context->device().worker->call([&](Instant at) {
@@ -402,9 +404,13 @@ void Server::log_terminate(const Qp& qp) {
   });
   std::uint64_t left_out = 0;
   if (!terminates_.take(now, left_out)) return;
-  if (left_out != 0) log_.info(std::to_string(left_out) + " Terminates of peers are not told here: there were too many");
-  if (record.origin == qp::TerminateRecord::Origin::remote)  // else the queue pair lives on already
+  if (left_out != 0)
+    log_.info(std::to_string(left_out) + " Terminates of peers are not told here: there were too many");
+  if (event == qp::Event::peer_gone) {
+    log_.info(in_words_of(qp) + ": its peer is gone; nothing was under way");
+  } else if (record.origin == qp::TerminateRecord::Origin::remote) {  // else the queue pair lives on already
     log_.error(in_words_of(qp) + " hears a Terminate: " + qp::describe(record));
+  }
 }
 
 void Server::log_change(const Qp& qp, const qp::Change& change) {
@@ -442,7 +448,8 @@ void Server::on_worker_news(core::Worker& worker) {
     switch (event.kind) {
       case Kind::qp_event:
         if (const auto found = machine_.qps_by_cookie.find(event.cookie); found != machine_.qps_by_cookie.end()) {
-          if (event.event == qp::Event::terminate_received) log_terminate(*found->second);
+          if (event.event == qp::Event::terminate_received || event.event == qp::Event::peer_gone)
+            log_terminate(*found->second, event.event);
           found->second->context->on_qp_event(*found->second, event.event);
         }
         break;

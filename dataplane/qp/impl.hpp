@@ -174,6 +174,7 @@ struct QueuePair::Impl {
   void to_error(std::optional<Event> event, Cause cause, Stream stream, Instant now);
   void to_idle();
   void changed(State from, Cause cause);
+  bool nothing_is_lost();
   void apply(StreamStep step, Instant now);
   bool check_stream(Instant now);
   void check_deadline(Instant now);
@@ -340,6 +341,7 @@ struct QueuePair::Impl {
   bool holds_acknowledgements_ = false;
   bool looked_ahead_ = false;       // for a Terminate behind what waits
   bool parse_paused_ = false;       // too many deliveries are open
+  bool mid_write_ = false;          // the last segment of a Write was not the message's last
   std::array<ddp::InboundQueue, 4> inbound_;
   Receiving receiving_;
   bool first_fpdu_ = true;          // none was taken yet

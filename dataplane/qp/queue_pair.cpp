@@ -88,6 +88,7 @@ void QueuePair::Impl::attach(tcp::Connection& connection, const Start& start, In
   nudge_due_ = false;
   deadline_ = !start.initiator && start.peer_to_peer ? now + kFirstFpduTime : kNever;
   send_hint_ = receive_hint_ = true;  // V-IDLE-07
+  mid_write_ = false;
   flushed_sends_ = flushed_receives_ = 0;
   state_ = State::rts;
   changed(State::idle, Cause::connected);
@@ -221,6 +222,7 @@ void QueuePair::Impl::begin_terminate(rdmap::Fault fault, const rdmap::Culprit& 
 
 // A Terminate came: nothing is sent back (V-RTS-10), nor anything else any more (W-RDMAP-32).
 void QueuePair::Impl::stop_after_terminate(Instant now) {
+  const Event told = nothing_is_lost() ? Event::peer_gone : Event::terminate_received;
   record_ = {};
   record_.origin = TerminateRecord::Origin::remote;
   record_.length = terminate_in_size_;
@@ -229,10 +231,19 @@ void QueuePair::Impl::stop_after_terminate(Instant now) {
   terminate_due_ = false;
   fin_due_ = drop_unsent_ = true;
   told_by_event_ = true;
-  ++counters_.errors;
+  if (told == Event::terminate_received) ++counters_.errors;
   leave_rts(State::terminate, now);
-  host_.raise(Event::terminate_received);
+  host_.raise(told);
   changed(State::rts, Cause::peer_terminated);
+}
+
+// A peer that exits, or gives its queue pair up, says 0x0000 and no more. Where no work of ours is
+// outstanding, no Read of the peer's waits for its answer, and no message has been cut short or waits
+// for a receive, it took nothing with it. Receives that are posted lose nothing by it.
+bool QueuePair::Impl::nothing_is_lost() {
+  const auto message = wire::parse_terminate(Bytes(terminate_in_).first(terminate_in_size_));
+  if (!message || *message != wire::TerminateMessage{}) return false;
+  return quiet() && !held_.unread() && !mid_write_ && !inbound_[wire::queue_number::kSend].mid_message();
 }
 
 // The Read that the peer refused, if its Terminate says which (V-CS-05). Sends and Writes have

@@ -483,6 +483,7 @@ Result<tpt::Access, rdmap::Fault> QueuePair::Impl::check_response(const rdmap::O
 void QueuePair::Impl::on_write(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size,
                                Instant now) {
   if (in.ddp.last) ++counters_.writes_in;
+  mid_write_ = !in.ddp.last;
   // A segment of no octets names no memory: its STag is not even looked at (V-ACC-07).
   if (in.payload != 0) {
     const auto access = check_sink(in);

@@ -140,6 +140,9 @@ enum class Event : std::uint8_t {
   srq_error = 35,
   local_catastrophic = 36,
   last_wqe_reached = 60,  // V-LIM-08
+  // terminate_received, of a peer that has merely gone: it said 0x0000, and nothing was under way in
+  // either direction but receives.
+  peer_gone = 61,
 };
 
 enum class State : std::uint8_t;

@@ -646,6 +646,7 @@ TEST_CASE("every event of the data plane has its ibverbs type", "[control][objec
   using control::IbvEvent;
   CHECK_FALSE(ibv_event(qp::Event::close_complete));
   CHECK(ibv_event(qp::Event::terminate_received) == IbvEvent::qp_fatal);
+  CHECK_FALSE(ibv_event(qp::Event::peer_gone));
   CHECK(ibv_event(qp::Event::connection_lost) == IbvEvent::qp_fatal);
   CHECK(ibv_event(qp::Event::crc_error) == IbvEvent::qp_fatal);
   CHECK(ibv_event(qp::Event::unexpected_opcode) == IbvEvent::qp_request_error);

@@ -378,8 +378,11 @@ TEST_CASE("at debug the log tells of a connection's life: who began what, and wh
   const auto child = pair.connect();
   const std::string client = words_of(pair.client_qp), server = words_of(pair.server_qp);
   const std::string process = "process " + std::to_string(getpid());
-  CHECK(told(pair.daemon, debug, {client, " - 127.0.9.2:7000: " + process + " connects, id " + std::to_string(pair.id)}));
-  CHECK(told(pair.daemon, debug, {"127.0.9.2:7000 - 127.0.9.1:", ": the peer asks to connect, for listener " + std::to_string(pair.listener)}));
+  CHECK(
+      told(pair.daemon, debug, {client, " - 127.0.9.2:7000: " + process + " connects, id " + std::to_string(pair.id)}));
+  CHECK(told(
+      pair.daemon, debug,
+      {"127.0.9.2:7000 - 127.0.9.1:", ": the peer asks to connect, for listener " + std::to_string(pair.listener)}));
   CHECK(told(pair.daemon, debug, {server, "2:7000 - 127.0.9.1:", process + " accepts, id " + std::to_string(child)}));
   CHECK(told(pair.daemon, debug, {"queue pair " + std::to_string(pair.client_qp) + ": established"}));
   CHECK(told(pair.daemon, debug, {client, "Idle to RTS: connected"}));
@@ -419,17 +422,53 @@ TEST_CASE("at debug the log tells of calls that fail: who said no", "[control][s
     reject.id = child;
     reject.private_data_length = 2;
     REQUIRE(pair.server.ask(RNIC_CM_REJECT, reject).status == 0);
-    CHECK(told(pair.daemon, debug, {"127.0.9.2:7000 - 127.0.9.1:", ", id " + std::to_string(child),
-                                    std::to_string(getpid()) + " rejects, with 2 octets of private data"}));
-    CHECK(told(pair.daemon, debug, {" - 127.0.9.2:7000, queue pair " + std::to_string(pair.client_qp),
-                                    "the peer rejects id " + std::to_string(pair.id) + ", with 2 octets"}));
+    CHECK(told(pair.daemon, debug,
+               {"127.0.9.2:7000 - 127.0.9.1:", ", id " + std::to_string(child),
+                std::to_string(getpid()) + " rejects, with 2 octets of private data"}));
+    CHECK(told(pair.daemon, debug,
+               {" - 127.0.9.2:7000, queue pair " + std::to_string(pair.client_qp),
+                "the peer rejects id " + std::to_string(pair.id) + ", with 2 octets"}));
   }
   SECTION("nobody is there") {
     REQUIRE(pair.server.by_handle(RNIC_CM_DESTROY_ID, pair.listener).status == 0);
     REQUIRE(pair.client.ask(RNIC_CM_CONNECT, connect_request(pair.id, pair.client_qp)).status == 0);
     CHECK(pair.client.event().event == RNIC_CM_REJECTED);
-    CHECK(told(pair.daemon, debug, {"queue pair " + std::to_string(pair.client_qp), "not connected", "nobody listens there"}));
+    CHECK(told(pair.daemon, debug,
+               {"queue pair " + std::to_string(pair.client_qp), "not connected", "nobody listens there"}));
   }
+}
+
+TEST_CASE("V-AE-02: a peer that merely goes is a line of information, and no event of the device",
+          "[control][server_cm][V-AE-02]") {
+  using enum control::LogLevel;
+  Pair pair;
+  const control::Descriptor& async = pair.server_app.opened.fds.at(2);
+  pair.connect();
+  pair.client_app.socket.reset();
+  CHECK(pair.server.event().event == RNIC_CM_DISCONNECTED);
+  CHECK(told(pair.daemon, info, {words_of(pair.server_qp), "its peer is gone"}));
+  for (int i = 0; i < 500 && pair.state(pair.server_app, pair.server_qp) != RNIC_QP_ERROR; ++i) usleep(1000);
+  CHECK(pair.state(pair.server_app, pair.server_qp) == RNIC_QP_ERROR);
+  CHECK(lines(pair.daemon, error, {}) == 0);
+  char octet = 0;
+  CHECK(recv(async.get(), &octet, 1, MSG_DONTWAIT) < 0);
+}
+
+TEST_CASE("a stranger's Terminates fill no log", "[control][server_cm][journal]") {
+  using enum control::LogLevel;
+  Pair pair;
+  core::Worker& worker = *pair.daemon.machine.workers[0];
+  const auto cookie = pair.daemon.machine.qps.at(pair.server_qp)->cookie;
+  constexpr std::uint32_t kMany = 3 * control::LineLimit::kAtOnce;
+  for (std::uint32_t i = 0; i < kMany; ++i) {
+    worker.call([&](Instant) { worker.on_qp_event(cookie, qp::Event::peer_gone); });
+    pair.daemon.settle();
+  }
+  // Waits for all of them.
+  for (int i = 0; i < 50; ++i) pair.daemon.settle();
+  const std::size_t written = lines(pair.daemon, info, {"its peer is gone"});
+  CHECK(written >= control::LineLimit::kAtOnce);
+  CHECK(written < kMany);
 }
 
 TEST_CASE("lines that strangers can cause: some at once, then one now and then, and how many were left out",

@@ -327,7 +327,7 @@ TEST_CASE("V-TDN-09: a queue pair destroyed in RTS: the peer hears of it once, a
   REQUIRE(run_until_heard(world, world.b, StreamEvent::Kind::disconnected));
   REQUIRE(run_until_no_streams(world));
   CHECK(b.qp->state() == qp::State::error);
-  CHECK(b.host.events == std::vector{qp::Event::terminate_received});
+  CHECK(b.host.events == std::vector{qp::Event::peer_gone});
   CHECK(resets.seen == 0);
   // An application that works through its completions may post yet.
   qp::WorkRequest late;
@@ -351,7 +351,7 @@ TEST_CASE("V-TDN-09: an abrupt disconnect is told on either side, and both queue
   CHECK(count(world.b, StreamEvent::Kind::disconnected) == 1);
   CHECK(pair.a->qp->state() == qp::State::error);
   CHECK(pair.b->qp->state() == qp::State::error);
-  CHECK(pair.b->host.events == std::vector{qp::Event::terminate_received});
+  CHECK(pair.b->host.events == std::vector{qp::Event::peer_gone});
 }
 
 TEST_CASE("an administrator's kill ends both sides", "[core]") {

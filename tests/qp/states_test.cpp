@@ -216,7 +216,7 @@ TEST_CASE("V-QP-16: one destroyed in RTS leaves with a Terminate; what its peer 
       pair.wire.carry();
     }
     CHECK(pair.b->qp.state() == State::error);
-    CHECK(pair.b->app.events == Events{qp::Event::terminate_received});
+    CHECK(pair.b->app.events == Events{qp::Event::peer_gone});
     CHECK(pair.b->tcp.ended() != tcp::Ended::reset);
     pair.b->post(send());
     pair.turn(*pair.b);
@@ -233,6 +233,75 @@ TEST_CASE("V-QP-16: one destroyed in RTS leaves with a Terminate; what its peer 
     }
     CHECK(pair.b->qp.state() == State::idle);
     CHECK(pair.b->app.events == Events{qp::Event::close_complete});
+  }
+}
+
+TEST_CASE("V-AE-02: a peer that merely goes is no error; one that leaves something undone is",
+          "[qp][V-AE-02][V-QP-16][V-RTS-10]") {
+  const Octets goodbye = untagged(7, true, 2, 1, 0, Octets(4));
+  Raw raw;
+  Region& memory = raw.us->region(2000);
+  raw.run();
+  qp::Event told = qp::Event::terminate_received;
+  SECTION("with nothing posted") { told = qp::Event::peer_gone; }
+  SECTION("with receives posted, and work done") {
+    raw.us->post_receive({Side::sge(memory, 0, 1000)});
+    raw.us->post_receive({Side::sge(memory, 1000, 1000)});
+    raw.us->post(send());
+    raw.run();
+    raw.say(untagged(3, true, 0, 1, 0, filled(600)));
+    REQUIRE(raw.us->app.completions.size() == 2);
+    told = qp::Event::peer_gone;
+  }
+  SECTION("while a Read of ours is outstanding") {
+    raw.us->post(read({Side::sge(memory, 0, 100)}, {7}, 0));
+    raw.run();
+  }
+  SECTION("while work is posted that nobody has looked at") {
+    raw.say_octets(raw.fpdu(goodbye));
+    raw.wire.carry();
+    raw.us->app.sends.push_back(send());
+    raw.us->qp.receive(raw.wire.now);
+  }
+  SECTION("while a Read of its own waits for our answer") {
+    raw.say_octets(raw.fpdu(read_request(1, {Stag{9}, 0, 1000, memory.stag, memory.at(0)})));
+    raw.say_octets(raw.fpdu(goodbye));
+  }
+  SECTION("in the middle of a Send") {
+    raw.us->post_receive({Side::sge(memory, 0, 2000)});
+    raw.say(untagged(3, false, 0, 1, 0, filled(600)));
+  }
+  SECTION("in the middle of a Write") {
+    raw.say(tagged(0, true, memory.stag, memory.at(0), filled(600)));
+    raw.say(tagged(0, false, memory.stag, memory.at(0), filled(600)));
+  }
+  SECTION("after a Write that came whole") {
+    raw.say(tagged(0, false, memory.stag, memory.at(0), filled(600)));
+    raw.say(tagged(0, true, memory.stag, memory.at(600), filled(600)));
+    told = qp::Event::peer_gone;
+  }
+  SECTION("with a Send that waits for a receive") { raw.say(untagged(3, true, 0, 1, 0, filled(600))); }
+  if (raw.us->app.events.empty()) raw.say(goodbye);
+  CHECK(raw.us->app.events == Events{told});
+  CHECK(raw.us->qp.terminate_record().origin == qp::TerminateRecord::Origin::remote);
+  CHECK(raw.us->qp.counters().errors == (told == qp::Event::peer_gone ? 0 : 1));
+  CHECK(raw.terminates().empty());
+  raw.tcp.close(raw.wire.now);
+  raw.run();
+  CHECK(raw.us->qp.state() == State::error);
+}
+
+TEST_CASE("V-AE-02: only 0x0000 without a header is what a peer says that merely goes", "[qp][V-AE-02]") {
+  for (const auto& body : {Octets{std::byte{0x00}, std::byte{0x01}, std::byte{0}, std::byte{0}},
+                           Octets{std::byte{0x02}, std::byte{0x00}, std::byte{0}, std::byte{0}},
+                           Octets{std::byte{0x10}, std::byte{0x00}, std::byte{0}, std::byte{0}},
+                           Octets(4) + Octets(2), Octets(3), Octets{}}) {
+    Raw raw;
+    raw.run();
+    Octets said = body;
+    if (said.size() == 6) said[2] = std::byte{0x80};  // with a length
+    raw.say(untagged(7, true, 2, 1, 0, said));
+    CHECK(raw.us->app.events == Events{qp::Event::terminate_received});
   }
 }
 
