@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "control/addresses.hpp"
+#include "ip/host_loopback.hpp"
 
 namespace rnic::control {
 namespace {
@@ -239,6 +240,16 @@ std::optional<std::uint32_t> ConnectionManager::owner_of(const wire::IpAddress& 
   return std::nullopt;
 }
 
+// Whose address it is. 127.0.0.1 and ::1 are every device's: where none has them by configuration, the
+// first is meant, for whoever binds there and for whoever calls.
+std::optional<std::uint32_t> ConnectionManager::meant_by(const wire::IpAddress& address, DeviceSet among) const {
+  const auto owner = owner_of(address, among);
+  if (owner || !ip::is_host_loopback(address)) return owner;
+  for (std::uint32_t device = 0; device < devices_.size(); ++device)
+    if ((among >> device & 1u) != 0) return device;
+  return std::nullopt;
+}
+
 // Those of the devices whose link a link-local address can be on: all of them, where no scope says.
 DeviceSet ConnectionManager::within_scope(DeviceSet among, const wire::IpAddress& address, std::uint32_t scope) const {
   if (scope == 0 || !address.is_v6() || !address.is_link_local()) return among;
@@ -259,7 +270,7 @@ int ConnectionManager::bind_to(Id& id, const wire::IpAddress& address, std::uint
   int device = -1;
   DeviceSet devices = id.visible;
   if (!address.is_unspecified()) {
-    const auto owner = owner_of(address, within_scope(id.visible, address, scope));
+    const auto owner = meant_by(address, within_scope(id.visible, address, scope));
     if (!owner) return EADDRNOTAVAIL;
     device = static_cast<int>(*owner);
     devices = DeviceSet{1} << *owner;
@@ -284,9 +295,9 @@ int ConnectionManager::bind(std::uint32_t number, const rnic_address& address) {
   return bind_to(*id, *ip, port_of(address), address.scope);
 }
 
-// The device to reach `destination` by, and our address there: where the application is bound; a
-// device whose other end owns it; the device that owns it; the one with the longest prefix toward it,
-// its own networks and its routes counted.
+// The device to reach `destination` by, and our address there: for 127.0.0.1 and ::1 the device that they
+// mean, and no other; where the application is bound; a device whose other end owns it; the device that
+// owns it; the one with the longest prefix toward it, its own networks and its routes counted.
 Result<ConnectionManager::Route, int> ConnectionManager::choose_route(const Id& id,
                                                                       const wire::IpAddress& destination) const {
   const auto mate_owns_it = [&](std::uint32_t device) {
@@ -297,17 +308,25 @@ Result<ConnectionManager::Route, int> ConnectionManager::choose_route(const Id& 
   const auto source_on = [&](std::uint32_t device) -> std::optional<wire::IpAddress> {
     if (const auto source = devices_[device].routes.source_for(destination)) return source;
     for (const wire::IpAddress& own : devices_[device].addresses)
-      if (own.is_v4() == destination.is_v4()) return own;
+      if (own.is_v4() == destination.is_v4() && !ip::is_host_loopback(own)) return own;
     return std::nullopt;
   };
 
   if (id.device >= 0) {
     const auto device = static_cast<std::uint32_t>(id.device);
     if (id.source.is_v4() != destination.is_v4()) return Failure{EINVAL};
+    if (ip::is_host_loopback(destination) && meant_by(destination, id.visible) != device) return Failure{ENETUNREACH};
+    // As the kernel has it: who is bound to a loopback address speaks to nobody beyond a wire.
+    if (ip::is_host_loopback(id.source) && !devices_[device].routes.is_self(destination)) return Failure{EINVAL};
     if (devices_[device].routes.prefix_toward(destination) < 0 && !mate_owns_it(device)) return Failure{ENETUNREACH};
     return Route{device, id.source};
   }
 
+  if (ip::is_host_loopback(destination)) {
+    const auto itself = meant_by(destination, id.visible);
+    if (!itself) return Failure{ENODEV};
+    return Route{*itself, destination};
+  }
   const DeviceSet candidates = within_scope(id.visible, destination, id.scope);
   std::optional<std::uint32_t> best;
   for (std::uint32_t device = 0; device < devices_.size() && !best; ++device)
@@ -357,6 +376,7 @@ int ConnectionManager::resolve_address(std::uint32_t number, const rnic_address&
       for (const wire::IpAddress& own : devices_[device].addresses)
         if (own.is_v4() == to->is_v4() && to->is_unspecified()) to = own;
     }
+    if (to->is_unspecified()) to = to->is_v4() ? ip::kHostLoopbackV4 : ip::kHostLoopbackV6;
   }
   if (id->state == IdState::idle) {
     const wire::IpAddress any = to->is_v4() ? wire::IpAddress::v4(0) : wire::IpAddress();
@@ -388,6 +408,13 @@ int ConnectionManager::resolve_route(std::uint32_t number) {
   return 0;
 }
 
+// To the kernel 127.0.0.1 and ::1 are wildcards that come with no device until somebody is called, and libfabric
+// builds on it: of an id that has a device it takes the address for the one where peers on other hosts find it.
+bool ConnectionManager::hides_device(const Id& id) const {
+  return (id.state == IdState::bound || id.state == IdState::listening) && ip::is_host_loopback(id.source) &&
+         !owner_of(id.source, DeviceSet{1} << id.device);
+}
+
 Result<rnic_cm_query_reply, int> ConnectionManager::query(std::uint32_t number) const {
   const Id* id = find(number);
   if (id == nullptr) return Failure{EINVAL};
@@ -396,7 +423,7 @@ Result<rnic_cm_query_reply, int> ConnectionManager::query(std::uint32_t number) 
   if (id->has_destination) reply.destination = told(id->destination, id->destination_port, id->device);
   // Device indexes are netlink's, which does not exist here: the GUID alone says which it is.
   reply.device_index = ~0u;
-  if (id->device >= 0) {
+  if (id->device >= 0 && !hides_device(*id)) {
     reply.node_guid = devices_[static_cast<std::size_t>(id->device)].node_guid;
     reply.port_number = 1;
   }
@@ -610,19 +637,17 @@ void ConnectionManager::queue_failure(Id& id, StreamFailure failure) {
 }
 
 void ConnectionManager::on_request(const StreamEvent& event) {
-  const auto device = owner_of(event.local, ~DeviceSet{0});
-  if (!device) return;
   Id* listener = find(static_cast<std::uint32_t>(event.cookie));
   if (listener == nullptr || listener->cookie != event.cookie || listener->state != IdState::listening ||
       ids_.size() >= kIdsMax) {
-    (void)host_.reject(*device, event.stream, {});
+    (void)host_.reject(event.device, event.stream, {});
     return;
   }
   Id& id = make_id(listener->channel);
   id.state = IdState::requested;
   id.visible = listener->visible;
   id.traffic_class = listener->traffic_class;
-  id.device = static_cast<int>(*device);
+  id.device = static_cast<int>(event.device);
   id.source = event.local;
   id.source_port = event.local_port;
   id.destination = event.remote;

@@ -179,6 +179,8 @@ class ConnectionManager {
   void unlisten(Id& id);
   bool sees(const Id& id, std::uint32_t device) const { return (id.visible >> device & 1u) != 0; }
   std::optional<std::uint32_t> owner_of(const wire::IpAddress& address, DeviceSet among) const;
+  std::optional<std::uint32_t> meant_by(const wire::IpAddress& address, DeviceSet among) const;
+  bool hides_device(const Id& id) const;
   DeviceSet within_scope(DeviceSet among, const wire::IpAddress& address, std::uint32_t scope) const;
   rnic_address told(const wire::IpAddress& address, std::uint16_t port, int device) const;
   Result<Route, int> choose_route(const Id& id, const wire::IpAddress& destination) const;

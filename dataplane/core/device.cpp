@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/device_impl.hpp"
+#include "ip/host_loopback.hpp"
 #include "wire/ipv4.hpp"
 #include "wire/ipv6.hpp"
 
@@ -245,6 +246,7 @@ void Device::Impl::show_taps(port::FrameDirection direction, const Buffer& frame
 StreamEvent& Device::Impl::queue_event(StreamEvent::Kind kind, Stream& stream) {
   StreamEvent& event = queued_events_.emplace_back();
   event.kind = kind;
+  event.device = options_.index;
   event.stream = stream.id();
   event.cookie = stream.cookie;
   if (stream.qp != nullptr) event.qp_number = stream.qp->config().number.value;
@@ -296,7 +298,8 @@ Device::~Device() = default;
 
 Result<Done, StreamError> Device::listen(wire::IpAddress address, std::uint16_t port, std::uint32_t backlog,
                                          std::uint64_t cookie, bool v6_only) {
-  if (!address.is_unspecified() && impl_->station_.own().find(address) == nullptr) return Failure{StreamError::no_route};
+  if (!address.is_unspecified() && !ip::is_host_loopback(address) && impl_->station_.own().find(address) == nullptr)
+    return Failure{StreamError::no_route};
   if (impl_->listeners_.open(address, port, backlog, cookie, v6_only) == Listeners::kNone)
     return Failure{StreamError::address_in_use};
   return Done{};

@@ -115,6 +115,7 @@ struct StreamEvent {
     disconnected,     // after established, once: for whatever reason
   } kind = Kind::failed;
   StreamFailure failure = StreamFailure::none;
+  std::uint32_t device = 0;  // its index: 127.0.0.1 is on each
   StreamId stream;
   std::uint64_t cookie = 0;
   std::uint32_t qp_number = 0;  // 0: none yet

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/device_impl.hpp"
+#include "ip/host_loopback.hpp"
 #include "wire/ipv4.hpp"
 #include "wire/ipv6.hpp"
 
@@ -19,7 +20,7 @@ constexpr std::size_t kIpv4 = wire::Ipv4Header::kSize;
 
 // ---- in -----------------------------------------------------------------------------------
 
-void Device::Impl::on_frame(BufferRef frame, bool trusted, Instant now) {
+void Device::Impl::on_frame(BufferRef frame, bool looped, Instant now) {
   const Bytes bytes = frame->bytes();
   ++counters_.frames_in;
   counters_.bytes_in += bytes.size();
@@ -34,8 +35,9 @@ void Device::Impl::on_frame(BufferRef frame, bool trusted, Instant now) {
   if ((type == wire::ether_type::kVlan || options_.vlan) && !take_tag(bytes, type, offset)) [[unlikely]]
     return;
   frame_to_all_ = destination.is_multicast();
+  frame_looped_ = looped;
   // Before the frame is moved: arguments have no order.
-  const bool good = trusted || frame->checksum_good != 0;
+  const bool good = looped || frame->checksum_good != 0;
   switch (type) {
     case wire::ether_type::kIpv4:
       on_ipv4(std::move(frame), offset, good, now);
@@ -70,9 +72,14 @@ bool Device::Impl::take_tag(Bytes frame, std::uint16_t& type, std::size_t& offse
   return false;
 }
 
+// 127.0.0.1 and ::1 mean ourselves, so whoever puts them on the wire would be taken for us.
+bool Device::Impl::is_loopback_from_wire(const wire::IpAddress& from, const wire::IpAddress& to) const {
+  return !frame_looped_ && (ip::is_host_loopback(from) || ip::is_host_loopback(to));
+}
+
 // RFC 1122 s3.2.1.3: addresses that no sender can have, and those of others.
 bool Device::Impl::is_for_us(const wire::IpAddress& from, const wire::IpAddress& to) const {
-  return routes_.is_own(to) && !from.is_multicast() && !from.is_unspecified() && !routes_.is_broadcast(from);
+  return routes_.is_self(to) && !from.is_multicast() && !from.is_unspecified() && !routes_.is_broadcast(from);
 }
 
 // Not wire::parse_ipv4(): of most headers we need four fields. TCP finds its connection by the
@@ -96,11 +103,15 @@ void Device::Impl::on_ipv4(BufferRef frame, std::size_t offset, bool trusted, In
     ++counters_.bad_checksums;
     return;
   }
+  const wire::IpAddress from = load_v4_address(header + 12), to = load_v4_address(header + 16);
+  if (is_loopback_from_wire(from, to)) [[unlikely]] {
+    ++counters_.bad_frames;
+    return;
+  }
   if (fragment) [[unlikely]] {
     on_fragment_v4(packet.first(total_length), header_size, now);
     return;
   }
-  const wire::IpAddress from = load_v4_address(header + 12), to = load_v4_address(header + 16);
   const Bytes payload = packet.subspan(header_size, total_length - header_size);
   const auto protocol = std::to_integer<std::uint8_t>(header[9]);
   if (protocol == wire::protocol::kTcp) [[likely]]
@@ -416,7 +427,7 @@ void Device::Impl::send_packet(BufferRef packet, std::uint8_t protocol, const wi
                                 .source = from,
                                 .destination = to},
                packet->prepend(kIpv4));
-  const bool own = routes_.is_own(to);
+  const bool own = routes_.is_self(to);
   const auto hop = own ? std::nullopt : neighbours_.resolve(*next, now);
   write_link_header(hop ? hop->mac : mac_, to.is_v6() ? wire::ether_type::kIpv6 : wire::ether_type::kIpv4,
                     packet->prepend(link_header_size()));

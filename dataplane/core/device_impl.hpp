@@ -63,10 +63,12 @@ struct Device::Impl {
   bool idle() const;
 
   // ---- frames in (device_frames.cpp) ------------------------------------------------------
-  void on_frame(BufferRef frame, bool trusted, Instant now);
+  // `looped`: it comes from ourselves, not from the port.
+  void on_frame(BufferRef frame, bool looped, Instant now);
   bool take_tag(Bytes frame, std::uint16_t& type, std::size_t& offset);
   void on_ipv4(BufferRef frame, std::size_t offset, bool trusted, Instant now);
   bool is_for_us(const wire::IpAddress& from, const wire::IpAddress& to) const;
+  bool is_loopback_from_wire(const wire::IpAddress& from, const wire::IpAddress& to) const;
   // `ecn`: what IP said (wire/ecn.hpp).
   void on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress& from, const wire::IpAddress& to, bool trusted,
               std::uint8_t ecn, Instant now);
@@ -219,6 +221,7 @@ struct Device::Impl {
   std::uint64_t network_version_ = 0;
   Instant link_looked_at_ = kNever;
   bool frame_to_all_ = false;  // the frame in hand came by a link multicast
+  bool frame_looped_ = false;  // and from ourselves
   Listeners listeners_;
   FlowTable flows_;  // value: index of a stream, or one of the bits and a slot
   static constexpr std::uint32_t kTimeWaitBit = 0x80000000, kHalfOpenBit = 0x40000000;

@@ -34,7 +34,7 @@ void Device::Impl::on_ipv6(BufferRef frame, std::size_t offset, bool trusted, In
   const wire::IpAddress from = load_v6_address(header + 8), to = load_v6_address(header + 24);
   // A mapped address is IPv4's for us and must not come by this way (RFC 4291 s2.5.5.2 keeps them off
   // the wire); nor can a group send.
-  if (from.is_v4() || to.is_v4() || from.is_multicast()) {
+  if (from.is_v4() || to.is_v4() || from.is_multicast() || is_loopback_from_wire(from, to)) {
     ++counters_.bad_frames;
     return;
   }
@@ -45,7 +45,7 @@ void Device::Impl::on_ipv6(BufferRef frame, std::size_t offset, bool trusted, In
            wire::ecn::of(header[1], wire::ecn::kShiftV6), now);
     return;
   }
-  if (!routes_.is_own(to) && !station_.listens_to(to)) return;
+  if (!routes_.is_self(to) && !station_.listens_to(to)) return;
   const Packet packet{.from = from,
                       .to = to,
                       .whole = whole.first(kIpv6 + length),
@@ -257,7 +257,8 @@ void Device::Impl::on_icmp(const Packet& packet, Bytes message, Instant now) {
 void Device::Impl::on_icmp_error(const ip::IcmpError& error, Instant now) {
   const Flow flow{error.local, error.remote, error.local_port, error.remote_port};
   Stream* stream = find(flow, hash_of(flow, keys_));
-  if (stream == nullptr) return;
+  // Who is no wire away has no routers on the way.
+  if (stream == nullptr || (stream->local_peer && !frame_looped_)) return;
   // Somebody who cannot see our segments does not know what is in flight (RFC 5927 s4.1).
   const tcp::Seq quoted{error.sequence};
   const tcp::Seq first = stream->initial_send + static_cast<std::uint32_t>(stream->tcp.acknowledged());

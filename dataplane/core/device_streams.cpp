@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/device_impl.hpp"
+#include "ip/host_loopback.hpp"
 #include "mpa/packer.hpp"
 #include "wire/ddp.hpp"
 #include "wire/rdmap.hpp"
@@ -123,7 +124,7 @@ Stream* Device::Impl::make_stream(const Flow& flow) {
   stream.index = index;
   stream.generation = ++generations_[index];
   stream.hash = hash_of(flow, keys_);
-  stream.local_peer = routes_.is_own(flow.remote);
+  stream.local_peer = routes_.is_self(flow.remote);
   stream.path_mtu_bytes = mtu_towards(flow.remote);
   flows_.insert(stream.hash, index);
   ++stream_count_;
@@ -194,8 +195,9 @@ Result<StreamId, StreamError> Device::Impl::connect(const ConnectOptions& option
     if (!source) return Failure{StreamError::no_route};
     flow.local = *source;
   }
-  if (!routes_.is_own(flow.local) || !routes_.next_hop(flow.remote) || flow.remote.is_v4() != flow.local.is_v4())
+  if (!routes_.is_self(flow.local) || !routes_.next_hop(flow.remote) || flow.remote.is_v4() != flow.local.is_v4())
     return Failure{StreamError::no_route};
+  if (ip::is_host_loopback(flow.local) && !routes_.is_self(flow.remote)) return Failure{StreamError::no_route};
   if (flow.local_port == 0) {
     const auto port = ephemeral_port(flow);
     if (!port) return Failure{StreamError::no_ports};

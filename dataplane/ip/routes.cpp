@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ip/host_loopback.hpp"
+
 namespace rnic::ip {
 namespace {
 
@@ -76,6 +78,8 @@ bool Routes::is_own(const wire::IpAddress& address) const {
   return false;
 }
 
+bool Routes::is_self(const wire::IpAddress& address) const { return is_host_loopback(address) || is_own(address); }
+
 bool Routes::is_broadcast(const wire::IpAddress& address) const {
   if (address.is_limited_broadcast()) return true;
   if (!address.is_v4()) return false;
@@ -112,7 +116,7 @@ const Route* Routes::route_to(const wire::IpAddress& destination) const {
 
 std::optional<wire::IpAddress> Routes::next_hop(const wire::IpAddress& destination) const {
   if (destination.is_unspecified() || destination.is_multicast() || is_broadcast(destination)) return std::nullopt;
-  if (is_own(destination)) return destination;
+  if (is_self(destination)) return destination;
   const Own* own = network_of(destination);
   const Route* route = route_to(destination);
   if (own != nullptr && (route == nullptr || own->prefix_bits >= route->bits)) return destination;
@@ -123,7 +127,7 @@ std::optional<wire::IpAddress> Routes::next_hop(const wire::IpAddress& destinati
 // RFC 6724 s5, as far as it goes here: of the same scope; of the network that the next hop is in;
 // preferred; with the most bits in common.
 std::optional<wire::IpAddress> Routes::source_for(const wire::IpAddress& destination) const {
-  if (is_own(destination)) return destination;
+  if (is_self(destination)) return destination;
   const auto hop = next_hop(destination);
   if (!hop) return std::nullopt;
   const Own* best = nullptr;
@@ -142,7 +146,7 @@ std::optional<wire::IpAddress> Routes::source_for(const wire::IpAddress& destina
     return common_bits(a.address, destination) > common_bits(b.address, destination);
   };
   for (const Own& own : own_) {
-    if (own.address.is_v4() != destination.is_v4()) continue;
+    if (own.address.is_v4() != destination.is_v4() || is_host_loopback(own.address)) continue;
     if (best == nullptr || better(own, *best)) best = &own;
   }
   if (best == nullptr) return std::nullopt;
@@ -150,7 +154,7 @@ std::optional<wire::IpAddress> Routes::source_for(const wire::IpAddress& destina
 }
 
 int Routes::prefix_toward(const wire::IpAddress& destination) const {
-  if (is_own(destination)) return static_cast<int>(width(destination)) + 1;
+  if (is_self(destination)) return static_cast<int>(width(destination)) + 1;
   if (!next_hop(destination)) return -1;
   const Own* own = network_of(destination);
   const Route* route = route_to(destination);

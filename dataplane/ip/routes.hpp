@@ -41,15 +41,18 @@ class Routes {
   bool suspect(const wire::IpAddress& gateway, bool is);
 
   bool is_own(const wire::IpAddress& address) const;
+  // One of our own, or 127.0.0.1 or ::1: what is sent there never leaves us.
+  bool is_self(const wire::IpAddress& address) const;
   // A directed broadcast of one of our networks, or 255.255.255.255.
   bool is_broadcast(const wire::IpAddress& address) const;
-  // Whose link address a packet to `destination` needs; nothing: it cannot be reached. One of our
-  // own addresses is its own next hop.
+  // Whose link address a packet to `destination` needs; nothing: it cannot be reached. What is_self()
+  // is its own next hop.
   std::optional<wire::IpAddress> next_hop(const wire::IpAddress& destination) const;
-  // Our address to speak from toward `destination`.
+  // Our address to speak from toward `destination`. 127.0.0.1 and ::1 speak only to themselves, even
+  // where they are own addresses.
   std::optional<wire::IpAddress> source_for(const wire::IpAddress& destination) const;
   // How long the prefix is by which `destination` is reached: -1: not at all, 0: by a default route.
-  // One of our own addresses: all of its bits, and one.
+  // What is_self(): all of its bits, and one.
   int prefix_toward(const wire::IpAddress& destination) const;
 
   const std::vector<Route>& routes() const { return routes_; }

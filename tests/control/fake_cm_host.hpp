@@ -178,6 +178,7 @@ struct CmWorld {
   }
   core::StreamEvent request_for(std::uint64_t listener_cookie, core::StreamId stream = {77}) {
     auto e = stream_event(core::StreamEvent::Kind::connect_request, listener_cookie, "hello");
+    e.device = 2;
     e.stream = stream;
     e.local = wire::IpAddress::v4(10, 0, 0, 1);
     e.local_port = 7174;

@@ -525,3 +525,47 @@ TEST_CASE("an application that sees one device listens on that one alone", "[con
   CHECK(other.ask(RNIC_CM_LISTEN, rnic_cm_listen{b, 1}).status == 0);
   CHECK(one.bind(one.id(), at(2, 1)).status == EADDRNOTAVAIL);
 }
+
+TEST_CASE("two processes meet at ::1 or 127.0.0.1 of the first device that both see, and are told these addresses",
+          "[control][server_cm]") {
+  for (const char* text : {"::1", "127.0.0.1"}) {
+    for (const std::string device : {"", "rnic1"}) {
+      INFO(text << " seen: " << device);
+      Daemon daemon;  // which has no address of IPv6
+      const std::string meant = device.empty() ? "rnic0" : device;
+      App server_app(daemon, meant), client_app(daemon, meant);
+      CmApp server(daemon, device), client(daemon, device);
+      const auto server_qp = server_app.qp(server_app.pd(), server_app.cq());
+      const auto client_qp = client_app.qp(client_app.pd(), client_app.cq());
+      const wire::IpAddress loop = *wire::parse_ip(text);
+      const auto said = [&](CmApp& app, std::uint32_t id) {
+        return app.by_handle(RNIC_CM_QUERY, id).as<rnic_cm_query_reply>();
+      };
+      const auto listener = server.id(0x11);
+      REQUIRE(server.bind(listener, control::to_abi(loop, 7000)).status == 0);
+      REQUIRE(server.ask(RNIC_CM_LISTEN, rnic_cm_listen{listener, 4}).status == 0);
+      const auto id = client.id(0x22);
+      rnic_cm_resolve_address resolve{};
+      resolve.id = id;
+      resolve.destination = control::to_abi(loop, 7000);
+      REQUIRE(client.ask(RNIC_CM_RESOLVE_ADDRESS, resolve).status == 0);
+      REQUIRE(client.event().event == RNIC_CM_ADDRESS_RESOLVED);
+      REQUIRE(client.ask(RNIC_CM_RESOLVE_ROUTE, rnic_cm_resolve_route{id, 1000}).status == 0);
+      REQUIRE(client.event().event == RNIC_CM_ROUTE_RESOLVED);
+      REQUIRE(client.ask(RNIC_CM_CONNECT, connect_request(id, client_qp)).status == 0);
+      const auto request = server.event();
+      REQUIRE(request.event == RNIC_CM_CONNECT_REQUEST);
+      REQUIRE(server.ask(RNIC_CM_ACCEPT, connect_request(request.id, server_qp)).status == 0);
+      REQUIRE(server.event().event == RNIC_CM_ESTABLISHED);
+      REQUIRE(client.event().event == RNIC_CM_ESTABLISHED);
+      const auto mine = said(client, id), theirs = said(server, request.id);
+      const auto guid = daemon.machine.devices[meant == "rnic0" ? 0 : 1]->node_guid;
+      CHECK(mine.node_guid == guid);
+      CHECK(theirs.node_guid == guid);
+      for (const rnic_address& address : {mine.source, mine.destination, theirs.source, theirs.destination})
+        CHECK(control::ip_of(address) == loop);
+      CHECK(mine.source.port == theirs.destination.port);
+      CHECK(control::port_of(theirs.source) == 7000);
+    }
+  }
+}

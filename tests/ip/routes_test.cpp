@@ -154,3 +154,32 @@ TEST_CASE("who speaks: of the destination's scope, preferred, of the next hop's 
   CHECK(routes.source_for(six("2001:db8:3::7")) == six("2001:db8:2::1"));
   CHECK_FALSE(routes.source_for(IpAddress::v4(8, 8, 8, 8)));
 }
+
+TEST_CASE("127.0.0.1 and ::1 are oneself without being own addresses; no gateway gets what goes there", "[ip]") {
+  ip::Routes routes = one_network();
+  routes.set_gateway(IpAddress::v4(10, 1, 2, 1));
+  routes.set_gateway(*wire::parse_ip("fe80::1"));
+  for (const char* text : {"127.0.0.1", "::1"}) {
+    INFO(text);
+    const IpAddress self = *wire::parse_ip(text);
+    CHECK(routes.is_self(self));
+    CHECK_FALSE(routes.is_own(self));
+    CHECK(routes.next_hop(self) == self);
+    CHECK(routes.source_for(self) == self);
+    CHECK(routes.prefix_toward(self) == (self.is_v4() ? 33 : 129));
+  }
+  CHECK(routes.is_self(IpAddress::v4(10, 1, 2, 3)));
+  for (const char* text : {"127.0.0.0", "127.0.0.2", "127.0.1.1", "::2", "::"}) {
+    INFO(text);
+    CHECK_FALSE(routes.is_self(*wire::parse_ip(text)));
+  }
+}
+
+TEST_CASE("who has 127.0.0.1 for an address does not speak to others from it", "[ip]") {
+  ip::Routes routes;
+  routes.add_own(IpAddress::v4(127, 0, 0, 1), 8);
+  CHECK_FALSE(routes.source_for(IpAddress::v4(127, 0, 0, 2)));
+  CHECK(routes.source_for(IpAddress::v4(127, 0, 0, 1)) == IpAddress::v4(127, 0, 0, 1));
+  routes.add_own(IpAddress::v4(127, 0, 9, 1), 24);
+  CHECK(routes.source_for(IpAddress::v4(127, 0, 0, 2)) == IpAddress::v4(127, 0, 9, 1));
+}
