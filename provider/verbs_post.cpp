@@ -452,16 +452,21 @@ bool anything_outstanding(const Cq& cq) {
 int poll_cq(ibv_cq* ibv, int count, ibv_wc* completions) {
   Cq& cq = of(ibv);
   Context& context = context_of(ibv->context);
-  int found = 0;
   bool yield = false;
-  {
+  const auto look = [&] {
     const SpinGuard guard(cq.lock);
+    int found = 0;
     if (!cq.flushing) found = poll_ring(context, cq, count, completions);
     if (found < count && is_dead(context)) found += poll_dead(context, cq, count - found, completions + found);
     yield = cq.courtesy.after_poll(found);
-  }
-  if (yield) cq.courtesy.yield();
-  return found;
+    return found;
+  };
+  const int found = look();
+  if (!yield) return found;
+  // Away for milliseconds, perhaps: what came meanwhile is not to be called nothing. Who hears next that
+  // the connection has ended would take it that all it brought had been polled (libfabric's rxm does).
+  cq.courtesy.yield();
+  return look();
 }
 
 int req_notify_cq(ibv_cq* ibv, int solicited_only) {

@@ -1,10 +1,24 @@
 // Polling, arming, and what happens to completions when their QP or their CQ's size goes.
 #include "support/catch.hpp"
 
+#include <functional>
+#include <utility>
+
 #include "provider/fake_daemon.hpp"
 
 using namespace rnic;
 using namespace rnic::test;
+
+namespace {
+// What happens while the core is somebody else's, the next time that the poller gives it up.
+std::function<void()> g_while_away;
+}  // namespace
+
+// Instead of the C library's.
+extern "C" int sched_yield() noexcept {
+  if (const auto meanwhile = std::exchange(g_while_away, nullptr)) meanwhile();
+  return 0;
+}
 
 TEST_CASE("V-POLL-01: an empty queue gives nothing, a full one its entries in order", "[provider][V-POLL-01]") {
   OneQp t(8);
@@ -293,6 +307,23 @@ TEST_CASE("a poller that finds nothing gives its core up, the more seldom the le
   CHECK(courtesy.spacing == provider::Courtesy::kEmptyPollsMax);
   courtesy.learn(provider::Courtesy::kAloneNs + 1);  // another poller
   CHECK(courtesy.spacing == provider::Courtesy::kEmptyPollsMin);
+}
+
+TEST_CASE("what came while the poller had given its core up is not called nothing", "[provider][courtesy]") {
+  OneQp t(8);
+  REQUIRE(t.post_receive(5) == 0);
+  bool away = false;
+  g_while_away = [&] {
+    away = true;
+    t.app.fake(t.receive_cq).push(t.received(0, 33));
+  };
+  ibv_wc wc{};
+  int found = 0, polls = 0;
+  while (!away && ++polls < 100'000) found = provider::poll_cq(t.receive_cq, 1, &wc);
+  REQUIRE(away);
+  CHECK(found == 1);
+  CHECK(wc.byte_len == 33);
+  CHECK(provider::poll_cq(t.receive_cq, 1, &wc) == 0);
 }
 
 TEST_CASE("only empty polls in a row are counted", "[provider][courtesy]") {
