@@ -196,9 +196,16 @@ class Wire:
         other.slow = self.slow
         return other
 
+    @staticmethod
+    def daemon_of(side):
+        return side[side.index("--name") + 1] if "--name" in side else "default"
+
+    def daemons(self):
+        return {self.daemon_of(side) for side in (self.server, self.client)}
+
     def listeners(self):
-        name = self.server[self.server.index("--name") + 1] if "--name" in self.server else "default"
-        return sum(row["state"] == "listening" for row in self.world.show(name, "conn").get("cm", ()))
+        rows = self.world.show(self.daemon_of(self.server), "conn").get("cm", ())
+        return sum(row["state"] == "listening" for row in rows)
 
     def start_server(self, words):
         """Comes back when it listens, by librdmacm."""

@@ -1,5 +1,6 @@
 """What the stock programs must do over a wire: one function for each claim."""
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -8,6 +9,7 @@ import time
 from harness import BUILD, Failed, tail
 
 APPS = BUILD / "tests"
+from harness import Failed, Wire, tail
 
 
 def devinfo(wire):
@@ -55,6 +57,85 @@ def fi_info(wire):
     text = wire.world.run([*wire.client, "fi_info", "-p", "verbs"])
     if "FI_PROTO_IWARP" not in text:
         raise Failed(f"fi_info lists no iWARP domain:\n{tail(text)}")
+
+
+def fi_info_msg(wire):
+    """What libfabric offers for connections, without being told an address: it looks for 127.0.0.1 and ::1."""
+    text = wire.world.run([*wire.client, "fi_info", "-p", "verbs", "-t", "FI_EP_MSG"])
+    if "FI_PROTO_IWARP" not in text or not re.search(r"domain: rnic\d", text):
+        raise Failed(f"fi_info offers no endpoint of a device:\n{tail(text)}")
+
+
+def fi_pingpong(wire, provider, endpoint):
+    """Both sides meet by the kernel's TCP, and say there where the other finds them by verbs."""
+    words = ["fi_pingpong", "-p", provider, "-e", endpoint, "-c"]
+    before = octets_out(wire)
+    server = wire.world.start([*wire.server, *words])
+    server.until(lambda: kernel_listens(47592), "listens")
+    try:
+        code = wire.start_client([*words, wire.address]).wait(60)
+        if code == 0:
+            code = server.wait(20)
+    except Failed as failure:
+        raise Failed(f"{failure}\n--- server\n{tail(server.text())}") from None
+    finally:
+        server.end()
+    rows = [line.split() for line in server.text().splitlines() if re.match(r"\d", line)]
+    if code != 0 or not rows:
+        raise Failed(f"exit code {code}\n--- server\n{tail(server.text())}")
+    if rows[-1][0] != "1m" or rows[-1][1] != "10" or rows[-1][2] != "=10":
+        raise Failed(f"not all sizes came through:\n{tail(server.text())}")
+    # Ten messages of a mebibyte each way, and they went by a device.
+    if octets_out(wire) - before < 20 << 20:
+        raise Failed(f"no device sent what came: {octets_out(wire) - before} octets")
+    return f"{rows[0][0]} B: {rows[0][6]} us"
+
+
+def octets_out(wire):
+    """What the devices of the wire's daemons have sent."""
+    return sum(port["bytes_out"] for name in wire.daemons() for port in wire.world.show(name, "port")["port"])
+
+
+MPI_RUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
+           "--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "verbs;ofi_rxm"]
+# Debian's, as its mpi4py is.
+MPI_WORK = ["/usr/bin/python3", str(pathlib.Path(__file__).resolve().parent / "mpi_work.py")]
+
+
+def mpi(wire, ranks):
+    """OpenMPI over libfabric over verbs, and nothing else: every octet that ranks gave each other was on a device.
+    The ranks are on the server's and the client's side by turns."""
+    sides = [wire.client, wire.server]
+    if wire.client == wire.server:
+        words = [*wire.client, *MPI_RUN, "-np", str(ranks), *MPI_WORK]
+    else:
+        words = MPI_RUN + [word for rank in range(ranks)
+                           for word in ([":"] if rank else []) + ["-np", "1", *sides[rank % 2], *MPI_WORK]]
+    before = octets_out(wire)
+    text = wire.world.run(words, 240)
+    said = re.search(r"(\d+) ranks, sent (\d+) octets", text)
+    if not said or int(said[1]) != ranks:
+        raise Failed(f"no result:\n{tail(text)}")
+    if octets_out(wire) - before < int(said[2]):
+        raise Failed(f"sent {said[2]} octets, but the devices only {octets_out(wire) - before}")
+    return f"{said[2]} octets"
+
+
+def at_itself(wire, listens, calls):
+    """Two processes on the client's side meet by 127.0.0.1 or ::1; nothing of it comes out at any other device."""
+    side = Wire(wire.world, wire.name, wire.client, wire.client, calls)
+
+    def frames():
+        return {(name, port["device"]): port["frames_in"]
+                for name in wire.daemons() for port in wire.world.show(name, "port")["port"]}
+
+    before = frames()
+    words = ["-C", "200", "-V", "-S", "3000"]
+    side.pair(["rping", "-s", "-a", listens, *words], ["rping", "-c", "-a", calls, *words])
+    moved = {device: count - before[device] for device, count in frames().items()}
+    # A neighbour may be asked after meanwhile.
+    if max(moved.values()) < 800 or sum(count > 20 for count in moved.values()) != 1:
+        raise Failed(f"frames that came: {moved}")
 
 
 def rping(wire, size, count=10000):
