@@ -15,6 +15,9 @@
 namespace rnic::control {
 namespace {
 
+// Between two rnic nothing is lost but for want of room, and that comes back soon.
+constexpr Duration kSynWaitInMemory = milliseconds(10);
+
 std::uint64_t random_seed() {
   std::random_device device;
   return std::uint64_t{device()} << 32 | device();
@@ -102,6 +105,7 @@ void make_device(const Configuration& configuration, const DeviceConfiguration& 
                              wanted.port->kind == port::PortSpec::Kind::af_xdp;
   options.mode = *wanted.mode;
   options.tcp.timestamps = wanted.timestamps;
+  if (port::is_memory(wanted.port->kind)) options.tcp.syn_wait_first = kSynWaitInMemory;
   options.tcp.nagle = wanted.nagle;
   options.tcp.keepalive = seconds(wanted.keepalive_s);
   options.tcp.retransmissions_max = wanted.retransmissions;

@@ -321,8 +321,7 @@ std::string complete_device(DeviceConfiguration& device) {
     return called + ": IPv6 needs an MTU of at least " + std::to_string(ip::kPathMtuMinV6);
   // The kernel serves the same address for the application's own TCP, so ours must not be on a wire
   // that the kernel hears (architecture.md s7).
-  const bool may_be_local = device.port->kind == Kind::loopback || device.port->kind == Kind::pair ||
-                            device.port->kind == Kind::memif;
+  const bool may_be_local = port::is_memory(device.port->kind);
   // Nobody but rnic is at the other end of such a port.
   if (!device.extensions) device.extensions = may_be_local;
   bool some_local = false;

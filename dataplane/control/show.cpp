@@ -265,6 +265,7 @@ Json ports(Machine& machine) {
                     {"syns_dropped", counters.syns_dropped},
                     {"cookies_sent", counters.cookies_sent},
                     {"cookies_good", counters.cookies_good},
+                    {"backlog_waits", counters.backlog_waits},
                     {"other_vlan", counters.other_vlan},
                     {"fragments_in", counters.fragments_in},
                     {"reassembled", counters.reassembled},

@@ -142,6 +142,8 @@ bool Device::Impl::receive(Instant now) {
     if (count < kReceiveBurst) break;
   }
 
+  if (place_free_) [[unlikely]]
+    give_places(now);
   for (Stream* stream = active_.front(); stream != nullptr; stream = active_.after(*stream)) take_input(*stream, now);
   deliver_events();
   return busy || !active_.empty();
@@ -234,7 +236,8 @@ Instant Device::Impl::next_deadline() const {
 }
 
 bool Device::Impl::idle() const {
-  return active_.empty() && loose_.empty() && tx_count_ == 0 && loop_head_ == loop_tail_ && queued_events_.empty();
+  return active_.empty() && loose_.empty() && tx_count_ == 0 && loop_head_ == loop_tail_ && queued_events_.empty() &&
+         !place_free_;
 }
 
 void Device::Impl::show_taps(port::FrameDirection direction, const Buffer& frame) const {
@@ -302,6 +305,7 @@ Result<Done, StreamError> Device::listen(wire::IpAddress address, std::uint16_t 
     return Failure{StreamError::no_route};
   if (impl_->listeners_.open(address, port, backlog, cookie, v6_only) == Listeners::kNone)
     return Failure{StreamError::address_in_use};
+  while (impl_->callers_.size() < impl_->listeners_.size()) impl_->callers_.emplace_back();
   return Done{};
 }
 

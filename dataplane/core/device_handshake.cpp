@@ -12,26 +12,19 @@ namespace flags = wire::tcp_flags;
 
 // ---- half open ----------------------------------------------------------------------------
 
-// What does not fit the backlog is dropped, not refused: the peer tries again (RFC 9293 leaves it
-// open; a RST would be taken for "nobody listens"). `waiting`: of the TIME-WAIT that it replaces.
+// Whoever may not fit the backlog is answered all the same, but told that our window is shut: so he says nothing that
+// would be lost, and learns by our next segment that there is a place. `waiting`: of the TIME-WAIT that it replaces.
 void Device::Impl::on_syn(std::uint32_t listener, const Flow& flow, std::uint64_t hash, const tcp::SegmentIn& syn,
                           std::uint32_t waiting, Instant now) {
   if (syn.header.has(flags::kFin) || !routes_.next_hop(flow.remote)) return;
-  const Listener& at = listeners_.at(listener);
-  if (at.pending >= at.backlog) {
-    ++counters_.syns_dropped;
-    return;
-  }
   if (half_opens_.full()) {
     // Of one in TIME-WAIT the third segment would not be looked at as a cookie.
-    if (waiting == HalfOpen::kNone) send_cookie(flow, syn, now);
+    if (waiting != HalfOpen::kNone || !send_cookie(flow, syn, now)) ++counters_.syns_dropped;
     return;
   }
-  const std::uint32_t slot = half_opens_.add();
-  HalfOpen& half = half_opens_.at(slot);
-  half.flow = flow;
-  half.hash = hash;
-  half.listener = listener;
+  const Listener& at = listeners_.at(listener);
+  const bool held = at.pending + at.half_open >= at.backlog;
+  HalfOpen& half = add_half_open(listener, flow, hash);
   tcp::Seq ours = initial_sequence(flow, keys_, now);
   if (waiting != HalfOpen::kNone) {
     Waiting& before = time_wait_.at(waiting);
@@ -42,27 +35,44 @@ void Device::Impl::on_syn(std::uint32_t listener, const Flow& flow, std::uint64_
     half.waiting = waiting;
   }
   half.handshake = tcp::agree(syn.header, tcp_options(flow), ours, timestamp_offset(flow, keys_));
-  flows_.insert(hash, kHalfOpenBit | slot);
+  half.handshake.held = held;
   send_syn_ack(half, now);
+}
+
+// Not while all are in use.
+HalfOpen& Device::Impl::add_half_open(std::uint32_t listener, const Flow& flow, std::uint64_t hash) {
+  const std::uint32_t slot = half_opens_.add();
+  HalfOpen& half = half_opens_.at(slot);
+  half.flow = flow;
+  half.hash = hash;
+  half.listener = listener;
+  ++listeners_.at(listener).half_open;
+  flows_.insert(hash, kHalfOpenBit | slot);
+  return half;
 }
 
 void Device::Impl::send_syn_ack(HalfOpen& half, Instant now) {
   tcp::Handshake& handshake = half.handshake;
   if (handshake.sent == 0) handshake.sent_at = now;
   const tcp::Options& tcp = tcp_options(half.flow);
-  const Duration wait =
-      std::min(tcp.rto_initial * (std::int64_t{1} << std::min<unsigned>(handshake.sent, 16)), tcp.rto_max);
+  half_opens_.wake_at(half_opens_.slot_of(half), now + tcp::handshake_wait(tcp, handshake.sent));
   ++handshake.sent;
-  half_opens_.wake_at(half_opens_.slot_of(half), now + wait);
   send_bare_segment(half.flow, tcp::syn_ack(handshake, tcp, now), now, tcp::syn_ack_may_be_marked(handshake, tcp));
 }
 
 void Device::Impl::run_half_open_timers(Instant now) {
   while (HalfOpen* half = half_opens_.next_due(now)) {
-    if (half->handshake.sent > options_.tcp.syn_ack_retransmissions_max)
+    if (half->waits_for_place()) {
+      hang_up_on_the_silent(half->listener, now);
+      if (half->until <= now)
+        forget(*half, now);
+      else
+        half_opens_.wake_at(half_opens_.slot_of(*half), now + kSilentMax);
+    } else if (half->handshake.sent > tcp::handshake_repeats(options_.tcp, options_.tcp.syn_ack_retransmissions_max)) {
       forget(*half, now);
-    else
+    } else {
       send_syn_ack(*half, now);
+    }
   }
 }
 
@@ -70,6 +80,8 @@ void Device::Impl::run_half_open_timers(Instant now) {
 void Device::Impl::forget(HalfOpen& half, Instant now) {
   const std::uint32_t slot = half_opens_.slot_of(half);
   flows_.erase(half.hash, kHalfOpenBit | slot);
+  --listeners_.at(half.listener).half_open;
+  if (half.waits_for_place()) --callers_count_;
   if (half.waiting != HalfOpen::kNone) {
     if (Waiting* before = time_wait_.hidden(half.waiting, half.flow, now)) {
       before->hidden = false;
@@ -81,7 +93,11 @@ void Device::Impl::forget(HalfOpen& half, Instant now) {
 
 void Device::Impl::forget_half_opens_of(std::uint32_t listener, Instant now) {
   for (std::uint32_t slot = 0; slot < half_opens_.size(); ++slot)
-    if (HalfOpen& half = half_opens_.at(slot); half.used && half.listener == listener) forget(half, now);
+    if (HalfOpen& half = half_opens_.at(slot); half.used && half.listener == listener) {
+      // It takes itself for connected.
+      if (half.waits_for_place()) send_bare_segment(half.flow, tcp::reset(half.handshake), now);
+      forget(half, now);
+    }
 }
 
 void Device::Impl::on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now) {
@@ -117,30 +133,85 @@ void Device::Impl::on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& seg
     case tcp::HalfOpenStep::complete:
       break;
   }
-  // Full: as if it were lost. The peer sends again, and so do we.
   const std::uint32_t listener = half.listener;
-  if (listeners_.at(listener).pending >= listeners_.at(listener).backlog || stream_count_ >= options_.streams_max) {
-    ++counters_.syns_dropped;
+  // Not before those that have waited longer.
+  if (!has_place(listeners_.at(listener)) || !callers_[listener].empty()) {
+    wait_for_place(half, segment, now);
     return;
   }
+  complete(half, std::move(segment), now);
+}
+
+// Its third segment has come, and there is a place.
+void Device::Impl::complete(HalfOpen& half, tcp::SegmentIn&& third, Instant now) {
+  const std::uint32_t listener = half.listener;
   const Flow flow = half.flow;
   const tcp::Handshake handshake = half.handshake;
   if (half.waiting != HalfOpen::kNone && time_wait_.hidden(half.waiting, flow, now) != nullptr)
     time_wait_.remove(half.waiting);
   half.waiting = HalfOpen::kNone;
   forget(half, now);
-  make_passive_stream(listener, flow, handshake, std::move(segment), now);
+  make_passive_stream(listener, flow, handshake, std::move(third), now);
+}
+
+// ---- waiting for a place -------------------------------------------------------------------
+
+// Nothing is kept of what `segment` carries: its sender sends it again. Where our window is shut it is a probe, and
+// wants an answer (RFC 9293 s3.8.6.1).
+void Device::Impl::wait_for_place(HalfOpen& half, const tcp::SegmentIn& segment, Instant now) {
+  if (!half.waits_for_place()) {
+    ++counters_.backlog_waits;
+    ++callers_count_;
+    callers_[half.listener].push_back(half);
+    half.until = now + kPlaceWait;
+    const Instant sent_at = half.handshake.sent_at;
+    half.round_trip = sent_at == kNever ? Duration{0} : now - sent_at;
+    half_opens_.wake_at(half_opens_.slot_of(half), now + kSilentMax);
+    hang_up_on_the_silent(half.listener, now);
+  } else if (half.handshake.held && !segment.payload.empty() && replies_left_ > 0) {
+    --replies_left_;
+    send_bare_segment(half.flow, tcp::acknowledge(half.handshake, tcp_options(half.flow), now), now);
+  }
+}
+
+void Device::Impl::give_places(Instant now) {
+  place_free_ = false;
+  if (callers_count_ == 0) return;
+  for (std::uint32_t listener = 0; listener < callers_.size(); ++listener) {
+    while (HalfOpen* half = has_place(listeners_.at(listener)) ? callers_[listener].front() : nullptr) {
+      tcp::SegmentIn third;
+      third.header = tcp::third_segment(half->handshake);
+      // The wait is no part of the round trip.
+      half->handshake.sent_at = half->round_trip.ns > 0 ? now - half->round_trip : kNever;
+      complete(*half, std::move(third), now);
+    }
+  }
+}
+
+// Who has a place and says nothing, while others wait: the Request of one that means it comes with the third segment,
+// or soon is sent again. The rest is aborted, so that a few who only connect do not take the listener.
+void Device::Impl::hang_up_on_the_silent(std::uint32_t listener, Instant now) {
+  Listener& at = listeners_.at(listener);
+  if (at.has_room() || (at.silent_looked_at != kNever && now - at.silent_looked_at < Listeners::kLookAgain)) return;
+  at.silent_looked_at = now;
+  for (const auto& stream : streams_) {
+    if (stream == nullptr || stream->listener != listener || stream->phase != Stream::Phase::negotiating) continue;
+    if (stream->tcp.received() > 0 || now - stream->opened_at < kSilentMax) continue;
+    stream->tcp.abort(now);
+    abandon(*stream, now);
+  }
 }
 
 bool Device::Impl::make_passive_stream(std::uint32_t listener, const Flow& flow, const tcp::Handshake& handshake,
                                        tcp::SegmentIn&& third, Instant now) {
   Listener& at = listeners_.at(listener);
-  if (at.pending >= at.backlog) return false;
+  if (!at.has_room()) return false;
   Stream* stream = make_stream(flow);
   if (stream == nullptr) return false;
   ++at.pending;
   stream->listener = listener;
   stream->cookie = at.cookie;
+  stream->opened_at = now;
   stream->initial_receive = handshake.theirs;
   stream->initial_send = handshake.ours;
   stream->tcp.open_passive(handshake, third.header, now);
@@ -151,8 +222,8 @@ bool Device::Impl::make_passive_stream(std::uint32_t listener, const Flow& flow,
 
 // ---- cookies ------------------------------------------------------------------------------
 
-void Device::Impl::send_cookie(const Flow& flow, const tcp::SegmentIn& syn, Instant now) {
-  if (replies_left_ == 0) return;
+bool Device::Impl::send_cookie(const Flow& flow, const tcp::SegmentIn& syn, Instant now) {
+  if (replies_left_ == 0) return false;
   --replies_left_;
   ++counters_.cookies_sent;
   const tcp::Handshake made =
@@ -160,6 +231,7 @@ void Device::Impl::send_cookie(const Flow& flow, const tcp::SegmentIn& syn, Inst
   wire::TcpHeader answer = tcp::syn_ack(made, tcp_options(flow), now);
   if (made.timestamps) answer.timestamps->value = tcp::cookie_timestamp(made, now);
   send_bare_segment(flow, answer, now);
+  return true;
 }
 
 // False: it answers none.
@@ -168,10 +240,16 @@ bool Device::Impl::on_cookie(std::uint32_t listener, const Flow& flow, tcp::Segm
   const auto handshake =
       cookies_.open(siphash(flow, keys_.names), segment.header, tcp_options(flow), timestamp_offset(flow, keys_), now);
   if (!handshake) return false;
-  if (make_passive_stream(listener, flow, *handshake, std::move(segment), now))
+  if (callers_[listener].empty() && make_passive_stream(listener, flow, *handshake, std::move(segment), now)) {
     ++counters_.cookies_good;
-  else
-    ++counters_.syns_dropped;  // as if it were lost
+  } else if (!half_opens_.full()) {
+    ++counters_.cookies_good;
+    HalfOpen& half = add_half_open(listener, flow, hash_of(flow, keys_));
+    half.handshake = *handshake;
+    wait_for_place(half, segment, now);
+  } else {
+    ++counters_.syns_dropped;  // as if it were lost: the peer sends again
+  }
   return true;
 }
 

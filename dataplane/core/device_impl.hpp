@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -39,6 +40,10 @@ inline constexpr unsigned kTxQueue = 256;    // frames that wait for a full port
 inline constexpr unsigned kLoopRing = 4096;  // frames to our own addresses; a power of two
 inline constexpr unsigned kTimeWaitMax = 16384;
 inline constexpr unsigned kHalfOpenMax = 4096;  // and never more than a quarter of the streams
+// A caller that has found the backlog full waits so long for a place; and one that has a place and has not said a word
+// for so long gives it to one that waits.
+inline constexpr Duration kPlaceWait = seconds(60);
+inline constexpr Duration kSilentMax = seconds(1);
 inline constexpr Duration kTimeWaitAnswers = milliseconds(100);  // between answers for one in TIME-WAIT
 inline constexpr unsigned kRepliesPerTurnMax = 64;  // ICMP, RST: answers to anybody
 inline constexpr std::uint64_t kOrphanDiscardMax = 1u << 20;
@@ -131,17 +136,26 @@ struct Device::Impl {
   // ---- before there is a stream, and after (device_handshake.cpp) -------------------------
   void on_syn(std::uint32_t listener, const Flow& flow, std::uint64_t hash, const tcp::SegmentIn& syn,
               std::uint32_t waiting, Instant now);
-  void send_cookie(const Flow& flow, const tcp::SegmentIn& syn, Instant now);
+  HalfOpen& add_half_open(std::uint32_t listener, const Flow& flow, std::uint64_t hash);
+  bool send_cookie(const Flow& flow, const tcp::SegmentIn& syn, Instant now);
   // Whether somebody who called there is connected.
   bool serves(const wire::IpAddress& address, std::uint16_t port) const;
   bool on_cookie(std::uint32_t listener, const Flow& flow, tcp::SegmentIn& segment, Instant now);
   void on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now);
   void send_syn_ack(HalfOpen& half, Instant now);
   void forget(HalfOpen& half, Instant now);
+  void complete(HalfOpen& half, tcp::SegmentIn&& third, Instant now);
   void forget_half_opens_of(std::uint32_t listener, Instant now);
   bool make_passive_stream(std::uint32_t listener, const Flow& flow, const tcp::Handshake& handshake,
                            tcp::SegmentIn&& third, Instant now);
   void run_half_open_timers(Instant now);
+  // A place in a listener's backlog: who waits for one gets it in the order of coming.
+  bool has_place(const Listener& listener) const {
+    return listener.has_room() && stream_count_ < options_.streams_max;
+  }
+  void wait_for_place(HalfOpen& half, const tcp::SegmentIn& segment, Instant now);
+  void give_places(Instant now);
+  void hang_up_on_the_silent(std::uint32_t listener, Instant now);
   void on_waiting_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now);
   void enter_time_wait(Stream& stream, Instant now);
   void add_waiting(const Waiting& waiting);
@@ -232,6 +246,9 @@ struct Device::Impl {
   }
   TimeWait time_wait_;
   HalfOpens half_opens_;
+  std::deque<List<HalfOpen, PlaceTag>> callers_;  // of each listener: those that wait for a place
+  std::uint32_t callers_count_ = 0;
+  bool place_free_ = false;  // and somebody waits
   tcp::Cookies cookies_;
   Timers timers_;
 

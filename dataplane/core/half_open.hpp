@@ -1,5 +1,6 @@
 // Half-open connections of a device: SYNs that listeners answered, until the third segment comes
 // (RFC 4987 s3.3). A fixed number of small entries; who comes when all are taken gets a cookie.
+// One whose third segment has come while its listener's backlog is full stays, and *waits* for a place.
 //
 // Owned by one worker.
 #pragma once
@@ -7,19 +8,26 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/list.hpp"
 #include "core/flow.hpp"
 #include "core/timers.hpp"
 #include "tcp/handshake.hpp"
 
 namespace rnic::core {
 
-struct HalfOpen : Timers::Node {
+struct PlaceTag;
+
+struct HalfOpen : Timers::Node, ListLink<PlaceTag> {
   Flow flow;
   std::uint64_t hash = 0;
   tcp::Handshake handshake;
   std::uint32_t listener = 0;
   std::uint32_t waiting = kNone;  // the slot of the TIME-WAIT whose place it takes
   bool used = false;
+  // While it waits for a place (then it is in its listener's list):
+  Instant until = kNever;  // no longer than this
+  Duration round_trip{};   // from SYN-ACK to third segment; 0: not known
+  bool waits_for_place() const { return ListLink<PlaceTag>::linked(); }
   static constexpr std::uint32_t kNone = 0xFFFFFFFF;
 };
 
@@ -51,6 +59,7 @@ class HalfOpens {
   }
   void remove(std::uint32_t slot) {
     timers_.cancel(entries_[slot]);
+    entries_[slot].ListLink<PlaceTag>::unlink();
     entries_[slot].used = false;
     free_[free_count_++] = slot;
   }

@@ -17,12 +17,16 @@ struct Listener {
   bool v6_only = false;
   std::uint16_t port = 0;
   std::uint32_t backlog = 0;
-  std::uint32_t pending = 0;  // SYN taken, not yet accepted or rejected
+  std::uint32_t pending = 0;    // connected, and neither accepted nor rejected yet
+  std::uint32_t half_open = 0;  // may become pending
   std::uint64_t cookie = 0;
   bool open = false;
   Instant closed_at = kNever;
   bool serving = false;  // closed: connections to its port still lived at looked_at
   Instant looked_at = kNever;
+  Instant silent_looked_at = kNever;  // for those that are connected and say nothing
+
+  bool has_room() const { return pending < backlog; }
 
   bool covers(const wire::IpAddress& other) const {
     if (address == other) return true;
@@ -34,8 +38,8 @@ struct Listener {
 class Listeners {
  public:
   static constexpr std::uint32_t kNone = 0xFFFFFFFF;
-  static constexpr std::uint32_t kBacklogDefault = 128;
-  static constexpr std::uint32_t kBacklogMax = 4096;
+  // As the kernel's rdma_cm has it: 0 and what is more mean this.
+  static constexpr std::uint32_t kBacklogMax = 1024;
   // So long after its end a listener's port is not said to be nobody's: a server that closes one and
   // opens the next at once (perftest does, for its second connection) loses no caller in between. The
   // caller's SYN comes again.
@@ -54,11 +58,10 @@ class Listeners {
     // A closed one is used again when none of its connections is left.
     while (index < listeners_.size() && (listeners_[index].open || listeners_[index].pending > 0)) ++index;
     if (index == listeners_.size()) listeners_.emplace_back();
-    if (backlog == 0) backlog = kBacklogDefault;
     listeners_[index] = {.address = address,
                          .v6_only = v6_only,
                          .port = port,
-                         .backlog = backlog < kBacklogMax ? backlog : kBacklogMax,
+                         .backlog = backlog > 0 && backlog < kBacklogMax ? backlog : kBacklogMax,
                          .cookie = cookie,
                          .open = true};
     return index;
@@ -82,6 +85,7 @@ class Listeners {
   }
 
   Listener& at(std::uint32_t index) { return listeners_[index]; }
+  std::uint32_t size() const { return static_cast<std::uint32_t>(listeners_.size()); }
   void close(std::uint32_t index, Instant now) {
     listeners_[index].open = false;
     listeners_[index].closed_at = now;

@@ -55,6 +55,7 @@ struct Stream : ListLink<ActiveTag>, Timers::Node {
   std::unique_ptr<Startup> startup;  // from the handshake until the QP is attached
   qp::QueuePair* qp = nullptr;
   std::uint32_t listener = Listeners::kNone;  // that counts us as pending
+  Instant opened_at = kNever;                 // by its third segment
   std::uint64_t cookie = 0;
   ConnectOptions wishes;  // of connect()
   bool without_markers = false;  // the peer has rejected a Request that asked for them

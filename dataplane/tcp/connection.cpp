@@ -95,6 +95,7 @@ void Connection::open_passive(const Handshake& handshake, const wire::TcpHeader&
   syn_sent_at_ = handshake.sent_at;
   adopt(handshake, now);
   become_established(third, now);
+  if (handshake.held) forced_acks_ = 1;  // the peer waits to hear that our window is open
 }
 
 // What the peer's SYN says. Data on it is not taken: the peer sends it again.

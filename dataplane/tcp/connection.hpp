@@ -84,6 +84,9 @@ struct Options {
   EcnUse ecn = EcnUse::passive;
   Duration rto_min = milliseconds(200);
   Duration rto_initial = seconds(1);
+  // How long the first SYN or SYN-ACK waits for its answer, where nothing but memory lies between the two: it doubles
+  // up to rto_initial, and from there on all is as elsewhere. 0: rto_initial.
+  Duration syn_wait_first{0};
   Duration rto_max = seconds(60);
   Duration delayed_ack = milliseconds(40);
   std::uint32_t retransmissions_max = 12;         // RFC 9293 s3.8.3, R2: five minutes and more

@@ -12,7 +12,26 @@ namespace {
 
 std::uint32_t first_window(const Options& options) { return std::min(options.receive_window_bytes, 0xFFFFu); }
 
+// The waits that are shorter than rto_initial.
+std::uint32_t short_waits(const Options& options) {
+  std::uint32_t count = 0;
+  if (options.syn_wait_first.ns > 0)
+    for (Duration wait = options.syn_wait_first; wait < options.rto_initial; wait = wait * 2) ++count;
+  return count;
+}
+
 }  // namespace
+
+Duration handshake_wait(const Options& options, std::uint32_t repeats) {
+  const std::uint32_t first = short_waits(options);
+  const Duration base = repeats < first ? options.syn_wait_first : options.rto_initial;
+  const std::uint32_t doublings = repeats < first ? repeats : repeats - first;
+  return std::min(base * (std::int64_t{1} << std::min(doublings, 16u)), options.rto_max);
+}
+
+std::uint32_t handshake_repeats(const Options& options, std::uint32_t repeats_max) {
+  return repeats_max + short_waits(options);
+}
 
 std::uint8_t window_shift(std::uint32_t window_bytes) {
   std::uint8_t shift = 0;
@@ -57,7 +76,7 @@ wire::TcpHeader syn_ack(const Handshake& handshake, const Options& options, Inst
   header.mss = static_cast<std::uint16_t>(std::min(options.mss_bytes, 0xFFFFu));
   header.sack_permitted = handshake.sack;
   if (handshake.scaling) header.window_scale = handshake.receive_shift;
-  header.window = static_cast<std::uint16_t>(first_window(options));  // never scaled in a SYN
+  header.window = static_cast<std::uint16_t>(handshake.held ? 0 : first_window(options));  // never scaled in a SYN
   return header;
 }
 
@@ -66,9 +85,27 @@ wire::TcpHeader acknowledge(const Handshake& handshake, const Options& options, 
   header.flags = flag::kAck;
   header.sequence = handshake.ours.value + 1;
   header.acknowledgement = handshake.theirs.value + 1;
-  header.window = static_cast<std::uint16_t>(first_window(options) >> handshake.receive_shift);
+  if (!handshake.held) header.window = static_cast<std::uint16_t>(first_window(options) >> handshake.receive_shift);
   if (handshake.timestamps)
     header.timestamps = {timestamp_clock(now) + handshake.timestamp_offset, handshake.timestamp_recent};
+  return header;
+}
+
+wire::TcpHeader third_segment(const Handshake& handshake) {
+  wire::TcpHeader header;
+  header.flags = flag::kAck;
+  header.sequence = handshake.theirs.value + 1;
+  header.acknowledgement = handshake.ours.value + 1;
+  header.window = static_cast<std::uint16_t>(handshake.window >> handshake.send_shift);
+  if (handshake.timestamps) header.timestamps = {handshake.timestamp_recent, 0};
+  return header;
+}
+
+wire::TcpHeader reset(const Handshake& handshake) {
+  wire::TcpHeader header;
+  header.flags = flag::kRst | flag::kAck;
+  header.sequence = handshake.ours.value + 1;
+  header.acknowledgement = handshake.theirs.value + 1;
   return header;
 }
 

@@ -34,6 +34,7 @@ struct Handshake {
   bool timestamps = false;             // both offered; then
   std::uint32_t timestamp_recent = 0;  //   the peer's last, and
   std::uint32_t timestamp_offset = 0;  //   what is added to our clock
+  bool held = false;                   // we say that our window is shut: there is no place yet
   std::uint8_t sent = 0;               // SYN-ACKs; 0 while the first is due, or where nobody counted
   Instant sent_at = kNever;            // the first of them; kNever: not known
 };
@@ -43,6 +44,11 @@ std::uint8_t window_shift(std::uint32_t window_bytes);
 // Our clock of timestamps: about a millisecond (RFC 7323 s5.4).
 inline constexpr unsigned kTimestampShift = 20;
 constexpr std::uint32_t timestamp_clock(Instant now) { return static_cast<std::uint32_t>(now.ns >> kTimestampShift); }
+
+// How long a SYN or SYN-ACK that was sent again `repeats` times waits for its answer, and how often it is sent again
+// before we give up; `repeats_max`: where syn_wait_first is rto_initial (RFC 6298 s2.1 and s5.5, RFC 9293 s3.8.3).
+Duration handshake_wait(const Options& options, std::uint32_t repeats);
+std::uint32_t handshake_repeats(const Options& options, std::uint32_t repeats_max);
 
 // What `syn` and `options` agree on. Without the option the peer takes options.mss_default_bytes.
 Handshake agree(const wire::TcpHeader& syn, const Options& options, Seq ours, std::uint32_t timestamp_offset);
@@ -67,5 +73,9 @@ enum class HalfOpenStep : std::uint8_t {
 HalfOpenStep on_half_open(const Handshake& handshake, const Options& options, const wire::TcpHeader& header,
                           std::size_t payload_bytes);
 wire::TcpHeader acknowledge(const Handshake& handshake, const Options& options, Instant now);
+// What stands for the peer's third segment when that is gone: it says no more than the SYN did. And the RST that ends what
+// the peer takes for a connection. Ports are the caller's.
+wire::TcpHeader third_segment(const Handshake& handshake);
+wire::TcpHeader reset(const Handshake& handshake);
 
 }  // namespace rnic::tcp

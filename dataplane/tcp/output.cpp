@@ -156,7 +156,7 @@ void Connection::fill_handshake(SegmentOut& out, Instant now) {
   syn_due_ = false;
   ++counters_.segments_out;
   if (syn_sent_count_++ == 0) syn_sent_at_ = now;
-  if (rto_at_ == kNever) rto_at_ = now + rtt_.rto();
+  if (rto_at_ == kNever) rto_at_ = now + handshake_wait(options_, retransmissions_);
   wire::TcpHeader& header = out.header;
   const bool answer = state_ == State::syn_received;
   header.sequence = iss_.value;

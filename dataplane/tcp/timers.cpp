@@ -40,8 +40,7 @@ void Connection::on_retransmission_timeout(Instant now) {
   ++counters_.timeouts;
   ++retransmissions_;
   if (state_ < State::established) {
-    if (retransmissions_ > options_.syn_retransmissions_max) return end(Ended::timed_out);
-    rtt_.back_off();
+    if (retransmissions_ > handshake_repeats(options_, options_.syn_retransmissions_max)) return end(Ended::timed_out);
     syn_due_ = true;
     return;
   }

@@ -326,6 +326,7 @@ TEST_CASE("W-TCP-13: what is said of TCP reaches the device: Nagle, keepalive, t
   CHECK_FALSE(plain.timestamps);
   CHECK(plain.ecn == tcp::EcnUse::passive);
   CHECK(plain.retransmissions_max == 12);
+  CHECK(plain.syn_wait_first == milliseconds(10));  // memory
   CHECK_FALSE(by_itself.hop_limit);
   const core::DeviceOptions asked = options_of(
       "nagle = true\nkeepalive_s = 7200\ntimestamps = true\ncongestion = \"dctcp\"\n"

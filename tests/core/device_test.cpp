@@ -413,8 +413,37 @@ TEST_CASE("a backlog of one takes one request until it is answered; the next com
   world.run_for(milliseconds(100));
   CHECK(count(world.b, StreamEvent::Kind::connect_request) == 1);
   REQUIRE(world.b.device.reject(heard(world.b, StreamEvent::Kind::connect_request)->stream, {}, world.clock.now));
-  // The second's SYN is sent again.
   CHECK(world.run_until([&] { return count(world.b, StreamEvent::Kind::connect_request) == 2; }, seconds(10)));
+}
+
+TEST_CASE("many callers at once find a small backlog: none is dropped, each gets its turn, and the wait is no timeout",
+          "[core]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 3, 77));
+  constexpr std::size_t kCallers = 40;
+  std::vector<core::StreamId> asked;
+  std::size_t most = 0;
+  world.b.on_event = [&](const StreamEvent& event) {
+    if (event.kind == StreamEvent::Kind::connect_request) asked.push_back(event.stream);
+  };
+  // The first alone: while a neighbour is asked for, not all SYNs are kept.
+  dial(world);
+  REQUIRE(world.run_until([&] { return !asked.empty(); }, seconds(1)));
+  for (std::size_t i = 1; i < kCallers; ++i) dial(world);
+  const Instant start = world.clock.now;
+  for (std::size_t answered = 0; answered < kCallers; ++answered) {
+    REQUIRE(world.run_until([&] { return !asked.empty(); }, seconds(20)));
+    most = std::max(most, asked.size());
+    sim::Endpoint& b = world.b.make_qp(plain());
+    REQUIRE(world.b.device.accept(asked.front(), {.ird = 4, .ord = 4, .private_data = {}, .cookie = 5}, *b.qp,
+                                  world.clock.now));
+    asked.erase(asked.begin());
+  }
+  REQUIRE(world.run_until([&] { return count(world.a, StreamEvent::Kind::established) == kCallers; }, seconds(20)));
+  CHECK(most <= 3);
+  CHECK(world.b.device.counters().syns_dropped == 0);
+  CHECK(world.b.device.counters().backlog_waits > 0);
+  CHECK(world.clock.now - start < seconds(1));
 }
 
 TEST_CASE("a request whose peer has gone is not accepted", "[core]") {

@@ -420,27 +420,214 @@ TEST_CASE("a full backlog keeps a finished handshake waiting, and takes it when 
   World world({});
   REQUIRE(world.b.device.listen({}, kPort, 1, 77));
   Stranger stranger(world);
+  const auto call = [&](std::uint16_t port, std::uint32_t sequence) {
+    stranger.source_port = port;
+    stranger.says(syn(sequence));
+    return stranger.take().at(0).header;
+  };
+  const wire::TcpHeader first = call(3000, 100);
+  CHECK(first.window == 65535);
+  // Whoever may not fit is answered as well, and asked to say nothing yet.
+  const wire::TcpHeader second = call(3001, 500), last = call(3002, 900);
+  CHECK(second.window == 0);
+  CHECK(last.window == 0);
+  stranger.says(third(last, 901));
+  REQUIRE(world.b.device.stream_count() == 1);
+  // There was room: it hears so at once, or it would wait for ever.
+  REQUIRE(stranger.heard.size() == 1);
+  CHECK(stranger.heard[0].header.window > 0);
+  CHECK(stranger.take()[0].header.flags == flag::kAck);
+
+  // The second before the first: in this order they wait.
+  stranger.source_port = 3001;
+  stranger.says(third(second, 501));
+  stranger.source_port = 3000;
+  stranger.says(third(first, 101), "abc");
+  CHECK(world.b.device.stream_count() == 1);
+  CHECK(world.b.device.half_open_count() == 2);
+  CHECK(world.b.device.counters().backlog_waits == 2);
+  CHECK(stranger.heard.empty());
+  // One whose window is shut asks now and then, and must hear that somebody is there.
+  stranger.source_port = 3001;
+  stranger.says(third(second, 501), "a");
+  REQUIRE(stranger.heard.size() == 1);
+  CHECK(stranger.heard[0].header.acknowledgement == 501);
+  CHECK(stranger.take()[0].header.window == 0);
+  CHECK(world.b.device.counters().backlog_waits == 2);
+
+  const auto ends = [&](std::uint16_t port, std::uint32_t sequence) {
+    stranger.source_port = port;
+    stranger.says(plain(flag::kRst, sequence));
+    world.run_for(milliseconds(1));
+  };
+  ends(3002, 901);
+  REQUIRE(world.b.device.stream_count() == 1);
+  CHECK(world.b.device.streams()[0].remote_port == 3001);
+  REQUIRE(stranger.heard.size() == 1);
+  CHECK(stranger.heard[0].header.flags == flag::kAck);
+  CHECK(stranger.heard[0].header.acknowledgement == 501);
+  CHECK(stranger.take()[0].header.window > 0);
+  ends(3001, 501);
+  REQUIRE(world.b.device.stream_count() == 1);
+  CHECK(world.b.device.streams()[0].remote_port == 3000);
+  // What it said was not kept, and comes again.
+  stranger.source_port = 3000;
+  stranger.says(third(first, 101), "abc");
+  CHECK(world.b.device.streams()[0].tcp.bytes_in == 3);
+  CHECK(world.b.device.half_open_count() == 0);
+  CHECK(world.b.device.counters().syns_dropped == 0);
+}
+
+TEST_CASE("who waits for a place in the backlog may give up, and is let go after a minute", "[core]") {
+  WorldOptions patient;
+  patient.a.device.reply_timeout = seconds(600);
+  World world(patient);
+  REQUIRE(world.b.device.listen({}, kPort, 1, 77));
+  sim::Endpoint& holder = world.a.make_qp(config());
+  core::ConnectOptions options;
+  options.remote = sim::kAddressB;
+  options.remote_port = kPort;
+  options.ird = options.ord = 4;
+  world.b.events.clear();
+  REQUIRE(world.a.device.connect(options, *holder.qp, world.clock.now));
+  REQUIRE(world.run_until([&] { return world.b.events.size() == 1; }, seconds(1)));  // asked, and not answered
+  const std::size_t streams = world.b.device.stream_count();
+  Stranger stranger(world);
   stranger.says(syn(100));
-  const wire::TcpHeader first = stranger.take()[0].header;
+  stranger.says(third(stranger.take()[0].header, 101));
+  REQUIRE(world.b.device.counters().backlog_waits == 1);
+  REQUIRE(world.b.device.half_open_count() == 1);
+  SECTION("a RST") {
+    stranger.says(plain(flag::kRst, 101));
+    CHECK(world.b.device.half_open_count() == 0);
+  }
+  SECTION("the listener ends") {
+    world.b.device.unlisten({}, kPort, world.clock.now);
+    world.run_for(milliseconds(1));
+    CHECK(world.b.device.half_open_count() == 0);
+    REQUIRE(stranger.heard.size() == 1);
+    CHECK(stranger.heard[0].header.has(flag::kRst));
+    CHECK(stranger.heard[0].header.acknowledgement == 101);
+  }
+  SECTION("a minute") {
+    world.run_for(seconds(59));
+    CHECK(world.b.device.half_open_count() == 1);
+    world.run_for(seconds(2));
+    CHECK(world.b.device.half_open_count() == 0);
+    CHECK(world.b.device.stream_count() == streams);
+    CHECK(world.b.device.counters().backlog_waits == 1);
+  }
+}
+
+TEST_CASE("those who connect and say nothing do not keep the listener", "[core]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 2, 77));
+  Stranger stranger(world);
+  for (std::uint16_t port = 3000; port < 3002; ++port) {
+    stranger.source_port = port;
+    stranger.says(syn(port));
+    stranger.says(third(stranger.take()[0].header, port + 1u));
+  }
+  REQUIRE(world.b.device.stream_count() == 2);
+  world.run_for(seconds(2));
+  CHECK(world.b.device.stream_count() == 2);  // while nobody wants their places they have them
+  stranger.heard.clear();
+  const Instant start = world.clock.now;
+  REQUIRE(connects(world));
+  CHECK(world.clock.now - start < seconds(2));
+  CHECK(std::count_if(stranger.heard.begin(), stranger.heard.end(),
+                      [](const Stranger::Heard& each) { return each.header.has(flag::kRst); }) == 2);
+}
+
+TEST_CASE("one who is silent for less than a second keeps his place, and so does one who has spoken", "[core]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 1, 77));
+  Stranger stranger(world);
+  stranger.says(syn(100));
+  const wire::TcpHeader answer = stranger.take()[0].header;
+  SECTION("silent") {
+    stranger.says(third(answer, 101));
+    world.run_for(milliseconds(500));
+  }
+  SECTION("has begun to ask") {
+    stranger.says(third(answer, 101), "MPA ID");
+    world.run_for(seconds(5));
+  }
+  stranger.heard.clear();
   stranger.source_port = 3001;
   stranger.says(syn(500));
-  const wire::TcpHeader second = stranger.take()[0].header;
-  stranger.says(third(second, 501));
+  stranger.says(third(stranger.take()[0].header, 501));
+  CHECK(world.b.device.counters().backlog_waits == 1);
+  world.run_for(milliseconds(300));
   REQUIRE(world.b.device.stream_count() == 1);
+  CHECK(world.b.device.streams()[0].remote_port == 3000);
+}
+
+TEST_CASE("W-TCP-01: a flood of SYNs takes no place in a small backlog", "[core][W-TCP-01]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 2, 77));
+  Stranger stranger(world);
+  Flood flood;
+  flood.send(stranger, 40);
+  world.run_for(milliseconds(10));
+  REQUIRE(world.b.device.half_open_count() == 40);
+  const Instant start = world.clock.now;
+  REQUIRE(connects(world));  // told to wait, and then at once that there is a place
+  CHECK(world.clock.now - start < milliseconds(100));
+  CHECK(world.b.device.counters().backlog_waits == 0);
+  CHECK(world.b.device.counters().syns_dropped == 0);
+}
+
+TEST_CASE("W-TCP-01: a cookie that comes back to a full backlog waits like others", "[core][W-TCP-01]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 1, 77));
+  Stranger stranger(world);
+  stranger.says(syn(100));
+  stranger.says(third(stranger.take()[0].header, 101), "MPA");  // has the place
+  stranger.heard.clear();
+  Flood flood;
+  flood.send(stranger, 64);
+  world.run_for(milliseconds(10));
+  REQUIRE(world.b.device.half_open_count() == 64);
+  stranger.heard.clear();
+  stranger.source_port = 3001;
+  stranger.says(syn(500));
+  const wire::TcpHeader cookie = stranger.take().at(0).header;
+  REQUIRE(world.b.device.counters().cookies_sent == 1);
+  stranger.says(third(cookie, 501));
+  CHECK(world.b.device.counters().syns_dropped == 1);  // no entry to wait in
+  world.run_for(seconds(64));                          // the flood is forgotten
+  REQUIRE(world.b.device.half_open_count() == 0);
+  REQUIRE(world.b.device.stream_count() == 0);  // so is he who never ended his Request
   stranger.source_port = 3002;
   stranger.says(syn(900));
-  CHECK(stranger.heard.empty());  // no more are begun
-  stranger.source_port = 3000;
-  stranger.says(third(first, 101));
-  CHECK(world.b.device.stream_count() == 1);
-  CHECK(world.b.device.counters().syns_dropped == 2);
+  stranger.says(third(stranger.take().back().header, 901), "MPA");
+  REQUIRE(world.b.device.stream_count() == 1);
   stranger.source_port = 3001;
-  stranger.says(plain(flag::kRst, 501));
+  stranger.says(third(cookie, 501));
+  CHECK(world.b.device.counters().cookies_good == 1);
+  CHECK(world.b.device.counters().backlog_waits == 1);
+  stranger.source_port = 3002;
+  stranger.says(plain(flag::kRst, 904));
   world.run_for(milliseconds(1));
-  stranger.source_port = 3000;
-  stranger.says(third(first, 101), "x");
-  REQUIRE(world.b.device.streams().size() >= 1);
-  CHECK(world.b.device.streams()[0].remote_port == 3000);
+  REQUIRE(world.b.device.stream_count() == 1);
+  CHECK(world.b.device.streams()[0].remote_port == 3001);
+}
+
+TEST_CASE("where only memory is between, a SYN-ACK comes again after 10 ms, doubling up to a second, and then as ever",
+          "[core][W-TCP-01]") {
+  WorldOptions options;
+  options.b.device.tcp.syn_wait_first = milliseconds(10);
+  World world(options);
+  REQUIRE(world.b.device.listen({}, kPort, 8, 77));
+  Stranger stranger(world);
+  const Instant start = world.clock.now;
+  stranger.says(syn(100));
+  world.run_for(seconds(200));
+  std::vector<std::int64_t> at_ms;
+  for (const auto& each : stranger.heard) at_ms.push_back((each.at - start).ns / 1'000'000);
+  CHECK(at_ms == std::vector<std::int64_t>{0, 10, 30, 70, 150, 310, 630, 1270, 2270, 4270, 8270, 16270, 32270});
+  CHECK(world.b.device.half_open_count() == 0);
 }
 
 TEST_CASE("W-TCP-01: a scan of every port is refused, a share in each turn, and leaves nothing behind",

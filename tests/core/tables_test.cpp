@@ -156,6 +156,19 @@ TEST_CASE("a wildcard listener hears every address, and overlaps with all", "[co
   CHECK(listeners.find(there, 5) != listeners.find(here, 5));
 }
 
+TEST_CASE("a backlog is as in the kernel: 0 and more than 1,024 mean 1,024, what is between stays", "[core]") {
+  Listeners listeners;
+  const auto backlog_of = [&](std::uint32_t wanted, std::uint16_t port) {
+    return listeners.at(listeners.open({}, port, wanted, 0)).backlog;
+  };
+  CHECK(backlog_of(0, 1) == 1024);
+  CHECK(backlog_of(1, 2) == 1);
+  CHECK(backlog_of(128, 3) == 128);
+  CHECK(backlog_of(1024, 4) == 1024);
+  CHECK(backlog_of(1025, 5) == 1024);
+  CHECK(backlog_of(0xFFFFFFFF, 6) == 1024);  // -1 of who calls rdma_listen()
+}
+
 TEST_CASE("a closed listener's place is not taken while connections of it are pending", "[core]") {
   Listeners listeners;
   const auto first = listeners.open({}, 5, 3, 0);

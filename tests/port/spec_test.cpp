@@ -34,6 +34,11 @@ TEST_CASE("each kind of port is read, and written again as it was", "[port]") {
   CHECK(parse_spec("vdev:net_null0,size=64")->target == "net_null0,size=64");
 }
 
+TEST_CASE("loopback, pair and memif are memory, and nothing else is", "[port]") {
+  for (const Kind kind : {Kind::loopback, Kind::pair, Kind::memif}) CHECK(is_memory(kind));
+  for (const Kind kind : {Kind::af_packet, Kind::af_xdp, Kind::tap, Kind::pci, Kind::vdev}) CHECK_FALSE(is_memory(kind));
+}
+
 TEST_CASE("a PCI address gets its domain, in lower case", "[port]") {
   CHECK(parse_spec("pci:3B:00.1")->target == "0000:3b:00.1");
   CHECK(parse_spec("pci:0001:3b:1f.7")->target == "0001:3b:1f.7");

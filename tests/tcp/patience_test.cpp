@@ -29,6 +29,32 @@ TEST_CASE("W-TCP-01: a SYN is tried for three minutes (MUST-23)", "[tcp][rfc6298
   CHECK(c->ended() == Ended::timed_out);
 }
 
+TEST_CASE(
+    "W-TCP-01: where only memory is between, a SYN comes again after 10 ms, doubling up to a second, and then as ever",
+    "[tcp][rfc6298][W-TCP-01]") {
+  tcp::Options options;
+  options.syn_wait_first = milliseconds(10);
+  Conversation c(options);
+  c.opens();
+  c.at(0).says(syn());
+  for (const double at_ms : {10, 30, 70, 150, 310, 630, 1270}) c.is_silent_until(at_ms).says(syn());
+  for (const double at_s : {1, 3, 7, 15, 31, 63, 123}) c.is_silent_until(1270 + 1000 * at_s).says(syn());
+  c.is_silent_until(184'270).is_silent();
+  CHECK(c->ended() == Ended::timed_out);
+}
+
+TEST_CASE("W-TCP-01: a first wait for a SYN's answer that is no shorter than others changes nothing",
+          "[tcp][rfc6298][W-TCP-01]") {
+  tcp::Options options;
+  options.syn_wait_first = options.rto_initial;
+  Conversation c(options);
+  c.opens();
+  c.at(0).says(syn());
+  for (const double at_s : {1, 3, 7, 15, 31, 63, 123}) c.is_silent_until(1000 * at_s).says(syn());
+  c.is_silent_until(183'000).is_silent();
+  CHECK(c->ended() == Ended::timed_out);
+}
+
 TEST_CASE("W-TCP-01: octets are tried for more than a hundred seconds, at last once a minute",
           "[tcp][rfc6298][W-TCP-01]") {
   auto c = Conversation::established(no_tail_probe());
