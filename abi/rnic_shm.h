@@ -60,11 +60,14 @@ RNIC_STATIC_ASSERT(sizeof(struct rnic_status_page) == 64 * 17, "a line for each 
  * To ring: set its bit in words[], then the word's bit in summary[], then any = 1, each only if
  * not set already, each by an atomic or/exchange (seq_cst). The worker clears from the top: any,
  * summary, words, and then reads `produced` of the queues it found. Ringing twice is harmless.
+ * Who finds the worker asleep and wakes it may say before on which CPU it runs, by that number plus 1; the worker
+ * sets it to 0 when it has read it. A hint: where the two are on one core the worker looks for another.
  */
 #define RNIC_DOORBELLS_MAX 65536u
 struct rnic_doorbells {
 	uint32_t any;
-	uint8_t pad[RNIC_CACHE_LINE - 4];
+	uint32_t rung_from;
+	uint8_t pad[RNIC_CACHE_LINE - 8];
 	uint64_t summary[RNIC_DOORBELLS_MAX / 64 / 64];
 	uint64_t words[RNIC_DOORBELLS_MAX / 64];
 };

@@ -84,6 +84,7 @@ inline void ring_doorbell(const Doorbells& doorbells, std::uint32_t worker, std:
   set_once(area.summary[word / 64], std::uint64_t{1} << (word % 64));
   set_once(area.any, 1U);
   if (load(doorbells.status->worker[worker].asleep, std::memory_order_seq_cst) != 0) {
+    store(area.rung_from, static_cast<std::uint32_t>(sched_getcpu() + 1), std::memory_order_relaxed);
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(doorbells.eventfds[worker], &one, sizeof one);
   }

@@ -1,5 +1,6 @@
 #include "core/worker.hpp"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 
@@ -46,6 +48,7 @@ Worker::Worker(const WorkerOptions& options)
   event_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   call_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   RNIC_ASSERT(epoll_fd_ >= 0 && event_fd_ >= 0 && call_fd_ >= 0);
+  stat_fd_ = open("/proc/stat", O_RDONLY | O_CLOEXEC);
   watch(call_fd_);
 }
 
@@ -54,6 +57,7 @@ Worker::~Worker() {
   close(epoll_fd_);
   close(event_fd_);
   close(call_fd_);
+  if (stat_fd_ >= 0) close(stat_fd_);
 }
 
 void Worker::start() {
@@ -239,6 +243,11 @@ bool Worker::answer_doorbells() {
   for (Context& context : contexts_) {
     rnic_doorbells& bells = context.memory->doorbells(options_.index);
     if (std::atomic_ref(bells.any).load(std::memory_order_relaxed) == 0) continue;
+    // Said by who woke us, and only then. Any number but that of our own core means nothing.
+    if (const std::uint32_t from = std::atomic_ref(bells.rung_from).load(std::memory_order_relaxed); from != 0) {
+      std::atomic_ref(bells.rung_from).store(0, std::memory_order_relaxed);
+      shares_core_ |= movable_ && static_cast<int>(from - 1) == sched_getcpu();
+    }
     if (answer_doorbells(context)) {
       busy = true;
       source_ = &context.habit;
@@ -356,6 +365,37 @@ void Worker::sleep(Instant now) {
   asleep_.store(false, std::memory_order_relaxed);
 }
 
+// The ringer is on our core, and cannot go on while we work there. Where another is idle we move to it, once: under
+// SCHED_FIFO a thread wakes where it slept. All cores stay open to us, as whoever set our affinity wants it.
+void Worker::leave_core_of_ringer(Instant now) {
+  if (!seat_.wants_look(now)) return;
+  cpu_set_t allowed;
+  const int own = sched_getcpu();
+  const ssize_t size = pread(stat_fd_, stat_text_.data(), stat_text_.size(), 0);
+  if (own < 0 || size <= 0 || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  static_assert(Seat::kCpusMax == CPU_SETSIZE);
+  const Duration tick{1'000'000'000 / std::max(sysconf(_SC_CLK_TCK), 1L)};
+  read_idle_times({stat_text_.data(), static_cast<std::size_t>(size)}, tick, idle_times_);
+  for (std::size_t cpu = 0; cpu < idle_times_.size(); ++cpu)
+    if (!CPU_ISSET(cpu, &allowed) || static_cast<int>(cpu) == own) idle_times_[cpu] = Duration{-1};
+  const int to = seat_.choose(idle_times_, now);
+  if (to < 0) return;
+  cpu_set_t there;
+  CPU_ZERO(&there);
+  CPU_SET(static_cast<std::size_t>(to), &there);
+  if (sched_setaffinity(0, sizeof there, &there) != 0) return;
+  sched_setaffinity(0, sizeof allowed, &allowed);
+  ++counters_.moves;
+}
+
+// True: it is so now.
+bool Worker::set_realtime(bool on) {
+  sched_param parameter{};
+  parameter.sched_priority = on ? 1 : 0;
+  // Refused to ordinary users: then as everybody else.
+  return pthread_setschedparam(pthread_self(), on ? SCHED_FIFO : SCHED_OTHER, &parameter) == 0 && on;
+}
+
 void Worker::run() {
   pthread_setname_np(pthread_self(), "rnic-worker");
   if (options_.cpu >= 0) {
@@ -364,13 +404,11 @@ void Worker::run() {
     CPU_SET(static_cast<std::size_t>(options_.cpu), &cpus);
     pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);
   }
-  bool realtime = false;
-  if (options_.realtime && !options_.poll_always) {
-    sched_param parameter{};
-    parameter.sched_priority = 1;
-    // Refused to ordinary users: then as everybody else.
-    realtime = pthread_setschedparam(pthread_self(), SCHED_FIFO, &parameter) == 0;
-  }
+  // One that polls always has a core of its own, and would keep everybody from it.
+  bool polls = options_.poll_always;
+  bool realtime = options_.realtime && !polls && set_realtime(true);
+  // Others are put on idle cores by the scheduler itself.
+  movable_ = realtime && options_.cpu < 0 && stat_fd_ >= 0;
   if (options_.on_start) options_.on_start();
 
   Instant rest_since = clock_now();
@@ -381,7 +419,12 @@ void Worker::run() {
     if (turn(now)) {
       ++counters_.busy_turns;
       patience_.on_work(now, source_);
+      vigil_.on_work();
       timed_sleep_ = {};
+      if (shares_core_) [[unlikely]] {
+        shares_core_ = false;
+        leave_core_of_ringer(now);
+      }
       if (realtime && now - rest_since > kRestEvery) {
         if (rested < kRest) {
           const timespec nap{0, (kRest - rested).ns};
@@ -392,9 +435,18 @@ void Worker::run() {
       }
       continue;
     }
-    if (options_.poll_always || now - patience_.last_work() < options_.sleep_delay) continue;
+    if (options_.poll_always) {
+      if (vigil_.polls(now) != polls) {
+        polls = !polls;
+        realtime = set_realtime(options_.realtime && !polls);
+        movable_ = realtime && options_.cpu < 0 && stat_fd_ >= 0;
+      }
+      if (polls) continue;
+    }
+    if (now - patience_.last_work() < options_.sleep_delay) continue;
     if (patience_.waits(now)) continue;
     sleep(now);
+    vigil_.on_work();
     const Duration slept = clock_now() - now;
     rested = rested + slept;
     patience_.on_slept(slept);

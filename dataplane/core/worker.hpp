@@ -5,6 +5,7 @@
 // control's calls and ports wake it. Only this file makes an Instant.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -17,6 +18,8 @@
 #include "core/device.hpp"
 #include "core/patience.hpp"
 #include "core/ring.hpp"
+#include "core/seat.hpp"
+#include "core/vigil.hpp"
 #include "shm/context_memory.hpp"
 #include "shm/mover.hpp"
 #include "shm/queue_host.hpp"
@@ -40,7 +43,7 @@ struct WorkerEvent {
 
 struct WorkerOptions {
   unsigned index = 0;
-  bool poll_always = false;      // never sleeps: the worker has a core of its own
+  bool poll_always = false;      // does not sleep while its core is its own (core/vigil.hpp)
   Duration sleep_delay{0};       // stays awake so long after the last work
   int cpu = -1;                  // -1: any
   bool realtime = true;          // SCHED_FIFO where allowed
@@ -49,6 +52,7 @@ struct WorkerOptions {
 
 struct WorkerCounters {
   std::uint64_t turns = 0, busy_turns = 0, sleeps = 0, wakes_by_timer = 0;
+  std::uint64_t moves = 0;  // to another core than the one that rings
 };
 
 class Worker final : public shm::WorkerEvents, public StreamEvents {
@@ -117,6 +121,8 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   void notify_completions();
   bool serve_calls(Instant now);
   void sleep(Instant now);
+  void leave_core_of_ringer(Instant now);
+  bool set_realtime(bool on);
   bool anything_waits() const;
   void tell(const WorkerEvent& event);
   bool tell_control();
@@ -148,6 +154,13 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   SourceHabit wire_habit_;
   SourceHabit* source_ = nullptr;  // who brought the work of the last turns
   bool rested_ = true;             // the last turn found nothing
+  Seat seat_;
+  Vigil vigil_;
+  bool movable_ = false;      // the core is ours to choose
+  bool shares_core_ = false;  // with who woke us
+  int stat_fd_ = -1;
+  std::array<char, 65536> stat_text_{};
+  std::array<Duration, Seat::kCpusMax> idle_times_{};
   WorkerCounters counters_;
 };
 

@@ -1,4 +1,6 @@
 // Posting: credit by polling, what an entry holds, what is refused, and doorbells.
+#include <sched.h>
+
 #include "support/catch.hpp"
 
 #include "provider/fake_daemon.hpp"
@@ -332,6 +334,24 @@ TEST_CASE("a worker that sleeps is woken, one that does not is left alone", "[pr
   t.daemon.page().worker[0].asleep = 1;
   REQUIRE(t.post_write(2) == 0);
   CHECK(readable(t.daemon.worker_eventfd, 0));
+}
+
+TEST_CASE("who wakes a worker says on which CPU, and nobody else does", "[provider][doorbell]") {
+  OneQp t(8);
+  cpu_set_t before, one;
+  REQUIRE(sched_getaffinity(0, sizeof before, &before) == 0);
+  int cpu = 0;
+  while (!CPU_ISSET(cpu, &before)) ++cpu;
+  CPU_ZERO(&one);
+  CPU_SET(cpu, &one);
+  REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  rnic_doorbells& bells = t.daemon.doorbells();
+  CHECK(t.post_write(1) == 0);
+  CHECK(bells.rung_from == 0);
+  t.daemon.page().worker[0].asleep = 1;
+  CHECK(t.post_write(2) == 0);
+  CHECK(bells.rung_from == static_cast<std::uint32_t>(cpu) + 1);
+  sched_setaffinity(0, sizeof before, &before);
 }
 
 // ---- Shared receive queues -----------------------------------------------------------------------

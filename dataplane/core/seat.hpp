@@ -1,0 +1,100 @@
+// On which core a worker sits that has none of its own.
+//
+// Under SCHED_FIFO a worker wakes on the core on which it fell asleep, whoever runs there and however idle the others
+// are. Is that the core on which its ringer spins, they take turns for ever; on another they work side by side, and the
+// worker hardly sleeps at all. Nothing but being moved brings it away, and once elsewhere it stays there by itself: so
+// it is moved once, and no core is closed to it.
+//
+// Pure: where ringers are and how long cores have been idle in, a core out.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/time.hpp"
+
+namespace rnic::core {
+
+class Seat {
+ public:
+  static constexpr std::size_t kCpusMax = 1024;
+  // Idle times are looked at twice, so far apart: the kernel counts them in hundredths of a second.
+  static constexpr Duration kLook = milliseconds(100);
+  // A look that is older says nothing of now.
+  static constexpr Duration kLookOld = milliseconds(400);
+  // A core that was idle for less than three quarters of the time is somebody's.
+  static constexpr std::int64_t kIdleQuarters = 3;
+  // Between looks that find no idle core, and between moves that did not last: doubling up to this.
+  static constexpr Duration kPauseMax = seconds(3);
+
+  // A ringer woke the worker, and said that it runs where the worker does. True: time to look; then choose().
+  bool wants_look(Instant now) const { return now >= look_at_; }
+
+  // `idle`: of each core how long it has been idle since some instant, or a negative number for one that is out of
+  // question: the worker may not run there, or sits there. The core to move to, or -1.
+  int choose(std::span<const Duration> idle, Instant now) {
+    const Duration span = now - looked_at_;
+    const bool comparable = looked_at_ != kNever && span >= kLook && span <= kLookOld && before_.size() == idle.size();
+    if (!comparable) {
+      before_.assign(idle.begin(), idle.end());
+      looked_at_ = now;
+      look_at_ = now + kLook;
+      return -1;
+    }
+    int best = -1;
+    Duration longest{};
+    for (std::size_t cpu = 0; cpu < idle.size(); ++cpu) {
+      if (idle[cpu].ns < 0 || before_[cpu].ns < 0) continue;
+      const Duration rested = idle[cpu] - before_[cpu];
+      if (rested * 4 < span * kIdleQuarters || rested <= longest) continue;
+      longest = rested;
+      best = static_cast<int>(cpu);
+    }
+    const bool lasted = best >= 0 && looked_at_ >= lasted_at_;
+    pause_ = lasted ? kLook : pause_ * 2 < kPauseMax ? pause_ * 2 : kPauseMax;
+    looked_at_ = kNever;
+    look_at_ = now + pause_;
+    lasted_at_ = look_at_ + kPauseMax;
+    return best;
+  }
+
+ private:
+  std::vector<Duration> before_;
+  Instant looked_at_ = kNever;
+  Instant look_at_{0};
+  Instant lasted_at_{0};  // who shares its core again only after this has been well off
+  Duration pause_ = kLook;
+};
+
+// The idle times of /proc/stat (proc(5)), each at its core's place; `tick`: the unit that it counts in. Cores that it
+// does not name, or names without sense, get a negative number.
+inline void read_idle_times(std::string_view stat, Duration tick, std::span<Duration> idle) {
+  for (Duration& each : idle) each = Duration{-1};
+  const auto number = [&](std::string_view& line) -> std::int64_t {
+    while (!line.empty() && line.front() == ' ') line.remove_prefix(1);
+    if (line.empty() || line.front() < '0' || line.front() > '9') return -1;
+    std::int64_t value = 0;
+    for (; !line.empty() && line.front() >= '0' && line.front() <= '9'; line.remove_prefix(1)) {
+      if (value > INT64_MAX / 100) return -1;
+      value = value * 10 + (line.front() - '0');
+    }
+    return value;
+  };
+  while (!stat.empty()) {
+    std::string_view line = stat.substr(0, stat.find('\n'));
+    stat.remove_prefix(line.size() < stat.size() ? line.size() + 1 : stat.size());
+    if (!line.starts_with("cpu") || line.size() < 4 || line[3] == ' ') continue;
+    line.remove_prefix(3);
+    const std::int64_t cpu = number(line);
+    if (cpu < 0 || static_cast<std::size_t>(cpu) >= idle.size()) continue;
+    std::int64_t field[5] = {};  // user, nice, system, idle, iowait
+    for (std::int64_t& each : field) each = number(line);
+    if (field[3] < 0 || field[4] < 0 || field[3] > INT64_MAX / 2 / tick.ns || field[4] > INT64_MAX / 2 / tick.ns)
+      continue;
+    idle[static_cast<std::size_t>(cpu)] = tick * (field[3] + field[4]);
+  }
+}
+
+}  // namespace rnic::core

@@ -1,0 +1,121 @@
+#include "core/seat.hpp"
+
+#include <array>
+
+#include "support/catch.hpp"
+
+using namespace rnic;
+using core::Seat;
+
+namespace {
+
+constexpr Instant kStart{5'000'000'000};
+constexpr Duration kOut{-1};
+
+Instant at_ms(std::int64_t ms) { return kStart + milliseconds(ms); }
+
+// Looks at `ms`, where each core has been idle for so many milliseconds.
+template <std::size_t N>
+int look(Seat& seat, std::int64_t ms, const std::array<std::int64_t, N>& idle_ms) {
+  REQUIRE(seat.wants_look(at_ms(ms)));
+  std::array<Duration, N> idle;
+  for (std::size_t i = 0; i < N; ++i) idle[i] = idle_ms[i] < 0 ? kOut : milliseconds(idle_ms[i]);
+  return seat.choose(idle, at_ms(ms));
+}
+
+using Two = std::array<std::int64_t, 2>;
+using Four = std::array<std::int64_t, 4>;
+
+}  // namespace
+
+TEST_CASE("a worker that shares its ringer's core moves to one that has been idle, after two looks") {
+  Seat seat;
+  CHECK(look(seat, 0, Two{-1, 1000}) == -1);
+  CHECK_FALSE(seat.wants_look(at_ms(99)));
+  SECTION("idle all the time") { CHECK(look(seat, 100, Two{-1, 1100}) == 1); }
+  SECTION("idle for three quarters of it") { CHECK(look(seat, 100, Two{-1, 1075}) == 1); }
+  SECTION("idle for a little less") { CHECK(look(seat, 100, Two{-1, 1074}) == -1); }
+  SECTION("busy") { CHECK(look(seat, 100, Two{-1, 1000}) == -1); }
+  SECTION("as many looks as the kernel's count allows") { CHECK(look(seat, 400, Two{-1, 1400}) == 1); }
+}
+
+TEST_CASE("of several idle cores the most idle is taken, of those on which the worker may run") {
+  Seat seat;
+  CHECK(look(seat, 0, Four{0, -1, 0, 0}) == -1);
+  SECTION("all may be") { CHECK(look(seat, 100, Four{80, -1, 99, 90}) == 2); }
+  SECTION("it may not any more") { CHECK(look(seat, 100, Four{80, -1, -1, 90}) == 3); }
+  SECTION("it may not, whatever it was") { CHECK(look(seat, 100, Four{-1, 100, -1, -1}) == -1); }
+}
+
+TEST_CASE("a machine of one core, or a worker that may run on one only, moves nowhere") {
+  Seat seat;
+  for (int i = 0; i < 3; ++i) {
+    CHECK(look(seat, i * 100'000, std::array<std::int64_t, 1>{-1}) == -1);
+    CHECK(look(seat, i * 100'000 + 100, std::array<std::int64_t, 1>{-1}) == -1);
+  }
+}
+
+TEST_CASE("a look that is old is not compared with") {
+  Seat seat;
+  CHECK(look(seat, 0, Two{-1, 0}) == -1);
+  CHECK(look(seat, 401, Two{-1, 401}) == -1);
+  CHECK(look(seat, 501, Two{-1, 501}) == 1);
+}
+
+TEST_CASE("where no core is idle it is looked ever more rarely, every three seconds at last") {
+  Seat seat;
+  std::int64_t ms = 0;
+  std::vector<std::int64_t> pauses;
+  for (int i = 0; i < 8; ++i) {
+    CHECK(look(seat, ms, Two{-1, 0}) == -1);
+    ms += 100;
+    CHECK(look(seat, ms, Two{-1, 0}) == -1);
+    std::int64_t pause = 1;
+    while (!seat.wants_look(at_ms(ms + pause))) ++pause;
+    pauses.push_back(pause);
+    ms += pause;
+  }
+  CHECK(pauses == std::vector<std::int64_t>{200, 400, 800, 1600, 3000, 3000, 3000, 3000});
+}
+
+TEST_CASE("ringers on every core do not chase a worker: a move that does not last makes the next come later") {
+  Seat seat;
+  std::int64_t ms = 0;
+  int moves = 0;
+  // Both cores idle whenever looked at, and it shares a core again at once.
+  for (; ms < 30'000; ++ms)
+    if (seat.wants_look(at_ms(ms))) {
+      const std::array<Duration, 2> idle{milliseconds(ms), kOut};
+      if (seat.choose(idle, at_ms(ms)) >= 0) ++moves;
+    }
+  CHECK(moves >= 2);
+  CHECK(moves <= 16);
+  // One that lasted for long begins anew.
+  CHECK(look(seat, ms + 10'000, Two{-1, 0}) == -1);
+  CHECK(look(seat, ms + 10'100, Two{-1, 100}) == 1);
+  CHECK(seat.wants_look(at_ms(ms + 10'200)));
+}
+
+TEST_CASE("idle times are read as the kernel writes them, waits for disks counted") {
+  const std::string_view stat =
+      "cpu  10 0 10 900 50 0 0 0 0 0\n"
+      "cpu0 5 0 5 100 20 0 1 2 0 0\n"
+      "cpu2 5 1 5 800 30 0 0 0 0 0\n"
+      "intr 12345 0 0\nctxt 99\n";
+  std::array<Duration, 4> idle;
+  core::read_idle_times(stat, milliseconds(10), idle);
+  CHECK(idle == std::array<Duration, 4>{milliseconds(1200), kOut, milliseconds(8300), kOut});
+}
+
+TEST_CASE("of lines that make no sense no idle time is read, and none beyond the cores that are asked for") {
+  std::array<Duration, 2> idle;
+  for (const std::string_view stat :
+       {"", "cpu", "cpu0", "cpu0 1 2 3", "cpu0 1 2 3 4", "cpux 1 2 3 4 5", "cpu2 1 2 3 4 5", "cpu0 1 2 3 x 5",
+        "cpu0 1 2 3 99999999999999999999999999 5", "cpu0 1 2 3 9000000000000000000 5", "cpu-1 1 2 3 4 5"}) {
+    INFO(stat);
+    core::read_idle_times(stat, milliseconds(10), idle);
+    CHECK(idle == std::array<Duration, 2>{kOut, kOut});
+  }
+  core::read_idle_times("cpu1 1 2 3 4 5", milliseconds(10), idle);  // the last line without an end
+  CHECK(idle[1] == milliseconds(90));
+}
