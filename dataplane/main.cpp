@@ -288,7 +288,7 @@ int main(int count, char** words) {
                                      {gateway, rnic::control::add_gateway}},
                                     configuration); !why.empty()) return refuse(why);
   if (const auto why = rnic::control::complete(configuration); !why.empty()) return refuse(why);
-  if (options.run_directory.empty()) options.run_directory = rnic::control::run_directory(configuration.name);
+  if (options.run_directory.empty()) options.run_directory = rnic::control::new_run_directory(configuration.name);
   if (const auto why = rnic::control::make_directory(options.run_directory); !why.empty()) return refuse(why);
 
   std::string why;

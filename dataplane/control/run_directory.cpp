@@ -4,22 +4,27 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
+#include <climits>
 #include <cstring>
+
+#include "rnic_run.h"
 
 namespace rnic::control {
 
 std::string run_base() {
-  if (const char* given = std::getenv("RNIC_RUN_BASE"); given != nullptr && *given != '\0') return given;
-  if (geteuid() == 0) return "/run/rnic";
-  if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime != nullptr && *runtime != '\0') {
-    struct stat found {};
-    if (stat(runtime, &found) == 0 && S_ISDIR(found.st_mode)) return std::string(runtime) + "/rnic";
-  }
-  return "/tmp/rnic-" + std::to_string(geteuid());
+  char base[PATH_MAX];
+  return rnic_run_base(base, sizeof base) != 0 ? base : std::string();
 }
 
-std::string run_directory(const std::string& name) { return run_base() + "/" + name; }
+std::string run_directory(const std::string& name) {
+  char path[PATH_MAX];
+  return rnic_run_directory(name.c_str(), path, sizeof path) != 0 ? path : std::string();
+}
+
+std::string new_run_directory(const std::string& name) {
+  const std::string base = run_base();
+  return base.empty() ? base : base + "/" + name;
+}
 
 bool good_name(const std::string& name) {
   if (name.empty() || name.size() > 64 || name == "." || name == "..") return false;

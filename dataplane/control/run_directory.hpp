@@ -6,10 +6,11 @@
 
 namespace rnic::control {
 
-// $RNIC_RUN_BASE; else /run/rnic for root; else $XDG_RUNTIME_DIR/rnic where that exists; else
-// /tmp/rnic-UID.
-std::string run_base();
+// The rule is abi/rnic_run.h's. Where a daemon of this name is or was, else where one would be.
 std::string run_directory(const std::string& name);
+// Where one is to be started; its parent is run_base().
+std::string new_run_directory(const std::string& name);
+std::string run_base();
 
 // A daemon's name: letters, digits, '-', '_', '.', at most 64, not "." or "..". (It is a directory.)
 bool good_name(const std::string& name);

@@ -16,6 +16,7 @@
 
 #include "client.hpp"
 #include "libc.hpp"
+#include "rnic_run.h"
 
 namespace rnic::preload {
 namespace {
@@ -48,22 +49,11 @@ bool read_line(const char* path, char* line, std::size_t size) {
   return true;
 }
 
-// The rule of the run directory, as the daemon follows it.
 bool default_run_dir(char* path, std::size_t size) {
-  const char* base = getenv("RNIC_RUN_BASE");
-  const char* runtime = getenv("XDG_RUNTIME_DIR");
   struct stat info;
-  if (base != nullptr && *base != '\0') {
-    snprintf(path, size, "%s/default", base);
-  } else if (geteuid() == 0) {
-    snprintf(path, size, "/run/rnic/default");
-  } else if (runtime != nullptr && *runtime != '\0' && libc().stat(runtime, &info) == 0) {
-    snprintf(path, size, "%s/rnic/default", runtime);
-  } else {
-    snprintf(path, size, "/tmp/rnic-%u/default", geteuid());
-  }
   // Somebody else's directory in /tmp is not our daemon's.
-  return libc().stat(path, &info) == 0 && (info.st_uid == geteuid() || info.st_uid == 0);
+  return rnic_run_directory("default", path, size) != 0 && libc().stat(path, &info) == 0 &&
+         (info.st_uid == geteuid() || info.st_uid == 0);
 }
 
 bool has_provider(const char* directory) {

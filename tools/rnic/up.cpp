@@ -32,7 +32,7 @@ int up(const UpOptions& options) {
       return 1;
     }
   }
-  const std::string directory = control::run_directory(options.name);
+  const std::string directory = control::new_run_directory(options.name);
 
   std::vector<std::string> words{program, "--name", options.name, "--run-dir", directory};
   int ready[2] = {-1, -1};
