@@ -53,7 +53,7 @@ int refuse(const std::string& why) {
 // What an option of a device does with its word. Empty, or what is wrong.
 using Taker = std::string (*)(Configuration&, const std::string&);
 
-// An --address or --mtu belongs to the --port before it, so order counts. Empty, or what is wrong.
+// An --address or --mtu belongs to the --port before it, or to all devices; so order counts. Empty, or what is wrong.
 std::string read_devices(const CLI::App& app, const std::map<const CLI::Option*, Taker>& takers,
                          Configuration& configuration) {
   std::map<const CLI::Option*, std::size_t> next;
@@ -256,16 +256,18 @@ int main(int count, char** words) {
   app.set_version_flag("--version", RNIC_VERSION);
   Options options;
   std::string config, name;
-  std::vector<std::string> ports, addresses, mtus, vlans, gateways;
+  std::vector<std::string> ports, addresses, mtus, vlans, gateways, macs;
   app.add_option("--name", name, "The daemon's name");
   app.add_option("--config", config, "A TOML file with [[device]] tables");
-  auto* port = app.add_option("--port", ports, "A device on this port; may be given again")->expected(1)->take_all();
-  auto* address =
-      app.add_option("--address", addresses, "An address (CIDR) of the device before it")->expected(1)->take_all();
-  auto* mtu = app.add_option("--mtu", mtus, "The MTU of the device before it")->expected(1)->take_all();
-  auto* vlan = app.add_option("--vlan", vlans, "The VLAN of the device before it")->expected(1)->take_all();
-  auto* gateway =
-      app.add_option("--gateway", gateways, "The gateway of the device before it; one of each version of IP")->expected(1)->take_all();
+  const auto of_device = [&](const char* option, std::vector<std::string>& words, const char* what) {
+    return app.add_option(option, words, what)->expected(1)->take_all();
+  };
+  auto* port = of_device("--port", ports, "A device on this port; may be given again");
+  auto* address = of_device("--address", addresses, "An address (CIDR) of the device before it");
+  auto* mtu = of_device("--mtu", mtus, "The MTU of the device before it, or of all");
+  auto* vlan = of_device("--vlan", vlans, "The VLAN of the device before it, or of all");
+  auto* gateway = of_device("--gateway", gateways, "The gateway of the device before it, or of all; one of each version of IP");
+  auto* mac = of_device("--mac", macs, "The MAC of the device before it");
   app.add_option("--run-dir", options.run_directory, "Where its socket, log and trees are");
   app.add_flag("--foreground", options.foreground, "Log to the terminal too");
   app.add_option("--ready-fd", options.ready_fd, "Gets one octet when it serves");
@@ -285,7 +287,8 @@ int main(int count, char** words) {
                                      {address, rnic::control::add_address},
                                      {mtu, rnic::control::set_mtu},
                                      {vlan, rnic::control::set_vlan},
-                                     {gateway, rnic::control::add_gateway}},
+                                     {gateway, rnic::control::add_gateway},
+                                     {mac, rnic::control::set_mac}},
                                     configuration); !why.empty()) return refuse(why);
   if (const auto why = rnic::control::complete(configuration); !why.empty()) return refuse(why);
   if (options.run_directory.empty()) options.run_directory = rnic::control::new_run_directory(configuration.name);

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "control/limits.hpp"
+#include "control/nearest.hpp"
 #include "control/run_directory.hpp"
 #include "ip/icmp.hpp"
 #include "rnic_control.h"
@@ -24,6 +25,23 @@ constexpr const char* kDefaultAddress = "127.0.1.1/24";
 constexpr std::uint32_t kVlanMin = 1, kVlanMax = 4094;  // IEEE 802.1Q s9.6
 constexpr std::size_t kAddressesMax = ip::OwnAddresses::kMax;
 
+// A key of the file. It learns what keys there are as it is compared with them.
+class Key {
+ public:
+  explicit Key(std::string_view text) : text_(text) {}
+  operator const std::string&() const { return text_; }
+  bool operator==(const char* known) {
+    known_.push_back(known);
+    return text_ == known;
+  }
+  // In quotes, and what may have been meant.
+  std::string unknown() const { return "\"" + text_ + "\"" + did_you_mean(text_, known_, "\""); }
+
+ private:
+  std::string text_;
+  std::vector<std::string_view> known_;
+};
+
 // The first thing that is wrong, and where.
 class Reader {
  public:
@@ -31,6 +49,11 @@ class Reader {
 
   const std::string& why() const { return why_; }
   bool good() const { return why_.empty(); }
+  bool met_unknown() const { return met_unknown_; }
+  void fail_unknown(const toml::source_position& where, const std::string& words) {
+    met_unknown_ = true;
+    fail(where, words);
+  }
   void fail(const toml::source_position& where, const std::string& words) {
     if (why_.empty()) why_ = path_ + ":" + std::to_string(where.line) + ": " + words;
   }
@@ -83,7 +106,20 @@ class Reader {
  private:
   std::string path_;
   std::string why_;
+  bool met_unknown_ = false;
 };
+
+// Does a table that `read` reads have this key?
+template <typename Read>
+bool has_key(const std::string& key, Read&& read) {
+  Reader trial("");
+  toml::table table;
+  table.insert(key, 0);
+  read(trial, table);
+  return !trial.met_unknown();
+}
+
+void read_root(Reader& reader, const toml::table& table, Configuration& configuration, bool alone);
 
 void read_addresses(Reader& reader, const toml::node& node, DeviceConfiguration& device) {
   const auto one = [&](const toml::node& each) {
@@ -168,9 +204,10 @@ void read_markers(Reader& reader, const toml::node& node, DeviceConfiguration& d
     reader.fail(node, "markers is \"never\", \"send\" or \"both\"");
 }
 
-void read_device(Reader& reader, const toml::table& table, DeviceConfiguration& device) {
+// `alone`: of these keys only; otherwise who writes the daemon's here is told so.
+void read_device(Reader& reader, const toml::table& table, DeviceConfiguration& device, bool alone) {
   for (const auto& [toml_key, node] : table) {
-    const std::string key(toml_key.str());
+    Key key(toml_key.str());
     if (key == "port") {
       std::string text;
       reader.take(node, key, text);
@@ -249,16 +286,22 @@ void read_device(Reader& reader, const toml::table& table, DeviceConfiguration& 
     } else if (key == "core") {
       reader.take_number(node, key, 0, 4095, device.core);
     } else {
-      reader.fail(toml_key.source().begin, "a device has no \"" + key + "\"");
+      const bool of_daemon = !alone && has_key(key, [](Reader& trial, const toml::table& one) {
+        Configuration configuration;
+        read_root(trial, one, configuration, true);
+      });
+      reader.fail_unknown(toml_key.source().begin,
+                          of_daemon ? "\"" + std::string(key) + "\" is of the daemon: it stands above the first [[device]]"
+                                    : "a device has no " + key.unknown());
     }
     if (!reader.good()) return;
   }
   if (!device.port) reader.fail(table, "a device needs a port, such as port = \"loopback\"");
 }
 
-void read_root(Reader& reader, const toml::table& table, Configuration& configuration) {
+void read_root(Reader& reader, const toml::table& table, Configuration& configuration, bool alone) {
   for (const auto& [toml_key, node] : table) {
-    const std::string key(toml_key.str());
+    Key key(toml_key.str());
     if (key == "device") {
       const toml::array* list = node.as_array();
       if (list == nullptr) reader.fail(node, "devices are written as [[device]]");
@@ -268,7 +311,7 @@ void read_root(Reader& reader, const toml::table& table, Configuration& configur
           reader.fail(*list->get(i), "devices are written as [[device]]");
           break;
         }
-        read_device(reader, *each, configuration.devices.emplace_back());
+        read_device(reader, *each, configuration.devices.emplace_back(), alone);
         if (!reader.good()) return;
       }
     } else if (key == "name") {
@@ -291,14 +334,55 @@ void read_root(Reader& reader, const toml::table& table, Configuration& configur
       for (std::size_t i = 0; list != nullptr && i < list->size(); ++i)
         reader.take_number(*list->get(i), "each of cores", 0, 4095, configuration.cores.emplace_back());
     } else {
-      reader.fail(toml_key.source().begin, "there is no \"" + key + "\"");
+      const bool of_device = !alone && has_key(key, [](Reader& trial, const toml::table& one) {
+        DeviceConfiguration device;
+        read_device(trial, one, device, true);
+      });
+      reader.fail_unknown(toml_key.source().begin,
+                          of_device ? "\"" + std::string(key) + "\" is of a device: it stands below a [[device]]"
+                                    : "there is no " + key.unknown());
     }
     if (!reader.good()) return;
   }
 }
 
-DeviceConfiguration& last_device(Configuration& configuration) { return configuration.devices.back(); }
+// Whose an option of the command line is: the device's of the --port before it, else everybody's.
+DeviceConfiguration& addressee(Configuration& configuration) {
+  const bool begun = !configuration.devices.empty() && configuration.devices.back().of_command_line;
+  return begun ? configuration.devices.back() : configuration.for_all;
+}
 
+// What was said of all devices. It wins over the file, and gives way to what the command line says of one.
+void take_general(const DeviceConfiguration& general, DeviceConfiguration& device) {
+  const bool wins = !device.of_command_line;
+  if (general.port_options.mtu_bytes != 0 && (wins || device.port_options.mtu_bytes == 0))
+    device.port_options.mtu_bytes = general.port_options.mtu_bytes;
+  if (general.vlan && (wins || !device.vlan)) device.vlan = general.vlan;
+  for (const wire::IpAddress& gateway : general.gateways) {
+    const auto same = std::find_if(device.gateways.begin(), device.gateways.end(),
+                                   [&](const wire::IpAddress& other) { return other.is_v4() == gateway.is_v4(); });
+    if (same == device.gateways.end())
+      device.gateways.push_back(gateway);
+    else if (wins)
+      *same = gateway;
+  }
+  // These are here only where there is one device.
+  device.addresses.insert(wins ? device.addresses.end() : device.addresses.begin(), general.addresses.begin(),
+                          general.addresses.end());
+  if (general.port_options.mac && (wins || !device.port_options.mac)) device.port_options.mac = general.port_options.mac;
+}
+
+std::string spread_general(Configuration& configuration) {
+  const DeviceConfiguration& general = configuration.for_all;
+  if (configuration.devices.size() > 1 && (!general.addresses.empty() || general.port_options.mac))
+    return std::string(general.addresses.empty() ? "--mac" : "--address") + " " +
+           (general.addresses.empty() ? wire::to_string(*general.port_options.mac)
+                                      : wire::to_string(general.addresses.front().address)) +
+           " is of one device, and there are " + std::to_string(configuration.devices.size()) +
+           ": it stands behind the --port of its device";
+  for (DeviceConfiguration& device : configuration.devices) take_general(general, device);
+  return {};
+}
 
 std::string complete_device(DeviceConfiguration& device) {
   using Kind = port::PortSpec::Kind;
@@ -395,32 +479,27 @@ std::string parse_configuration(const std::string& text, const std::string& path
     reader.fail(result.error().source().begin, std::string(result.error().description()));
     return reader.why();
   }
-  read_root(reader, result.table(), configuration);
+  read_root(reader, result.table(), configuration, false);
   return reader.why();
 }
 
 std::string add_port(Configuration& configuration, const std::string& spec) {
   const auto parsed = port::parse_spec(spec);
   if (!parsed) return parsed.error();
-  configuration.devices.emplace_back().port = *parsed;
+  DeviceConfiguration& device = configuration.devices.emplace_back();
+  device.port = *parsed;
+  device.of_command_line = true;
   return {};
 }
 
 std::string add_address(Configuration& configuration, const std::string& text) {
-  // An address alone is the default device's.
-  if (configuration.devices.empty()) {
-    if (auto why = add_port(configuration, kDefaultPort); !why.empty()) return why;
-  }
   const auto address = parse_cidr(text);
   if (!address) return "\"" + text + "\" is no address; one is written as 10.0.0.1/24 or 2001:db8::1/64";
-  last_device(configuration).addresses.push_back(*address);
+  addressee(configuration).addresses.push_back(*address);
   return {};
 }
 
 std::string set_mtu(Configuration& configuration, const std::string& text) {
-  if (configuration.devices.empty()) {
-    if (auto why = add_port(configuration, kDefaultPort); !why.empty()) return why;
-  }
   std::uint32_t value = 0;
   for (const char c : text) {
     if (c < '0' || c > '9' || value > port::kMtuMax) return "\"" + text + "\" is no MTU";
@@ -428,27 +507,28 @@ std::string set_mtu(Configuration& configuration, const std::string& text) {
   }
   if (value < port::kMtuMin || value > port::kMtuMax)
     return "an MTU is between " + std::to_string(port::kMtuMin) + " and " + std::to_string(port::kMtuMax) + ", not " + text;
-  last_device(configuration).port_options.mtu_bytes = value;
+  addressee(configuration).port_options.mtu_bytes = value;
   return {};
 }
 
 std::string set_vlan(Configuration& configuration, const std::string& text) {
-  if (configuration.devices.empty()) {
-    if (auto why = add_port(configuration, kDefaultPort); !why.empty()) return why;
-  }
   std::uint32_t value = 0;
   for (const char c : text) value = c < '0' || c > '9' || value > kVlanMax ? kVlanMax + 1 : value * 10 + static_cast<std::uint32_t>(c - '0');
   if (value < kVlanMin || value > kVlanMax)
     return "a VLAN is a number from " + std::to_string(kVlanMin) + " to " + std::to_string(kVlanMax) + ", not \"" + text + "\"";
-  last_device(configuration).vlan = static_cast<std::uint16_t>(value);
+  addressee(configuration).vlan = static_cast<std::uint16_t>(value);
   return {};
 }
 
 std::string add_gateway(Configuration& configuration, const std::string& text) {
-  if (configuration.devices.empty()) {
-    if (auto why = add_port(configuration, kDefaultPort); !why.empty()) return why;
-  }
-  return take_gateway(last_device(configuration), text);
+  return take_gateway(addressee(configuration), text);
+}
+
+std::string set_mac(Configuration& configuration, const std::string& text) {
+  const auto mac = wire::parse_mac(text);
+  if (!mac || mac->is_multicast()) return "\"" + text + "\" is no MAC; one is a unicast address such as 02:00:00:00:00:01";
+  addressee(configuration).port_options.mac = *mac;
+  return {};
 }
 
 std::string complete(Configuration& configuration) {
@@ -457,6 +537,7 @@ std::string complete(Configuration& configuration) {
   if (configuration.devices.empty()) {
     if (auto why = add_port(configuration, kDefaultPort); !why.empty()) return why;
   }
+  if (auto why = spread_general(configuration); !why.empty()) return why;
   if (configuration.devices.size() > kDevicesMax)
     return "a daemon has up to " + std::to_string(kDevicesMax) + " devices, not " + std::to_string(configuration.devices.size());
 

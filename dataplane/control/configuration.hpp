@@ -66,6 +66,7 @@ struct DeviceConfiguration {
   std::optional<bool> extensions;
   std::uint32_t streams_max = 16384;
   int core = -1;  // one of the daemon's `cores`; -1: wherever
+  bool of_command_line = false;  // from a --port there, not from a file
 };
 
 struct Configuration {
@@ -76,18 +77,21 @@ struct Configuration {
   bool sched_fifo = true;
   std::vector<int> cores;  // a worker for each; none: one worker, on any
   std::vector<DeviceConfiguration> devices;
+  DeviceConfiguration for_all;  // what the command line says before its first --port
 };
 
 // Adds what the file says. Empty, or what is wrong: "FILE:LINE: ...".
 std::string read_configuration(const std::string& path, Configuration& configuration);
 std::string parse_configuration(const std::string& text, const std::string& path, Configuration& configuration);
 
-// Pieces of the command line. Empty, or what is wrong.
+// Pieces of the command line, in its order: an option of a device is of the --port before it, and before
+// the first --port of all devices. Empty, or what is wrong.
 std::string add_port(Configuration& configuration, const std::string& spec);
 std::string add_address(Configuration& configuration, const std::string& text);
 std::string set_mtu(Configuration& configuration, const std::string& text);
 std::string set_vlan(Configuration& configuration, const std::string& text);
 std::string add_gateway(Configuration& configuration, const std::string& text);
+std::string set_mac(Configuration& configuration, const std::string& text);
 
 // Fills in defaults, and says what does not fit together. To be called once, at the end.
 std::string complete(Configuration& configuration);

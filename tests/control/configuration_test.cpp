@@ -5,6 +5,7 @@
 #include <fstream>
 #include <regex>
 
+#include "control/nearest.hpp"
 #include "support/catch.hpp"
 
 using namespace rnic;
@@ -119,6 +120,42 @@ TEST_CASE("unknown keys are errors with their lines", "[control][configuration]"
   says(parse("[[device]]\nport = \"loopback\"\n\nmtuu = 1500\n"), "f.toml:4: a device has no \"mtuu\"");
 }
 
+TEST_CASE("an unknown key names the nearest that there is, or the table that has it", "[control][configuration]") {
+  const std::string device = "[[device]]\nport = \"loopback\"\n";
+  const auto whole = [](const std::string& text, const std::string& words) { CHECK(parse(text) == words); };
+  whole(device + "mtuu = 1500\n", "f.toml:3: a device has no \"mtuu\"; did you mean \"mtu\"?");
+  whole(device + "adress = \"10.0.0.1\"\n", "f.toml:3: a device has no \"adress\"; did you mean \"address\"?");
+  whole(device + "gatewya = \"10.0.0.2\"\n", "f.toml:3: a device has no \"gatewya\"; did you mean \"gateway\"?");
+  whole(device + "conges = \"cubic\"\n", "f.toml:3: a device has no \"conges\"; did you mean \"congestion\"?");
+  whole(device + "prot = 3\n", "f.toml:3: a device has no \"prot\"; did you mean \"port\"?");
+  whole("pol = \"always\"\n", "f.toml:1: there is no \"pol\"; did you mean \"poll\"?");
+  whole("devices = 1\n", "f.toml:1: there is no \"devices\"; did you mean \"device\"?");
+  // Nothing is near, or the word is no word.
+  whole("wormhole = 1\n", "f.toml:1: there is no \"wormhole\"");
+  whole(std::string(65, 'm') + " = 1\n", "f.toml:1: there is no \"" + std::string(65, 'm') + "\"");
+  // What stands below a [[device]] is the device's, whatever was meant.
+  whole(device + "poll = \"always\"\n", "f.toml:3: \"poll\" is of the daemon: it stands above the first [[device]]");
+  whole("mtu = 9000\n", "f.toml:1: \"mtu\" is of a device: it stands below a [[device]]");
+}
+
+TEST_CASE("the nearest word is the one that is the fewest slips away", "[control][configuration]") {
+  constexpr std::string_view known[] = {"port", "mtu", "mac", "address", "mode"};
+  const auto nearest = [&](std::string_view word) { return control::nearest(word, known); };
+  CHECK(nearest("port") == "port");
+  CHECK(nearest("prot") == "port");
+  CHECK(nearest("mut") == "mtu");
+  CHECK(nearest("mod") == "mode");
+  CHECK(nearest("modem") == "mode");
+  CHECK(nearest("addr") == "address");
+  CHECK(nearest("adresse") == "address");
+  // With words of five letters two slips are forgiven, a third is not.
+  CHECK(nearest("poxyt") == "port");
+  CHECK(nearest("pxyzt") == "");
+  CHECK(nearest("x") == "");
+  CHECK(nearest("") == "");
+  CHECK(control::nearest("port", {}) == "");
+}
+
 TEST_CASE("wrong values are errors with their lines", "[control][configuration]") {
   says(parse("name = 3\n"), "f.toml:1: name is a text");
   says(parse("[[device]]\nport = \"loopback\"\nmtu = 575\n"), "f.toml:3: mtu is a number from 576");
@@ -150,6 +187,88 @@ TEST_CASE("on the command line an address belongs to the port before it", "[cont
   CHECK(c.devices[1].addresses[0].address == wire::IpAddress::v4(127, 0, 1, 2));
   CHECK(c.devices[0].port_options.mtu_bytes == 0);
   CHECK(c.devices[1].port_options.mtu_bytes == 4000);
+}
+
+TEST_CASE("options before the first port are of all devices", "[control][configuration]") {
+  Configuration c;
+  REQUIRE(control::set_mtu(c, "9000").empty());
+  REQUIRE(control::set_vlan(c, "7").empty());
+  REQUIRE(control::add_gateway(c, "10.0.0.254").empty());
+  for (const char* address : {"10.0.0.1/24", "10.0.0.2/24", "10.0.0.3/24"}) {
+    REQUIRE(control::add_port(c, "af_packet:eth9").empty());
+    REQUIRE(control::add_address(c, address).empty());
+  }
+  REQUIRE(control::set_mtu(c, "1500").empty());
+  REQUIRE(control::set_vlan(c, "8").empty());
+  REQUIRE(control::add_gateway(c, "10.0.0.253").empty());
+  REQUIRE(control::complete(c) == "");
+  REQUIRE(c.devices.size() == 3);
+  for (const int i : {0, 1}) {
+    CHECK(c.devices[static_cast<std::size_t>(i)].port_options.mtu_bytes == 9000);
+    CHECK(c.devices[static_cast<std::size_t>(i)].vlan == 7);
+    CHECK(c.devices[static_cast<std::size_t>(i)].gateways == std::vector{wire::IpAddress::v4(10, 0, 0, 254)});
+  }
+  // What is said of one device is that one's.
+  CHECK(c.devices[2].port_options.mtu_bytes == 1500);
+  CHECK(c.devices[2].vlan == 8);
+  CHECK(c.devices[2].gateways == std::vector{wire::IpAddress::v4(10, 0, 0, 253)});
+}
+
+TEST_CASE("options before the first port are of the file's devices, too, and win over it", "[control][configuration]") {
+  Configuration c;
+  REQUIRE(control::parse_configuration("[[device]]\nport = \"loopback\"\naddress = \"127.0.1.1/24\"\nmtu = 2000\n"
+                                       "gateway = \"127.0.1.254\"\n"
+                                       "[[device]]\nport = \"loopback\"\naddress = \"127.0.1.2/24\"\n",
+                                       "f.toml", c).empty());
+  REQUIRE(control::set_mtu(c, "9000").empty());
+  REQUIRE(control::add_gateway(c, "127.0.1.253").empty());
+  REQUIRE(control::add_port(c, "loopback").empty());
+  REQUIRE(control::add_address(c, "127.0.1.3/24").empty());
+  REQUIRE(control::complete(c) == "");
+  REQUIRE(c.devices.size() == 3);
+  for (const auto& device : c.devices) {
+    CHECK(device.port_options.mtu_bytes == 9000);
+    CHECK(device.gateways == std::vector{wire::IpAddress::v4(127, 0, 1, 253)});
+  }
+}
+
+TEST_CASE("an address or a MAC before the first port is refused where it could be of several devices",
+          "[control][configuration]") {
+  const auto with = [](unsigned ports, std::string (*option)(Configuration&, const std::string&), const char* text) {
+    Configuration c;
+    REQUIRE(option(c, text).empty());
+    for (unsigned i = 0; i < ports; ++i) {
+      REQUIRE(control::add_port(c, "loopback").empty());
+      REQUIRE(control::add_address(c, "127.0.1." + std::to_string(i + 1)).empty());
+    }
+    return std::pair{control::complete(c), c};
+  };
+  CHECK(with(2, control::add_address, "127.0.2.1/24").first ==
+        "--address 127.0.2.1 is of one device, and there are 2: it stands behind the --port of its device");
+  CHECK(with(2, control::set_mac, "02:00:00:00:00:01").first ==
+        "--mac 02:00:00:00:00:01 is of one device, and there are 2: it stands behind the --port of its device");
+  const auto [why, one] = with(1, control::add_address, "127.0.2.1/24");
+  CHECK(why == "");
+  REQUIRE(one.devices.at(0).addresses.size() == 2);
+  CHECK(one.devices[0].addresses[0].address == wire::IpAddress::v4(127, 0, 2, 1));
+  CHECK(with(1, control::set_mac, "02:00:00:00:00:01").second.devices.at(0).port_options.mac ==
+        wire::parse_mac("02:00:00:00:00:01"));
+  // Without any port it is the loopback device's.
+  const auto alone = with(0, control::set_mac, "02:00:00:00:00:01").second;
+  REQUIRE(alone.devices.size() == 1);
+  CHECK(alone.devices[0].port->kind == port::PortSpec::Kind::loopback);
+  CHECK(alone.devices[0].port_options.mac == wire::parse_mac("02:00:00:00:00:01"));
+  Configuration c;
+  for (const char* wrong : {"", "02:00:00:00:00", "01:00:00:00:00:01"}) CHECK_FALSE(control::set_mac(c, wrong).empty());
+}
+
+TEST_CASE("without any port options are of the default device", "[control][configuration]") {
+  Configuration c;
+  REQUIRE(control::set_mtu(c, "9000").empty());
+  REQUIRE(control::complete(c).empty());
+  REQUIRE(c.devices.size() == 1);
+  CHECK(c.devices[0].port->kind == port::PortSpec::Kind::loopback);
+  CHECK(c.devices[0].port_options.mtu_bytes == 9000);
 }
 
 TEST_CASE("an address alone is the default device's", "[control][configuration]") {

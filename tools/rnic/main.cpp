@@ -1,11 +1,16 @@
 // rnic: the one command for users. A file for each subcommand; this one reads the command line.
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+#include <cstdio>
+
 #include "commands.hpp"
+#include "control/nearest.hpp"
 
 namespace {
 
-// What `rnic up` hands to the daemon as it stood: an --address belongs to the --port before it.
+// What `rnic up` hands to the daemon as it stood: an --address belongs to the --port before it, and what
+// stands before the first --port to all.
 std::vector<std::string> words_for_daemon(int count, char** words) {
   std::vector<std::string> kept;
   bool after_up = false;
@@ -40,6 +45,40 @@ constexpr const char* kPorts =
     "  rnic up --port pair:a --address 127.0.1.1/24 --port pair:a --address 127.0.1.2/24\n"
     "  rnic run ib_write_bw -R\n";
 
+// What of an option that there is not may have been meant, for the user; empty where `words` hold none.
+// `command` is the subcommand, or rnic itself.
+std::string about_unknown(const CLI::App& command, const std::vector<std::string>& words) {
+  std::vector<std::string> names;
+  const bool of_subcommand = command.get_parent() != nullptr;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  if (!of_subcommand)
+    for (const CLI::App* each : command.get_subcommands([](const CLI::App*) { return true; })) names.push_back(each->get_name());
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  for (const std::string& word : words) {
+    const std::string written = word.substr(0, word.find('='));
+    if (of_subcommand && !written.starts_with("-")) continue;
+    return "rnic" + (of_subcommand ? " " + command.get_name() : std::string()) + ": there is no " + written +
+           rnic::control::did_you_mean(written, known, "") + " (see: rnic" +
+           (of_subcommand ? " " + command.get_name() : std::string()) + " --help)";
+  }
+  return {};
+}
+
+// The first of the words between `run` and the command that is no option of it; empty: there is none. What stands
+// behind the command is the command's.
+std::string unknown_before_command(const CLI::App& run, int count, char** words) {
+  const std::vector<std::string> all(words + 1, words + count);
+  auto word = std::find(all.begin(), all.end(), run.get_name());
+  if (word != all.end()) ++word;
+  for (; word != all.end() && word->starts_with("-") && *word != "--"; ++word) {
+    const CLI::Option* option = run.get_option_no_throw(word->substr(0, word->find('=')));
+    if (option == nullptr) return *word;
+    if (option->get_items_expected_min() > 0 && word->find('=') == std::string::npos && word + 1 != all.end()) ++word;
+  }
+  return {};
+}
+
 constexpr const char* kDecode =
     "Without a capture, each line is a run of octets of one direction: a startup frame, FPDUs, or both.\n"
     "Examples:\n"
@@ -55,19 +94,20 @@ int main(int count, char** words) {
   CLI::App app{"rnic: a software RNIC in user space. Unmodified RDMA programs over any Ethernet port."};
   app.require_subcommand(1);
   app.set_version_flag("--version", RNIC_VERSION);
-  app.footer(kPorts);
 
   rnic::tool::UpOptions up;
   std::string config;
-  std::vector<std::string> ports, addresses, mtus, vlans, gateways, rest;
+  std::vector<std::string> ports, addresses, mtus, vlans, gateways, macs;
   auto* up_command = app.add_subcommand("up", "Start a daemon, and return when it is ready");
   up_command->add_option("--name", up.name, "The daemon's name")->capture_default_str();
   up_command->add_option("--config", config, "A TOML file with [[device]] tables")->check(CLI::ExistingFile);
   up_command->add_option("--port", ports, "A device on this port (see below); may be given again");
   up_command->add_option("--address", addresses, "An address (CIDR) of the device before it; may be given again");
-  up_command->add_option("--mtu", mtus, "The MTU of the device before it");
-  up_command->add_option("--vlan", vlans, "The VLAN of the device before it");
-  up_command->add_option("--gateway", gateways, "The gateway of the device before it; one of each version of IP");
+  up_command->add_option("--mtu", mtus, "The MTU of the device before it; before the first --port of all");
+  up_command->add_option("--vlan", vlans, "The VLAN of the device before it; before the first --port of all");
+  up_command->add_option("--gateway", gateways,
+                         "The gateway of the device before it, one of each version of IP; before the first --port of all");
+  up_command->add_option("--mac", macs, "The MAC of the device before it");
   up_command->add_flag("--foreground", up.foreground, "Stay in the foreground, log to the terminal");
   up_command->footer(kPorts);
 
@@ -88,8 +128,8 @@ int main(int count, char** words) {
 
   rnic::tool::ShowOptions show;
   auto* show_command = app.add_subcommand("show", "Show what a daemon has and does");
-  show_command->add_option("what", show.what, "dev, qp, cq, mr, conn, port or stats; all without it")
-      ->check(CLI::IsMember({"dev", "qp", "cq", "mr", "conn", "port", "stats"}));
+  show_command->add_option("what", show.what, "dev, port, qp, cq, mr, conn, cm or stats; all without it")
+      ->check(CLI::IsMember({"dev", "port", "qp", "cq", "mr", "conn", "cm", "stats"}));
   show_command->add_option("--name", show.name, "The daemon's name")->capture_default_str();
   show_command->add_flag("--json", show.json, "As JSON");
 
@@ -120,9 +160,24 @@ int main(int count, char** words) {
   auto* doctor_command = app.add_subcommand("doctor", "Check this machine: what works here, and what is missing for what");
   doctor_command->add_option("--name", doctor_name, "The daemon's name")->capture_default_str();
 
+  // Last: subcommands inherit it.
+  app.footer(kPorts);
+
+  const auto refuse_unknown = [&](const std::vector<std::string>& left) {
+    const auto chosen = app.get_subcommands();
+    const std::string why = about_unknown(chosen.empty() ? app : *chosen.front(), left);
+    if (!why.empty()) std::fprintf(stderr, "%s\n", why.c_str());
+    return !why.empty();
+  };
   try {
     app.parse(count, words);
+  } catch (const CLI::ExtrasError& error) {
+    if (refuse_unknown(app.remaining(true))) return 2;
+    return app.exit(error) == 0 ? 0 : 2;
   } catch (const CLI::ParseError& error) {
+    // A subcommand or a command is wanted, and what stands there is none.
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) && refuse_unknown(app.remaining(true)))
+      return 2;
     return app.exit(error) == 0 ? 0 : 2;
   }
   if (*up_command) {
@@ -130,6 +185,8 @@ int main(int count, char** words) {
     return rnic::tool::up(up);
   }
   if (*run_command) {
+    if (const auto unknown = unknown_before_command(*run_command, count, words); !unknown.empty())
+      return refuse_unknown({unknown}) ? 2 : 1;
     const auto more = run_command->remaining();
     run.command.insert(run.command.end(), more.begin(), more.end());
     if (!run.command.empty() && run.command.front() == "--") run.command.erase(run.command.begin());
