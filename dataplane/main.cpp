@@ -26,6 +26,7 @@
 #include "control/link_watch.hpp"
 #include "control/loop.hpp"
 #include "control/network.hpp"
+#include "control/report.hpp"
 #include "control/run_directory.hpp"
 #include "control/server.hpp"
 #include "control/sysfs_tree.hpp"
@@ -162,10 +163,14 @@ void leave_terminal(const Options& options) {
   dup2(log.get(), STDERR_FILENO);
 }
 
-void say_ready(int fd) {
+// What is up, closed by an octet of 0.
+void say_ready(int fd, const std::string& text) {
   if (fd < 0) return;
-  const char word = '1';
-  [[maybe_unused]] const auto written = write(fd, &word, 1);
+  for (std::size_t at = 0; at <= text.size();) {
+    const ssize_t written = write(fd, text.c_str() + at, text.size() + 1 - at);
+    if (written < 0 && errno != EINTR) break;
+    if (written > 0) at += static_cast<std::size_t>(written);
+  }
   close(fd);
 }
 
@@ -226,7 +231,9 @@ int serve(const Options& options) {
     server.refresh_networks();
     const rnic::control::LinkWatch links(machine, loop, log);
     if (options.ready_fd >= 0) leave_terminal(options);
-    say_ready(options.ready_fd);
+    const rnic::control::Report report = rnic::control::report_of(rnic::control::views_of(machine));
+    for (const std::string& warning : report.warnings) spdlog::warn("{}", warning);
+    say_ready(options.ready_fd, rnic::control::text_of(report));
     loop.run();
     spdlog::info("ends: {} contexts", server.context_count());
     // Nobody new finds us from here on.
@@ -270,7 +277,7 @@ int main(int count, char** words) {
   auto* mac = of_device("--mac", macs, "The MAC of the device before it");
   app.add_option("--run-dir", options.run_directory, "Where its socket, log and trees are");
   app.add_flag("--foreground", options.foreground, "Log to the terminal too");
-  app.add_option("--ready-fd", options.ready_fd, "Gets one octet when it serves");
+  app.add_option("--ready-fd", options.ready_fd, "Gets what is up, and an octet of 0, when it serves");
   try {
     app.parse(count, words);
   } catch (const CLI::ParseError& error) {

@@ -1,6 +1,7 @@
 #include "control/build.hpp"
 
 #include <net/if.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +22,21 @@ constexpr Duration kSynWaitInMemory = milliseconds(10);
 std::uint64_t random_seed() {
   std::random_device device;
   return std::uint64_t{device()} << 32 | device();
+}
+
+// The first of the cores on which the kernel would not let us run; -1: none.
+int missing_core(const std::vector<int>& cores) {
+  cpu_set_t before;
+  if (sched_getaffinity(0, sizeof before, &before) != 0) return -1;
+  int missing = -1;
+  for (const int core : cores) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    if (core < CPU_SETSIZE) CPU_SET(static_cast<std::size_t>(core), &one);
+    if (missing < 0 && sched_setaffinity(0, sizeof one, &one) != 0) missing = core;
+  }
+  sched_setaffinity(0, sizeof before, &before);
+  return missing;
 }
 
 void make_workers(const Configuration& configuration, Machine& machine) {
@@ -139,6 +155,12 @@ std::string build_machine(const Configuration& configuration, const std::functio
                           Machine& machine) {
   machine.name = configuration.name;
   machine.generation = static_cast<std::uint32_t>(random_seed()) | 1u;
+  if (const int core = missing_core(configuration.cores); core >= 0)
+    return "cores: this machine has no core " + std::to_string(core) + ", or rnicd may not use it; there are " +
+           std::to_string(sysconf(_SC_NPROCESSORS_ONLN)) + ", from 0 on";
+  const auto kernel = port::kernel_addresses();
+  for (const DeviceConfiguration& device : configuration.devices)
+    if (std::string why = taken_by_kernel(device, kernel); !why.empty()) return why;
   make_workers(configuration, machine);
   std::vector<port::PortSpec> all;
   for (const DeviceConfiguration& device : configuration.devices) all.push_back(*device.port);

@@ -53,4 +53,25 @@ std::vector<std::string> address_changes(const OwnList& before, const OwnList& a
   return lines;
 }
 
+std::string taken_by_kernel(const DeviceConfiguration& device, const std::vector<port::KernelAddress>& kernel) {
+  using Kind = port::PortSpec::Kind;
+  const std::string& target = device.port->target;
+  const bool shares = device.port->kind == Kind::af_packet || device.port->kind == Kind::af_xdp ||
+                      (device.port->kind == Kind::vdev &&
+                       (target.starts_with("net_af_packet") || target.starts_with("net_af_xdp")));
+  if (!shares) return {};
+  for (const core::DeviceAddress& wanted : device.addresses)
+    for (const port::KernelAddress& each : kernel) {
+      if (each.address != wanted.address) continue;
+      // Of a link-local address each link has its own.
+      if (wanted.address.is_v6() && wanted.address.is_link_local() && each.interface != target) continue;
+      const std::string text = wire::to_string(wanted.address);
+      return device.name + " (" + port::to_string(*device.port) + "): " + text + " is the kernel's own address of " +
+             each.interface + ", and the kernel would reset every connection to it. Give the device another address " +
+             "of that network, one that nobody has; or take it from the kernel first: ip address del " + text + "/" +
+             std::to_string(each.prefix_bits) + " dev " + each.interface;
+    }
+  return {};
+}
+
 }  // namespace rnic::control

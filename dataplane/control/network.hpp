@@ -5,8 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "control/configuration.hpp"
 #include "control/machine.hpp"
 #include "ip/own_addresses.hpp"
+#include "port/netdev.hpp"
 
 namespace rnic::control {
 
@@ -18,5 +20,9 @@ void refresh_network(ServedDevice& device);
 std::vector<std::string> address_changes(const OwnList& before, const OwnList& after);
 // "10.0.0.1/24", and what is to be said of it.
 std::string describe(const ip::OwnAddress& address);
+// A device on an interface of the kernel's hears what the kernel hears, and the kernel answers for each address
+// of its own, whichever interface it is on: it resets connections that it knows nothing of. Empty, or which
+// address of the device's the kernel has, and what to do.
+std::string taken_by_kernel(const DeviceConfiguration& device, const std::vector<port::KernelAddress>& kernel);
 
 }  // namespace rnic::control

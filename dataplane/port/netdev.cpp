@@ -1,5 +1,6 @@
 #include "port/netdev.hpp"
 
+#include <ifaddrs.h>
 #include <linux/capability.h>
 #include <linux/ethtool.h>
 #include <linux/if_packet.h>
@@ -8,11 +9,15 @@
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <net/if_arp.h>
+#include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -72,6 +77,42 @@ std::optional<Netdev> find_netdev(const std::string& interface) {
     found.up = (asker.answer().ifr_flags & IFF_UP) != 0;
     found.carrier = (asker.answer().ifr_flags & IFF_RUNNING) != 0;
   }
+  return found;
+}
+
+std::vector<KernelAddress> kernel_addresses() {
+  std::vector<KernelAddress> found;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return found;
+  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr) continue;
+    KernelAddress kernel;
+    kernel.interface = each->ifa_name;
+    kernel.interface.resize(std::min(kernel.interface.find(':'), kernel.interface.size()));  // a label, eth1:0
+    const auto count_bits = [&](const void* octets, std::size_t size) {
+      for (std::size_t i = 0; i < size; ++i)
+        kernel.prefix_bits += static_cast<unsigned>(std::popcount(static_cast<const std::uint8_t*>(octets)[i]));
+    };
+    if (each->ifa_addr->sa_family == AF_INET) {
+      sockaddr_in address, mask{};
+      std::memcpy(&address, each->ifa_addr, sizeof address);
+      if (each->ifa_netmask != nullptr) std::memcpy(&mask, each->ifa_netmask, sizeof mask);
+      kernel.address = wire::IpAddress::v4(ntohl(address.sin_addr.s_addr));
+      count_bits(&mask.sin_addr, sizeof mask.sin_addr);
+    } else if (each->ifa_addr->sa_family == AF_INET6) {
+      sockaddr_in6 address, mask{};
+      std::memcpy(&address, each->ifa_addr, sizeof address);
+      if (each->ifa_netmask != nullptr) std::memcpy(&mask, each->ifa_netmask, sizeof mask);
+      std::array<std::uint8_t, 16> octets;
+      std::memcpy(octets.data(), &address.sin6_addr, sizeof octets);
+      kernel.address = wire::IpAddress::from_octets(octets);
+      count_bits(&mask.sin6_addr, sizeof mask.sin6_addr);
+    } else {
+      continue;
+    }
+    found.push_back(std::move(kernel));
+  }
+  freeifaddrs(list);
   return found;
 }
 

@@ -23,6 +23,14 @@ std::optional<Netdev> find_netdev(const std::string& interface);
 // Is it up, with carrier? Asks the kernel each time.
 bool netdev_link_up(const std::string& interface);
 
+// An address that the kernel has, on whichever interface of this network namespace.
+struct KernelAddress {
+  std::string interface;
+  wire::IpAddress address;
+  unsigned prefix_bits = 0;
+};
+std::vector<KernelAddress> kernel_addresses();
+
 // How many receive queues share its traffic; 1 where it does not say.
 unsigned netdev_queues(const std::string& interface);
 

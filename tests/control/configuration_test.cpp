@@ -2,6 +2,8 @@
 #include "control/build.hpp"
 #include "control/configuration.hpp"
 
+#include <sched.h>
+
 #include <fstream>
 #include <regex>
 
@@ -269,6 +271,30 @@ TEST_CASE("without any port options are of the default device", "[control][confi
   REQUIRE(c.devices.size() == 1);
   CHECK(c.devices[0].port->kind == port::PortSpec::Kind::loopback);
   CHECK(c.devices[0].port_options.mtu_bytes == 9000);
+}
+
+TEST_CASE("a core that does not exist is said before anything is opened", "[control][configuration]") {
+  const auto built = [](const std::string& cores) {
+    Configuration c;
+    REQUIRE(control::parse_configuration("cores = " + cores + "\n[[device]]\nport = \"loopback\"\nbuffers = 512\n",
+                                         "f.toml", c).empty());
+    REQUIRE(control::complete(c).empty());
+    control::Machine machine;
+    const std::string why = control::build_machine(c, [](const std::string&) {}, machine);
+    control::stop_machine(machine);
+    return why;
+  };
+  cpu_set_t allowed;
+  REQUIRE(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+  std::string one;
+  for (int i = CPU_SETSIZE; i-- > 0;)
+    if (CPU_ISSET(static_cast<std::size_t>(i), &allowed)) one = std::to_string(i);
+  CHECK(built("[" + one + "]") == "");
+  says(built("[" + one + ", 1000]"), "no core 1000");
+  says(built("[4095]"), "no core 4095");
+  cpu_set_t after;
+  REQUIRE(sched_getaffinity(0, sizeof after, &after) == 0);
+  CHECK(CPU_EQUAL(&allowed, &after));
 }
 
 TEST_CASE("an address alone is the default device's", "[control][configuration]") {

@@ -6,13 +6,27 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <sstream>
 
 #include "client.hpp"
 #include "commands.hpp"
+#include "control/ready.hpp"
 #include "control/run_directory.hpp"
 #include "places.hpp"
 
 namespace rnic::tool {
+namespace {
+
+// What is up to stdout, warnings to stderr.
+void say(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const bool warning = line.starts_with(control::kWarning);
+    std::fprintf(warning ? stderr : stdout, warning ? "rnic up: %s\n" : "%s\n", line.c_str());
+  }
+}
+
+}  // namespace
 
 int up(const UpOptions& options) {
   if (!control::good_name(options.name)) {
@@ -74,14 +88,22 @@ int up(const UpOptions& options) {
     _exit(127);
   }
   close(ready[1]);
-  // The daemon writes one octet when it serves; its end, or its silence to the end, means that it
-  // has said on stderr why not.
-  char word = 0;
-  ssize_t got;
-  do got = read(ready[0], &word, 1);
-  while (got < 0 && errno == EINTR);
+  // The daemon writes what is up, and an octet of 0 when it serves; its end, or its silence to the end,
+  // means that it has said on stderr why not.
+  std::string text;
+  char piece[4096];
+  for (;;) {
+    const ssize_t got = read(ready[0], piece, sizeof piece);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    text.append(piece, static_cast<std::size_t>(got));
+  }
   close(ready[0]);
-  if (got == 1) return 0;
+  if (text.ends_with('\0')) {
+    text.pop_back();
+    say(text);
+    return 0;
+  }
   int status = 0;
   waitpid(child, &status, 0);
   std::fprintf(stderr, "rnic up: the daemon did not start%s%s\n", access(control::log_file(directory).c_str(), R_OK) == 0 ? "; its log is " : "",

@@ -1,0 +1,114 @@
+#include "control/report.hpp"
+
+#include <algorithm>
+
+#include "control/ready.hpp"
+#include "port/netdev.hpp"
+
+namespace rnic::control {
+namespace {
+
+using Kind = port::PortSpec::Kind;
+using ip::AddressState;
+
+bool waits_for_client(const DeviceView& device) {
+  return device.port.kind == Kind::memif && device.port.role == port::PortSpec::Role::server;
+}
+
+std::string link_text(const DeviceView& device) {
+  if (device.link_up) return "link up";
+  return waits_for_client(device) ? "link down until its client comes" : "link down";
+}
+
+std::string line_of(const DeviceView& device) {
+  std::string addresses;
+  for (const ip::OwnAddress& own : device.own)
+    if (own.state != AddressState::none) addresses += (addresses.empty() ? "" : ", ") + describe(own);
+  return device.name + ": " + port::to_string(device.port) + (device.vlan ? " VLAN " + std::to_string(*device.vlan) : "") +
+         ", " + (addresses.empty() ? "no address" : addresses) + ", MTU " + std::to_string(device.mtu_bytes) + ", " +
+         link_text(device);
+}
+
+void warn_of_addresses(const DeviceView& device, std::vector<std::string>& warnings) {
+  bool any = false;
+  for (const ip::OwnAddress& own : device.own) {
+    if (own.state == AddressState::none) continue;
+    any |= own.usable();
+    const std::string text = wire::to_string(own.address);
+    const std::string who = wire::to_string(own.conflict_with);
+    if (own.state == AddressState::duplicate)
+      warnings.push_back(device.name + ": " + text + " is not used: " + who +
+                         " has it already; give the device an address that nobody has");
+    else if (own.conflicts != 0 && own.origin == ip::AddressOrigin::configured)
+      warnings.push_back(device.name + ": " + text + " is claimed by " + who + ", too");
+  }
+  // While a link is down nobody can be asked.
+  if (!any && device.link_up) warnings.push_back(device.name + " has no address that it may use; programs cannot connect by it");
+}
+
+void warn_of_link(const DeviceView& device, std::vector<std::string>& warnings) {
+  // Its two ends are in this daemon from the start: no other can come.
+  if (device.port.kind == Kind::pair && !device.has_mate)
+    warnings.push_back(device.name + ": " + port::to_string(device.port) +
+                       " has one end; a second device of this daemon must name the same pair");
+  if (device.link_up) return;
+  switch (device.port.kind) {
+    case Kind::memif:
+      if (!waits_for_client(device))
+        warnings.push_back(device.name + ": nobody serves " + device.port.target +
+                           " yet; the link comes up when a daemon with role=server does");
+      break;
+    case Kind::pair:
+      break;
+    case Kind::af_packet:
+    case Kind::af_xdp:
+    case Kind::tap:
+      warnings.push_back(device.name + ": " + device.port.target +
+                         (device.interface_up ? " has no carrier: is its other end connected and up?"
+                                              : " is down; first: ip link set " + device.port.target + " up"));
+      break;
+    default:
+      warnings.push_back(device.name + ": the link of " + port::to_string(device.port) + " is down");
+  }
+}
+
+}  // namespace
+
+Report report_of(const std::vector<DeviceView>& devices) {
+  Report report;
+  for (const DeviceView& device : devices) {
+    report.devices.push_back(line_of(device));
+    warn_of_link(device, report.warnings);
+    warn_of_addresses(device, report.warnings);
+  }
+  return report;
+}
+
+std::vector<DeviceView> views_of(const Machine& machine) {
+  std::vector<DeviceView> views;
+  for (const auto& served : machine.devices) {
+    DeviceView view;
+    view.name = served->name;
+    if (const auto spec = port::parse_spec(served->port_spec)) view.port = *spec;
+    view.vlan = served->device->options().vlan;
+    view.mtu_bytes = served->port->facts().mtu_bytes;
+    view.link_up = served->port->link_up();
+    if (const std::string& netdev = served->port->facts().netdev; !netdev.empty()) {
+      const auto found = port::find_netdev(netdev);
+      view.interface_up = found && found->up;
+    }
+    view.has_mate = served->mate >= 0;
+    view.own = served->own;
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
+std::string text_of(const Report& report) {
+  std::string text;
+  for (const std::string& line : report.devices) text += line + "\n";
+  for (const std::string& line : report.warnings) text += kWarning + line + "\n";
+  return text;
+}
+
+}  // namespace rnic::control

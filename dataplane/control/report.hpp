@@ -1,0 +1,37 @@
+// What `rnic up` tells whoever called it: each device, and what keeps one from being of use. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "control/machine.hpp"
+#include "control/network.hpp"
+#include "port/spec.hpp"
+
+namespace rnic::control {
+
+// A device as it is when the daemon begins to serve.
+struct DeviceView {
+  std::string name;
+  port::PortSpec port;
+  std::optional<std::uint16_t> vlan;
+  std::uint32_t mtu_bytes = 0;
+  bool link_up = false;
+  bool interface_up = true;  // administratively; of ports on the kernel's interfaces
+  bool has_mate = false;     // of pairs
+  OwnList own{};
+};
+
+struct Report {
+  std::vector<std::string> devices;   // a line each
+  std::vector<std::string> warnings;  // what is not as it was asked for, and what to do
+};
+Report report_of(const std::vector<DeviceView>& devices);
+
+std::vector<DeviceView> views_of(const Machine& machine);
+
+// The report as it goes through the ready descriptor (control/ready.hpp).
+std::string text_of(const Report& report);
+
+}  // namespace rnic::control
