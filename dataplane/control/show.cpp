@@ -313,10 +313,8 @@ std::string show_json(Machine& machine, const std::vector<Context*>& contexts, c
   if (wants("qp")) document["qp"] = queue_pairs(contexts);
   if (wants("cq")) document["cq"] = completion_queues(contexts);
   if (wants("mr")) document["mr"] = regions(contexts);
-  if (wants("conn")) {
-    document["conn"] = connections(machine);
-    document["cm"] = cm_ids(machine, cm);
-  }
+  if (wants("conn")) document["conn"] = connections(machine);
+  if (wants("cm") || wants("conn")) document["cm"] = cm_ids(machine, cm);
   if (wants("stats")) document["stats"] = statistics(machine, contexts, cm);
   if (document.empty()) return {};
   // Names of programs are any octets: what is not UTF-8 is replaced, and nothing is thrown.

@@ -1,4 +1,5 @@
 // rnic show: what a daemon has and does, as tables or as the JSON that it gave.
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,23 @@ std::string cell(const Json& value) {
   return value.is_null() ? "-" : value.dump();
 }
 
+// Of the terminal; of a pipe what is usual.
+std::size_t line_width() {
+  constexpr std::size_t kUsual = 120;
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0 ? size.ws_col : kUsual;
+}
+
+std::string padded(std::string text, std::size_t width) {
+  text.resize(std::max(text.size(), width), ' ');
+  return text;
+}
+
+void print_line(std::string text) {
+  text.resize(text.find_last_not_of(' ') + 1);
+  std::printf("%s\n", text.c_str());
+}
+
 // Objects of one kind as a table: a column for each member that the first one has.
 void print_table(const std::string& title, const Json& rows) {
   if (!rows.is_array() || rows.empty()) {
@@ -40,19 +58,34 @@ void print_table(const std::string& title, const Json& rows) {
     widths.push_back(width);
   }
   std::printf("%s\n", title.c_str());
-  const auto line = [&](const auto& text_of) {
-    std::string text = " ";
-    for (std::size_t i = 0; i < columns.size(); ++i) {
-      std::string word = text_of(columns[i]);
-      word.resize(std::max(word.size(), widths[i]), ' ');
-      text += " " + word;
-    }
-    text.resize(text.find_last_not_of(' ') + 1);
-    std::printf("%s\n", text.c_str());
+  std::size_t across = 1;
+  for (const std::size_t width : widths) across += width + 1;
+  const auto text_of = [](const Json& row, const std::string& column) {
+    return row.contains(column) ? cell(row[column]) : std::string("-");
   };
-  line([](const std::string& column) { return column; });
-  for (const Json& row : rows)
-    line([&](const std::string& column) { return row.contains(column) ? cell(row[column]) : std::string("-"); });
+  // There are few devices, and much to say of each: a line for each thing, a column for each device.
+  if ((title == "dev" || title == "port") && across > line_width()) {
+    std::size_t first = 0;
+    for (const std::string& column : columns) first = std::max(first, column.size());
+    for (const std::string& column : columns) {
+      std::string text = "  " + padded(column, first);
+      for (const Json& row : rows) {
+        std::size_t width = 0;
+        for (const std::string& each : columns) width = std::max(width, text_of(row, each).size());
+        text += "  " + padded(text_of(row, column), width);
+      }
+      print_line(text);
+    }
+    return;
+  }
+  std::string head = " ";
+  for (std::size_t i = 0; i < columns.size(); ++i) head += " " + padded(columns[i], widths[i]);
+  print_line(head);
+  for (const Json& row : rows) {
+    std::string text = " ";
+    for (std::size_t i = 0; i < columns.size(); ++i) text += " " + padded(text_of(row, columns[i]), widths[i]);
+    print_line(text);
+  }
 }
 
 void print_section(const std::string& title, const Json& section) {
