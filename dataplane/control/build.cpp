@@ -183,15 +183,24 @@ void start_workers(Machine& machine) {
 }
 
 void stop_machine(Machine& machine) {
-  constexpr int kTries = 100;
-  constexpr useconds_t kPauseUs = 10'000;
+  // Enough for what was lost on the way to be sent again where the peer is near.
+  constexpr int kTries = 40;
+  constexpr useconds_t kPauseUs = 5'000;
   for (int i = 0; i < kTries; ++i) {
     std::size_t streams = 0;
     for (const auto& device : machine.devices)
-      device->worker->call([&](Instant) { streams += device->device->stream_count(); });
+      if (device->port->link_up())
+        device->worker->call([&](Instant) { streams += device->device->stream_count(); });
     if (streams == 0) break;
     usleep(kPauseUs);
   }
+  // Nobody answers for them from here on: who is still there is told so, instead of asking for minutes.
+  for (const auto& device : machine.devices)
+    device->worker->call([&](Instant now) {
+      for (const core::StreamInfo& stream : device->device->streams()) device->device->kill(stream.stream, now);
+    });
+  // A turn sends before it serves calls: the resets leave in this one's.
+  for (const auto& worker : machine.workers) worker->call([](Instant) {});
   for (const auto& worker : machine.workers) worker->stop();
   for (const auto& device : machine.devices) {
     device->worker->remove_device(*device->device);

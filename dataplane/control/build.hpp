@@ -14,8 +14,8 @@ namespace rnic::control {
 std::string build_machine(const Configuration& configuration, const std::function<void(const std::string&)>& log,
                           Machine& machine);
 void start_workers(Machine& machine);
-// Waits, for a bounded time, until the streams of applications that have gone are closed; then stops
-// the workers and lets go of devices and ports.
+// Waits, for a fifth of a second at most, until the streams of applications that have gone are closed, and
+// resets those whose peers have not answered by then; then stops the workers and lets go of devices and ports.
 void stop_machine(Machine& machine);
 
 }  // namespace rnic::control
