@@ -75,6 +75,7 @@ struct Link {
 };
 
 struct Cq;
+struct PagesUse;
 struct Qp;
 struct Srq;
 
@@ -125,7 +126,7 @@ struct Mr {
   ibv_mr ibv;
   int type;
   int access;
-  bool swapped;
+  PagesUse* swapped;  // none: its pages are where the application put them
 };
 
 // A queue's attachment to the CQ it reports to.

@@ -18,6 +18,7 @@
 #include <cstring>
 
 #include "context.hpp"
+#include "mappings.hpp"
 #include "page_swap.hpp"
 
 namespace rnic::provider {
@@ -33,50 +34,12 @@ constexpr long kHugetlbfsMagic = 0x958458f6;
 // Below this nothing is gained by looking for a shared file.
 constexpr std::size_t kShareBytesMin = 4096;
 
-// One line of /proc/self/maps.
-struct Mapping {
-  std::uintptr_t start;
-  std::uintptr_t end;
-  std::uint64_t offset;
-  unsigned major;
-  unsigned minor;
-  std::uint64_t inode;
-  char rights[5];  // rwxp or rwxs
-  char path[512];
-};
-
-// The mapping that holds this address. False: none, or no /proc.
-bool find_mapping(std::uintptr_t address, Mapping& found) {
-  FILE* maps = std::fopen("/proc/self/maps", "re");
-  if (maps == nullptr) return false;
-  char line[1024];
-  bool hit = false;
-  while (!hit && std::fgets(line, sizeof line, maps) != nullptr) {
-    unsigned long start = 0;
-    unsigned long end = 0;
-    unsigned long offset = 0;
-    unsigned long inode = 0;
-    found.path[0] = '\0';
-    if (std::sscanf(line, "%lx-%lx %4s %lx %x:%x %lu %511[^\n]", &start, &end, found.rights, &offset, &found.major,
-                    &found.minor, &inode, found.path) < 7) {
-      continue;
-    }
-    found.start = start;
-    found.end = end;
-    found.offset = offset;
-    found.inode = inode;
-    hit = address >= start && address < end;
-  }
-  std::fclose(maps);
-  return hit;
-}
-
 // The answer where madvise cannot say (an old kernel, a device's memory): by the mappings' rights.
 int check_mappings(std::uintptr_t start, std::uintptr_t end, bool write) {
   for (std::uintptr_t at = start; at < end;) {
     Mapping mapping{};
     if (!find_mapping(at, mapping)) return EFAULT;
-    if (mapping.rights[write ? 1 : 0] != (write ? 'w' : 'r')) return EFAULT;
+    if (!(write ? mapping.writable : mapping.readable)) return EFAULT;
     at = mapping.end;
   }
   return 0;
@@ -110,8 +73,8 @@ int populate(const void* address, std::size_t length, bool write) {
 // Is this descriptor the mapping's file, opened for what is needed, and memory?
 bool serves(int fd, const Mapping& mapping, bool write) {
   struct stat status {};
-  if (fstat(fd, &status) != 0 || status.st_ino != mapping.inode) return false;
-  if (major(status.st_dev) != mapping.major || minor(status.st_dev) != mapping.minor) return false;
+  if (fstat(fd, &status) != 0) return false;
+  if (!mapping.is_file(status.st_ino, major(status.st_dev), minor(status.st_dev))) return false;
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || (flags & O_PATH) != 0) return false;
   const int mode = flags & O_ACCMODE;
@@ -146,7 +109,7 @@ int shared_file(const void* address, std::size_t length, bool write, std::uint64
   const auto start = reinterpret_cast<std::uintptr_t>(address);
   Mapping mapping{};
   if (length < kShareBytesMin || !find_mapping(start, mapping)) return -1;
-  if (mapping.rights[3] != 's' || length > mapping.end - start || mapping.inode == 0) return -1;
+  if (!mapping.shared || length > mapping.end - start || mapping.inode == 0) return -1;
   offset = mapping.offset + (start - mapping.start);
   const int fd = find_descriptor(mapping, write);
   if (fd >= 0) return fd;
@@ -268,21 +231,26 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
   request.iova = (flags & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
   request.key = std::atomic_ref(context.next_key).fetch_add(1) & 0xFF;
 
-  int fd = fast_memory() ? swap_pages(address, length, request.shared_offset) : -1;
-  mr->swapped = fd >= 0;
-  request.shared = mr->swapped ? RNIC_MEMORY_SWAPPED : RNIC_MEMORY_APPLICATION;
-  if (fd < 0) {
+  const SwappedPages swapped = fast_memory() ? swap_pages(address, length) : SwappedPages{};
+  mr->swapped = swapped.use;
+  int fd = -1;
+  if (swapped) {
+    request.shared = RNIC_MEMORY_SWAPPED;
+    request.shared_offset = swapped.offset;
+  } else {
     fd = shared_file(address, length, write, request.shared_offset);
-    if (fd >= 0) request.shared = RNIC_MEMORY_SHARED;
+    request.shared = fd >= 0 ? RNIC_MEMORY_SHARED : RNIC_MEMORY_APPLICATION;
   }
   rnic_reg_mr_reply reply{};
   const auto ask = [&](int with) {
     return context.control.call(RNIC_REG_MR, &request, sizeof request, &reply, sizeof reply, with);
   };
-  int error = ask(fd);
+  int error = ask(swapped ? swapped.fd : fd);
   if (fd >= 0) close(fd);
   if (error != 0 && error != EIO && request.shared != RNIC_MEMORY_APPLICATION) {
-    // A file the daemon cannot map (its seals, its size) is reached like any other memory.
+    // A file the daemon cannot map (its seals, its size, or one too many) is reached like any other memory.
+    release_pages(mr->swapped);
+    mr->swapped = nullptr;
     request.shared = RNIC_MEMORY_APPLICATION;
     request.shared_offset = 0;
     error = ask(-1);
@@ -292,7 +260,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
     error = ENOMEM;
   }
   if (error != 0) {
-    if (mr->swapped) release_pages(address, length);
+    release_pages(mr->swapped);
     std::free(mr);
     errno = error;
     return nullptr;
@@ -313,7 +281,7 @@ int dereg_mr(ibv_mr* mr) {
     return error;
   }
   auto* own = reinterpret_cast<Mr*>(mr);
-  if (own->swapped) release_pages(mr->addr, mr->length);
+  release_pages(own->swapped);
   std::free(own);
   return 0;
 }

@@ -8,6 +8,10 @@
 // another thread waits (write protection by userfaultfd, of the kind that also holds up the kernel's
 // own stores), so none is lost. Pages that hold anything but the region stay as they are.
 //
+// Small ranges share files. What is mapped at a range is always asked of the kernel, as the application
+// may unmap, map and move what it likes; our own table only says which files are ours, whether their
+// descriptors are still here, and which parts of them regions use.
+//
 // A fork makes private memory of them again in the child, as of any other page of its parent.
 #pragma once
 
@@ -27,11 +31,33 @@ struct WholePages {
 };
 WholePages whole_pages(const void* address, std::size_t length);
 
-// A descriptor of the memory that the whole pages inside [address, +length) are (now) a shared mapping
-// of, and where in it they begin; -1: they stay as they are, because they are few, not plain private
-// memory, or this process may not use userfaultfd. The descriptor is the caller's to close. The region
-// counts as a user of them until release_pages() of the same range.
-int swap_pages(const void* address, std::size_t length, std::uint64_t& offset);
-void release_pages(const void* address, std::size_t length);
+// A region's use of the pages that it lies in.
+struct PagesUse;
+
+struct SwappedPages {
+  int fd = -1;               // of their file; the table's, and open as long as the use
+  std::uint64_t offset = 0;  // in the file, of the first of them
+  PagesUse* use = nullptr;   // for release_pages()
+  explicit operator bool() const { return use != nullptr; }
+};
+
+// The whole pages inside [address, +length), which are (now) a shared mapping of a file of ours. Nothing:
+// they stay as they are, because there is none, they are not plain private memory, are locked, are in use
+// by a region that has not all of them, this process may not use userfaultfd, or there is no room: ours
+// are at most a quarter of the descriptors and of the mappings that the process may have.
+SwappedPages swap_pages(const void* address, std::size_t length);
+
+// The region is gone; in a forked child, or with nothing, that does nothing.
+void release_pages(PagesUse* use);
+
+// ---- for tests --------------------------------------------------------------------------------------
+
+struct SwapCounts {
+  std::size_t descriptors;
+  std::size_t ranges;  // swapped and not known to be gone
+};
+SwapCounts swap_counts();
+// In place of what vm.max_map_count says; 0: that.
+void assume_mappings_max(std::size_t count);
 
 }  // namespace rnic::provider

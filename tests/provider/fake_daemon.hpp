@@ -138,6 +138,7 @@ class FakeDaemon {
   std::uint32_t helper_tid = 0;
   int refuse_type = 0;  // requests of this type get refuse_status
   int refuse_status = 0;
+  bool maps_nothing = false;  // memory is to be reached by remote copy
 
  private:
   struct Answer {
@@ -266,6 +267,10 @@ class FakeDaemon {
     const auto& request = *reinterpret_cast<const rnic_reg_mr*>(body);
     auto& reply = answer.as<rnic_reg_mr_reply>();
     registrations.push_back(request);
+    if (maps_nothing && request.shared != RNIC_MEMORY_APPLICATION) {
+      answer.status = ENOMEM;
+      return;
+    }
     reply.mr = next_handle_++;
     reply.stag = next_stag_++ << 8 | request.key;
   }

@@ -1,9 +1,13 @@
 // Registrations, states of QPs, attributes, and the choice of libibverbs' slot layout.
 #include "support/catch.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 #include "pabi/pabi.hpp"
+#include "page_swap.hpp"
+#include "provider/each_way.hpp"
 #include "provider/fake_daemon.hpp"
 #include "wc.hpp"
 
@@ -54,6 +58,7 @@ TEST_CASE("V-ACC-01: remote write without local write is refused", "[provider][V
 }
 
 TEST_CASE("a shared mapping of a memfd is passed as a file and an offset", "[provider][memory]") {
+  const EachWay way;
   FakeDaemon daemon;
   Application app(daemon);
   const int fd = memfd_create("shared", MFD_CLOEXEC);
@@ -67,6 +72,7 @@ TEST_CASE("a shared mapping of a memfd is passed as a file and an offset", "[pro
 }
 
 TEST_CASE("memory that is not shared, or whose file cannot be had, is passed without one", "[provider][memory]") {
+  const EachWay way;
   FakeDaemon daemon;
   Application app(daemon);
   REQUIRE(app.make_mr(map_pages(1, PROT_READ | PROT_WRITE), kPage, IBV_ACCESS_LOCAL_WRITE) != nullptr);
@@ -78,6 +84,32 @@ TEST_CASE("memory that is not shared, or whose file cannot be had, is passed wit
   REQUIRE(daemon.registrations.size() == 2);
   CHECK(daemon.registrations[0].shared == 0);
   CHECK(daemon.registrations[1].shared == 0);
+}
+
+TEST_CASE("memory that the daemon does not map is registered all the same", "[provider][memory][swap]") {
+  const int userfaultfd = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK));
+  if (userfaultfd < 0) return;
+  close(userfaultfd);
+  FakeDaemon daemon;
+  Application app(daemon);
+  daemon.maps_nothing = true;
+  setenv("RNIC_FAST_MEMORY", "1", 1);
+  const std::size_t before = provider::swap_counts().descriptors;
+  char* pages = map_pages(1100, PROT_READ | PROT_WRITE);
+  ibv_mr* mr = app.make_mr(pages, 1100 * kPage, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(mr != nullptr);
+  REQUIRE(daemon.registrations.size() == 2);
+  CHECK(daemon.registrations[0].shared == RNIC_MEMORY_SWAPPED);
+  CHECK(daemon.registrations[1].shared == RNIC_MEMORY_APPLICATION);
+  CHECK(daemon.registrations[1].shared_offset == 0);
+  CHECK(provider::swap_counts().descriptors <= before + 1);  // userfaultfd; the file is of no use
+  CHECK(provider::dereg_mr(mr) == 0);
+  daemon.maps_nothing = false;
+  mr = app.make_mr(pages, 2 * kPage, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(mr != nullptr);
+  CHECK(daemon.registrations.back().shared == RNIC_MEMORY_SWAPPED);
+  CHECK(provider::dereg_mr(mr) == 0);
+  unsetenv("RNIC_FAST_MEMORY");
 }
 
 TEST_CASE("keys of STags do not repeat from one registration to the next", "[provider][V-STAG-02]") {

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+// What is mapped where in this process, at a price that does not grow with how much is mapped: by
+// PROCMAP_QUERY (Linux 6.11), one call for a mapping. Where the kernel has not got it, /proc/self/maps
+// is read from its beginning up to the range; /proc/self/smaps only where nothing else tells.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace rnic::provider {
+
+struct Mapping {
+  std::uintptr_t start;
+  std::uintptr_t end;
+  std::uint64_t offset;
+  std::uint64_t inode;  // 0: no file
+  unsigned major;
+  unsigned minor;
+  bool readable;
+  bool writable;
+  bool executable;
+  bool shared;
+  bool huge;       // pages of another size than RNIC_SWAP_PAGE_BYTES; reading maps does not tell (they have an inode)
+  char path[512];  // or a name in brackets; nothing: plain memory, or a path that is longer
+
+  bool is_file(std::uint64_t of_inode, unsigned of_major, unsigned of_minor) const {
+    return inode == of_inode && major == of_major && minor == of_minor;
+  }
+};
+
+// The mapping that holds this address. False: none, or no /proc.
+bool find_mapping(std::uintptr_t address, Mapping& found);
+
+// Tells of each mapping in [start, end) in turn, until `visit` says false or there is a hole.
+// True: there was no hole, and nobody said false.
+bool visit_mappings(std::uintptr_t start, std::uintptr_t end, bool (*visit)(const Mapping&, void*), void* context);
+
+// Of each mapping of this process; by reading maps.
+void visit_all_mappings(void (*visit)(const Mapping&, void*), void* context);
+
+// Is the memory of this page kept from children of fork (MADV_DONTFORK)? The caller keeps others from
+// forking meanwhile. `mapping`: the one that holds the page.
+enum class Forks { inherited, kept_back, unknown };
+Forks forks_of(std::uintptr_t page, const Mapping& mapping);
+
+// For tests: does as on a kernel without PROCMAP_QUERY.
+void use_mapping_query(bool use);
+
+}  // namespace rnic::provider
