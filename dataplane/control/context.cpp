@@ -60,6 +60,9 @@ int errno_of(tpt::RegisterError error) {
   return EINVAL;
 }
 
+// One context may have a quarter of the mappings that there can be; what finds no room is reached by remote copy.
+constexpr std::size_t kMappingShares = 4;
+
 constexpr std::uint32_t kRungShared = 2, kRungSwapped = 3, kRungRemoteCopy = 4;
 
 }  // namespace
@@ -186,10 +189,37 @@ Reply Context::dealloc_pd(std::uint32_t handle) {
 
 // ---- regions and windows -------------------------------------------------------------------------
 
+Result<std::shared_ptr<shm::ApplicationMapping>, int> Context::map_part(int fd, std::uint64_t offset,
+                                                                        std::uint64_t length, bool writable,
+                                                                        std::optional<File> whole_of) {
+  if (mappings_ >= shm::application_mappings_max() / kMappingShares) return Failure{ENOMEM};
+  auto mapped = shm::ApplicationMapping::create(fd, offset, length, writable);
+  if (!mapped) return Failure{mapped.error()};
+  ++mappings_;
+  return std::shared_ptr<shm::ApplicationMapping>(mapped->release(), [this, whole_of](shm::ApplicationMapping* mapping) {
+    delete mapping;
+    --mappings_;
+    if (!whole_of) return;
+    const auto known = files_.find(*whole_of);
+    if (known != files_.end() && known->second.expired()) files_.erase(known);
+  });
+}
+
+// Small ranges of an application share files (provider/page_swap.cpp); so do they mappings.
+Result<std::shared_ptr<shm::ApplicationMapping>, int> Context::map_whole(int fd, const File& file, std::uint64_t length) {
+  const auto known = files_.find(file);
+  if (known != files_.end()) {
+    auto mapping = known->second.lock();
+    if (mapping != nullptr && !mapping->dead()) return mapping;
+  }
+  auto mapping = map_part(fd, 0, length, file.writable, file);
+  if (mapping) files_[file] = *mapping;
+  return mapping;
+}
+
 // Only memory that behaves as memory: a file on a disk or across a network would let the
 // application decide how long a worker waits.
-Result<std::unique_ptr<shm::ApplicationMapping>, int> Context::map_shared(const rnic_reg_mr& request, std::uint64_t length,
-                                                                          int fd) const {
+Result<std::byte*, int> Context::map_shared(const rnic_reg_mr& request, std::uint64_t length, int fd, Region& region) {
   struct statfs filesystem {};
   struct stat status {};
   if (fstatfs(fd, &filesystem) != 0 || fstat(fd, &status) != 0) return Failure{EINVAL};
@@ -200,11 +230,18 @@ Result<std::unique_ptr<shm::ApplicationMapping>, int> Context::map_shared(const 
   const bool writes = (request.access & kWritingAccess) != 0;
   const int mode = fcntl(fd, F_GETFL) & O_ACCMODE;
   if (mode == O_WRONLY || (writes && mode != O_RDWR)) return Failure{EACCES};
-  return shm::ApplicationMapping::create(fd, request.shared_offset, length, writes);
+  // What may shrink is mapped for each region: where the application takes away one region's memory, the
+  // others keep theirs.
+  const bool whole = request.shared == RNIC_MEMORY_SWAPPED && size <= shm::ApplicationMapping::kGranuleBytes;
+  auto mapping = whole ? map_whole(fd, {status.st_dev, status.st_ino, writes}, size)
+                       : map_part(fd, request.shared_offset, length, writes);
+  if (!mapping) return Failure{mapping.error()};
+  region.mapping = std::move(*mapping);
+  return region.mapping->octets() + (whole ? request.shared_offset : 0);
 }
 
 // Rung 2: all of the range is mapped here too; rung 3: its whole pages are.
-Result<std::byte*, int> Context::map_memory(const rnic_reg_mr& request, int fd, Region& region) const {
+Result<std::byte*, int> Context::map_memory(const rnic_reg_mr& request, int fd, Region& region) {
   const bool swapped = request.shared == RNIC_MEMORY_SWAPPED;
   if (fd < 0 || (!swapped && request.shared != RNIC_MEMORY_SHARED)) return Failure{EINVAL};
   std::uint64_t before = 0;
@@ -217,11 +254,10 @@ Result<std::byte*, int> Context::map_memory(const rnic_reg_mr& request, int fd, 
     before = pages.start - request.start;
     length = pages.end - pages.start;
   }
-  auto mapping = map_shared(request, length, fd);
-  if (!mapping) return Failure{mapping.error()};
-  region.mapping = std::move(*mapping);
+  const auto octets = map_shared(request, length, fd, region);
+  if (!octets) return Failure{octets.error()};
   region.rung = swapped ? kRungSwapped : kRungShared;
-  return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(region.mapping->octets()) - before);
+  return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(*octets) - before);
 }
 
 Reply Context::reg_mr(const rnic_reg_mr& request, Descriptor shared) {

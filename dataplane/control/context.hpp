@@ -8,10 +8,12 @@
 
 #include <sys/types.h>
 
+#include <compare>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,7 +49,7 @@ struct Region {
   std::uint64_t start = 0, length = 0;
   std::uint32_t access = 0;
   std::uint32_t rung = 0;
-  std::unique_ptr<shm::ApplicationMapping> mapping;
+  std::shared_ptr<shm::ApplicationMapping> mapping;
 };
 
 struct Window {
@@ -160,9 +162,19 @@ class Context {
   Result<std::uint32_t, int> take_doorbell();
   void give_doorbell(std::uint32_t doorbell) { free_doorbells_.push_back(doorbell); }
   void describe(Reply& reply, rnic_area& area, const shm::ContextMemory::Piece& piece);
-  Result<std::unique_ptr<shm::ApplicationMapping>, int> map_shared(const rnic_reg_mr& request, std::uint64_t length,
-                                                                   int fd) const;
-  Result<std::byte*, int> map_memory(const rnic_reg_mr& request, int fd, Region& region) const;
+  // A file of the application's, once for all regions that are mapped as much of it.
+  struct File {
+    dev_t device;
+    ino_t inode;
+    bool writable;
+    auto operator<=>(const File&) const = default;
+  };
+  Result<std::shared_ptr<shm::ApplicationMapping>, int> map_part(int fd, std::uint64_t offset, std::uint64_t length,
+                                                                 bool writable,
+                                                                 std::optional<File> whole_of = std::nullopt);
+  Result<std::shared_ptr<shm::ApplicationMapping>, int> map_whole(int fd, const File& file, std::uint64_t length);
+  Result<std::byte*, int> map_shared(const rnic_reg_mr& request, std::uint64_t length, int fd, Region& region);
+  Result<std::byte*, int> map_memory(const rnic_reg_mr& request, int fd, Region& region);
   void destroy_on_worker(Qp& qp, Instant now);
   void forget(Qp& qp);
   void forget(Srq& srq);
@@ -187,6 +199,8 @@ class Context {
   std::deque<std::uint32_t> free_doorbells_;
   std::vector<bool> announced_;  // arenas whose memfd the application has
   std::map<std::uint32_t, std::unique_ptr<Pd>> pds_;
+  std::size_t mappings_ = 0;  // of regions
+  std::map<File, std::weak_ptr<shm::ApplicationMapping>> files_;
   std::map<std::uint32_t, std::unique_ptr<Region>> regions_;
   std::map<std::uint32_t, std::unique_ptr<Window>> windows_;
   std::map<std::uint32_t, std::unique_ptr<Cq>> cqs_;

@@ -3,10 +3,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <fstream>
 #include <mutex>
 
 namespace rnic::shm {
@@ -21,6 +23,7 @@ struct Slot {
 constexpr std::size_t kMappingsMax = 16384;
 std::array<Slot, kMappingsMax> slots;
 std::atomic<std::size_t> slots_used{0};  // none above this was ever used
+std::size_t slot_to_try = 0;  // none below this is free
 std::mutex slots_mutex;
 
 void on_sigbus(int number, siginfo_t* info, void*) {
@@ -43,6 +46,15 @@ void on_sigbus(int number, siginfo_t* info, void*) {
 
 }  // namespace
 
+std::size_t application_mappings_max() {
+  static const std::size_t most = [] {
+    std::size_t of_process = 65530;
+    std::ifstream("/proc/sys/vm/max_map_count") >> of_process;
+    return std::min(kMappingsMax, of_process / 4);
+  }();
+  return most;
+}
+
 void install_sigbus_handler() {
   struct sigaction action = {};
   action.sa_sigaction = on_sigbus;
@@ -52,17 +64,17 @@ void install_sigbus_handler() {
 
 Result<std::unique_ptr<ApplicationMapping>, int> ApplicationMapping::create(int fd, std::uint64_t offset,
                                                                             std::uint64_t length, bool writable) {
-  // Huge pages want a huge offset; 2 MiB suits every page size up to it.
-  const std::uint64_t page = std::uint64_t{2} << 20;
+  const std::uint64_t page = kGranuleBytes;
   const std::uint64_t start = offset / page * page;
   const std::uint64_t size = (offset + length - start + page - 1) / page * page;
   void* base = mmap(nullptr, size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, static_cast<off_t>(start));
   if (base == MAP_FAILED) return Failure{errno};
 
   const std::lock_guard lock(slots_mutex);
-  std::size_t slot = 0;
-  while (slot < kMappingsMax && slots[slot].base.load(std::memory_order_relaxed) != 0) ++slot;
-  if (slot == kMappingsMax) {
+  std::size_t slot = slot_to_try;
+  while (slot < application_mappings_max() && slots[slot].base.load(std::memory_order_relaxed) != 0) ++slot;
+  slot_to_try = slot;
+  if (slot >= application_mappings_max()) {
     munmap(base, size);
     return Failure{ENOMEM};
   }
@@ -84,6 +96,7 @@ ApplicationMapping::~ApplicationMapping() {
   {
     const std::lock_guard lock(slots_mutex);
     slots[slot_].base.store(0, std::memory_order_release);
+    slot_to_try = std::min(slot_to_try, slot_);
   }
   munmap(base_, size_);
 }

@@ -15,14 +15,22 @@ namespace rnic::shm {
 // Once, before the first mapping.
 void install_sigbus_handler();
 
+// How many of them there can be: a quarter of the mappings that this process may have.
+std::size_t application_mappings_max();
+
 class ApplicationMapping {
  public:
-  // Maps `length` octets of `fd` from `offset`, writable if asked. The error is an errno.
+  // Maps `length` octets of `fd` from `offset`, writable if asked. The error is an errno; ENOMEM: there are
+  // too many.
   static Result<std::unique_ptr<ApplicationMapping>, int> create(int fd, std::uint64_t offset, std::uint64_t length,
                                                                  bool writable);
   ~ApplicationMapping();
   std::byte* octets() const { return octets_; }  // of `offset`, which need not be a page's
   bool dead() const;                             // the application took it away; what is there now is ours
+
+  // Files up to this size are mapped whole whatever part is asked for: huge pages want a huge offset, and
+  // this suits every size of page up to it.
+  static constexpr std::uint64_t kGranuleBytes = std::uint64_t{2} << 20;
 
   ApplicationMapping(const ApplicationMapping&) = delete;
   ApplicationMapping& operator=(const ApplicationMapping&) = delete;

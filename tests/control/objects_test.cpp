@@ -1,6 +1,10 @@
 // Verbs objects: what can be made, what cannot, and what is in use.
 #include <sys/syscall.h>
 
+#include <fstream>
+#include <string>
+#include <vector>
+
 #include "control/async_events.hpp"
 #include "control/limits.hpp"
 #include "control/server_world.hpp"
@@ -176,6 +180,99 @@ TEST_CASE("swapped pages are taken only from a file that keeps its size and hold
   CHECK(reg_swapped(app, pd, good.get(), 0, 0x700).status == EINVAL);   // no whole page
   const auto shrinks = sealed_file(2 * 4096, F_SEAL_GROW | F_SEAL_SEAL);
   CHECK(reg_swapped(app, pd, shrinks.get(), 0, 0x2800).status == EINVAL);
+}
+
+namespace {
+std::size_t mappings_of(const std::string& name) {
+  std::ifstream maps("/proc/self/maps");
+  std::size_t count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find("memfd:" + name) != std::string::npos ? 1 : 0;
+  return count;
+}
+
+const std::byte* mapped_at(Daemon& daemon, std::uint32_t stag) {
+  const auto info = daemon.machine.devices[0]->table->query(Stag{stag});
+  REQUIRE(info);
+  return info->memory.direct;
+}
+}  // namespace
+
+TEST_CASE("swapped regions that share a file share its mapping, until the last is gone", "[control][objects][swap]") {
+  Daemon daemon;
+  App app(daemon);
+  App other(daemon);
+  const auto pd = app.pd();
+  const auto file = sealed_file(64 * 4096, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  std::vector<rnic_reg_mr_reply> regions;
+  for (std::uint64_t page = 0; page < 60; page += 3) {
+    REQUIRE(pwrite(file.get(), &page, sizeof page, static_cast<off_t>(page * 4096)) == sizeof page);
+    regions.push_back(reg_swapped(app, pd, file.get(), page * 4096, 0x2800).as<rnic_reg_mr_reply>());
+    CHECK(regions.back().rung == 3);
+  }
+  CHECK(mappings_of("swapped") == 1);
+  for (std::size_t i = 0; i < regions.size(); ++i) {
+    const std::uint64_t page = 3 * i;
+    CHECK(std::memcmp(mapped_at(daemon, regions[i].stag) + 0x800, &page, sizeof page) == 0);
+  }
+  // Another application's context has its own.
+  const auto others = reg_swapped(other, other.pd(), file.get(), 4096, 0x2800).as<rnic_reg_mr_reply>();
+  CHECK(mappings_of("swapped") == 2);
+  CHECK(other.by_handle(RNIC_DEREG_MR, others.mr).status == 0);
+  CHECK(mappings_of("swapped") == 1);
+  while (regions.size() > 1) {
+    const std::size_t at = regions.size() * 7 / 13;
+    CHECK(app.by_handle(RNIC_DEREG_MR, regions[at].mr).status == 0);
+    regions.erase(regions.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  CHECK(mappings_of("swapped") == 1);
+  CHECK(app.by_handle(RNIC_DEREG_MR, regions[0].mr).status == 0);
+  CHECK(mappings_of("swapped") == 0);
+  CHECK(reg_swapped(app, pd, file.get(), 0, 0x2800).as<rnic_reg_mr_reply>().rung == 3);
+  CHECK(mappings_of("swapped") == 1);
+}
+
+TEST_CASE("a region that may not be written shares no mapping with one that may", "[control][objects][V-SEC-13]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd();
+  const auto file = sealed_file(8 * 4096, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  rnic_reg_mr body{};
+  body.pd = pd;
+  body.access = RNIC_ACCESS_LOCAL_READ;
+  body.start = body.iova = 0x10000;
+  body.length = 8192;
+  body.shared = RNIC_MEMORY_SWAPPED;
+  const auto read = app.ask(RNIC_REG_MR, body, {file.get()}).as<rnic_reg_mr_reply>();
+  const auto written = reg_swapped(app, pd, file.get(), 8192, 0x2800).as<rnic_reg_mr_reply>();
+  CHECK(mappings_of("swapped") == 2);
+  std::ifstream maps("/proc/self/maps");
+  std::size_t read_only = 0;
+  for (std::string line; std::getline(maps, line);)
+    read_only += line.find("memfd:swapped") != std::string::npos && line.find(" r--s ") != std::string::npos ? 1 : 0;
+  CHECK(read_only == 1);
+  CHECK(read.rung == 3);
+  CHECK(written.rung == 3);
+}
+
+TEST_CASE("one context has a quarter of the mappings that there are, then no more", "[control][objects][swap]") {
+  Daemon daemon;
+  App app(daemon);
+  App other(daemon);
+  const auto pd = app.pd();
+  const auto other_pd = other.pd();
+  const control::Descriptor file(memfd_create("shared", MFD_CLOEXEC));
+  REQUIRE(ftruncate(file.get(), 4096) == 0);
+  const std::size_t most = shm::application_mappings_max() / 4;
+  std::uint32_t last = 0;
+  for (std::size_t i = 0; i < most; ++i) {
+    const auto reply = reg_shared(app, pd, file.get(), 0, 4096);
+    REQUIRE(reply.status == 0);
+    last = reply.as<rnic_reg_mr_reply>().mr;
+  }
+  CHECK(reg_shared(app, pd, file.get(), 0, 4096).status == ENOMEM);
+  CHECK(reg_shared(other, other_pd, file.get(), 0, 4096).status == 0);
+  CHECK(app.by_handle(RNIC_DEREG_MR, last).status == 0);
+  CHECK(reg_shared(app, pd, file.get(), 0, 4096).status == 0);
 }
 
 TEST_CASE("memory in a memfd is mapped, and reached there", "[control][objects]") {

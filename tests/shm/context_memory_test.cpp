@@ -6,7 +6,9 @@
 
 #include <cerrno>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "shm/mapping.hpp"
 #include "support/catch.hpp"
@@ -92,6 +94,34 @@ TEST_CASE("W-RDMAP-59: nothing that an application shares is ever mapped to be e
     }
     CHECK(seen >= 2);
   }
+  close(fd);
+}
+
+TEST_CASE("applications' mappings are a quarter of what the process may have, and a place comes free", "[shm][swap]") {
+  unsigned long of_process = 0;
+  std::ifstream("/proc/sys/vm/max_map_count") >> of_process;
+  const std::size_t most = rnic::shm::application_mappings_max();
+  CHECK(most > 0);
+  CHECK(most <= of_process / 4);
+  const int fd = memfd_create("rnic-test", MFD_CLOEXEC);
+  REQUIRE(ftruncate(fd, 4096) == 0);
+  std::vector<std::unique_ptr<rnic::shm::ApplicationMapping>> mappings;
+  for (;;) {
+    auto mapping = rnic::shm::ApplicationMapping::create(fd, 0, 4096, true);
+    if (!mapping) {
+      CHECK(mapping.error() == ENOMEM);
+      break;
+    }
+    mappings.push_back(std::move(*mapping));
+    REQUIRE(mappings.size() <= most);
+  }
+  CHECK(mappings.size() == most);
+  mappings[most / 2].reset();
+  mappings[most / 3].reset();
+  for (int i = 0; i < 2; ++i) CHECK(rnic::shm::ApplicationMapping::create(fd, 0, 4096, true));
+  mappings[most / 2] = std::move(*rnic::shm::ApplicationMapping::create(fd, 0, 4096, true));
+  mappings[most / 3] = std::move(*rnic::shm::ApplicationMapping::create(fd, 0, 4096, true));
+  CHECK(!rnic::shm::ApplicationMapping::create(fd, 0, 4096, true));
   close(fd);
 }
 
