@@ -208,6 +208,10 @@ def latency(wire, program, *options, limit_s=None):
     return f"{rows[0][0]} B: {rows[0][4]} us typical"
 
 
+def mapping_lines(pid):
+    return pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()
+
+
 def fast_memory(wire):
     """Buffers that become shared memory: the daemon says so, and no octet is wrong."""
     fast = wire.with_options("--fast-memory")
@@ -219,6 +223,35 @@ def fast_memory(wire):
         raise Failed(f"{tail(client.text())}\n--- server\n{tail(server.text())}")
     rping(fast, 65000, 300)
     fio(fast, "write")
+
+
+def many_regions(wire, count=5000, descriptors=1024):
+    """Thousands of small regions in a program that may have few descriptors: they are swapped, neither it nor the daemon
+    runs out of descriptors or mappings, and it still opens files, maps memory and forks."""
+    fast = wire.with_options("--fast-memory")
+    name = fast.server[fast.server.index("--name") + 1] if "--name" in fast.server else "default"
+    daemon = fast.world.daemon_pid(name)
+    before = len(os.listdir(f"/proc/{daemon}/fd")), len(mapping_lines(daemon))
+    limit = ["prlimit", f"--nofile={descriptors}:{descriptors}"]
+    app = fast.world.start([*limit, *fast.server, str(BUILD / "tests" / "registration"), fast.address, "many", str(count)])
+    app.until(lambda: "registered" in app.text(), "registered", 60)
+    swapped = sum(row["reach"] == "swapped" for row in fast.world.show(name, "mr")["mr"])
+    if swapped < count:
+        raise Failed(f"{swapped} of {count} regions are swapped")
+    ours = sum("rnic-fast-memory" in line for line in mapping_lines(app.pid))
+    most = int(pathlib.Path("/proc/sys/vm/max_map_count").read_text()) // 4
+    files = len([each for each in pathlib.Path(f"/proc/{app.pid}/fd").iterdir() if "rnic-fast-memory" in os.readlink(each)])
+    if not 0 < 2 * ours <= most or not 0 < files <= descriptors // 4:
+        raise Failed(f"{files} descriptors and {ours} mappings are ours")
+    files, mappings = len(os.listdir(f"/proc/{daemon}/fd")), len(mapping_lines(daemon))
+    if files > before[0] + 40 or mappings > before[1] + count // 20:
+        raise Failed(f"the daemon has {files} descriptors and {mappings} mappings, before {before}")
+    os.kill(app.pid, signal.SIGUSR1)
+    if app.wait(60) != 0 or "well" not in app.text():
+        raise Failed(tail(app.text()))
+    left = sum("rnic-fast-memory" in line for line in mapping_lines(daemon))
+    if left:
+        raise Failed(f"the daemon has {left} of them mapped yet")
 
 
 def ucmatose(wire, connections=50):

@@ -212,7 +212,7 @@ int doctor(const std::string& name) {
   check_memory();
   check_remote_copy();
   say(may_swap_pages() ? Level::good : Level::note, "fast memory",
-      may_swap_pages() ? "rnic run --fast-memory can share the pages of large buffers"
+      may_swap_pages() ? "rnic run --fast-memory can share the pages of registered buffers"
                        : "no userfaultfd for this user: rnic run --fast-memory has no effect; "
                          "\"sysctl vm.unprivileged_userfaultfd=1\" allows it");
   check_ports();
