@@ -29,7 +29,6 @@ struct PagesUse {
   File* file;
   std::uint64_t offset;
   std::uint64_t length;
-  unsigned process;  // forks between the first of us and this process
   PagesUse* next;
   PagesUse* previous;
 };
@@ -56,6 +55,8 @@ constexpr std::size_t kSharedFileBytes = 1024 * 1024;  // the daemon maps files 
 constexpr std::size_t kIdleMax = 8;
 constexpr std::uint64_t kIdleBytes = 8 * 1024 * 1024;
 constexpr char kName[] = "rnic-fast-memory";
+// Other threads map and unmap memory beside a range while it is looked at.
+constexpr int kLooksMax = 8;
 // A range in the midst of a mapping makes three of it.
 constexpr std::size_t kMappingsOfRange = 2;
 
@@ -71,7 +72,6 @@ std::size_t descriptors;
 std::size_t ranges;
 std::size_t refusals;  // until the ranges are counted again
 std::size_t assumed_mappings_max;
-unsigned process;
 bool ever_swapped;  // from then on forks look for swapped pages
 int child_done[2] = {-1, -1};
 int guard = -1;  // userfaultfd; opened with the first swap
@@ -128,7 +128,7 @@ PagesUse* new_use(File& file, std::uint64_t offset, std::uint64_t length, void* 
   for (std::size_t i = 0; i < idle_count; ++i)
     if (idle[i] == &file) remove_idle(i--);
   auto* use = static_cast<PagesUse*>(memory);
-  *use = {&file, offset, length, process, file.uses, nullptr};
+  *use = {&file, offset, length, file.uses, nullptr};
   if (use->next != nullptr) use->next->previous = use;
   file.uses = use;
   return use;
@@ -267,6 +267,7 @@ struct Look {
   std::uint64_t offset = 0;
   bool any_ours = false;
   bool not_for_children = false;
+  bool changes = false;  // others map beside it, so that its mappings are no longer what they were
 };
 
 std::uintptr_t first_of(const Mapping& mapping, const WholePages& range) {
@@ -308,7 +309,7 @@ bool prepare(const Mapping& mapping, void* context) {
       look.not_for_children = true;
       return true;
     case Forks::unknown:
-      break;
+      look.changes = true;
   }
   return false;
 }
@@ -480,9 +481,8 @@ void after_fork_in_parent() {
   pthread_mutex_unlock(&swap_lock);
 }
 
-// What the parent had is forgotten, and not freed.
+// What the parent had is forgotten, and not freed: its uses may be released here, too.
 void after_fork_in_child() {
-  ++process;
   if (ever_swapped) {
     // The kernel goes on by address where the last line ended, so that one pass finds all of them, though
     // it changes what is mapped; another sees to that.
@@ -519,12 +519,15 @@ bool watch_forks() {
 PagesUse* swap_locked(const WholePages& range, void* memory) {
   if (!watch_forks()) return nullptr;
   Look look;
-  look.range = range;
-  if (!visit_mappings(range.start, range.end, look_at, &look)) return nullptr;
-  if (look.ours_only && is_open(*look.file)) return new_use(*look.file, look.offset, range.size(), memory);
-  if (is_locked(range) || !room_for_range()) return nullptr;
-  if (look.count == 1 ? !prepare(look.first, &look) : !visit_mappings(range.start, range.end, prepare, &look))
-    return nullptr;
+  for (int looks = 1;; ++looks) {
+    look = {};
+    look.range = range;
+    if (!visit_mappings(range.start, range.end, look_at, &look)) return nullptr;
+    if (look.ours_only && is_open(*look.file)) return new_use(*look.file, look.offset, range.size(), memory);
+    if (looks == 1 && (is_locked(range) || !room_for_range())) return nullptr;
+    if (look.count == 1 ? prepare(look.first, &look) : visit_mappings(range.start, range.end, prepare, &look)) break;
+    if (!look.changes || looks == kLooksMax) return nullptr;
+  }
   File* file = file_with_room(range.size());
   if (file == nullptr) return nullptr;
   const std::uint64_t offset = file->filled;
@@ -569,11 +572,9 @@ SwappedPages swap_pages(const void* address, std::size_t length) {
 void release_pages(PagesUse* use) {
   if (use == nullptr) return;
   pthread_mutex_lock(&swap_lock);
-  if (use->process == process) {
-    if (use->next != nullptr) use->next->previous = use->previous;
-    (use->previous != nullptr ? use->previous->next : use->file->uses) = use->next;
-    if (use->file->uses == nullptr) set_idle(*use->file);
-  }
+  if (use->next != nullptr) use->next->previous = use->previous;
+  (use->previous != nullptr ? use->previous->next : use->file->uses) = use->next;
+  if (use->file->uses == nullptr) set_idle(*use->file);
   pthread_mutex_unlock(&swap_lock);
   std::free(use);
 }

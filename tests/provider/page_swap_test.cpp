@@ -327,6 +327,22 @@ TEST_CASE("memory that is not plain and private is not swapped", "[provider][swa
     close(fd);
   }
   {
+    // A file whose name is longer than we ask for.
+    std::string path = std::filesystem::temp_directory_path() / ("rnic-swap-" + std::to_string(getpid()));
+    const std::string top = path;
+    for (int i = 0; i < 4; ++i) path += "/" + std::string(200, 'n');
+    std::filesystem::create_directories(path);
+    const int fd = open((path + "/file").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    REQUIRE(fd >= 0);
+    REQUIRE(ftruncate(fd, static_cast<off_t>(size)) == 0);
+    void* file = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    REQUIRE(file != MAP_FAILED);
+    CHECK(stays(file, size));
+    munmap(file, size);
+    close(fd);
+    std::filesystem::remove_all(top);
+  }
+  {
     char on_stack[4 * kPage] = {};
     CHECK(stays(on_stack, sizeof on_stack));
   }
@@ -409,9 +425,13 @@ TEST_CASE("no store of another thread is lost while pages are swapped", "[provid
   for (std::size_t i = 0; i < count; ++i) words[i * kStride] = 0;
   std::atomic<bool> stop{false};
   std::vector<std::uint64_t> stored(count, 0);
+  std::uint64_t lost = 0;
   std::thread other([&] {
     while (!stop)
-      for (std::size_t i = 0; i < count; ++i) words[i * kStride].store(++stored[i], std::memory_order_relaxed);
+      for (std::size_t i = 0; i < count; ++i) {
+        if (words[i * kStride].load(std::memory_order_relaxed) != stored[i]) ++lost;
+        words[i * kStride].store(++stored[i], std::memory_order_relaxed);
+      }
   });
   std::vector<provider::PagesUse*> uses;
   for (std::size_t round = 0; round < kRounds; ++round) {
@@ -425,6 +445,7 @@ TEST_CASE("no store of another thread is lost while pages are swapped", "[provid
   }
   stop = true;
   other.join();
+  CHECK(lost == 0);
   for (std::size_t i = 0; i < count; ++i) CHECK(words[i * kStride].load() == stored[i]);
   for (auto* use : uses) provider::release_pages(use);
 }
@@ -697,6 +718,32 @@ TEST_CASE("forks_of() says nothing of a mapping that others change meanwhile", "
   const auto page = reinterpret_cast<std::uintptr_t>(pages.octets) + 2 * kPage;
   CHECK(provider::forks_of(page, mapping) == provider::Forks::unknown);
   for (std::size_t i = 0; i < 6; ++i) CHECK(kept_from_children(pages.octets + i * kPage) == kept);
+}
+
+TEST_CASE("ranges are swapped while others change what lies beside them", "[provider][swap]") {
+  SKIP_WITHOUT_USERFAULTFD();
+  const bool kept = GENERATE(false, true);
+  constexpr std::size_t kCount = 300;
+  Pages pages(2 * kCount + 1);
+  if (kept) REQUIRE(madvise(pages.octets, pages.size, MADV_DONTFORK) == 0);
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    for (bool readable = false; !stop; readable = !readable) {
+      mprotect(pages.octets + 2 * kCount * kPage, kPage, readable ? PROT_READ | PROT_WRITE : PROT_READ);
+      usleep(50);
+    }
+  });
+  std::vector<provider::PagesUse*> uses;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const auto swapped = provider::swap_pages(pages.octets + 2 * i * kPage, 2 * kPage);
+    CHECK(swapped);
+    uses.push_back(swapped.use);
+  }
+  stop = true;
+  other.join();
+  CHECK(pages.intact());
+  for (std::size_t i = 0; i <= 2 * kCount; i += 50) CHECK(kept_from_children(pages.octets + i * kPage) == kept);
+  for (auto* use : uses) provider::release_pages(use);
 }
 
 TEST_CASE("thousands of small ranges leave the application most descriptors and mappings", "[provider][swap]") {
