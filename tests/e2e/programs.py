@@ -6,10 +6,9 @@ import shutil
 import signal
 import time
 
-from harness import BUILD, Failed, tail
+from harness import BUILD, Failed, Wire, tail
 
 APPS = BUILD / "tests"
-from harness import Failed, Wire, tail
 
 
 def devinfo(wire):
