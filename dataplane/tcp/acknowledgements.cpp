@@ -82,7 +82,8 @@ bool Connection::update_window(const wire::TcpHeader& header, Seq ack) {
   window_sequence_ = sequence;
   window_ack_ = ack;
   const std::uint32_t window = std::uint32_t{header.window} << send_shift_;
-  if (window > send_window_max_) send_window_max_ = window;
+  if (window > send_window_max_) [[unlikely]]
+    raise_window_max(window);
   const Seq edge = ack + window;
   if (edge == send_edge_) return false;
   // The scale's rounding can seem to take back a little; nothing was taken back.

@@ -55,6 +55,9 @@ std::optional<wire::TcpHeader> reset_in_reply(const wire::TcpHeader& header, std
 
 namespace {
 
+// The windows that matter are those that hold no two long segments.
+constexpr std::uint32_t kUsualMss = 1460;
+
 // RFC 7323 s5.5: after so long without news TS.Recent says nothing.
 constexpr Duration kTimestampLife = seconds(24 * 24 * 3600);
 
@@ -133,11 +136,11 @@ void Connection::become_established(const wire::TcpHeader& header, Instant now) 
     rack_.on_round_trip(now - syn_sent_at_, now);
     tail_probe_.on_round_trip();
   }
-  congestion_.start(emss_, syn_sent_count_ > 2);
   last_sent_at_ = now;
   const std::uint32_t window = std::uint32_t{header.window} << (header.has(flag::kSyn) ? 0 : send_shift_);
   send_edge_ = queue_.una() + window;
-  send_window_max_ = std::max(send_window_max_, window);
+  raise_window_max(window);
+  congestion_.start(emss_, syn_sent_count_ > 2);
   window_sequence_ = Seq{header.sequence};
   window_ack_ = Seq{header.acknowledgement};
   if (options_.keepalive.ns > 0) keepalive_at_ = now + options_.keepalive;
@@ -572,7 +575,19 @@ void Connection::end(Ended why) {
 
 // ---- what the layer above asks for ---------------------------------------------------------
 
-void Connection::update_emss() { emss_ = std::max(path_.size_bytes(), kMssMin) - option_bytes(); }
+// No more than half of the peer's window: whatever it holds of one that is not whole, at least as much
+// comes free for the rest (RFC 9293 s3.8.6.2.2 has it tell of half its buffer, not of less). An FPDU is
+// as long as that, and is not consumed in parts.
+void Connection::update_emss() {
+  const std::uint32_t most = std::max(send_window_max_ / 2, kUsualMss);
+  emss_ = std::max(std::min(path_.size_bytes(), most), kMssMin) - option_bytes();
+}
+
+void Connection::raise_window_max(std::uint32_t window_bytes) {
+  if (window_bytes <= send_window_max_) return;
+  send_window_max_ = window_bytes;
+  if (emss_ < path_.size_bytes() - option_bytes()) on_path_changed();
+}
 
 void Connection::set_mss(std::uint32_t mss_bytes) {
   options_.mss_bytes = mss_bytes;

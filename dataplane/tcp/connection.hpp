@@ -271,6 +271,7 @@ class Connection {
   void enter_time_wait(Instant now);
   void end(Ended why);
   void update_emss();
+  void raise_window_max(std::uint32_t window_bytes);
   void on_path_changed();
   void on_path_probe_answered(Instant now);
   std::uint32_t option_bytes() const { return timestamps_ ? 12 : 0; }

@@ -58,6 +58,25 @@ TEST_CASE("W-TCP-03: the pieces of a cut segment that are lost together go again
   c.is_silent();
 }
 
+TEST_CASE("W-TCP-06: a segment is no longer than half of the peer's largest window, whatever its MSS", "[tcp][W-TCP-06][W-TCP-27]") {
+  tcp::Options options = no_tail_probe();
+  options.mss_bytes = 65'495;
+  Conversation c(options);
+  c.answers(syn().mss(65'495).window(40'000));
+  c.at(0).says(syn_ack().mss(65'495));
+  c.at(1).hears(ack(1).window(40'000));
+  CHECK(c->emss() == 20'000);
+  c.at(2).hears(ack(1).window(60'001));
+  CHECK(c->emss() == 30'000);
+  c.at(3).hears(ack(1).window(5000));  // it fills; its buffer is no smaller
+  CHECK(c->emss() == 30'000);
+}
+
+TEST_CASE("W-TCP-06: windows below two usual segments do not make segments shorter", "[tcp][W-TCP-06]") {
+  auto c = Conversation::established(no_tail_probe(), 2000);
+  CHECK(c->emss() == 1460);
+}
+
 TEST_CASE("W-TCP-01: a shut window is probed by one octet, at first after a timeout", "[tcp][W-TCP-01]") {
   auto c = Conversation::established(no_tail_probe(), 0);
   CHECK(c->room_bytes() == c->emss());  // so that there is something to probe with
