@@ -4,7 +4,7 @@
 //   rnic-replay --seed N [--verbose]
 //   rnic-replay --from N --count M [--every K]
 //
-// --attacker off-path|on-path: with somebody who wants it to fail.
+// --attacker off-path|on-path: with somebody who wants it to fail. --mtu N: in place of the one it chooses.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +15,7 @@
 int main(int argc, char** argv) {
   std::uint64_t first = 1, count = 1, every = 1;
   auto danger = rnic::sim::Danger::none;
+  std::uint32_t mtu = 0;
   bool verbose = false, help = argc < 2;
   for (int i = 1; i < argc; ++i) {
     const bool more = i + 1 < argc;
@@ -32,6 +33,8 @@ int main(int argc, char** argv) {
     } else if (std::strcmp(argv[i], "--attacker") == 0 && more && std::strcmp(argv[i + 1], "on-path") == 0) {
       danger = rnic::sim::Danger::on_path;
       ++i;
+    } else if (std::strcmp(argv[i], "--mtu") == 0 && more) {
+      mtu = static_cast<std::uint32_t>(std::strtoul(argv[++i], nullptr, 0));
     } else if (std::strcmp(argv[i], "--verbose") == 0) {
       verbose = true;
     } else {
@@ -40,14 +43,14 @@ int main(int argc, char** argv) {
   }
   if (help) {
     std::fprintf(stderr, "usage: rnic-replay --seed N [--verbose] | --from N --count M [--every K]\n"
-                 "       with --attacker off-path|on-path: somebody wants it to fail\n");
+                 "       with --attacker off-path|on-path: somebody wants it to fail; --mtu N: over links of that MTU\n");
     return 2;
   }
   std::uint64_t bad = 0;
   std::uint64_t ran = 0;
   for (std::uint64_t seed = first; seed < first + count; seed += every) {
     ++ran;
-    const rnic::sim::Report report = rnic::sim::run_workload(seed, verbose, danger);
+    const rnic::sim::Report report = rnic::sim::run_workload(seed, verbose, danger, mtu);
     if (report.complaint.empty() && count > 1) continue;
     bad += report.complaint.empty() ? 0 : 1;
     std::printf("seed %llu: %s\n  %s\n  %llu steps, %llu frames, %llu bytes, %lld us of simulated time\n",

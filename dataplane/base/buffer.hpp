@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/assert.hpp"
@@ -61,20 +62,31 @@ struct Buffer {
 // What a fresh buffer leaves free in front: Ethernet with VLAN 18, IPv6 40, TCP 60, and some.
 inline constexpr std::uint32_t kHeadroom = 128;
 
+// A pool has buffers of one class, or of two where frames can be long: small ones, and large ones
+// that hold any frame. So acknowledgements and short messages do not use up what long frames need.
 class BufferPool {
  public:
   virtual ~BufferPool() = default;
 
-  // Up to `n` empty buffers (length 0, head kHeadroom, refs 1); returns how many. Running out is
-  // a value, not a surprise.
+  // Up to `n` empty buffers (length 0, head kHeadroom, refs 1), the small ones where there are two
+  // classes; returns how many. Running out is a value, not a surprise.
   virtual unsigned take(Buffer** out, unsigned n) = 0;
+  // A large one, or null. Where there is one class, one of that.
+  virtual Buffer* take_large() {
+    Buffer* one = nullptr;
+    return take(&one, 1) == 1 ? one : nullptr;
+  }
   // Buffers with no reference left.
   virtual void give(Buffer* const* buffers, unsigned n) = 0;
   // Somebody besides the caller's one reference holds it (a driver, a receiver on the same pair):
   // its octets and headers must not be changed now.
   virtual bool shared(const Buffer& buffer) const { return buffer.refs > 1; }
-  virtual std::uint32_t room_bytes() const = 0;  // octets that fit behind kHeadroom
+  // Octets that fit behind kHeadroom: of any buffer that take_large() gives, and that take() gives.
+  virtual std::uint32_t room_bytes() const = 0;
+  virtual std::uint32_t small_room_bytes() const { return room_bytes(); }
+  // What take() and take_large() could give now.
   virtual std::uint32_t available() const = 0;
+  virtual std::uint32_t large_available() const { return available(); }
 };
 
 // One counted reference. Null, or keeps its buffer.
@@ -92,9 +104,11 @@ class BufferRef {
   }
   ~BufferRef() { reset(); }
 
-  static BufferRef take(BufferPool& pool) {
+  // One that holds `octets`: a small one if that is enough and there is one. Null: there is none.
+  static BufferRef take(BufferPool& pool, std::uint32_t octets = 0) {
     Buffer* buffer = nullptr;
-    return pool.take(&buffer, 1) == 1 ? BufferRef(buffer) : BufferRef();
+    if (octets <= pool.small_room_bytes() && pool.take(&buffer, 1) == 1) return BufferRef(buffer);
+    return BufferRef(pool.take_large());
   }
 
   BufferRef share() const {
@@ -118,23 +132,84 @@ class BufferRef {
   Buffer* buffer_ = nullptr;
 };
 
-// All memory is taken at construction.
-class HeapPool final : public BufferPool {
+// How many buffers of which room a pool has; `large_count` 0: one class.
+struct PoolSize {
+  std::uint32_t count = 0;
+  std::uint32_t room_bytes = 0;
+  std::uint32_t large_count = 0;
+  std::uint32_t large_room_bytes = 0;
+};
+// For `frames` frames of at most `frame_bytes`. Two classes where such a frame is far longer than one of
+// Ethernet's usual 1500 octets; of the large ones no more than kLargeBytesMax in all, as who finds
+// none can do with small ones.
+PoolSize pool_size_for(std::uint32_t frames, std::uint32_t frame_bytes);
+inline constexpr std::uint32_t kSmallRoom = 1518;
+inline constexpr std::uint64_t kLargeBytesMax = std::uint64_t{128} << 20;
+
+// Buffers of one class. Addresses are taken at construction, memory when a buffer is first used: those
+// given back last are taken first, so as many are touched as were ever in use at a time.
+class BufferStock {
  public:
-  HeapPool(std::uint32_t count, std::uint32_t room_bytes);
-  ~HeapPool() override;
-  unsigned take(Buffer** out, unsigned n) override;
-  void give(Buffer* const* buffers, unsigned n) override;
-  std::uint32_t room_bytes() const override { return room_bytes_; }
-  std::uint32_t available() const override { return free_count_; }
+  BufferStock(BufferPool& pool, std::uint32_t count, std::uint32_t room_bytes);
+  ~BufferStock();
+  BufferStock(const BufferStock&) = delete;
+  BufferStock& operator=(const BufferStock&) = delete;
+
+  unsigned take(Buffer** out, unsigned n);
+  void give(Buffer* buffer) {
+    RNIC_ASSERT(free_count_ < count_);
+    free_[free_count_++] = buffer;
+  }
+  bool owns(const Buffer& buffer) const { return buffer.room_bytes == kHeadroom + room_bytes_; }
+  std::uint32_t room_bytes() const { return room_bytes_; }
+  std::uint32_t available() const { return free_count_; }
+  // Called now and then: memory of large buffers that were not used since the last call goes back to the
+  // kernel, some at a time.
+  void release_unused();
+  // Buffers whose memory was used and not gone back since.
+  std::uint32_t touched() const { return count_ - cold_; }
 
  private:
+  struct alignas(64) Header : Buffer {};
+
   std::uint32_t count_;
   std::uint32_t room_bytes_;
   std::uint32_t free_count_ = 0;
+  // The lowest of free_ are those not used for the longest time. free_[0, cold_) have no memory;
+  // free_[0, quiet_) were not taken since the last release_unused().
+  std::uint32_t cold_ = 0;
+  std::uint32_t quiet_ = 0;
+  std::size_t stride_ = 0;
+  bool own_pages_ = false;
   std::byte* storage_ = nullptr;
-  std::size_t storage_bytes_ = 0;
+  std::unique_ptr<Header[]> headers_;  // apart, so that an unused buffer touches no page
   std::unique_ptr<Buffer*[]> free_;
+};
+
+class HeapPool final : public BufferPool {
+ public:
+  explicit HeapPool(const PoolSize& size);
+  HeapPool(std::uint32_t count, std::uint32_t room_bytes) : HeapPool(PoolSize{count, room_bytes, 0, 0}) {}
+
+  unsigned take(Buffer** out, unsigned n) override { return small_.take(out, n); }
+  Buffer* take_large() override {
+    Buffer* one = nullptr;
+    return (large_ ? *large_ : small_).take(&one, 1) == 1 ? one : nullptr;
+  }
+  void give(Buffer* const* buffers, unsigned n) override {
+    for (unsigned i = 0; i < n; ++i) (small_.owns(*buffers[i]) ? small_ : *large_).give(buffers[i]);
+  }
+  std::uint32_t room_bytes() const override { return (large_ ? *large_ : small_).room_bytes(); }
+  std::uint32_t small_room_bytes() const override { return small_.room_bytes(); }
+  std::uint32_t available() const override { return small_.available(); }
+  std::uint32_t large_available() const override { return (large_ ? *large_ : small_).available(); }
+  // As BufferStock's.
+  void release_unused();
+  std::uint32_t touched() const { return small_.touched() + (large_ ? large_->touched() : 0); }
+
+ private:
+  BufferStock small_;
+  std::optional<BufferStock> large_;
 };
 
 }  // namespace rnic

@@ -62,6 +62,8 @@ Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents&
       checksums_in_(!port.facts().verifies_checksums),
       checksums_out_(!port.facts().fills_checksums),
       link_mtu_(port.facts().mtu_bytes),
+      receive_burst_(static_cast<unsigned>(
+          std::clamp<std::uint64_t>(kReceiveTurnBytes / port.facts().mtu_bytes, kReceiveBurstMin, kReceiveBurst))),
       tcp_v6_(options_of_tcp(options, port, wire::Ipv6Header::kSize)),
       station_(station_options(options, port.facts())),
       reassembly_(reassembly_options(port.facts())),
@@ -124,13 +126,16 @@ bool Device::Impl::receive(Instant now) {
   data_pool_.refresh();
 
   // Frames to ourselves first: they are the older ones.
-  for (unsigned left = std::min(loop_tail_ - loop_head_, kReceiveFramesMax); left > 0; --left) {
+  std::uint64_t begun = counters_.bytes_in;
+  for (unsigned left = std::min(loop_tail_ - loop_head_, kReceiveFramesMax);
+       left > 0 && counters_.bytes_in - begun < kReceiveTurnBytes; --left) {
     busy = true;
     on_frame(BufferRef{loop_[loop_head_++ & (kLoopRing - 1)]}, true, now);
   }
   Buffer* burst[kReceiveBurst];
-  for (unsigned taken = 0; taken < kReceiveFramesMax;) {
-    const unsigned count = port_.receive_burst(burst, kReceiveBurst);
+  begun = counters_.bytes_in;
+  for (unsigned taken = 0; taken < kReceiveFramesMax && counters_.bytes_in - begun < kReceiveTurnBytes;) {
+    const unsigned count = port_.receive_burst(burst, receive_burst_);
     if (taps_ != nullptr) [[unlikely]]
       for (unsigned i = 0; i < count; ++i) show_taps(port::FrameDirection::received, *burst[i]);
     for (unsigned i = 0; i < count; ++i) {
@@ -139,7 +144,7 @@ bool Device::Impl::receive(Instant now) {
     }
     taken += count;
     busy |= count > 0;
-    if (count < kReceiveBurst) break;
+    if (count < receive_burst_) break;
   }
 
   if (place_free_) [[unlikely]]

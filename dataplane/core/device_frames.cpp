@@ -153,7 +153,7 @@ void Device::Impl::on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress&
   // The SYN-ACK's, for TIME-WAIT.
   if (in.header.has(wire::tcp_flags::kSyn) && stream.initiator && stream.phase == Stream::Phase::opening)
     stream.initial_receive = {in.header.sequence};
-  if (data_pool_.exhausted() && must_refuse(stream, in)) {
+  if (data_pool_.exhausted(*in.buffer) && must_refuse(stream, in)) {
     ++counters_.no_buffer;
     return;
   }
@@ -166,7 +166,7 @@ void Device::Impl::on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress&
 bool Device::Impl::must_refuse(const Stream& stream, const tcp::SegmentIn& segment) const {
   if (segment.payload.empty()) return false;
   if (tcp::Seq{segment.header.sequence}.after(stream.receive_next(false))) return true;
-  return data_pool_.nearly_empty() && stream.tcp.received() - stream.tcp.consumed() > kUnconsumedMax;
+  return data_pool_.nearly_empty(*segment.buffer) && stream.tcp.received() - stream.tcp.consumed() > kUnconsumedMax;
 }
 
 // RFC 9293 s3.10.7.1 and s3.10.7.2.
@@ -212,11 +212,20 @@ BufferRef Device::Impl::take_control() {
   if (control_count_ == 0) {
     control_count_ = port_.pool().take(control_.data(), static_cast<unsigned>(control_.size()));
     if (control_count_ == 0) {
-      ++counters_.no_buffer;
-      return {};
+      BufferRef large{port_.pool().take_large()};
+      if (!large) ++counters_.no_buffer;
+      return large;
     }
   }
   return BufferRef{control_[--control_count_]};
+}
+
+// Where there is no large one, a small one: for the front of what was to go. A frame in a small one is
+// no longer than these, headers and all.
+BufferRef Device::Impl::take_control_for(std::size_t octets) {
+  if (octets + kHeadroom > port_.pool().small_room_bytes())
+    if (BufferRef large{port_.pool().take_large()}) return large;
+  return take_control();
 }
 
 bool Device::Impl::send_segments(Stream& stream, Instant now, unsigned& budget) {
@@ -322,7 +331,7 @@ void Device::Impl::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Insta
   const auto tcp_size = static_cast<std::uint32_t>(wire::header_size(segment.header));
   const std::uint32_t front_size = stream.front_size;
   const std::uint32_t headers = front_size + tcp_size;
-  const auto payload_size = static_cast<std::uint32_t>(segment.payload.size());
+  auto payload_size = static_cast<std::uint32_t>(segment.payload.size());
 
   BufferRef frame;
   if (segment.whole && payload_size > 0) {
@@ -333,15 +342,14 @@ void Device::Impl::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Insta
     buffer.length = headers + payload_size;
     frame = std::move(segment.buffer);
   } else {
-    frame = take_control();
+    frame = take_control_for(payload_size);
     if (!frame) return;  // as if lost; TCP sends it again
-    if (payload_size > 0) {
-      if (frame->tailroom() < payload_size) {
-        ++counters_.no_buffer;
-        return;
-      }
-      std::memcpy(frame->append(payload_size).data(), segment.payload.data(), payload_size);
+    const std::uint32_t tail = frame->tailroom();
+    if (const std::uint32_t most = tail >= port_.pool().room_bytes() ? tail : tail - kHeadroom; payload_size > most) {
+      ++counters_.no_buffer;  // as if the rest were lost
+      payload_size = most;
     }
+    if (payload_size > 0) std::memcpy(frame->append(payload_size).data(), segment.payload.data(), payload_size);
     frame->prepend(headers);
   }
 

@@ -29,8 +29,10 @@
 namespace rnic::core {
 
 // Bounds of one turn.
-inline constexpr unsigned kReceiveBurst = 64;                   // frames asked of the port at a time
+inline constexpr unsigned kReceiveBurst = 64;                   // frames asked of the port at a time;
+inline constexpr unsigned kReceiveBurstMin = 8;                 // so many where each may be long
 inline constexpr unsigned kReceiveFramesMax = 256;              // taken in one turn, from port and loop each
+inline constexpr std::uint64_t kReceiveTurnBytes = 512 * 1024;  // and no further frame, or burst, behind so many
 inline constexpr std::int64_t kTransmitQuantumMax = 64 * 1024;  // bytes of one stream's share
 inline constexpr std::int64_t kTransmitQuantumMin = 4 * 1024;
 inline constexpr std::int64_t kTransmitTurnBytes = 256 * 1024;  // of all streams
@@ -126,6 +128,7 @@ struct Device::Impl {
   // Writes link_header_size() octets.
   void write_link_header(const wire::Mac& destination, std::uint16_t type, MutableBytes out) const;
   BufferRef take_control();
+  BufferRef take_control_for(std::size_t octets);
   void push_frame(BufferRef frame, Instant now);
   void push_loop(BufferRef frame);
   void flush_port(Instant now);
@@ -223,6 +226,7 @@ struct Device::Impl {
   wire::Mac mac_;
   bool checksums_in_ = true, checksums_out_ = true;
   std::uint32_t link_mtu_;  // octets of IP in one frame, now
+  unsigned receive_burst_;
   tcp::Options tcp_v6_;  // IPv6's headers leave less
   const tcp::Options& tcp_options(const Flow& flow) const { return flow.remote.is_v6() ? tcp_v6_ : options_.tcp; }
 

@@ -248,7 +248,7 @@ void Device::Impl::on_icmp(const Packet& packet, Bytes message, Instant now) {
   const std::size_t most = port_.facts().mtu_bytes - (v6 ? kIpv6 : kIpv4);
   if (!source || packet.from.is_unspecified() || replies_left_ == 0 || message.size() > most) return;
   --replies_left_;
-  BufferRef reply = take_control();
+  BufferRef reply = take_control_for(message.size());
   if (!reply || reply->tailroom() < message.size()) return;
   if (!ip::answer_echo(message, packet.from, *source, reply->append(static_cast<std::uint32_t>(message.size())))) return;
   send_packet(std::move(reply), v6 ? wire::protocol::kIcmpV6 : wire::protocol::kIcmp, *source, packet.from, now);

@@ -47,7 +47,7 @@ std::unique_ptr<MemifPort> MemifPort::open(const PortSpec& spec, const PortOptio
   PortFacts& facts = port->facts_;
   facts.kind = "memif";
   facts.name = to_string(spec);
-  facts.mtu_bytes = options.mtu_bytes != 0 ? options.mtu_bytes : kMtuDefault;
+  facts.mtu_bytes = options.mtu_bytes != 0 ? options.mtu_bytes : kMtuWireDefault;
   facts.speed_mbps = 100'000;
   facts.mac = options.mac ? *options.mac : random_mac();
 

@@ -110,7 +110,9 @@ std::unique_ptr<DpdkPort> DpdkPort::open(const PortSpec& spec, const PortOptions
   PortFacts& facts = port->facts_;
   facts.kind = name(spec.kind);
   facts.name = to_string(spec);
-  facts.mtu_bytes = options.mtu_bytes != 0 ? options.mtu_bytes : netdev ? netdev->mtu_bytes : kMtuDefault;
+  facts.mtu_bytes = options.mtu_bytes != 0 ? options.mtu_bytes
+                    : netdev               ? std::min(netdev->mtu_bytes, kMtuWireMax)
+                                           : kMtuWireDefault;
   if (kernel_interface || spec.kind == Kind::tap) facts.netdev = spec.target;
 
   // How the device is made, and what its buffers must hold.

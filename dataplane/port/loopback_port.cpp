@@ -23,12 +23,12 @@ LoopbackPort::LoopbackPort(const PortOptions& options)
     : facts_{.kind = "loopback",
              .name = "loopback",
              .mac = options.mac ? *options.mac : random_mac(),
-             .mtu_bytes = options.mtu_bytes != 0 ? options.mtu_bytes : kMtuDefault,
+             .mtu_bytes = options.mtu_bytes != 0 ? options.mtu_bytes : kMtuMemoryDefault,
              .verifies_checksums = true,
              .fills_checksums = true,
              .speed_mbps = 100'000,
              .netdev = {}},
-      pool_(options.buffers, facts_.mtu_bytes + kLinkHeaderMax) {}
+      pool_(pool_size_for(options.buffers, facts_.mtu_bytes + kLinkHeaderMax)) {}
 
 unsigned LoopbackPort::send_burst(Buffer* const* frames, unsigned count) {
   for (unsigned i = 0; i < count; ++i) BufferRef dropped(frames[i]);

@@ -10,13 +10,18 @@
 
 namespace rnic::port {
 
+std::uint32_t mtu_max(PortSpec::Kind kind) {
+  return kind == PortSpec::Kind::loopback || kind == PortSpec::Kind::pair ? kMtuMax : kMtuWireMax;
+}
+
 PortFactory::PortFactory(std::vector<PortSpec> all, std::function<void(const std::string&)> log)
     : all_(std::move(all)), log_(std::move(log)) {}
 
 std::unique_ptr<Port> PortFactory::open(const PortSpec& spec, const PortOptions& options, std::string& error) {
-  if (options.mtu_bytes != 0 && (options.mtu_bytes < kMtuMin || options.mtu_bytes > kMtuMax)) {
-    error = "port \"" + to_string(spec) + "\": an MTU is between " + std::to_string(kMtuMin) + " and " + std::to_string(kMtuMax) +
-            ", not " + std::to_string(options.mtu_bytes);
+  const std::uint32_t most = mtu_max(spec.kind);
+  if (options.mtu_bytes != 0 && (options.mtu_bytes < kMtuMin || options.mtu_bytes > most)) {
+    error = "port \"" + to_string(spec) + "\": an MTU is between " + std::to_string(kMtuMin) + " and " +
+            std::to_string(most) + ", not " + std::to_string(options.mtu_bytes);
     return nullptr;
   }
   switch (spec.kind) {
@@ -28,7 +33,7 @@ std::unique_ptr<Port> PortFactory::open(const PortSpec& spec, const PortOptions&
 
 std::unique_ptr<Port> PortFactory::open_pair(const PortSpec& spec, const PortOptions& options, std::string& error) {
   const std::string& pair = spec.target;
-  const std::uint32_t mtu = options.mtu_bytes != 0 ? options.mtu_bytes : kMtuDefault;
+  const std::uint32_t mtu = options.mtu_bytes != 0 ? options.mtu_bytes : kMtuMemoryDefault;
   if (joined_[pair]) {
     error = "port \"" + to_string(spec) + "\": a pair has two ends, and a third device names it";
     return nullptr;
@@ -38,11 +43,6 @@ std::unique_ptr<Port> PortFactory::open_pair(const PortSpec& spec, const PortOpt
     const auto wire = std::make_shared<PairWire>(pair, mtu, options.buffers);
     half_open_[pair] = wire;
     return std::make_unique<PairPort>(wire, 0, options);
-  }
-  if (found->second->mtu_bytes() != mtu) {
-    error = "port \"" + to_string(spec) + "\": its two devices must have the same MTU, not " +
-            std::to_string(found->second->mtu_bytes()) + " and " + std::to_string(mtu);
-    return nullptr;
   }
   const auto wire = found->second;
   half_open_.erase(found);
@@ -67,7 +67,7 @@ std::unique_ptr<Port> PortFactory::open_dpdk(const PortSpec& spec, const PortOpt
       if (each.kind == PortSpec::Kind::pci) dpdk.pci_addresses.push_back(each.target);
       // Pools that devices or other processes must reach are in EAL's memory.
       if (each.kind == PortSpec::Kind::pci || each.kind == PortSpec::Kind::vdev) {
-        const std::uint32_t buffer_bytes = (options.mtu_bytes != 0 ? options.mtu_bytes : kMtuDefault) + 1024;
+        const std::uint32_t buffer_bytes = (options.mtu_bytes != 0 ? options.mtu_bytes : kMtuWireDefault) + 1024;
         // A buffer of up to a page is kept within one where there are no huge pages.
         dpdk.memory_mib += 16 + options.buffers / 256 * ((buffer_bytes + 4095) / 4096);
       }

@@ -15,6 +15,9 @@ namespace rnic::port {
 
 class PairWire;
 
+// The largest MTU that a port of this kind can have.
+std::uint32_t mtu_max(PortSpec::Kind kind);
+
 // Owned by the control thread. Outlives nothing: the ports it opened may live longer.
 class PortFactory {
  public:
@@ -23,7 +26,7 @@ class PortFactory {
   explicit PortFactory(std::vector<PortSpec> all, std::function<void(const std::string&)> log = {});
 
   // Null: `error` is one sentence that says why. DPDK is started by the first port that needs it.
-  // The first two that name the same pair are joined; their MTUs must be equal.
+  // The first two that name the same pair are joined.
   std::unique_ptr<Port> open(const PortSpec& spec, const PortOptions& options, std::string& error);
 
  private:

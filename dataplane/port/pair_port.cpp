@@ -11,8 +11,8 @@ constexpr std::uint32_t kLinkHeaderMax = 18;  // Ethernet with a VLAN tag
 
 // A buffer can be in more than one view: it was sent again while the receiver still held the first.
 // As many views as buffers is a bound that honest use does not reach.
-PairPool::PairPool(std::uint32_t buffers, std::uint32_t room_bytes)
-    : buffers_(buffers, room_bytes), views_(new View[buffers]), view_count_(buffers) {
+PairPool::PairPool(const PoolSize& size)
+    : buffers_(size), views_(new View[size.count + size.large_count]), view_count_(size.count + size.large_count) {
   free_views_.reserve(view_count_);
   for (std::uint32_t i = view_count_; i-- > 0;) {
     views_[i].pool = this;
@@ -53,7 +53,7 @@ bool PairPool::shared(const Buffer& buffer) const { return buffer.pool == this |
 // ---- the wire ----------------------------------------------------------------------------------
 
 PairWire::PairWire(std::string name, std::uint32_t mtu_bytes, std::uint32_t buffers)
-    : name_(std::move(name)), mtu_bytes_(mtu_bytes), pool_(buffers, mtu_bytes + kLinkHeaderMax) {}
+    : name_(std::move(name)), pool_(pool_size_for(buffers, mtu_bytes + kLinkHeaderMax)) {}
 
 PairWire::~PairWire() {
   for (Ring& ring : toward_) ring.drop_all();
@@ -71,13 +71,14 @@ PairPort::PairPort(std::shared_ptr<PairWire> wire, unsigned end, const PortOptio
       facts_{.kind = "pair",
              .name = "pair:" + wire_->name(),
              .mac = options.mac ? *options.mac : random_mac(),
-             .mtu_bytes = wire_->mtu_bytes(),
+             .mtu_bytes = options.mtu_bytes != 0 ? options.mtu_bytes : kMtuMemoryDefault,
              .verifies_checksums = true,
              .fills_checksums = true,
              .speed_mbps = 100'000,
              .netdev = {}} {
   RNIC_ASSERT(end < 2 && !wire_->attached_[end]);
   wire_->attached_[end] = true;
+  wire_->frame_max_[end] = facts_.mtu_bytes + kLinkHeaderMax;
 }
 
 PairPort::~PairPort() {
@@ -102,9 +103,14 @@ unsigned PairPort::send_burst(Buffer* const* frames, unsigned count) {
     return count;
   }
   PairWire::Ring& ring = wire_->toward_[1 - end_];
+  const std::uint32_t longest = wire_->frame_max_[1 - end_];
   const unsigned n = std::min(count, kRing - (ring.produced - ring.taken));
   for (unsigned i = 0; i < n; ++i) {
     Buffer* frame = frames[i];
+    if (frame->length > longest) [[unlikely]] {
+      BufferRef lost(frame);
+      continue;
+    }
     if (frame->refs > 1) {
       frame = wire_->pool_.view(frame);
       if (frame == nullptr) return i;
@@ -114,6 +120,10 @@ unsigned PairPort::send_burst(Buffer* const* frames, unsigned count) {
     ring.slots[ring.produced++ % kRing] = frame;
   }
   return n;
+}
+
+void PairPort::tend() {
+  if (++tends_ % kTendsPerRelease == 0) wire_->pool_.release_unused();
 }
 
 bool PairPort::arm() {

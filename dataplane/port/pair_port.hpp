@@ -28,14 +28,18 @@ namespace rnic::port {
 // The buffers of both ends, and the views of them.
 class PairPool final : public BufferPool {
  public:
-  PairPool(std::uint32_t buffers, std::uint32_t room_bytes);
+  explicit PairPool(const PoolSize& size);
   ~PairPool() override;
 
   unsigned take(Buffer** out, unsigned n) override { return buffers_.take(out, n); }
+  Buffer* take_large() override { return buffers_.take_large(); }
   void give(Buffer* const* buffers, unsigned n) override;
   bool shared(const Buffer& buffer) const override;
   std::uint32_t room_bytes() const override { return buffers_.room_bytes(); }
+  std::uint32_t small_room_bytes() const override { return buffers_.small_room_bytes(); }
   std::uint32_t available() const override { return buffers_.available(); }
+  std::uint32_t large_available() const override { return buffers_.large_available(); }
+  void release_unused() { buffers_.release_unused(); }
 
   // A view of what `original` holds now; it takes over one reference of it. Null when there are no
   // more views.
@@ -67,27 +71,30 @@ class PairPort final : public Port {
   bool link_up() const override;
   BufferPool& pool() override;
   unsigned receive_burst(Buffer** out, unsigned max) override;
-  // Frames are dropped while the other end is not there, as on a cable with nobody at it.
+  // Frames are dropped while the other end is not there, as on a cable with nobody at it, and when they
+  // are longer than the other end's MTU allows.
   unsigned send_burst(Buffer* const* frames, unsigned count) override;
   int wake_descriptor() override { return silent_.fd(); }
   bool arm() override;
   void disarm() override {}
+  void tend() override;
 
  private:
   std::shared_ptr<PairWire> wire_;
   unsigned end_;
+  unsigned tends_ = 0;
   PortFacts facts_;
   SilentDescriptor silent_;
 };
 
-// What the two ends share.
+// What the two ends share. `mtu_bytes`: of either end; its buffers hold such frames, and with ends of
+// unequal MTU none longer than the smaller one's crosses.
 class PairWire {
  public:
   PairWire(std::string name, std::uint32_t mtu_bytes, std::uint32_t buffers);
   ~PairWire();
 
   const std::string& name() const { return name_; }
-  std::uint32_t mtu_bytes() const { return mtu_bytes_; }
 
  private:
   friend class PairPort;
@@ -101,10 +108,10 @@ class PairWire {
   };
 
   std::string name_;
-  std::uint32_t mtu_bytes_;
   PairPool pool_;
   std::array<Ring, 2> toward_;
   std::array<bool, 2> attached_{};
+  std::array<std::uint32_t, 2> frame_max_{};  // that an end receives
 };
 
 }  // namespace rnic::port

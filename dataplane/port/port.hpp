@@ -20,6 +20,9 @@ struct PortFacts {
   std::string netdev;  // the kernel's interface, if there is one
 };
 
+// Calls of tend() between two in which a pool gives back memory that was not used meanwhile: seconds.
+inline constexpr unsigned kTendsPerRelease = 20;
+
 // Owned by the worker that polls it, but for link_up() and facts().
 class Port {
  public:

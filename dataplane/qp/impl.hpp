@@ -202,6 +202,7 @@ struct QueuePair::Impl {
   Result<tpt::ReadSink, tpt::Refusal> read_sink(const Sge& local);
   Status check_gather(const WorkRequest& request);
   bool emit_segment(std::uint32_t& budget_bytes, Instant now);
+  std::uint32_t room_of_buffer() const;
   FillingSegment* room_for(std::uint32_t octets, std::uint32_t emss);
   void gather(FillingSegment& segment, const mpa::PieceList& pieces);
   void gather_piece(FillingSegment& segment, const tpt::Access& from, MutableBytes into);

@@ -301,9 +301,8 @@ bool QueuePair::Impl::emit_segment(std::uint32_t& budget_bytes, Instant now) {
   // The first segment of a turn may be a probe of the path's MTU.
   const std::uint32_t emss = open_ == nullptr ? connection_->begin_segment(room_, now) : connection_->emss();
   const mpa::Markers markers = start_.markers_out ? mpa::Markers::inserted : mpa::Markers::none;
-  const std::uint32_t room_of_buffer = pool_.room_bytes();
   const ddp::Segment segment =
-      ddp::next_segment(message, mpa::mulpdu(std::min(emss, room_of_buffer), markers));
+      ddp::next_segment(message, mpa::mulpdu(std::min(emss, room_of_buffer()), markers));
 
   // What it is gathered from, before anything of it is written.
   tpt::Access source;
@@ -390,6 +389,15 @@ bool QueuePair::Impl::emit_segment(std::uint32_t& budget_bytes, Instant now) {
   return true;
 }
 
+// What the FPDU begun now is cut for: a large buffer, if there is one, else a small one. Smaller FPDUs
+// than the path has room for are slower, and wait for nobody. Of small ones the whole frame is to fit
+// one, as a receiver may put it there.
+std::uint32_t QueuePair::Impl::room_of_buffer() const {
+  const bool any = pool_.large_available() != 0 || pool_.small_room_bytes() == pool_.room_bytes();
+  const std::uint32_t fresh = any ? pool_.room_bytes() : pool_.small_room_bytes() - kHeadroom;
+  return open_ == nullptr ? fresh : std::max(fresh, open_room_);
+}
+
 // A segment that takes an FPDU of so many octets: the open one, or a fresh one of up to `emss`.
 FillingSegment* QueuePair::Impl::room_for(std::uint32_t octets, std::uint32_t emss) {
   if (unsealed_.full()) return nullptr;
@@ -401,13 +409,14 @@ FillingSegment* QueuePair::Impl::room_for(std::uint32_t octets, std::uint32_t em
     return nullptr;
   }
   if (next_segment_ - first_segment_ == kSegmentsMax) return nullptr;
-  BufferRef buffer = BufferRef::take(pool_);
+  BufferRef buffer = BufferRef::take(pool_, octets + kHeadroom);
   if (!buffer) {
     starved_ = true;  // a pause, not an error
     return nullptr;
   }
   RNIC_ASSERT(octets <= buffer->tailroom());
-  open_room_ = std::max(octets, std::min({emss, room_, buffer->tailroom()}));
+  const std::uint32_t tail = buffer->tailroom();
+  open_room_ = std::max(octets, std::min({emss, room_, tail >= pool_.room_bytes() ? tail : tail - kHeadroom}));
   open_ = &segments_[next_segment_ % kSegmentsMax];
   *open_ = FillingSegment{};
   open_->buffer = std::move(buffer);

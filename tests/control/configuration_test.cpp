@@ -162,8 +162,8 @@ TEST_CASE("wrong values are errors with their lines", "[control][configuration]"
   says(parse("name = 3\n"), "f.toml:1: name is a text");
   says(parse("[[device]]\nport = \"loopback\"\nmtu = 575\n"), "f.toml:3: mtu is a number from 576");
   CHECK(parse("[[device]]\nport = \"loopback\"\nmtu = 576\n").empty());
-  CHECK(parse("[[device]]\nport = \"loopback\"\nmtu = 16000\n").empty());
-  says(parse("[[device]]\nport = \"loopback\"\nmtu = 16001\n"), "f.toml:3:");
+  CHECK(parse("[[device]]\nport = \"loopback\"\nmtu = 65535\n").empty());
+  says(parse("[[device]]\nport = \"loopback\"\nmtu = 65536\n"), "f.toml:3:");
   says(parse("[[device]]\nport = \"loopback\"\nmpa_revision = 3\n"), "f.toml:3:");
   says(parse("[[device]]\nport = \"loopback\"\ncrc = 1\n"), "f.toml:3: crc is true or false");
   says(parse("[[device]]\nport = \"loopback\"\naddress = [\"10.0.0.1/33\"]\n"), "f.toml:3: an address");

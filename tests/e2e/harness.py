@@ -244,30 +244,42 @@ class Wire:
         return server.text(), client.text()
 
 
-def pair_wire(world, name="pair"):
-    world.up(name, ["--port", "pair:w", "--address", "127.0.1.1/24", "--port", "pair:w", "--address", "127.0.1.2/24"])
+def of_mtu(mtu):
+    """(options of a port, behind a wire's name): None is the default, the largest that there is in memory."""
+    return (["--mtu", str(mtu)], f", MTU {mtu}") if mtu else ([], "")
+
+
+def pair_wire(world, name="pair", mtu=None, mtu_of_server=None):
+    mtu_of_server = mtu_of_server or mtu
+    world.up(name, ["--port", "pair:w", "--address", "127.0.1.1/24", *of_mtu(mtu)[0],
+                    "--port", "pair:w", "--address", "127.0.1.2/24", *of_mtu(mtu_of_server)[0]])
     run = [RNIC, "run", "--name", name]
-    return Wire(world, "pair", [*run, "--device", "rnic1"], [*run, "--device", "rnic0"], "127.0.1.2", local=True)
+    return Wire(world, "pair" + of_mtu(mtu_of_server)[1], [*run, "--device", "rnic1"], [*run, "--device", "rnic0"],
+                "127.0.1.2", local=True)
 
 
-def pair6_wire(world, name="pair6"):
+def pair6_wire(world, name="pair6", mtu=None):
     """A pair whose ends have addresses of IPv6 only, which no kernel knows."""
-    world.up(name, ["--port", "pair:w", "--address", "2001:db8::1/64", "--port", "pair:w", "--address", "2001:db8::2/64"])
+    options, label = of_mtu(mtu)
+    world.up(name, ["--port", "pair:w", "--address", "2001:db8::1/64", *options,
+                    "--port", "pair:w", "--address", "2001:db8::2/64", *options])
     run = [RNIC, "run", "--name", name]
-    return Wire(world, "pair, IPv6", [*run, "--device", "rnic1"], [*run, "--device", "rnic0"], "2001:db8::2")
+    return Wire(world, "pair, IPv6" + label, [*run, "--device", "rnic1"], [*run, "--device", "rnic0"], "2001:db8::2")
 
 
-def loopback_wire(world, name="loop"):
-    world.up(name, [])
+def loopback_wire(world, name="loop", mtu=None):
+    options, label = of_mtu(mtu)
+    world.up(name, ["--port", "loopback", *options] if options else [])
     run = [RNIC, "run", "--name", name]
-    return Wire(world, "loopback", run, run, "127.0.1.1", local=True)
+    return Wire(world, "loopback" + label, run, run, "127.0.1.1", local=True)
 
 
-def memif_wire(world):
+def memif_wire(world, mtu=None):
     socket = world.directory + "/memif.sock"
-    world.up("ma", ["--port", f"memif:{socket},role=server", "--address", "127.0.1.3/24"])
-    world.up("mb", ["--port", f"memif:{socket},role=client", "--address", "127.0.1.4/24"])
-    return Wire(world, "memif", [RNIC, "run", "--name", "ma"], [RNIC, "run", "--name", "mb"], "127.0.1.3", local=True)
+    options, label = of_mtu(mtu)
+    world.up("ma", ["--port", f"memif:{socket},role=server", "--address", "127.0.1.3/24", *options])
+    world.up("mb", ["--port", f"memif:{socket},role=client", "--address", "127.0.1.4/24", *options])
+    return Wire(world, "memif" + label, [RNIC, "run", "--name", "ma"], [RNIC, "run", "--name", "mb"], "127.0.1.3", local=True)
 
 
 def veth_wire(world, kind, lossy_permille=0, addresses=("10.77.0.1/24", "10.77.0.2/24"), options=(), label=None):

@@ -24,7 +24,7 @@ struct Pair {
 };
 
 BufferRef frame(Port& port, std::uint8_t fill, std::uint32_t length = 60) {
-  BufferRef buffer = BufferRef::take(port.pool());
+  BufferRef buffer = BufferRef::take(port.pool(), length);
   REQUIRE(buffer);
   std::memset(buffer->append(length).data(), fill, length);
   return buffer;
@@ -164,10 +164,10 @@ TEST_CASE("a pair's link is up while both ends are there; without the other, fra
 }
 
 TEST_CASE("a pair's facts: checksums need no work, addresses differ, a buffer holds a frame of its MTU", "[port]") {
-  for (const std::uint32_t mtu : {0u, 576u, 1500u, 9000u, 16'000u}) {
+  for (const std::uint32_t mtu : {0u, 576u, 1500u, 9000u, 65'535u}) {
     Pair p(64, mtu);
     REQUIRE(p.b);
-    CHECK(p.a->facts().mtu_bytes == (mtu == 0 ? 1500 : mtu));
+    CHECK(p.a->facts().mtu_bytes == (mtu == 0 ? 65'535 : mtu));
     CHECK(p.a->facts().verifies_checksums);
     CHECK(p.a->facts().fills_checksums);
     CHECK(p.a->facts().mac != p.b->facts().mac);
@@ -176,30 +176,75 @@ TEST_CASE("a pair's facts: checksums need no work, addresses differ, a buffer ho
   }
 }
 
-TEST_CASE("a pair has two ends, of one MTU", "[port]") {
+TEST_CASE("a pair has two ends", "[port]") {
   Pair p;
   CHECK(p.third == nullptr);
   CHECK(p.third_error == "port \"pair:wire\": a pair has two ends, and a third device names it");
+}
 
+TEST_CASE("ends of a pair may have unequal MTUs: what is too long for the other end is lost, the rest arrives",
+          "[port]") {
   const PortSpec spec{.kind = PortSpec::Kind::pair, .target = "w", .role = PortSpec::Role::none};
   PortFactory factory({});
   std::string error;
-  const auto one = factory.open(spec, {.name = "a", .mtu_bytes = 1500, .mac = {}, .buffers = 8}, error);
-  CHECK(factory.open(spec, {.name = "b", .mtu_bytes = 9000, .mac = {}, .buffers = 8}, error) == nullptr);
-  CHECK(error == "port \"pair:w\": its two devices must have the same MTU, not 1500 and 9000");
+  // Whichever is there first.
+  const bool small_first = GENERATE(false, true);
+  std::unique_ptr<Port> ends[2];
+  for (const bool small : {small_first, !small_first})
+    ends[small ? 1 : 0] =
+        factory.open(spec, {.name = "a", .mtu_bytes = small ? 1500u : 0u, .mac = {}, .buffers = 8}, error);
+  Port &large = *ends[0], &small = *ends[1];
+  CHECK(large.facts().mtu_bytes == 65'535);
+  CHECK(small.facts().mtu_bytes == 1500);
+  const std::uint32_t all = small.pool().available(), all_large = small.pool().large_available();
+  CHECK(send(large, frame(large, 1, 1518)) == 1);
+  if (!small_first) {
+    CHECK(send(large, frame(large, 2, 1519)) == 1);
+    CHECK(send(small, frame(small, 9, 9000)) == 1);
+    CHECK(receive(large)->length == 9000);
+  }
+  CHECK(send(large, frame(large, 3)) == 1);
+  CHECK(receive(small)->length == 1518);
+  CHECK(first(receive(small)) == 3);
+  CHECK_FALSE(receive(small));
+  CHECK(small.pool().available() == all);
+  CHECK(small.pool().large_available() == all_large);
 }
 
-TEST_CASE("an MTU is 576 to 16000", "[port]") {
+TEST_CASE("a long frame crosses a pair without a copy, in a large buffer; a short one takes none of these",
+          "[port]") {
+  Pair p(64, 0);
+  const std::uint32_t small = p.a->pool().available(), large = p.a->pool().large_available();
+  BufferRef kept = frame(*p.a, 7, 65'535 + 18);
+  CHECK(p.a->pool().available() == small);
+  CHECK(p.a->pool().large_available() == large - 1);
+  send(*p.a, kept.share());
+  BufferRef received = receive(*p.b);
+  CHECK(received->bytes().data() == kept->bytes().data());
+  CHECK(received->length == 65'535 + 18);
+  CHECK(p.a->pool().shared(*kept));
+  BufferRef ack = frame(*p.b, 1);
+  CHECK(p.a->pool().large_available() == large - 1);
+  received.reset();
+  CHECK_FALSE(p.a->pool().shared(*kept));
+  kept.reset();
+  CHECK(p.a->pool().large_available() == large);
+}
+
+TEST_CASE("an MTU is 576 to 65535 in memory, and to 16000 elsewhere", "[port]") {
   PortFactory factory({});
   std::string error;
   const auto mtu = [&](std::uint32_t bytes) {
     return factory.open({}, {.name = "a", .mtu_bytes = bytes, .mac = {}, .buffers = 8}, error) != nullptr;
   };
   CHECK(mtu(576));
-  CHECK(mtu(16'000));
+  CHECK(mtu(65'535));
   CHECK_FALSE(mtu(575));
-  CHECK_FALSE(mtu(16'001));
-  CHECK(error == "port \"loopback\": an MTU is between 576 and 16000, not 16001");
+  CHECK_FALSE(mtu(65'536));
+  CHECK(error == "port \"loopback\": an MTU is between 576 and 65535, not 65536");
+  const PortSpec tap{.kind = PortSpec::Kind::tap, .target = "x", .role = PortSpec::Role::none};
+  CHECK(factory.open(tap, {.name = "a", .mtu_bytes = 16'001, .mac = {}, .buffers = 8}, error) == nullptr);
+  CHECK(error == "port \"tap:x\": an MTU is between 576 and 16000, not 16001");
 }
 
 TEST_CASE("nothing comes from a loopback port, and what is sent there is given back to its pool", "[port]") {

@@ -12,8 +12,8 @@ struct Clock {
 
 class SimPort final : public port::Port {
  public:
-  SimPort(const port::PortFacts& facts, std::uint32_t buffers, Clock& clock, Link& out, Link& in)
-      : facts_(facts), pool_(buffers, facts.mtu_bytes + 64), clock_(clock), out_(out), in_(in) {}
+  SimPort(const port::PortFacts& facts, const PoolSize& buffers, Clock& clock, Link& out, Link& in)
+      : facts_(facts), pool_(buffers), clock_(clock), out_(out), in_(in) {}
 
   const port::PortFacts& facts() const override { return facts_; }
   bool link_up() const override { return link_up_; }
@@ -23,15 +23,14 @@ class SimPort final : public port::Port {
     unsigned count = 0;
     while (count < max) {
       if (in_.next_arrival() > clock_.now) break;
-      Buffer* buffer = nullptr;
-      if (pool_.take(&buffer, 1) == 0) break;  // stays in the wire, as in a ring
+      if (pool_.available() == 0) break;  // stays in the wire, as in a ring
       const auto frame = in_.receive(clock_.now);
-      if (frame->size() > buffer->tailroom()) {
-        BufferRef{buffer}.reset();
-        continue;
-      }
-      std::copy(frame->begin(), frame->end(), buffer->append(static_cast<std::uint32_t>(frame->size())).begin());
-      out[count++] = buffer;
+      const auto size = static_cast<std::uint32_t>(frame->size());
+      if (size > pool_.room_bytes()) continue;
+      BufferRef buffer = BufferRef::take(pool_, size);
+      if (!buffer) continue;  // lost, as where long frames come in pieces and are put together
+      std::copy(frame->begin(), frame->end(), buffer->append(size).begin());
+      out[count++] = buffer.release();
     }
     return count;
   }

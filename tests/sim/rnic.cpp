@@ -25,12 +25,19 @@ core::DeviceOptions device_options_of(const RnicOptions& options) {
 }
 }  // namespace
 
-Rnic::Rnic(const RnicOptions& options, Clock& its_clock, Link& out, Link& in)
+PoolSize buffers_of(const RnicOptions& options) {
+  PoolSize size = pool_size_for(options.buffers, options.mtu_bytes + 64);
+  size.large_count = std::min(size.large_count, options.large_buffers);
+  return size;
+}
+
+Rnic::Rnic(const RnicOptions& options, Clock& its_clock, Link& out, Link& in, port::Port* wire)
     : clock(its_clock),
-      port(facts_of(options), options.buffers, its_clock, out, in),
+      port(facts_of(options), buffers_of(options), its_clock, out, in),
       table(256, options.seed),
       mover(options.seed ^ 0x55, options.late_mover),
-      device(device_options_of(options), port, *this),
+      device(device_options_of(options), wire != nullptr ? *wire : port, *this),
+      wire_(wire),
       next_qp_number_(static_cast<std::uint32_t>(options.seed % 1000) + 1) {}
 
 Rnic::~Rnic() {

@@ -62,11 +62,15 @@ struct RnicOptions {
   wire::Mac mac;
   std::uint32_t mtu_bytes = 1500;
   std::uint32_t buffers = 2048;
+  std::uint32_t large_buffers = 0xFFFFFFFF;  // at most, where there are two classes
   bool checksums = true;  // false: the port says that it has seen to them, so that CRC is what is left
   bool late_mover = false;
   std::uint64_t seed = 1;
   core::DeviceOptions device;
 };
+
+// The buffers of its port.
+PoolSize buffers_of(const RnicOptions& options);
 
 // A queue pair with its application.
 struct Endpoint {
@@ -77,13 +81,14 @@ struct Endpoint {
 
 class Rnic final : public core::StreamEvents {
  public:
-  Rnic(const RnicOptions& options, Clock& clock, Link& out, Link& in);
+  // `wire`: a port of another kind, in place of that of the links.
+  Rnic(const RnicOptions& options, Clock& clock, Link& out, Link& in, port::Port* wire = nullptr);
   ~Rnic();
 
   // One turn, as core::Worker does it.
   bool turn();
   Instant next_deadline() const;
-  bool idle() const { return device.idle() && !mover.pending(); }
+  bool idle() const { return device.idle() && !mover.pending() && (wire_ == nullptr || wire_->arm()); }
 
   Endpoint& make_qp(qp::Config config);
   // Posts, and rings the doorbell.
@@ -107,6 +112,7 @@ class Rnic final : public core::StreamEvents {
   std::vector<std::unique_ptr<Endpoint>> endpoints;
 
  private:
+  port::Port* wire_;
   std::uint32_t next_qp_number_;
 };
 

@@ -4,10 +4,10 @@
 #include "support/catch.hpp"
 
 namespace {
-void run_seeds(std::uint64_t first, std::uint64_t count) {
+void run_seeds(std::uint64_t first, std::uint64_t count, std::uint32_t mtu = 0) {
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
-    const rnic::sim::Report report = rnic::sim::run_workload(seed);
-    INFO("rnic-replay --seed " << seed << " --verbose");
+    const rnic::sim::Report report = rnic::sim::run_workload(seed, false, rnic::sim::Danger::none, mtu);
+    INFO("rnic-replay --seed " << seed << " --verbose" << (mtu != 0 ? " --mtu " + std::to_string(mtu) : ""));
     INFO(report.story);
     CHECK(report.complaint == "");
   }
@@ -43,4 +43,16 @@ TEST_CASE("random work over random wires: seeds 4001 to 4500", "[sim][V-ORD-09][
 }
 TEST_CASE("random work over random wires: seeds 4501 to 5000", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") {
   run_seeds(4501, 500);
+}
+TEST_CASE("random work over random wires of MTU 65535: seeds 1 to 500", "[sim][large][V-ORD-09][V-ORD-02][V-ORD-05]") {
+  run_seeds(1, 500, 65'535);
+}
+TEST_CASE("random work over random wires of MTU 65535: seeds 501 to 1000", "[sim][large][V-ORD-09][V-ORD-02][V-ORD-05]") {
+  run_seeds(501, 500, 65'535);
+}
+TEST_CASE("random work over random wires of MTU 65535: seeds 1001 to 1500", "[sim][large][V-ORD-09][V-ORD-02][V-ORD-05]") {
+  run_seeds(1001, 500, 65'535);
+}
+TEST_CASE("random work over random wires of MTU 65535: seeds 1501 to 2000", "[sim][large][V-ORD-09][V-ORD-02][V-ORD-05]") {
+  run_seeds(1501, 500, 65'535);
 }

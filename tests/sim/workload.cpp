@@ -325,9 +325,13 @@ Report Workload::run() {
     world_.run_for(seconds(10));  // what waits for a neighbour that does not answer is dropped
     // A few are kept at hand by the device, and frames wait in the wire, not in buffers.
     for (Rnic* rnic : {&world_.a, &world_.b}) {
-      const std::uint32_t total = rnic == &world_.a ? choice_.world.a.buffers : choice_.world.b.buffers;
+      const RnicOptions& options = rnic == &world_.a ? choice_.world.a : choice_.world.b;
+      const std::uint32_t total = options.buffers;
       if (complaint_.empty() && rnic->port.heap().available() + 32 < total)
         complain("buffers that never came back: " + std::to_string(total - rnic->port.heap().available()));
+      const std::uint32_t large = buffers_of(options).large_count;
+      if (complaint_.empty() && rnic->port.heap().large_available() < large)
+        complain("large buffers that never came back: " + std::to_string(large - rnic->port.heap().large_available()));
     }
   }
   if (verbose_) for_each_end([&](End& end) { print_state(end); });
@@ -339,6 +343,8 @@ Report Workload::run() {
   return report;
 }
 
-Report run_workload(std::uint64_t seed, bool verbose, Danger danger) { return Workload(seed, verbose, danger).run(); }
+Report run_workload(std::uint64_t seed, bool verbose, Danger danger, std::uint32_t mtu_bytes) {
+  return Workload(seed, verbose, danger, mtu_bytes).run();
+}
 
 }  // namespace rnic::sim

@@ -29,6 +29,9 @@ struct Report {
 
 enum class Danger : std::uint8_t { none, off_path, on_path };
 
-Report run_workload(std::uint64_t seed, bool verbose = false, Danger danger = Danger::none);
+// `mtu_bytes`: in place of the one that the seed chooses; of large buffers there are few then, with every
+// other seed.
+Report run_workload(std::uint64_t seed, bool verbose = false, Danger danger = Danger::none,
+                    std::uint32_t mtu_bytes = 0);
 
 }  // namespace rnic::sim

@@ -117,6 +117,15 @@ std::string story_of(const Choice& c) {
   return text;
 }
 
+Choice with_mtu(Choice choice, std::uint64_t seed, std::uint32_t mtu_bytes) {
+  if (mtu_bytes == 0) return choice;
+  for (RnicOptions* side : {&choice.world.a, &choice.world.b}) {
+    side->mtu_bytes = mtu_bytes;
+    if (seed % 2 == 0) side->large_buffers = 1 + static_cast<std::uint32_t>(seed / 2 % 12);
+  }
+  return choice;
+}
+
 Choice in_danger(Choice choice, Danger danger) {
   if (danger == Danger::none) return choice;
   for (RnicOptions* side : {&choice.world.a, &choice.world.b}) {

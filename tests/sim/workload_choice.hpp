@@ -39,6 +39,8 @@ struct Choice {
 Choice choose(Random& random, std::uint64_t seed);
 // The same where there is an attacker, who has chance of his own.
 Choice in_danger(Choice choice, Danger danger);
+// The same over links of that MTU, if it is not 0.
+Choice with_mtu(Choice choice, std::uint64_t seed, std::uint32_t mtu_bytes);
 // In a line.
 std::string story_of(const Choice& c);
 

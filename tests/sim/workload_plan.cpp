@@ -5,10 +5,10 @@
 
 namespace rnic::sim {
 
-Workload::Workload(std::uint64_t seed, bool verbose, Danger danger)
+Workload::Workload(std::uint64_t seed, bool verbose, Danger danger, std::uint32_t mtu_bytes)
     : seed_(seed),
       random_(seed),
-      choice_(in_danger(choose(random_, seed), danger)),
+      choice_(with_mtu(in_danger(choose(random_, seed), danger), seed, mtu_bytes)),
       world_(choice_.world),
       verbose_(verbose),
       danger_(danger) {

@@ -72,7 +72,7 @@ class End {
 
 class Workload {
  public:
-  Workload(std::uint64_t seed, bool verbose, Danger danger);
+  Workload(std::uint64_t seed, bool verbose, Danger danger, std::uint32_t mtu_bytes);
   Report run();
 
  private:

@@ -28,8 +28,8 @@ wire::IpAddress address_link_local(std::uint8_t last) {
 World::World(const WorldOptions& options)
     : a_to_b(options.link, options.seed * 4 + 1),
       b_to_a(options.link, options.seed * 4 + 2),
-      a(with(options.a, kAddressA, 1, options.seed * 4 + 3), clock, a_to_b, b_to_a),
-      b(with(options.b, kAddressB, 2, options.seed * 4 + 4), clock, b_to_a, a_to_b),
+      a(with(options.a, kAddressA, 1, options.seed * 4 + 3), clock, a_to_b, b_to_a, options.wire_a),
+      b(with(options.b, kAddressB, 2, options.seed * 4 + 4), clock, b_to_a, a_to_b, options.wire_b),
       turn_cost_(options.turn_cost),
       start_(clock.now) {}
 

@@ -17,6 +17,9 @@ struct WorldOptions {
   LinkOptions link;  // both ways
   RnicOptions a, b;
   Duration turn_cost = microseconds(2);
+  // In place of the links: the ends of a pair.
+  port::Port* wire_a = nullptr;
+  port::Port* wire_b = nullptr;
 };
 
 inline constexpr auto kAddressA = wire::IpAddress::v4(10, 0, 0, 1);

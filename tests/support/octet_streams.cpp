@@ -113,7 +113,7 @@ bool OctetStreams::send(Record& record, tcp::Connection& tcp) {
     const auto wanted =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(tcp.emss(), record.plan.send_bytes - record.sent_bytes));
     if (tcp.room_bytes() < wanted) return false;
-    BufferRef buffer = BufferRef::take(device_->data_pool());
+    BufferRef buffer = BufferRef::take(device_->data_pool(), wanted);
     if (!buffer) return true;
     fill(buffer->append(wanted), record.sent_bytes);
     if (!tcp.append(std::move(buffer))) return false;
@@ -129,7 +129,7 @@ bool OctetStreams::take(Record& record, tcp::Connection& tcp) {
       const std::uint32_t room = std::min(tcp.room_bytes(), tcp.emss());
       if (room == 0) return false;
       octets = octets.first(std::min<std::size_t>(octets.size(), room));
-      BufferRef buffer = BufferRef::take(device_->data_pool());
+      BufferRef buffer = BufferRef::take(device_->data_pool(), static_cast<std::uint32_t>(octets.size()));
       if (!buffer) return true;
       std::memcpy(buffer->append(static_cast<std::uint32_t>(octets.size())).data(), octets.data(), octets.size());
       if (!tcp.append(std::move(buffer))) return false;

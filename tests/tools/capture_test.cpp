@@ -193,3 +193,39 @@ TEST_CASE("capture: blocks of the file, octet by octet", "[capture]") {
       test::hex("05000000 4c000000 01000000 03000000 04000000 0200 0800 01000000 02000000 0300 0800 03000000 04000000 "
                 "0400 0800 0500000000000000 0500 0800 0600000000000000 00000000 4c000000"));
 }
+
+TEST_CASE("capture: frames of 65535 octets of IP behind a VLAN tag go through the ring and the file whole", "[capture]") {
+  using namespace tool::pcapng;
+  test::Talk talk;
+  talk.v6 = GENERATE(false, true);
+  talk.tags = {100};
+  talk.handshake();
+  talk.says(0, test::startup({.crc = true}));
+  talk.says(1, test::startup({.reply = true, .crc = true}));
+  // The longest ULPDU, and what fills the segment behind it to its last octet.
+  const std::size_t mss = 65'535 - (talk.v6 ? 60 : 40);
+  test::FpduWriter writer;
+  test::Octets stream = writer.write(64'768 - 14);
+  const std::size_t left = mss - stream.size();
+  append(stream, writer.write(left / 4 * 4 - 6 - 14));
+  append(stream, writer.write(100));
+  talk.says(0, stream, mss);
+  std::size_t longest = 0;
+  std::string text = section_header("rnic test") +
+                     interface_description({.name = "rnic0", .description = {}, .addresses = {}});
+  Ring ring(1u << 20);
+  for (const test::Packet& each : talk.packets) {
+    longest = std::max(longest, each.octets.size());
+    ring.writer->on_frame(FrameDirection::sent, each.octets);
+    ring.reader->look();
+    REQUIRE(ring.reader->front() != nullptr);
+    REQUIRE(ring.reader->front()->octets == each.octets);
+    text += packet(0, each.time_ns, Direction::sent, ring.reader->front()->octets);
+    ring.reader->pop();
+  }
+  CHECK(ring.reader->dropped() == 0);
+  CHECK(longest == 18 + 65'535);
+  const test::DecodedCapture decoded = test::decode_file(test::text(text));
+  CHECK(decoded.why.empty());
+  CHECK(decoded.good() == 3);
+}
