@@ -91,7 +91,7 @@ std::vector<DeviceView> views_of(const Machine& machine) {
     view.name = served->name;
     if (const auto spec = port::parse_spec(served->port_spec)) view.port = *spec;
     view.vlan = served->device->options().vlan;
-    view.mtu_bytes = served->port->facts().mtu_bytes;
+    view.mtu_bytes = served->port->link_mtu();
     view.link_up = served->port->link_up();
     if (const std::string& netdev = served->port->facts().netdev; !netdev.empty()) {
       const auto found = port::find_netdev(netdev);

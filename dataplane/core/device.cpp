@@ -21,7 +21,7 @@ std::uint32_t mss_of(std::uint32_t mtu_bytes, std::uint32_t headers_bytes, port:
 tcp::Options options_of_tcp(const DeviceOptions& options, port::Port& port, std::size_t ip_header) {
   tcp::Options tcp = options.tcp;
   tcp.headers_bytes = static_cast<std::uint32_t>(ip_header + wire::TcpHeader::kSize);
-  tcp.mss_bytes = mss_of(port.facts().mtu_bytes, tcp.headers_bytes, port);
+  tcp.mss_bytes = mss_of(port.link_mtu(), tcp.headers_bytes, port);
   if (ip_header == wire::Ipv6Header::kSize) tcp.mss_default_bytes = tcp.path_floor_bytes = kMssDefaultV6;
   return tcp;
 }
@@ -61,7 +61,8 @@ Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents&
       mac_(port.facts().mac),
       checksums_in_(!port.facts().verifies_checksums),
       checksums_out_(!port.facts().fills_checksums),
-      link_mtu_(port.facts().mtu_bytes),
+      link_mtu_(port.link_mtu()),
+      port_mtu_(link_mtu_),
       receive_burst_(static_cast<unsigned>(
           std::clamp<std::uint64_t>(kReceiveTurnBytes / port.facts().mtu_bytes, kReceiveBurstMin, kReceiveBurst))),
       tcp_v6_(options_of_tcp(options, port, wire::Ipv6Header::kSize)),
@@ -99,6 +100,11 @@ void Device::Impl::on_mtu_change() {
   }
 }
 
+void Device::Impl::set_link_mtu(std::uint32_t mtu_bytes) {
+  link_mtu_ = std::min(mtu_bytes, port_.facts().mtu_bytes);
+  on_mtu_change();
+}
+
 Device::Impl::~Impl() {
   // Streams hold buffers of the port's pool; so do the rings.
   for (auto& stream : streams_)
@@ -124,6 +130,9 @@ bool Device::Impl::receive(Instant now) {
   bool busy = false;
   replies_left_ = kRepliesPerTurnMax;
   data_pool_.refresh();
+  // What two ends of a memif agree on is known once they have met; before a SYN of the peer's is answered.
+  if (const std::uint32_t mtu = port_.link_mtu(); mtu != port_mtu_) [[unlikely]]
+    set_link_mtu(port_mtu_ = mtu);
 
   // Frames to ourselves first: they are the older ones.
   std::uint64_t begun = counters_.bytes_in;
@@ -423,10 +432,7 @@ bool Device::owns(const wire::IpAddress& address) const { return impl_->routes_.
 bool Device::reaches(const wire::IpAddress& address) const { return impl_->routes_.next_hop(address).has_value(); }
 const std::array<ip::OwnAddress, ip::OwnAddresses::kMax>& Device::addresses() const { return impl_->station_.own().all(); }
 const ip::Routes& Device::routes() const { return impl_->routes_; }
-void Device::set_link_mtu(std::uint32_t mtu_bytes) {
-  impl_->link_mtu_ = std::min(mtu_bytes, impl_->port_.facts().mtu_bytes);
-  impl_->on_mtu_change();
-}
+void Device::set_link_mtu(std::uint32_t mtu_bytes) { impl_->set_link_mtu(mtu_bytes); }
 bool Device::addresses_settled() const { return impl_->station_.own().settled() || !impl_->port_.link_up(); }
 
 }  // namespace rnic::core

@@ -109,6 +109,7 @@ struct Device::Impl {
   void on_network_change(Instant now);
   std::uint32_t mtu_towards(const wire::IpAddress& remote) const;
   void on_mtu_change();
+  void set_link_mtu(std::uint32_t mtu_bytes);
 
   // ---- frames out (device_frames.cpp) -----------------------------------------------------
   bool send_segments(Stream& stream, Instant now, unsigned& budget);
@@ -226,6 +227,7 @@ struct Device::Impl {
   wire::Mac mac_;
   bool checksums_in_ = true, checksums_out_ = true;
   std::uint32_t link_mtu_;  // octets of IP in one frame, now
+  std::uint32_t port_mtu_;  // what the port last said of it
   unsigned receive_burst_;
   tcp::Options tcp_v6_;  // IPv6's headers leave less
   const tcp::Options& tcp_options(const Flow& flow) const { return flow.remote.is_v6() ? tcp_v6_ : options_.tcp; }

@@ -245,7 +245,7 @@ void Device::Impl::on_icmp(const Packet& packet, Bytes message, Instant now) {
   }
   // A ping to a group is answered from an address of ours (RFC 4443 s4.2).
   const auto source = packet.to.is_multicast() ? routes_.source_for(packet.from) : packet.to;
-  const std::size_t most = port_.facts().mtu_bytes - (v6 ? kIpv6 : kIpv4);
+  const std::size_t most = link_mtu_ - (v6 ? kIpv6 : kIpv4);
   if (!source || packet.from.is_unspecified() || replies_left_ == 0 || message.size() > most) return;
   --replies_left_;
   BufferRef reply = take_control_for(message.size());
@@ -296,7 +296,7 @@ void Device::Impl::complain(const ip::IcmpComplaint& complaint, const Packet& pa
   if (!message) return;
   std::array<std::byte, ip::kComplaintMax> octets;
   const std::size_t most = std::min<std::size_t>(
-      {octets.size(), message->tailroom(), port_.facts().mtu_bytes - (packet.from.is_v6() ? kIpv6 : kIpv4)});
+      {octets.size(), message->tailroom(), link_mtu_ - (packet.from.is_v6() ? kIpv6 : kIpv4)});
   const std::size_t size =
       ip::write_complaint(complaint, *source, packet.from, packet.whole, packet.rest, MutableBytes(octets).first(most));
   std::memcpy(message->append(static_cast<std::uint32_t>(size)).data(), octets.data(), size);

@@ -15,11 +15,14 @@ namespace {
 
 constexpr std::uint32_t kLinkHeaderMax = 18;  // Ethernet with a VLAN tag
 constexpr unsigned kRingLog2 = 10;            // slots each way: small, so that it stays in the cache
+// Also where the MTU is far larger: a frame then goes in pieces. Larger slots would have the rings out of
+// the cache, and a short frame take as much of it.
 constexpr std::uint32_t kSlotBytesMin = 2048;
 
-std::uint32_t slot_bytes(std::uint32_t mtu) {
-  const std::uint32_t frame = (mtu + kLinkHeaderMax + 63) / 64 * 64;
-  return std::max(frame, kSlotBytesMin);
+// A user who says an MTU has slots for it, as a peer that is no rnicd needs them.
+std::uint32_t slot_bytes(std::uint32_t mtu_wanted) {
+  const std::uint32_t frame = (mtu_wanted + kLinkHeaderMax + 63) / 64 * 64;
+  return mtu_wanted > kMtuWireMax ? kSlotBytesMin : std::max(frame, kSlotBytesMin);
 }
 
 WakeChannel::Role channel_role(PortSpec::Role role) {
@@ -28,8 +31,8 @@ WakeChannel::Role channel_role(PortSpec::Role role) {
 
 }  // namespace
 
-MemifPort::MemifPort(const PortSpec& spec, WakeChannel::Role role)
-    : role_(spec.role), socket_(spec.target), wake_channel_(spec.target + ".wake", role) {}
+MemifPort::MemifPort(const PortSpec& spec, WakeChannel::Role role, const WakeChannel::Sizes& sizes)
+    : role_(spec.role), socket_(spec.target), wake_channel_(spec.target + ".wake", role, sizes), slot_(sizes.slot_bytes) {}
 
 std::unique_ptr<MemifPort> MemifPort::open(const PortSpec& spec, const PortOptions& options, std::string& error) {
   const std::string what = "port \"" + to_string(spec) + "\"";
@@ -43,21 +46,29 @@ std::unique_ptr<MemifPort> MemifPort::open(const PortSpec& spec, const PortOptio
     return nullptr;
   }
 
-  std::unique_ptr<MemifPort> port(new MemifPort(spec, channel_role(spec.role)));
+  const std::uint32_t mtu = options.mtu_bytes != 0 ? options.mtu_bytes : kMtuMemoryDefault;
+  const std::uint32_t slot = slot_bytes(mtu);
+  std::unique_ptr<MemifPort> port(new MemifPort(spec, channel_role(spec.role), {mtu, slot}));
   PortFacts& facts = port->facts_;
   facts.kind = "memif";
   facts.name = to_string(spec);
-  facts.mtu_bytes = options.mtu_bytes != 0 ? options.mtu_bytes : kMtuWireDefault;
+  facts.mtu_bytes = mtu;
+  port->stranger_mtu_ = mtu > kMtuWireMax ? kMtuWireDefault : mtu;
+  port->link_mtu_ = port->stranger_mtu_;
   facts.speed_mbps = 100'000;
   facts.mac = options.mac ? *options.mac : random_mac();
 
-  const std::uint32_t slot = slot_bytes(facts.mtu_bytes);
   const std::string arguments = std::string("role=") + (spec.role == PortSpec::Role::server ? "server" : "client") +
                                 ",socket=" + spec.target + ",socket-abstract=no,bsize=" + std::to_string(slot) +
                                 ",rsize=" + std::to_string(kRingLog2) + ",mac=" + wire::to_string(facts.mac);
   // Its close() frees a listener that EAL's thread still watches.
   port->device_.never_close();
   port->pool_ = DpdkPool::create(fresh_device_name("pool"), options.buffers, slot, DpdkPool::Memory::own, error);
+  if (port->pool_ != nullptr) {
+    PoolSize size = pool_size_for(options.buffers, mtu + kLinkHeaderMax);
+    if (slot >= mtu + kLinkHeaderMax) size.large_count = 0;
+    port->frames_ = std::make_unique<MemifPool>(*port->pool_, size);
+  }
   const bool made = port->pool_ != nullptr && port->wake_channel_.open(error) && gate_add(*port, error) &&
                     port->device_.make_virtual(fresh_device_name("net_memif"), arguments, error) &&
                     port->device_.configure({}, *port->pool_, error);
@@ -80,13 +91,16 @@ std::unique_ptr<MemifPort> MemifPort::open(const PortSpec& spec, const PortOptio
 
 MemifPort::~MemifPort() {
   gate_remove(*this, [this] { device_.stop(); });
+  while (slots_next_ < slots_count_) BufferRef dropped(slots_[slots_next_++]);
   if (role_ == PortSpec::Role::server) unlink(socket_.c_str());
 }
 
 // ---- the gate's thread -------------------------------------------------------------------------
 
 bool MemifPort::wants_ticks() const {
-  if (!ready_ || role_ == PortSpec::Role::server) return false;
+  if (!ready_) return false;
+  if (up_.load(std::memory_order_relaxed) && !settled_.load(std::memory_order_relaxed)) return true;
+  if (role_ == PortSpec::Role::server) return false;
   return !up_.load(std::memory_order_relaxed) || (!wake_channel_.joined() && join_ticks_ < kJoinTicks);
 }
 
@@ -115,9 +129,10 @@ void MemifPort::on_round(bool tick) {
   const bool client = role_ == PortSpec::Role::client;
   const bool was_up = up_.load(std::memory_order_relaxed);
   const bool was_joined = wake_channel_.joined();
+  const bool was_settled = settled_.load(std::memory_order_relaxed);
   const bool up = device_.started() && device_.link_up();
   if (was_up && !up) wake_channel_.drop();
-  if (!was_up && up) join_ticks_ = 0;
+  if (!was_up && up) join_ticks_ = stranger_ticks_ = 0;
   up_.store(up, std::memory_order_relaxed);
 
   if (client && !up && tick) reconnect();
@@ -128,8 +143,16 @@ void MemifPort::on_round(bool tick) {
   }
   const bool joined = wake_channel_.joined();
   joined_.store(joined, std::memory_order_relaxed);
+  if (up && tick && !joined) ++stranger_ticks_;
+  // The MTU first: who sees that the link is up sees it, too.
+  const WakeChannel::Sizes& theirs = wake_channel_.peer_sizes();
+  link_mtu_.store(joined ? std::min(facts_.mtu_bytes, std::max(theirs.mtu_bytes, kMtuMin)) : stranger_mtu_,
+                  std::memory_order_release);
+  slot_max_ = joined ? std::min(slot_, std::max(theirs.slot_bytes, kSlotBytesMin)) : slot_;
+  const bool settled = up && (joined || was_settled || stranger_ticks_ >= kStrangerTicks);
+  settled_.store(settled, std::memory_order_release);
   // What a sleeping worker has gone to sleep on is no longer so.
-  if (up != was_up || joined != was_joined) wake_channel_.ring_own();
+  if (up != was_up || joined != was_joined || settled != was_settled) wake_channel_.ring_own();
 }
 
 // ---- the worker --------------------------------------------------------------------------------
@@ -139,33 +162,105 @@ int MemifPort::wake_descriptor() {
   return joined_.load(std::memory_order_relaxed) || !up_.load(std::memory_order_relaxed) ? wake_channel_.bell() : -1;
 }
 
-unsigned MemifPort::receive_burst(Buffer** out, unsigned max) {
-  if (stash_next_ < stash_count_) return DpdkPort::receive_burst(out, max);
+// Whether slots were received that are not looked at.
+bool MemifPort::refill() {
+  if (slots_next_ < slots_count_) return true;
   const Passage passage(*this);
-  if (!passage || !up_.load(std::memory_order_relaxed)) return 0;
-  return receive_now(out, max);
+  if (!passage || !up_.load(std::memory_order_relaxed)) return false;
+  slots_next_ = 0;
+  slots_count_ = receive_now(slots_.data(), kBurst);
+  return slots_count_ != 0;
+}
+
+// A frame of one slot, or the one whose last piece this is.
+Buffer* MemifPort::accept(BufferRef frame) {
+  if (!is_piece(frame->bytes()) || !joined_.load(std::memory_order_relaxed)) return frame.release();
+  return joiner_.take(frame->bytes(), *frames_).release();
+}
+
+unsigned MemifPort::receive_burst(Buffer** out, unsigned max) {
+  unsigned count = 0;
+  while (count < max && refill())
+    if (Buffer* const frame = accept(BufferRef(slots_[slots_next_++]))) out[count++] = frame;
+  return count;
+}
+
+// A frame that DPDK's driver cannot have as it is. The rest of it goes in pieces, or as far as there is room.
+// Whoever gives us a frame that did not go whole gives it again; until it does, nobody changes it: we
+// hold it.
+bool MemifPort::send_long(Buffer* frame) {
+  if (frame->length <= slot_max_) {  // for want of a small buffer
+    BufferRef copy = BufferRef::take(*pool_);
+    if (!copy) return false;
+    std::memcpy(copy->append(frame->length).data(), frame->bytes().data(), frame->length);
+    Buffer* const raw = copy.release();
+    if (send_now(&raw, 1) == 0) {
+      BufferRef unsent(raw);
+      return false;
+    }
+    BufferRef gone(frame);
+    return true;
+  }
+  if (sending_.get() != frame) {
+    ++frame->refs;
+    sending_ = BufferRef(frame);
+    sent_of_it_ = 0;
+    ++frames_cut_;
+  }
+  while (sent_of_it_ < frame->length) {
+    Buffer* pieces[kBurst];
+    const std::uint32_t each = slot_max_ - static_cast<std::uint32_t>(PieceHeader::kSize);
+    const unsigned wanted = std::min(kBurst, (frame->length - sent_of_it_ + each - 1) / each);
+    const unsigned taken = pool_->take(pieces, wanted);
+    std::uint32_t at = sent_of_it_;
+    for (unsigned i = 0; i < taken; ++i)
+      at += write_piece(frame->bytes(), {.number = frames_cut_, .total = frame->length, .at = at},
+                        pieces[i]->append(std::min(frame->length - at, each) + std::uint32_t{PieceHeader::kSize}));
+    const unsigned sent = send_now(pieces, taken);
+    for (unsigned i = sent; i < taken; ++i) BufferRef unsent(pieces[i]);
+    sent_of_it_ = std::min(frame->length, sent_of_it_ + sent * each);
+    if (sent < wanted) return false;
+  }
+  sending_.reset();
+  BufferRef gone(frame);
+  return true;
 }
 
 unsigned MemifPort::send_burst(Buffer* const* frames, unsigned count) {
   const Passage passage(*this);
   if (!passage) return 0;
-  if (!up_.load(std::memory_order_relaxed)) {
+  if (!settled_.load(std::memory_order_relaxed)) {
+    sending_.reset();
     for (unsigned i = 0; i < count; ++i) BufferRef lost(frames[i]);
     return count;
   }
-  const unsigned sent = send_now(frames, count);
-  if (sent != 0) wake_channel_.wake_peer();
+  unsigned sent = 0;
+  while (sent < count) {
+    const auto is_long = [&](const Buffer& frame) { return frame.length > slot_max_ || frames_->is_large(frame); };
+    if (is_long(*frames[sent])) {
+      if (!send_long(frames[sent])) break;
+      ++sent;
+      continue;
+    }
+    unsigned run = 1;
+    while (sent + run < count && !is_long(*frames[sent + run])) ++run;
+    const unsigned taken = send_now(frames + sent, run);
+    sent += taken;
+    if (taken < run) break;
+  }
+  if (sent != 0 || sending_) wake_channel_.wake_peer();
   return sent;
 }
 
 bool MemifPort::arm() {
   armed_once_ = true;
-  const Passage passage(*this);
-  if (!passage) return false;
-  wake_channel_.set_asleep(true);
-  const bool wait = up_.load(std::memory_order_relaxed) ? frames_wait() : stash_next_ < stash_count_;
-  if (!wait) return true;
-  wake_channel_.set_asleep(false);
+  {
+    const Passage passage(*this);
+    if (!passage) return false;
+    wake_channel_.set_asleep(true);
+  }
+  if (!refill()) return true;
+  if (const Passage passage(*this); passage) wake_channel_.set_asleep(false);
   return false;
 }
 
@@ -173,6 +268,10 @@ void MemifPort::disarm() {
   wake_channel_.quiet();
   // Without the lock the word stays, and the peer rings once for nothing.
   if (const Passage passage(*this); passage) wake_channel_.set_asleep(false);
+}
+
+void MemifPort::tend() {
+  if (++tends_ % kTendsPerRelease == 0) frames_->release_unused();
 }
 
 }  // namespace rnic::port

@@ -3,7 +3,7 @@
 // - a client whose server is not there yet, or comes back, connects by itself (the driver only tries
 //   once, when it is started);
 // - the driver's interrupt thread does not take the rings away under a burst (port/dpdk_gate);
-// - two rnicd wake each other (port/wake_channel).
+// - two rnicd wake each other, and agree on an MTU far above a slot's (port/wake_channel, port/pieces).
 //
 // The driver trusts what its peer writes into the rings: memif joins only processes that trust
 // each other (architecture.md s8).
@@ -18,16 +18,54 @@
 
 #include "port/dpdk_gate.hpp"
 #include "port/dpdk_port.hpp"
+#include "port/pieces.hpp"
 #include "port/wake_channel.hpp"
 
 namespace rnic::port {
+
+// mbufs for frames of one slot, and large buffers, of which DPDK knows nothing.
+class MemifPool final : public BufferPool {
+ public:
+  MemifPool(DpdkPool& small, const PoolSize& size) : small_(small) {
+    if (size.large_count != 0) large_.emplace(*this, size.large_count, size.large_room_bytes);
+  }
+
+  unsigned take(Buffer** out, unsigned n) override { return small_.take(out, n); }
+  Buffer* take_large() override {
+    if (!large_) return small_.take_large();
+    Buffer* one = nullptr;
+    return large_->take(&one, 1) == 1 ? one : nullptr;
+  }
+  // Only large ones have this pool's address in them.
+  void give(Buffer* const* buffers, unsigned n) override {
+    for (unsigned i = 0; i < n; ++i) large_->give(buffers[i]);
+  }
+  bool shared(const Buffer& buffer) const override {
+    return is_large(buffer) ? buffer.refs > 1 : small_.shared(buffer);
+  }
+  std::uint32_t room_bytes() const override { return large_ ? large_->room_bytes() : small_.room_bytes(); }
+  std::uint32_t small_room_bytes() const override { return small_.room_bytes(); }
+  std::uint32_t available() const override { return small_.available(); }
+  std::uint32_t large_available() const override { return large_ ? large_->available() : small_.available(); }
+  bool is_large(const Buffer& buffer) const { return buffer.pool == this; }
+  void release_unused() {
+    if (large_) large_->release_unused();
+  }
+
+ private:
+  DpdkPool& small_;
+  std::optional<BufferStock> large_;
+};
 
 class MemifPort final : public DpdkPort, private Gated {
  public:
   static std::unique_ptr<MemifPort> open(const PortSpec& spec, const PortOptions& options, std::string& error);
   ~MemifPort() override;
 
-  bool link_up() const override { return up_.load(std::memory_order_relaxed); }
+  // Only when it is known what the peer is, and so what it receives.
+  bool link_up() const override { return settled_.load(std::memory_order_relaxed); }
+  std::uint32_t link_mtu() const override { return link_mtu_.load(std::memory_order_relaxed); }
+  BufferPool& pool() override { return *frames_; }
   unsigned receive_burst(Buffer** out, unsigned max) override;
   // While there is no peer, frames are lost, as on a cable with nobody at its end.
   unsigned send_burst(Buffer* const* frames, unsigned count) override;
@@ -37,28 +75,51 @@ class MemifPort final : public DpdkPort, private Gated {
   int wake_descriptor() override;
   bool arm() override;
   void disarm() override;
+  void tend() override;
 
  private:
-  MemifPort(const PortSpec& spec, WakeChannel::Role role);
+  MemifPort(const PortSpec& spec, WakeChannel::Role role, const WakeChannel::Sizes& sizes);
 
   void on_round(bool tick) override;
   void descriptors(std::vector<int>& out) const override { wake_channel_.descriptors(out); }
   bool wants_ticks() const override;
   bool has_connection() const;
   void reconnect();
+  bool refill();
+  Buffer* accept(BufferRef frame);
+  bool send_long(Buffer* frame);
 
   // A client's patience, in ticks, with a server that has no wake channel.
   static constexpr unsigned kJoinTicks = 20;
+  // After so many without a wake channel the peer is no rnicd. One that is joins at once.
+  static constexpr unsigned kStrangerTicks = 3;
 
   PortSpec::Role role_;
   std::string socket_;
   WakeChannel wake_channel_;
-  bool armed_once_ = false;  // the worker's
+  std::unique_ptr<MemifPool> frames_;
+  std::uint32_t stranger_mtu_ = kMtuWireDefault;  // toward a peer that tells none
+  std::uint32_t slot_;                            // octets of a frame in one of ours
+
+  // The worker's.
+  bool armed_once_ = false;
+  std::array<Buffer*, kBurst> slots_{};  // received, frames or pieces
+  unsigned slots_next_ = 0, slots_count_ = 0;
+  PieceJoiner joiner_;
+  BufferRef sending_;  // a frame of which not all pieces found room
+  std::uint32_t sent_of_it_ = 0;
+  std::uint32_t frames_cut_ = 0;
+  unsigned tends_ = 0;
+
   bool ready_ = false;       // guarded by the lock, as the next
   unsigned join_ticks_ = 0;
+  unsigned stranger_ticks_ = 0;
+  std::uint32_t slot_max_ = 0;  // octets of a frame that fit a slot of either side
   // Written with the lock held; read by anybody, to whom a moment more or less is the same.
   std::atomic<bool> up_{false};
   std::atomic<bool> joined_{false};
+  std::atomic<bool> settled_{false};
+  std::atomic<std::uint32_t> link_mtu_{kMtuWireDefault};
 };
 
 }  // namespace rnic::port

@@ -11,7 +11,8 @@
 namespace rnic::port {
 
 std::uint32_t mtu_max(PortSpec::Kind kind) {
-  return kind == PortSpec::Kind::loopback || kind == PortSpec::Kind::pair ? kMtuMax : kMtuWireMax;
+  return kind == PortSpec::Kind::loopback || kind == PortSpec::Kind::pair || kind == PortSpec::Kind::memif
+             ? kMtuMax : kMtuWireMax;
 }
 
 PortFactory::PortFactory(std::vector<PortSpec> all, std::function<void(const std::string&)> log)

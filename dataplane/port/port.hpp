@@ -29,6 +29,9 @@ class Port {
   virtual ~Port() = default;
   virtual const PortFacts& facts() const = 0;
   virtual bool link_up() const = 0;
+  // IP octets that a frame to the peer may have now; never more than facts().mtu_bytes, which is what we
+  // receive. From any thread.
+  virtual std::uint32_t link_mtu() const { return facts().mtu_bytes; }
   // Buffers for frames sent and received here.
   virtual BufferPool& pool() = 0;
   // Up to `max` received frames, each with one reference for the caller. buffer->checksum_good

@@ -23,13 +23,15 @@ constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kWordStride = 64;  // a line each: the server's word, then the client's
 
 // The one message each side sends, with its descriptors: the server's page and bell, the client's
-// bell.
+// bell. An rnicd of another version has no channel with us.
 struct Hello {
   char magic[8] = {'r', 'n', 'i', 'c', 'w', 'a', 'k', 'e'};
-  std::uint32_t version = 1;
+  std::uint32_t version = 2;
   std::uint32_t page_bytes = kPageBytes;
+  std::uint32_t mtu_bytes = 0;   // what the sender of this receives
+  std::uint32_t slot_bytes = 0;
 };
-static_assert(sizeof(Hello) == 16);
+static_assert(sizeof(Hello) == 24);
 
 sockaddr_un address_of(const std::string& path) {
   sockaddr_un address{};
@@ -75,8 +77,8 @@ bool clear_stale_socket(const std::string& path, std::string& error) {
   return true;
 }
 
-WakeChannel::WakeChannel(std::string path, Role role)
-    : path_(std::move(path)), role_(role), bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+WakeChannel::WakeChannel(std::string path, Role role, const Sizes& ours)
+    : path_(std::move(path)), role_(role), sizes_(ours), bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 WakeChannel::~WakeChannel() {
   drop();
@@ -160,6 +162,8 @@ void WakeChannel::join() {
 
 bool WakeChannel::greet() {
   Hello hello;
+  hello.mtu_bytes = sizes_.mtu_bytes;
+  hello.slot_bytes = sizes_.slot_bytes;
   iovec io{.iov_base = &hello, .iov_len = sizeof hello};
   const int fds[2] = {role_ == Role::server ? memfd_ : bell_, bell_};
   const std::size_t count = role_ == Role::server ? 2 : 1;
@@ -197,7 +201,9 @@ void WakeChannel::hear() {
       std::memcpy(fds, CMSG_DATA(h), count * sizeof(int));
     }
   }
-  const Hello expected;
+  Hello expected;
+  expected.mtu_bytes = hello.mtu_bytes;
+  expected.slot_bytes = hello.slot_bytes;
   const std::size_t wanted = role_ == Role::server ? 1 : 2;
   bool good = size == static_cast<ssize_t>(sizeof hello) && std::memcmp(&hello, &expected, sizeof hello) == 0 &&
               count == wanted && peer_bell_ < 0;
@@ -216,6 +222,7 @@ void WakeChannel::hear() {
     return;
   }
   peer_bell_ = fds[wanted - 1];
+  peer_sizes_ = {hello.mtu_bytes, hello.slot_bytes};
   // It may have gone to sleep before it could be seen to: let both look once more.
   ring_peer();
 }

@@ -1,6 +1,7 @@
-// How the two ends of a memif link wake each other: beside the link's socket SOCKET there is
-// SOCKET.wake, over which two rnicd exchange an eventfd each and one page that holds both sides'
-// `asleep` words. A memif peer that is no rnicd has no such socket, and then there is no channel.
+// How the two ends of a memif link wake each other, and how they learn of each other what frames they
+// receive: beside the link's socket SOCKET there is SOCKET.wake, over which two rnicd exchange their MTUs,
+// an eventfd each and one page that holds both sides' `asleep` words. A memif peer that is no rnicd has no
+// such socket, and then there is no channel.
 //
 //   sleeper: store `asleep`, fence, look for frames, block on its bell
 //   sender:  frames into the ring, fence, load the other's `asleep`; if set, take it and ring
@@ -23,7 +24,12 @@ class WakeChannel {
  public:
   enum class Role : std::uint8_t { server, client };
 
-  WakeChannel(std::string path, Role role);
+  // What a side receives: IP octets in a frame, and octets of a frame in one slot.
+  struct Sizes {
+    std::uint32_t mtu_bytes = 0;
+    std::uint32_t slot_bytes = 0;
+  };
+  WakeChannel(std::string path, Role role, const Sizes& ours);
   ~WakeChannel();
   WakeChannel(const WakeChannel&) = delete;
   WakeChannel& operator=(const WakeChannel&) = delete;
@@ -40,6 +46,8 @@ class WakeChannel {
   void serve();  // whatever its sockets have to say
   void drop();   // the peer is gone
   bool joined() const { return peer_bell_ >= 0; }
+  // The peer's, while joined.
+  const Sizes& peer_sizes() const { return peer_sizes_; }
   void descriptors(std::vector<int>& out) const;
 
   // The worker is about to sleep, or is awake again. Ends with the fence.
@@ -67,6 +75,7 @@ class WakeChannel {
 
   std::string path_;
   Role role_;
+  Sizes sizes_, peer_sizes_;
   int bell_ = -1;
   int memfd_ = -1;   // server's
   int listener_ = -1;

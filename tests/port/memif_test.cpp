@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <optional>
 
 #include "port/dpdk_runtime.hpp"
 #include "port/open.hpp"
@@ -111,15 +112,62 @@ TEST_CASE("a memif worker that is armed sleeps until a frame comes, and the fram
   CHECK(answer->sleeps > 0);
 }
 
-TEST_CASE("memif carries frames of its MTU whole, 1500 and 9000", "[port][memif]") {
-  for (const std::uint32_t mtu : {1500u, 9000u}) {
+TEST_CASE("memif carries frames of its MTU whole: 1500, 9000, 40000, and 65535 by itself", "[port][memif]") {
+  for (const std::uint32_t wanted : {1500u, 9000u, 40'000u, 0u}) {
+    const std::uint32_t mtu = wanted != 0 ? wanted : 65'535;
+    CAPTURE(mtu);
     const Directory directory;
-    const Peer peer(directory.server(), mtu);
-    const auto port = open(directory.client(), mtu);
+    const Peer peer(directory.server(), wanted);
+    const auto port = open(directory.client(), wanted);
     REQUIRE(test::eventually([&] { return joined(*port); }));
+    CHECK(port->link_mtu() == mtu);
     converse(*port, 50, mtu + 14);
     converse(*port, 50, mtu + 18);
+    converse(*port, 50);
   }
+}
+
+TEST_CASE("two ends of a memif agree on the smaller of their MTUs, whoever allocates the slots", "[port][memif]") {
+  const std::uint32_t ours = GENERATE(0u, 9000u, 1500u), theirs = GENERATE(0u, 9000u, 1500u);
+  const bool as_client = GENERATE(false, true);
+  if (ours == theirs) return;
+  CAPTURE(ours, theirs, as_client);
+  const Directory directory;
+  std::optional<Peer> peer;
+  if (as_client) peer.emplace(directory.server(), theirs);
+  const auto port = open(as_client ? directory.client() : directory.server(), ours);
+  if (!as_client) peer.emplace(directory.client(), theirs);
+  REQUIRE(test::eventually([&] { return joined(*port); }));
+  const std::uint32_t agreed = std::min(ours != 0 ? ours : 65'535, theirs != 0 ? theirs : 65'535);
+  CHECK(port->link_mtu() == agreed);
+  converse(*port, 50, agreed + 18);
+}
+
+TEST_CASE("more long frames than a memif's ring holds pieces of: each arrives whole and in order, and no buffer is lost",
+          "[port][memif]") {
+  const Directory directory;
+  const Peer peer(directory.server(), 0);
+  const auto port = open(directory.client(), 0);
+  REQUIRE(test::eventually([&] { return joined(*port); }));
+  const std::uint32_t all = port->pool().available(), all_large = port->pool().large_available();
+  constexpr std::uint32_t kFrames = 500;
+  std::uint32_t answered = 0, damaged = 0;
+  for (std::uint32_t sent = 0; answered < kFrames;) {
+    // Up to 45 on their way: fifteen hundred pieces, where a ring has a thousand slots.
+    if (sent < kFrames && sent - answered < 45) {
+      test::send_question(*port, sent, sent % 7 == 0 ? 64 : 65'000);
+      ++sent;
+      continue;
+    }
+    const auto answer = test::await_answer(*port);
+    REQUIRE(answer);
+    CHECK(answer->number == answered);
+    damaged += answer->intact ? 0 : 1;
+    ++answered;
+  }
+  CHECK(damaged == 0);
+  CHECK(port->pool().available() == all);
+  CHECK(port->pool().large_available() == all_large);
 }
 
 TEST_CASE("a memif link comes back when the server is killed and started again", "[port][memif]") {
@@ -196,6 +244,17 @@ TEST_CASE("a memif peer without a wake channel is served by timed sleeps", "[por
   if (port->arm()) port->disarm();
   CHECK(port->wake_descriptor() == -1);
   converse(*port, 20);
+}
+
+TEST_CASE("toward a memif peer that tells no MTU it is 1500, or what the user has said", "[port][memif]") {
+  const std::uint32_t wanted = GENERATE(0u, 9000u);
+  const Directory directory;
+  const auto port = open(directory.server(), wanted);
+  REQUIRE(unlink((directory.path + "/m.wake").c_str()) == 0);
+  const Peer peer(directory.client(), wanted);
+  REQUIRE(test::eventually([&] { return port->link_up(); }));
+  CHECK(port->link_mtu() == (wanted != 0 ? wanted : 1500));
+  converse(*port, 20, port->link_mtu() + 18);
 }
 
 TEST_CASE("a memif server says why it cannot have its socket", "[port][memif]") {

@@ -33,7 +33,7 @@ bool is_ours(const Buffer& frame) {
 bool is_answer(const Buffer& frame) { return frame.bytes()[kIsAnswer] == std::byte{1}; }
 
 void send_frame(Port& port, const std::function<void(MutableBytes)>& write, std::uint32_t bytes) {
-  BufferRef buffer = BufferRef::take(port.pool());
+  BufferRef buffer = BufferRef::take(port.pool(), bytes);
   REQUIRE(buffer);
   const MutableBytes octets = buffer->append(bytes);
   std::memset(octets.data(), 0xff, 6);
