@@ -1,5 +1,6 @@
 // rnic doctor: checks this machine and says, in plain words, which ways of running rnic work here
 // and what is missing for the others.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/ethtool.h>
@@ -188,16 +189,35 @@ void check_bad_checksums(Client& daemon) {
   }
 }
 
+// libibverbs looks only for plugins of the number that its private interface has.
+void check_libibverbs() {
+  void* verbs = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (verbs == nullptr) {
+    say(Level::note, "libibverbs", "is not in the usual places; applications bring it along (Debian: libibverbs1)");
+    return;
+  }
+  std::string others;
+  bool ours = false;
+  for (const std::string& number : provider_numbers()) {
+    ours |= dlsym(verbs, ("verbs_register_driver_" + number).c_str()) != nullptr;
+    others += (others.empty() ? "" : ", ") + number;
+  }
+  dlclose(verbs);
+  if (ours || others.empty())
+    say(Level::good, "libibverbs", "is installed");
+  else
+    say(Level::bad, "libibverbs",
+        "has another private interface than the provider, which was built for " + others +
+            ": programs see no device; build rnic again, or install the package made for this release");
+}
+
 void check_programs() {
   say(daemon_program().empty() ? Level::bad : Level::good, "daemon", daemon_program().empty() ? "rnicd is not found" : daemon_program());
   say(provider_stem().empty() ? Level::bad : Level::good, "provider",
       provider_stem().empty() ? "librnic-rdmavNN.so is not found" : provider_stem() + "-rdmavNN.so");
   say(standin_library().empty() ? Level::bad : Level::good, "stand-in",
       standin_library().empty() ? "librnic-preload.so is not found" : standin_library());
-  struct stat found {};
-  const bool verbs = stat("/usr/lib/x86_64-linux-gnu/libibverbs.so.1", &found) == 0 || stat("/usr/lib64/libibverbs.so.1", &found) == 0 ||
-                     stat("/usr/lib/aarch64-linux-gnu/libibverbs.so.1", &found) == 0;
-  say(verbs ? Level::good : Level::note, "libibverbs", verbs ? "is installed" : "is not in the usual places; applications bring it along (Debian: libibverbs1)");
+  check_libibverbs();
   if (access("/sys/class/infiniband", F_OK) == 0)
     say(Level::note, "kernel RDMA", "this kernel has RDMA devices of its own; under `rnic run` programs see rnic's only");
   const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
