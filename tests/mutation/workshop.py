@@ -81,13 +81,14 @@ class Workshop:
     def write_ninja(self):
         meson = (ROOT / "dataplane" / "meson.build").read_text()
         linker = "-fuse-ld=lld" if shutil.which("ld.lld") else ""
+        catch = subprocess.run(["pkg-config", "--libs", "catch2"], capture_output=True, text=True, check=True).stdout.strip()
         core = sources(re.search(r"core_sources = files\((.*?)\n\)", meson, re.S)[1], pathlib.Path("dataplane"))
         lines = ["ninja_required_version = 1.5",
                  "rule cxx", f"  command = c++ $o {FLAGS} $first -include mutation/mutant.hpp -MD -MF $out.d -c $in -o $out",
                  "  deps = gcc", "  depfile = $out.d",
                  "rule pch", f"  command = c++ -O0 {FLAGS} -x c++-header $in -o $out",
                  "rule ar", "  command = rm -f $out && ar csrD $out $in",
-                 "rule link", f"  command = c++ {linker} -pthread $in -o $out -lisal",
+                 "rule link", f"  command = c++ {linker} -pthread $in -o $out -lisal {catch}",
                  "build o/catch.hpp.gch: pch tests/support/catch.hpp"]
 
         def compiled(files, optimize, pch=False):
