@@ -246,7 +246,7 @@ struct CqWorld {
 
 TEST_CASE("V-POLL-02: each completion is seen once and in order, round and round the ring", "[shm][V-POLL-01][V-POLL-02]") {
   CqWorld world;
-  rnic_cqe out;
+  rnic_cqe out{};
   CHECK_FALSE(world.poll(out));
   for (std::uint32_t i = 0; i < 1000; ++i) {
     REQUIRE(world.push(i));
@@ -265,7 +265,7 @@ TEST_CASE("V-CQ-06: a full queue refuses, keeps what it has, and stays refused",
   CHECK_FALSE(world.cq.overflowed());
   CHECK_FALSE(world.push(4));
   CHECK(world.cq.overflowed());
-  rnic_cqe out;
+  rnic_cqe out{};
   for (std::uint32_t i = 0; i < 4; ++i) {
     REQUIRE(world.poll(out));
     CHECK(out.slot == i);
@@ -276,7 +276,7 @@ TEST_CASE("V-CQ-06: a full queue refuses, keeps what it has, and stays refused",
 TEST_CASE("V-POLL-03: polling one completion makes room for one", "[shm][V-POLL-03]") {
   CqWorld world;
   for (std::uint32_t i = 0; i < 4; ++i) REQUIRE(world.push(i));
-  rnic_cqe out;
+  rnic_cqe out{};
   REQUIRE(world.poll(out));
   CHECK(world.push(4));
   CHECK_FALSE(world.push(5));
@@ -318,7 +318,7 @@ TEST_CASE("V-NTF-04: a solicited arming fires on solicited receives and on error
 
 TEST_CASE("V-CQ-07: resize loses, repeats and reorders nothing", "[shm][V-CQ-07]") {
   CqWorld world;
-  rnic_cqe out;
+  rnic_cqe out{};
   for (std::uint32_t i = 0; i < 3; ++i) REQUIRE(world.push(i));
   REQUIRE(world.poll(out));
   Area larger{shm::CompletionQueue::area_bytes(8)};
@@ -337,7 +337,7 @@ TEST_CASE("V-CQ-08: resize below what waits fails and changes nothing", "[shm][V
   for (std::uint32_t i = 0; i < 3; ++i) REQUIRE(world.push(i));
   Area smaller{shm::CompletionQueue::area_bytes(2)};
   CHECK_FALSE(world.cq.resize(smaller.bytes(), 2));
-  rnic_cqe out;
+  rnic_cqe out{};
   REQUIRE(world.poll(out));
   CHECK(out.slot == 0);
   REQUIRE(world.poll(out));
