@@ -207,8 +207,8 @@ TEST_CASE("capture: frames of 65535 octets of IP behind a VLAN tag go through th
   test::FpduWriter writer;
   test::Octets stream = writer.write(64'768 - 14);
   const std::size_t left = mss - stream.size();
-  append(stream, writer.write(left / 4 * 4 - 6 - 14));
-  append(stream, writer.write(100));
+  test::append(stream, writer.write(left / 4 * 4 - 6 - 14));
+  test::append(stream, writer.write(100));
   talk.says(0, stream, mss);
   std::size_t longest = 0;
   std::string text = section_header("rnic test") +
