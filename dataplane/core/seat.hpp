@@ -68,8 +68,9 @@ class Seat {
   Duration pause_ = kLook;
 };
 
-// The idle times of /proc/stat (proc(5)), each at its core's place; `tick`: the unit that it counts in. Cores that it
-// does not name, or names without sense, get a negative number.
+// The idle times of /proc/stat (proc(5)), each at its core's place, waits for disks and the time of whoever is nice
+// counted; `tick`: the unit that it counts in. Cores that it does not name, or names without sense, get a negative
+// number.
 inline void read_idle_times(std::string_view stat, Duration tick, std::span<Duration> idle) {
   for (Duration& each : idle) each = Duration{-1};
   const auto number = [&](std::string_view& line) -> std::int64_t {
@@ -91,9 +92,13 @@ inline void read_idle_times(std::string_view stat, Duration tick, std::span<Dura
     if (cpu < 0 || static_cast<std::size_t>(cpu) >= idle.size()) continue;
     std::int64_t field[5] = {};  // user, nice, system, idle, iowait
     for (std::int64_t& each : field) each = number(line);
-    if (field[3] < 0 || field[4] < 0 || field[3] > INT64_MAX / 2 / tick.ns || field[4] > INT64_MAX / 2 / tick.ns)
-      continue;
-    idle[static_cast<std::size_t>(cpu)] = tick * (field[3] + field[4]);
+    std::int64_t sum = 0;
+    bool sense = true;
+    for (const std::int64_t each : {field[1], field[3], field[4]}) {
+      sense &= each >= 0 && each < INT64_MAX / 4 / tick.ns;
+      sum += sense ? each : 0;
+    }
+    if (sense) idle[static_cast<std::size_t>(cpu)] = tick * sum;
   }
 }
 

@@ -96,7 +96,7 @@ TEST_CASE("ringers on every core do not chase a worker: a move that does not las
   CHECK(seat.wants_look(at_ms(ms + 10'200)));
 }
 
-TEST_CASE("idle times are read as the kernel writes them, waits for disks counted") {
+TEST_CASE("idle times are read as the kernel writes them, waits for disks and the time of the nice counted") {
   const std::string_view stat =
       "cpu  10 0 10 900 50 0 0 0 0 0\n"
       "cpu0 5 0 5 100 20 0 1 2 0 0\n"
@@ -104,18 +104,20 @@ TEST_CASE("idle times are read as the kernel writes them, waits for disks counte
       "intr 12345 0 0\nctxt 99\n";
   std::array<Duration, 4> idle;
   core::read_idle_times(stat, milliseconds(10), idle);
-  CHECK(idle == std::array<Duration, 4>{milliseconds(1200), kOut, milliseconds(8300), kOut});
+  CHECK(idle == std::array<Duration, 4>{milliseconds(1200), kOut, milliseconds(8310), kOut});
 }
 
 TEST_CASE("of lines that make no sense no idle time is read, and none beyond the cores that are asked for") {
-  std::array<Duration, 2> idle;
+  std::array<Duration, 3> three{kOut, kOut, seconds(7)};
+  const std::span<Duration> idle = std::span(three).first(2);
   for (const std::string_view stat :
        {"", "cpu", "cpu0", "cpu0 1 2 3", "cpu0 1 2 3 4", "cpux 1 2 3 4 5", "cpu2 1 2 3 4 5", "cpu0 1 2 3 x 5",
-        "cpu0 1 2 3 99999999999999999999999999 5", "cpu0 1 2 3 9000000000000000000 5", "cpu-1 1 2 3 4 5"}) {
+        "cpu0 1 2 3 99999999999999999999999999 5", "cpu0 1 2 3 9000000000000000000 5", "cpu0 1 2 3 90000000000000000 5",
+        "cpu-1 1 2 3 4 5"}) {
     INFO(stat);
     core::read_idle_times(stat, milliseconds(10), idle);
-    CHECK(idle == std::array<Duration, 2>{kOut, kOut});
+    CHECK(three == std::array<Duration, 3>{kOut, kOut, seconds(7)});
   }
   core::read_idle_times("cpu1 1 2 3 4 5", milliseconds(10), idle);  // the last line without an end
-  CHECK(idle[1] == milliseconds(90));
+  CHECK(idle[1] == milliseconds(110));
 }
