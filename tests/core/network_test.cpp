@@ -44,11 +44,11 @@ WorldOptions over_ipv6() {
   return options;
 }
 
-// A writes so many octets into B's memory.
+// Writes so many octets of one RNIC's memory into another's, or its own.
 struct Written {
-  Written(World& world, sim::Connected& pair, std::size_t size) : from(test::pattern(size)), to(size) {
-    const Stag source = world.a.register_memory(from, tpt::Rights::local_read);
-    const Stag target = world.b.register_memory(to, tpt::Rights::local_write | tpt::Rights::remote_write);
+  Written(sim::Rnic& writer, sim::Endpoint& by, sim::Rnic& owner, std::size_t size) : from(test::pattern(size)), to(size) {
+    const Stag source = writer.register_memory(from, tpt::Rights::local_read);
+    const Stag target = owner.register_memory(to, tpt::Rights::local_write | tpt::Rights::remote_write);
     qp::WorkRequest write;
     write.opcode = qp::Opcode::write;
     write.signaled = true;
@@ -56,8 +56,10 @@ struct Written {
     write.sges[0] = {reinterpret_cast<std::uintptr_t>(from.data()), static_cast<std::uint32_t>(size), source};
     write.remote_to = reinterpret_cast<std::uintptr_t>(to.data());
     write.remote_stag = target;
-    world.a.post_send(*pair.a, write);
+    writer.post_send(by, write);
   }
+  // A into B's.
+  Written(World& world, sim::Connected& pair, std::size_t size) : Written(world.a, *pair.a, world.b, size) {}
   bool arrived() const { return to == from; }
   std::vector<std::byte> from, to;
 };
@@ -909,18 +911,8 @@ struct Inside {
     REQUIRE(world.run_until([&] { return established == 2; }, seconds(1)));
   }
   bool write_arrives(std::size_t size) {
-    std::vector<std::byte> from = test::pattern(size), to(size);
-    const Stag source = rnic.register_memory(from, tpt::Rights::local_read);
-    const Stag target = rnic.register_memory(to, tpt::Rights::local_write | tpt::Rights::remote_write);
-    qp::WorkRequest write;
-    write.opcode = qp::Opcode::write;
-    write.signaled = true;
-    write.sge_count = 1;
-    write.sges[0] = {reinterpret_cast<std::uintptr_t>(from.data()), static_cast<std::uint32_t>(size), source};
-    write.remote_to = reinterpret_cast<std::uintptr_t>(to.data());
-    write.remote_stag = target;
-    rnic.post_send(*caller, write);
-    return world.run_until([&] { return to == from; }, seconds(10));
+    const Written written(rnic, *caller, rnic, size);
+    return world.run_until([&] { return written.arrived(); }, seconds(10));
   }
 
   World& world;
