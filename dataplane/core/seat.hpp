@@ -5,9 +5,14 @@
 // worker hardly sleeps at all. Nothing but being moved brings it away, and once elsewhere it stays there by itself: so
 // it is moved once, and no core is closed to it.
 //
+// Is no core idle, one will do from which nobody rings: whoever spins there, waiting for a completion or for something
+// else, gives us no work. Both ends of a connection may spin where one posts, and the kernel moves them about.
+//
 // Pure: where ringers are and how long cores have been idle in, a core out.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -28,9 +33,25 @@ class Seat {
   static constexpr std::int64_t kIdleQuarters = 3;
   // Between looks that find no idle core, and between moves that did not last: doubling up to this.
   static constexpr Duration kPauseMax = seconds(3);
+  // Where no core is idle: so many rings from the worker's own core, and none from another, are reason to go there.
+  static constexpr unsigned kCrowdRings = 1000;
+  static constexpr Duration kCrowdPause = milliseconds(20);  // between such moves
 
-  // A ringer woke the worker, and said that it runs where the worker does. True: time to look; then choose().
+  // A ringer woke the worker, and said on which core it runs (any number: it is an application's word); `here`: where
+  // the worker does.
+  void on_ring(std::uint32_t cpu, bool here, Instant now) {
+    if (here)
+      ++rings_here_;
+    else if (cpu < kCpusMax)
+      rung_at_[cpu] = now;
+  }
+
+  // After a ring from here. True: time to look; then choose().
   bool wants_look(Instant now) const { return now >= look_at_; }
+  // After a ring from here. True: then choose_without_ringer().
+  bool is_crowded(Instant now) const {
+    return rings_here_ >= kCrowdRings && now < none_idle_until_ && now - crowd_since_ >= kCrowdPause;
+  }
 
   // `idle`: of each core how long it has been idle since some instant, or a negative number for one that is out of
   // question: the worker may not run there, or sits there. The core to move to, or -1.
@@ -57,7 +78,20 @@ class Seat {
     looked_at_ = kNever;
     look_at_ = now + pause_;
     lasted_at_ = look_at_ + kPauseMax;
+    if (best < 0) none_idle_until_ = look_at_ + kLookOld;
     return best;
+  }
+
+  // `open`: of each core whether the worker may run there and does not now. The first from which nobody has rung since
+  // this was asked last, or -1; -1 too if that was long ago.
+  int choose_without_ringer(std::span<const bool> open, Instant now) {
+    int found = -1;
+    const std::size_t cores = now - crowd_since_ <= kLookOld ? std::min(open.size(), kCpusMax) : 0;
+    for (std::size_t cpu = 0; found < 0 && cpu < cores; ++cpu)
+      if (open[cpu] && rung_at_[cpu] < crowd_since_) found = static_cast<int>(cpu);
+    crowd_since_ = now;
+    rings_here_ = 0;
+    return found;
   }
 
  private:
@@ -66,6 +100,9 @@ class Seat {
   Instant look_at_{0};
   Instant lasted_at_{0};  // who shares its core again only after this has been well off
   Duration pause_ = kLook;
+  std::array<Instant, kCpusMax> rung_at_{};  // from which core last
+  unsigned rings_here_ = 0;                  // since crowd_since_
+  Instant crowd_since_{0}, none_idle_until_{0};
 };
 
 // The idle times of /proc/stat (proc(5)), each at its core's place, waits for disks and the time of whoever is nice

@@ -220,7 +220,7 @@ bool Worker::turn(Instant now) {
   if (busy && rested_) source_ = &wire_habit_;
   mover_.flush();
   for (Device* device : devices_) busy |= device->settle(now);
-  busy |= answer_doorbells();
+  busy |= answer_doorbells(now);
   for (Device* device : devices_) busy |= device->transmit(now);
   mover_.flush();
   for (Device* device : devices_) busy |= device->settle(now);
@@ -238,15 +238,19 @@ bool Worker::turn(Instant now) {
   return busy;
 }
 
-bool Worker::answer_doorbells() {
+bool Worker::answer_doorbells(Instant now) {
   bool busy = false;
   for (Context& context : contexts_) {
     rnic_doorbells& bells = context.memory->doorbells(options_.index);
     if (std::atomic_ref(bells.any).load(std::memory_order_relaxed) == 0) continue;
-    // Said by who woke us, and only then. Any number but that of our own core means nothing.
+    // Said by who woke us, and only then.
     if (const std::uint32_t from = std::atomic_ref(bells.rung_from).load(std::memory_order_relaxed); from != 0) {
       std::atomic_ref(bells.rung_from).store(0, std::memory_order_relaxed);
-      shares_core_ |= movable_ && static_cast<int>(from - 1) == sched_getcpu();
+      if (movable_) {
+        const bool here = static_cast<int>(from - 1) == sched_getcpu();
+        seat_.on_ring(from - 1, here, now);
+        shares_core_ |= here;
+      }
     }
     if (answer_doorbells(context)) {
       busy = true;
@@ -365,20 +369,19 @@ void Worker::sleep(Instant now) {
   asleep_.store(false, std::memory_order_relaxed);
 }
 
-// The ringer is on our core, and cannot go on while we work there. Where another is idle we move to it, once: under
+// The ringer is on our core, and cannot go on while we work there. Where another is better we move to it, once: under
 // SCHED_FIFO a thread wakes where it slept. All cores stay open to us, as whoever set our affinity wants it.
 void Worker::leave_core_of_ringer(Instant now) {
-  if (!seat_.wants_look(now)) return;
+  if (!seat_.wants_look(now) && !seat_.is_crowded(now)) return;
   cpu_set_t allowed;
   const int own = sched_getcpu();
-  const ssize_t size = pread(stat_fd_, stat_text_.data(), stat_text_.size(), 0);
-  if (own < 0 || size <= 0 || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  if (own < 0 || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
   static_assert(Seat::kCpusMax == CPU_SETSIZE);
-  const Duration tick{1'000'000'000 / std::max(sysconf(_SC_CLK_TCK), 1L)};
-  read_idle_times({stat_text_.data(), static_cast<std::size_t>(size)}, tick, idle_times_);
-  for (std::size_t cpu = 0; cpu < idle_times_.size(); ++cpu)
-    if (!CPU_ISSET(cpu, &allowed) || static_cast<int>(cpu) == own) idle_times_[cpu] = Duration{-1};
-  const int to = seat_.choose(idle_times_, now);
+  std::array<bool, Seat::kCpusMax> open;
+  for (std::size_t cpu = 0; cpu < open.size(); ++cpu)
+    open[cpu] = CPU_ISSET(cpu, &allowed) && static_cast<int>(cpu) != own;
+  int to = seat_.wants_look(now) ? find_idle_core(open, now) : -1;
+  if (to < 0 && seat_.is_crowded(now)) to = seat_.choose_without_ringer(open, now);
   if (to < 0) return;
   cpu_set_t there;
   CPU_ZERO(&there);
@@ -386,6 +389,16 @@ void Worker::leave_core_of_ringer(Instant now) {
   if (sched_setaffinity(0, sizeof there, &there) != 0) return;
   sched_setaffinity(0, sizeof allowed, &allowed);
   ++counters_.moves;
+}
+
+int Worker::find_idle_core(std::span<const bool> open, Instant now) {
+  const ssize_t size = pread(stat_fd_, stat_text_.data(), stat_text_.size(), 0);
+  if (size <= 0) return -1;
+  const Duration tick{1'000'000'000 / std::max(sysconf(_SC_CLK_TCK), 1L)};
+  read_idle_times({stat_text_.data(), static_cast<std::size_t>(size)}, tick, idle_times_);
+  for (std::size_t cpu = 0; cpu < idle_times_.size(); ++cpu)
+    if (!open[cpu]) idle_times_[cpu] = Duration{-1};
+  return seat_.choose(idle_times_, now);
 }
 
 // True: it is so now.

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -115,13 +116,14 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
 
   void run();
   bool turn(Instant now);
-  bool answer_doorbells();
+  bool answer_doorbells(Instant now);
   bool answer_doorbells(Context& context);
   void ring(Bell& bell);
   void notify_completions();
   bool serve_calls(Instant now);
   void sleep(Instant now);
   void leave_core_of_ringer(Instant now);
+  int find_idle_core(std::span<const bool> open, Instant now);  // or -1
   bool set_realtime(bool on);
   bool anything_waits() const;
   void tell(const WorkerEvent& event);

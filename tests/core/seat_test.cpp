@@ -96,6 +96,64 @@ TEST_CASE("ringers on every core do not chase a worker: a move that does not las
   CHECK(seat.wants_look(at_ms(ms + 10'200)));
 }
 
+namespace {
+
+constexpr std::array<bool, 4> kOpen{true, false, true, true};  // the worker sits on core 1
+
+// No core was idle at two looks, the second at 100 ms.
+Seat crowded() {
+  Seat seat;
+  CHECK(look(seat, 0, Four{0, -1, 0, 0}) == -1);
+  CHECK(look(seat, 100, Four{0, -1, 0, 0}) == -1);
+  return seat;
+}
+
+void ring_here(Seat& seat, unsigned times, std::int64_t ms) {
+  for (unsigned i = 0; i < times; ++i) seat.on_ring(1, true, at_ms(ms));
+}
+
+}  // namespace
+
+TEST_CASE("where no core is idle, a worker moves to one from which nobody rings, if it is rung from its own often") {
+  Seat seat = crowded();
+  CHECK(seat.choose_without_ringer(kOpen, at_ms(100)) == -1);  // begins to count; long ago is no answer
+  ring_here(seat, Seat::kCrowdRings - 1, 105);
+  CHECK_FALSE(seat.is_crowded(at_ms(120)));
+  ring_here(seat, 1, 110);
+  CHECK_FALSE(seat.is_crowded(at_ms(119)));
+  CHECK(seat.is_crowded(at_ms(120)));
+  SECTION("the first of them") { CHECK(seat.choose_without_ringer(kOpen, at_ms(120)) == 0); }
+  SECTION("not one from which somebody rang") {
+    seat.on_ring(0, false, at_ms(115));
+    CHECK(seat.choose_without_ringer(kOpen, at_ms(120)) == 2);
+  }
+  SECTION("nowhere, where each has a ringer") {
+    for (const std::uint32_t cpu : {0u, 2u, 3u}) seat.on_ring(cpu, false, at_ms(115));
+    CHECK(seat.choose_without_ringer(kOpen, at_ms(120)) == -1);
+  }
+  SECTION("who rang before the count began does not matter any more") {
+    seat.on_ring(0, false, at_ms(115));
+    CHECK(seat.choose_without_ringer(kOpen, at_ms(120)) == 2);
+    ring_here(seat, Seat::kCrowdRings, 130);
+    CHECK(seat.choose_without_ringer(kOpen, at_ms(140)) == 0);
+  }
+  SECTION("numbers of cores that no machine has are nobody's") {
+    for (const std::uint32_t cpu : {1024u, 0xFFFFFFFFu}) seat.on_ring(cpu, false, at_ms(115));
+    CHECK(seat.choose_without_ringer(kOpen, at_ms(120)) == 0);
+  }
+  SECTION("not for rings that took long to come") { CHECK(seat.choose_without_ringer(kOpen, at_ms(501)) == -1); }
+}
+
+TEST_CASE("rings from a worker's own core are no crowd before no other core was found idle, nor long after") {
+  Seat fresh;
+  ring_here(fresh, Seat::kCrowdRings, 0);
+  CHECK_FALSE(fresh.is_crowded(at_ms(50)));
+  Seat seat = crowded();
+  ring_here(seat, Seat::kCrowdRings, 100);
+  CHECK(seat.is_crowded(at_ms(699)));
+  CHECK_FALSE(seat.is_crowded(at_ms(700)));
+}
+
 TEST_CASE("idle times are read as the kernel writes them, waits for disks and the time of the nice counted") {
   const std::string_view stat =
       "cpu  10 0 10 900 50 0 0 0 0 0\n"
