@@ -1,5 +1,5 @@
 // Ethdev: the life of one DPDK device. See port/dpdk_port.hpp.
-#include <rte_dev.h>
+#include <rte_bus_vdev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 
@@ -32,12 +32,14 @@ Ethdev::~Ethdev() {
   stop();
   if (!close_) return;
   rte_eth_dev_close(id_);
-  if (!virtual_name_.empty()) rte_eal_hotplug_remove("vdev", virtual_name_.c_str());
+  if (!virtual_name_.empty()) rte_vdev_uninit(virtual_name_.c_str());
 }
 
 bool Ethdev::make_virtual(const std::string& name, const std::string& arguments, std::string& error) {
   (void)dpdk_complaint();
-  if (const int code = rte_eal_hotplug_add("vdev", name.c_str(), arguments.c_str()); code != 0) {
+  // Not by rte_eal_hotplug_add(): its message to other processes of DPDK's, of which we have none, holds 127 octets of
+  // arguments, and from DPDK 24 on longer ones are refused: a memif socket's path alone may have 107.
+  if (const int code = rte_vdev_init(name.c_str(), arguments.c_str()); code != 0) {
     // A name that no driver claims is answered by -1 and its like, without a word.
     error = dpdk_complaint();
     if (error.empty()) error = "DPDK has no driver for a device of this name";
