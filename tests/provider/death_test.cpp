@@ -88,6 +88,24 @@ TEST_CASE("the daemon's death wakes who waits for a completion event", "[provide
   CHECK_FALSE(readable(channel.fd, 50));
 }
 
+// The data plane notes what it fires, another thread of the daemon sends it, and it may be killed between the two.
+TEST_CASE("a completion event that was noted but not sent before the daemon's death is not lost", "[provider][death]") {
+  FakeDaemon daemon;
+  Application app(daemon);
+  ibv_comp_channel channel{};
+  channel.fd = daemon.make_channel();
+  ibv_cq* cq = app.make_cq(4, &channel);
+  REQUIRE(provider::req_notify_cq(cq, 0) == 0);
+  rnic_cq_control& control = *app.fake(cq).control;
+  control.fired = control.arm >> 2;
+  daemon.die();
+  REQUIRE(readable(channel.fd, 5000));
+  std::uint64_t named = 0;
+  REQUIRE(read(channel.fd, &named, sizeof named) == sizeof named);
+  CHECK(named == reinterpret_cast<std::uintptr_t>(cq));
+  CHECK_FALSE(readable(channel.fd, 50));
+}
+
 TEST_CASE("an arming after the death fires at once where flushes wait to be polled", "[provider][death]") {
   FakeDaemon daemon;
   Application app(daemon);
