@@ -10,6 +10,7 @@ constexpr std::uint32_t kMultiplierMax = 1u << 16;  // far beyond a smoothed rou
 }  // namespace
 
 void Rack::on_duplicate(std::uint64_t acknowledged, std::uint64_t sent) {
+  on_reordering();
   if (acknowledged < duplicate_round_end_) return;
   duplicate_round_end_ = sent;
   multiplier_ = std::min(multiplier_ + 1, kMultiplierMax);

@@ -78,6 +78,9 @@ class Rack {
   // Step 4: the peer told of a duplicate, by DSACK; counts once in a round trip. In octets of our
   // stream, ever: acknowledged, and sent.
   void on_duplicate(std::uint64_t acknowledged, std::uint64_t sent);
+  // What was sent again had only been overtaken. RFC 8985 s6.2 sees that only where an original arrives before it is
+  // sent again, which is luck: as long as it does not, three segments behind a hole are a loss at once, each time.
+  void on_reordering() { reordering_seen_ = true; }
   void on_recovery_end();
   // A timeout was for nothing: what was concluded from its retransmission does not hold.
   void on_spurious_timeout() { started_ = false; }

@@ -152,6 +152,7 @@ void Connection::undo_recovery(const Delivered& delivered, Instant now) {
     if (const auto sent_at = delivered.answered_sent_at(sack_)) rtt_.sample(now - *sent_at);
   } else {
     congestion_.undo();
+    rack_.on_reordering();  // nothing was lost, only late
   }
   spurious_.forget();
   recovery_ = Recovery::none;

@@ -267,6 +267,20 @@ TEST_CASE("W-TCP-12: RACK: no patience in a recovery or with three SACKed, until
   CHECK(rack.reordering_window(true, 3, kLong) == milliseconds(10));
 }
 
+// An original that arrives before it is sent again is luck; that what was sent again had arrived says the same.
+TEST_CASE("W-TCP-12: RACK: a duplicate told of, or a recovery undone, says that segments overtake each other",
+          "[tcp][rfc8985][W-TCP-12]") {
+  auto rack = measured(milliseconds(40));
+  SECTION("a duplicate") {
+    rack.on_duplicate(0, 1000);
+    CHECK(rack.reordering_window(false, 3, kLong) == milliseconds(20));
+  }
+  SECTION("an undone recovery") {
+    rack.on_reordering();
+    CHECK(rack.reordering_window(false, 3, kLong) == milliseconds(10));
+  }
+}
+
 TEST_CASE("W-TCP-12: RACK: patience is never longer than a smoothed round trip", "[tcp][rfc8985][W-TCP-12]") {
   auto rack = measured(milliseconds(40));
   for (std::uint64_t round = 0; round < 10; ++round) rack.on_duplicate(round * 1000, round * 1000 + 1000);

@@ -91,6 +91,9 @@ TEST_CASE("W-TCP-01: Eifel: an echo from before the retransmission undoes a fast
   t.c.at(44).hears(ack(1 + 1448 * 4).timestamps(184, t.first));
   CHECK(t.c->counters().spurious_recoveries == 1);
   CHECK(t.c->congestion_window_bytes() == 14600 / 1460 * 1448);
+  // Segments overtake each other: three behind the next hole are no loss at once (RFC 8985 s6.2 step 4).
+  t.c.at(80).hears(ack(1 + 1448 * 4).sack(1 + 1448 * 5, 1 + 1448 * 8).timestamps(220, t.first));
+  t.c.is_silent();
 }
 
 // ---- DSACK -----------------------------------------------------------------------------------
