@@ -76,7 +76,9 @@ void Connection::on_old_acknowledgement(const wire::TcpHeader& header, Instant n
 // RFC 9293 s3.10.7.4: only by segments that are not older than the last that did. Says whether the
 // edge moved.
 bool Connection::update_window(const wire::TcpHeader& header, Seq ack) {
-  const Seq sequence{header.sequence};
+  Seq sequence{header.sequence};
+  if (sequence.after(receive_edge_)) [[unlikely]]  // from beyond our shut window: as if from its edge
+    sequence = receive_edge_;
   if (sequence.before(window_sequence_)) return false;
   if (sequence == window_sequence_ && ack.before(window_ack_)) return false;
   window_sequence_ = sequence;

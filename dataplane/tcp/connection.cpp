@@ -329,6 +329,11 @@ bool Connection::check_sequence(Incoming& in, Instant now) {
     in.fin = in.fin && in.segment.payload.empty();
     return true;
   }
+  // An ACK of a peer whose probe or FIN went beyond our edge: it counts as well, and says no more of the order of things.
+  if (window == 0 && length == 0 && offset <= options_.receive_window_bytes) {
+    in.sequence = rcv_nxt_;
+    return true;
+  }
   if (length > 0 || empty_answers_.allows(now)) forced_acks_ = std::max(forced_acks_, 1u);
   return false;
 }
@@ -682,7 +687,7 @@ void Connection::abort(Instant now) {
   const bool tell = state_ >= State::syn_received && state_ != State::time_wait;
   if (tell) {
     reset_ = wire::TcpHeader{};
-    fill(reset_, flag::kRst | flag::kAck, send_next(), now);
+    fill(reset_, flag::kRst | flag::kAck, acceptable_next(), now);
     reset_due_ = true;
   }
   end(Ended::aborted);

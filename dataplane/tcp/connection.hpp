@@ -276,6 +276,7 @@ class Connection {
   void on_path_probe_answered(Instant now);
   std::uint32_t option_bytes() const { return timestamps_ ? 12 : 0; }
   Seq send_next() const;
+  Seq acceptable_next() const;
 
   // acknowledgements.cpp: what the peer says of our octets.
   void on_acknowledgement(const Incoming& in, Seq ack, Instant now);

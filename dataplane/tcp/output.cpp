@@ -15,6 +15,16 @@ Seq Connection::send_next() const {
   return queue_.nxt();
 }
 
+// For segments without octets. Behind a probe of a shut window, a window that was taken back or a FIN that had none,
+// SND.NXT is beyond the peer's edge, and a peer that takes nothing there does not look at the ACK either (RFC 9293
+// s3.10.7.4): at its edge it does.
+Seq Connection::acceptable_next() const {
+  const Seq next = send_next();
+  if (state_ < State::established || !next.after(send_edge_)) [[likely]]
+    return next;
+  return send_edge_.before(queue_.una()) ? queue_.una() : send_edge_;
+}
+
 // Without SACK, each duplicate ACK says that one segment has left the network (RFC 5681 s3.2).
 // Outside of a recovery the first two let a new segment go each (limited transmit, RFC 3042), and
 // no more do.
@@ -179,7 +189,7 @@ void Connection::fill_handshake(SegmentOut& out, Instant now) {
 }
 
 void Connection::fill_acknowledgement(SegmentOut& out, Instant now) {
-  fill(out.header, flag::kAck, queue_.nxt(), now);
+  fill(out.header, flag::kAck, acceptable_next(), now);
   if (forced_acks_ > 0) --forced_acks_;
   if (tells_sack()) add_sack(out.header, 40 - (timestamps_ ? 12 : 0));
 }

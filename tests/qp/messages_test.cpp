@@ -251,6 +251,25 @@ TEST_CASE("W-RDMAP-46: a direction that stands still holds up neither the other 
   CHECK(there.memory == here.memory);
 }
 
+// As above, while time passes: the window of what stands still is probed, and acknowledgements are still to be taken.
+TEST_CASE("W-RDMAP-46: nor does it, however long it stands still", "[qp][W-RDMAP-46][W-TCP-01]") {
+  Pair pair;
+  pair.run();
+  Region& opening = pair.a->region(8, 6);
+  Region& opened = pair.b->region(8);
+  pair.a->post(write({Side::sge(opening, 0, 8)}, opened.stag, opened.base));  // so that both may send
+  pair.run();
+  Region& from = pair.b->region(100'000, 4);
+  for (int i = 0; i < 20; ++i) pair.b->post(send({Side::sge(from, 0, 100'000)}));  // no receive is posted for them
+  pair.pass(seconds(8));
+  Region& source = pair.a->region(100'000, 5);
+  Region& sink = pair.b->region(100'000);
+  for (int i = 0; i < 50; ++i) pair.a->post(write({Side::sge(source, 0, 100'000)}, sink.stag, sink.base));
+  pair.pass(seconds(1));
+  CHECK(pair.a->app.completions.size() == 51);
+  CHECK(sink.memory == source.memory);
+}
+
 TEST_CASE("W-RDMAP-18: only messages with SE are told as solicited", "[qp][W-RDMAP-18][W-DDP-15]") {
   Heard raw;
   Region& receive = raw.us->region(1000);

@@ -246,6 +246,77 @@ TEST_CASE("W-TCP-01: an ACK on a probe into our shut window counts", "[tcp][W-TC
   CHECK(c->received() == 100);
 }
 
+// A peer takes nothing beyond its edge, not even an ACK (RFC 9293 s3.10.7.4): the other direction would stop.
+TEST_CASE("W-TCP-01: beside octets beyond a shut window, acknowledgements stand at its edge", "[tcp][W-TCP-01]") {
+  SECTION("a probe") {
+    auto c = Conversation::established(no_tail_probe(), 0);
+    c.at(0).appends("abcdef");
+    c.is_silent_until(200).says(data(1, "a").no_psh());
+    c.at(201).hears(ack(1));
+    for (std::uint32_t i = 0; i < 50; ++i) {  // its octets come all the same
+      c.hears(data(1 + 100 * i, pattern(100)));
+      c->end_of_burst(c.now());
+      c.says(ack(101 + 100 * i).seq(1));
+    }
+    c.hears(ack(1).window(100));
+    c.says(data(1, "a").no_psh());
+    c.says(data(2, "bcdef"));
+    c.hears(data(5001, "x"));
+    c->end_of_burst(c.now());
+    c.says(ack(5002).seq(7));
+  }
+  SECTION("what was in flight when the window was taken back") {
+    auto c = Conversation::established(no_tail_probe(), 4000);
+    c.appends(3, 1000);
+    for (std::uint32_t i = 0; i < 2; ++i) c.at(0).says(data(1 + 1000 * i, pattern(1000, 1000 * i)).no_psh());
+    c.says(data(2001, pattern(1000, 2000)));
+    c.at(1).hears(data(1, "abc").ack(1001).window(500));
+    c->end_of_burst(c.now());
+    c.says(ack(4).seq(1501));
+  }
+  SECTION("a FIN") {
+    auto c = Conversation::established(no_tail_probe(), 0);
+    c->close(c.now());
+    c.says(fin(1));
+    c.at(1).hears(data(1, "abc").ack(1));
+    c->end_of_burst(c.now());
+    c.says(ack(4).seq(1));
+  }
+}
+
+TEST_CASE("MUST-66: a reset stands at the edge of a window that is shut, where the peer believes it", "[tcp][W-TCP-01]") {
+  auto c = Conversation::established(no_tail_probe(), 0);
+  c.at(0).appends("abcdef");
+  c.is_silent_until(200).says(data(1, "a").no_psh());
+  c.at(201).hears(ack(1));
+  c->abort(c.now());
+  Line line = rst(1);
+  line.flags |= wire::tcp_flags::kAck;
+  c.says(line.ack(1));
+}
+
+TEST_CASE("W-TCP-01: an ACK from beyond our shut window counts, and nothing else of it", "[tcp][W-TCP-01]") {
+  tcp::Options options = no_tail_probe();
+  options.receive_window_bytes = 100;
+  auto c = Conversation::established(options);
+  c.appends("abc");
+  c.says(data(1, "abc"));
+  c.hears(data(1, pattern(100)).ack(1));
+  c->end_of_burst(c.now());
+  c.says(ack(101).window(0));
+  const auto beyond = GENERATE(102u, 201u);  // after a probe; with all of the window in flight when it closed
+  c.hears(ack(4).seq(beyond).window(2000));
+  CHECK(c->acknowledged() == 3);
+  c.is_silent();  // an answer would be answered
+  c.appends(2, 1400);
+  c.says(data(4, pattern(1400, 3)).no_psh());
+  c.is_silent();
+  c.hears(ack(4).seq(101).window(3000));  // its next word of the window, from where it stands
+  c.says(data(1404, pattern(1400, 1403)));
+  c.hears(ack(2804).seq(202).window(0));  // nothing of ours allows so much
+  CHECK(c->acknowledged() == 3);
+}
+
 TEST_CASE("W-TCP-23: the advertised window is at least one maximal FPDU", "[tcp][W-TCP-23]") {
   Conversation c;
   c.answers(syn().scale(0));
