@@ -1,11 +1,11 @@
 // What a registration costs, and what a program with many of them has left: one region after another of
 // memory of its own, each size by itself, while others live.
 //
-//   registration ADDRESS SIZE REGIONS ROUNDS   microseconds, the median of ROUNDS: registering fresh memory,
-//   registering
-//                                              it again, deregistering; REGIONS others of 8 KiB live meanwhile
-//   registration ADDRESS many COUNT            COUNT regions of 8 KiB at once; at SIGUSR1 opens files, maps memory,
-//   forks
+//   registration ADDRESS SIZE REGIONS ROUNDS
+//     microseconds, the median of ROUNDS: registering fresh memory, registering it again, deregistering;
+//     REGIONS others of 8 KiB live meanwhile
+//   registration ADDRESS many COUNT
+//     COUNT regions of 8 KiB at once; at SIGUSR1 opens files, maps memory, forks
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
