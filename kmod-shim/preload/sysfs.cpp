@@ -49,6 +49,8 @@ bool read_line(const char* path, char* line, std::size_t size) {
   return true;
 }
 
+// rnic_run_directory() calls stat() and open() by their names, and so our own. These pass on to libc
+// while `active` is not set, which configure() clears first.
 bool default_run_dir(char* path, std::size_t size) {
   struct stat info;
   // Somebody else's directory in /tmp is not our daemon's.
@@ -129,7 +131,7 @@ bool describe_number(const char* text, NodeInfo& info) {
 const Settings& settings() { return g_settings; }
 
 void configure() {
-  g_settings = {};
+  g_settings = {};  // not active: see default_run_dir()
   g_complained = false;
   const char* run_dir = getenv("RNIC_RUN_DIR");
   if (run_dir != nullptr && *run_dir == '/') {
