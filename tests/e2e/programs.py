@@ -276,7 +276,9 @@ def cmtime(wire, connections):
     if dropped() != before:
         raise Failed(f"{dropped() - before} SYNs were dropped:\n{tail(text)}")
     result = re.search(r"connect\s*:?\s+([\d.]+)", text)
-    return f"connect: {result[1]} ms in all" if result else ""
+    if not result:
+        raise Failed(f"cmtime printed no time to connect:\n{tail(text)}")
+    return f"connect: {result[1]} ms in all"
 
 
 def rdma_client(wire):
