@@ -32,8 +32,8 @@ std::uint32_t by_isal(std::uint32_t running, Bytes bytes) {
   return running;
 }
 
-// The first of the kinds that runs here and agrees with ISA-L: a wrong CRC would cost every connection, and no
-// processor of ours has all the instructions that are used.
+// The first of the kinds that runs here and agrees with ISA-L: a wrong CRC would cost every connection, and
+// not every kind can be tested on one machine.
 detail::CrcUpdate chosen() {
   std::array<std::byte, 1500> octets;
   for (std::size_t i = 0; i < octets.size(); ++i) octets[i] = static_cast<std::byte>(i * i + 7 * i);

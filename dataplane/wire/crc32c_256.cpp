@@ -17,8 +17,8 @@
 namespace rnic::wire::detail {
 namespace {
 
-#include "wire/crc32c_fold.hpp"
-#include "wire/crc32c_streams.hpp"
+#include "wire/crc32c_fold.inc"
+#include "wire/crc32c_streams.inc"
 
 struct Lanes {
   static constexpr std::size_t kOctets = 32, kSums = 4;

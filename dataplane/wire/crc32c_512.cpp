@@ -17,7 +17,7 @@
 namespace rnic::wire::detail {
 namespace {
 
-#include "wire/crc32c_fold.hpp"
+#include "wire/crc32c_fold.inc"
 
 struct Lanes {
   static constexpr std::size_t kOctets = 64, kSums = 4;
