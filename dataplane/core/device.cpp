@@ -156,8 +156,8 @@ bool Device::Impl::receive(Instant now) {
     if (count < receive_burst_) break;
   }
 
-  if (place_free_) [[unlikely]]
-    give_places(now);
+  if (backlog_room_) [[unlikely]]
+    admit_queued(now);
   for (Stream* stream = active_.front(); stream != nullptr; stream = active_.after(*stream)) take_input(*stream, now);
   deliver_events();
   return busy || !active_.empty();
@@ -251,7 +251,7 @@ Instant Device::Impl::next_deadline() const {
 
 bool Device::Impl::idle() const {
   return active_.empty() && loose_.empty() && tx_count_ == 0 && loop_head_ == loop_tail_ && queued_events_.empty() &&
-         !place_free_;
+         !backlog_room_;
 }
 
 void Device::Impl::show_taps(port::FrameDirection direction, const Buffer& frame) const {
@@ -319,7 +319,7 @@ Result<Done, StreamError> Device::listen(wire::IpAddress address, std::uint16_t 
     return Failure{StreamError::no_route};
   if (impl_->listeners_.open(address, port, backlog, cookie, v6_only) == Listeners::kNone)
     return Failure{StreamError::address_in_use};
-  while (impl_->callers_.size() < impl_->listeners_.size()) impl_->callers_.emplace_back();
+  while (impl_->backlog_queues_.size() < impl_->listeners_.size()) impl_->backlog_queues_.emplace_back();
   return Done{};
 }
 

@@ -12,27 +12,27 @@ namespace flags = wire::tcp_flags;
 
 // ---- half open ----------------------------------------------------------------------------
 
-// Whoever may not fit the backlog is answered all the same, but told that our window is shut: so he says nothing that
-// would be lost, and learns by our next segment that there is a place. `waiting`: of the TIME-WAIT that it replaces.
+// A SYN that may not fit the backlog is answered all the same, but with window 0: so the peer sends nothing that would
+// be lost, and our next segment opens the window when there is room. `time_wait_slot`: of the TIME-WAIT that it replaces.
 void Device::Impl::on_syn(std::uint32_t listener, const Flow& flow, std::uint64_t hash, const tcp::SegmentIn& syn,
-                          std::uint32_t waiting, Instant now) {
+                          std::uint32_t time_wait_slot, Instant now) {
   if (syn.header.has(flags::kFin) || !routes_.next_hop(flow.remote)) return;
   if (half_opens_.full()) {
     // Of one in TIME-WAIT the third segment would not be looked at as a cookie.
-    if (waiting != HalfOpen::kNone || !send_cookie(flow, syn, now)) ++counters_.syns_dropped;
+    if (time_wait_slot != HalfOpen::kNone || !send_cookie(flow, syn, now)) ++counters_.syns_dropped;
     return;
   }
   const Listener& at = listeners_.at(listener);
   const bool held = at.pending + at.half_open >= at.backlog;
   HalfOpen& half = add_half_open(listener, flow, hash);
   tcp::Seq ours = initial_sequence(flow, keys_, now);
-  if (waiting != HalfOpen::kNone) {
-    Waiting& before = time_wait_.at(waiting);
+  if (time_wait_slot != HalfOpen::kNone) {
+    Waiting& before = time_wait_.at(time_wait_slot);
     // RFC 9293 s3.6.1 (1): behind all that the one before it used.
     if (!ours.after(before.finished.send_next)) ours = before.finished.send_next + 65536;
-    flows_.erase(hash, kTimeWaitBit | waiting);
+    flows_.erase(hash, kTimeWaitBit | time_wait_slot);
     before.hidden = true;
-    half.waiting = waiting;
+    half.time_wait_slot = time_wait_slot;
   }
   half.handshake = tcp::agree(syn.header, tcp_options(flow), ours, timestamp_offset(flow, keys_));
   half.handshake.held = held;
@@ -62,7 +62,7 @@ void Device::Impl::send_syn_ack(HalfOpen& half, Instant now) {
 
 void Device::Impl::run_half_open_timers(Instant now) {
   while (HalfOpen* half = half_opens_.next_due(now)) {
-    if (half->waits_for_place()) {
+    if (half->awaits_backlog()) {
       hang_up_on_the_silent(half->listener, now);
       if (half->until <= now)
         forget(*half, now);
@@ -76,16 +76,16 @@ void Device::Impl::run_half_open_timers(Instant now) {
   }
 }
 
-// Nothing became of it: back to LISTEN, or to the TIME-WAIT whose place it had (RFC 9293 s3.6.1 (2)).
+// Nothing became of it: back to LISTEN, or to the TIME-WAIT that it replaced (RFC 9293 s3.6.1 (2)).
 void Device::Impl::forget(HalfOpen& half, Instant now) {
   const std::uint32_t slot = half_opens_.slot_of(half);
   flows_.erase(half.hash, kHalfOpenBit | slot);
   --listeners_.at(half.listener).half_open;
-  if (half.waits_for_place()) --callers_count_;
-  if (half.waiting != HalfOpen::kNone) {
-    if (Waiting* before = time_wait_.hidden(half.waiting, half.flow, now)) {
+  if (half.awaits_backlog()) --backlog_queued_;
+  if (half.time_wait_slot != HalfOpen::kNone) {
+    if (Waiting* before = time_wait_.hidden(half.time_wait_slot, half.flow, now)) {
       before->hidden = false;
-      flows_.insert(half.hash, kTimeWaitBit | half.waiting);
+      flows_.insert(half.hash, kTimeWaitBit | half.time_wait_slot);
     }
   }
   half_opens_.remove(slot);
@@ -95,7 +95,7 @@ void Device::Impl::forget_half_opens_of(std::uint32_t listener, Instant now) {
   for (std::uint32_t slot = 0; slot < half_opens_.size(); ++slot)
     if (HalfOpen& half = half_opens_.at(slot); half.used && half.listener == listener) {
       // It takes itself for connected.
-      if (half.waits_for_place()) send_bare_segment(half.flow, tcp::reset(half.handshake), now);
+      if (half.awaits_backlog()) send_bare_segment(half.flow, tcp::reset(half.handshake), now);
       forget(half, now);
     }
 }
@@ -135,35 +135,35 @@ void Device::Impl::on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& seg
   }
   const std::uint32_t listener = half.listener;
   // Not before those that have waited longer.
-  if (!has_place(listeners_.at(listener)) || !callers_[listener].empty()) {
-    wait_for_place(half, segment, now);
+  if (!has_backlog_room(listeners_.at(listener)) || !backlog_queues_[listener].empty()) {
+    await_backlog(half, segment, now);
     return;
   }
   complete(half, std::move(segment), now);
 }
 
-// Its third segment has come, and there is a place.
+// Its third segment has come, and there is room in the backlog.
 void Device::Impl::complete(HalfOpen& half, tcp::SegmentIn&& third, Instant now) {
   const std::uint32_t listener = half.listener;
   const Flow flow = half.flow;
   const tcp::Handshake handshake = half.handshake;
-  if (half.waiting != HalfOpen::kNone && time_wait_.hidden(half.waiting, flow, now) != nullptr)
-    time_wait_.remove(half.waiting);
-  half.waiting = HalfOpen::kNone;
+  if (half.time_wait_slot != HalfOpen::kNone && time_wait_.hidden(half.time_wait_slot, flow, now) != nullptr)
+    time_wait_.remove(half.time_wait_slot);
+  half.time_wait_slot = HalfOpen::kNone;
   forget(half, now);
   make_passive_stream(listener, flow, handshake, std::move(third), now);
 }
 
-// ---- waiting for a place -------------------------------------------------------------------
+// ---- waiting for room in the backlog -------------------------------------------------------
 
 // Nothing is kept of what `segment` carries: its sender sends it again. Where our window is shut it is a probe, and
 // wants an answer (RFC 9293 s3.8.6.1).
-void Device::Impl::wait_for_place(HalfOpen& half, const tcp::SegmentIn& segment, Instant now) {
-  if (!half.waits_for_place()) {
+void Device::Impl::await_backlog(HalfOpen& half, const tcp::SegmentIn& segment, Instant now) {
+  if (!half.awaits_backlog()) {
     ++counters_.backlog_waits;
-    ++callers_count_;
-    callers_[half.listener].push_back(half);
-    half.until = now + kPlaceWait;
+    ++backlog_queued_;
+    backlog_queues_[half.listener].push_back(half);
+    half.until = now + kBacklogWait;
     const Instant sent_at = half.handshake.sent_at;
     half.round_trip = sent_at == kNever ? Duration{0} : now - sent_at;
     half_opens_.wake_at(half_opens_.slot_of(half), now + kSilentMax);
@@ -174,11 +174,11 @@ void Device::Impl::wait_for_place(HalfOpen& half, const tcp::SegmentIn& segment,
   }
 }
 
-void Device::Impl::give_places(Instant now) {
-  place_free_ = false;
-  if (callers_count_ == 0) return;
-  for (std::uint32_t listener = 0; listener < callers_.size(); ++listener) {
-    while (HalfOpen* half = has_place(listeners_.at(listener)) ? callers_[listener].front() : nullptr) {
+void Device::Impl::admit_queued(Instant now) {
+  backlog_room_ = false;
+  if (backlog_queued_ == 0) return;
+  for (std::uint32_t listener = 0; listener < backlog_queues_.size(); ++listener) {
+    while (HalfOpen* half = has_backlog_room(listeners_.at(listener)) ? backlog_queues_[listener].front() : nullptr) {
       tcp::SegmentIn third;
       third.header = tcp::third_segment(half->handshake);
       // The wait is no part of the round trip.
@@ -240,13 +240,13 @@ bool Device::Impl::on_cookie(std::uint32_t listener, const Flow& flow, tcp::Segm
   const auto handshake =
       cookies_.open(siphash(flow, keys_.names), segment.header, tcp_options(flow), timestamp_offset(flow, keys_), now);
   if (!handshake) return false;
-  if (callers_[listener].empty() && make_passive_stream(listener, flow, *handshake, std::move(segment), now)) {
+  if (backlog_queues_[listener].empty() && make_passive_stream(listener, flow, *handshake, std::move(segment), now)) {
     ++counters_.cookies_good;
   } else if (!half_opens_.full()) {
     ++counters_.cookies_good;
     HalfOpen& half = add_half_open(listener, flow, hash_of(flow, keys_));
     half.handshake = *handshake;
-    wait_for_place(half, segment, now);
+    await_backlog(half, segment, now);
   } else {
     ++counters_.syns_dropped;  // as if it were lost: the peer sends again
   }

@@ -42,9 +42,9 @@ inline constexpr unsigned kTxQueue = 256;    // frames that wait for a full port
 inline constexpr unsigned kLoopRing = 4096;  // frames to our own addresses; a power of two
 inline constexpr unsigned kTimeWaitMax = 16384;
 inline constexpr unsigned kHalfOpenMax = 4096;  // and never more than a quarter of the streams
-// A caller that has found the backlog full waits so long for a place; and one that has a place and has not said a word
-// for so long gives it to one that waits.
-inline constexpr Duration kPlaceWait = seconds(60);
+// A handshake that has found the backlog full waits so long for room in it; and a connection that is in it and has not
+// sent an octet for so long is reset if one waits.
+inline constexpr Duration kBacklogWait = seconds(60);
 inline constexpr Duration kSilentMax = seconds(1);
 inline constexpr Duration kTimeWaitAnswers = milliseconds(100);  // between answers for one in TIME-WAIT
 inline constexpr unsigned kRepliesPerTurnMax = 64;  // ICMP, RST: answers to anybody
@@ -139,7 +139,7 @@ struct Device::Impl {
 
   // ---- before there is a stream, and after (device_handshake.cpp) -------------------------
   void on_syn(std::uint32_t listener, const Flow& flow, std::uint64_t hash, const tcp::SegmentIn& syn,
-              std::uint32_t waiting, Instant now);
+              std::uint32_t time_wait_slot, Instant now);
   HalfOpen& add_half_open(std::uint32_t listener, const Flow& flow, std::uint64_t hash);
   bool send_cookie(const Flow& flow, const tcp::SegmentIn& syn, Instant now);
   // Whether somebody who called there is connected.
@@ -153,12 +153,12 @@ struct Device::Impl {
   bool make_passive_stream(std::uint32_t listener, const Flow& flow, const tcp::Handshake& handshake,
                            tcp::SegmentIn&& third, Instant now);
   void run_half_open_timers(Instant now);
-  // A place in a listener's backlog: who waits for one gets it in the order of coming.
-  bool has_place(const Listener& listener) const {
+  // Handshakes that found the backlog full get room in it in the order in which they came.
+  bool has_backlog_room(const Listener& listener) const {
     return listener.has_room() && stream_count_ < options_.streams_max;
   }
-  void wait_for_place(HalfOpen& half, const tcp::SegmentIn& segment, Instant now);
-  void give_places(Instant now);
+  void await_backlog(HalfOpen& half, const tcp::SegmentIn& segment, Instant now);
+  void admit_queued(Instant now);
   void hang_up_on_the_silent(std::uint32_t listener, Instant now);
   void on_waiting_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now);
   void enter_time_wait(Stream& stream, Instant now);
@@ -252,9 +252,9 @@ struct Device::Impl {
   }
   TimeWait time_wait_;
   HalfOpens half_opens_;
-  std::deque<List<HalfOpen, PlaceTag>> callers_;  // of each listener: those that wait for a place
-  std::uint32_t callers_count_ = 0;
-  bool place_free_ = false;  // and somebody waits
+  std::deque<List<HalfOpen, BacklogTag>> backlog_queues_;  // of each listener: those that await_backlog()
+  std::uint32_t backlog_queued_ = 0;
+  bool backlog_room_ = false;  // and one of them waits
   tcp::Cookies cookies_;
   Timers timers_;
 

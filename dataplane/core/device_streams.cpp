@@ -139,7 +139,7 @@ void Device::Impl::free_stream(Stream& stream) {
   flows_.erase(stream.hash, stream.index);
   free_slots_.push_back(stream.index);
   --stream_count_;
-  place_free_ = callers_count_ > 0;
+  backlog_room_ = backlog_queued_ > 0;
   streams_[stream.index].reset();
 }
 
@@ -262,7 +262,7 @@ void Device::Impl::stop_pending(Stream& stream) {
   if (stream.listener == Listeners::kNone) return;
   --listeners_.at(stream.listener).pending;
   stream.listener = Listeners::kNone;
-  place_free_ = callers_count_ > 0;
+  backlog_room_ = backlog_queued_ > 0;
 }
 
 // ---- plain --------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 // Half-open connections of a device: SYNs that listeners answered, until the third segment comes
-// (RFC 4987 s3.3). A fixed number of small entries; who comes when all are taken gets a cookie.
-// One whose third segment has come while its listener's backlog is full stays, and *waits* for a place.
+// (RFC 4987 s3.3). A fixed number of small entries; a SYN that comes when all are taken gets a cookie.
+// One whose third segment has come while its listener's backlog is full stays, and awaits room in it.
 //
 // Owned by one worker.
 #pragma once
@@ -15,19 +15,19 @@
 
 namespace rnic::core {
 
-struct PlaceTag;
+struct BacklogTag;
 
-struct HalfOpen : Timers::Node, ListLink<PlaceTag> {
+struct HalfOpen : Timers::Node, ListLink<BacklogTag> {
   Flow flow;
   std::uint64_t hash = 0;
   tcp::Handshake handshake;
   std::uint32_t listener = 0;
-  std::uint32_t waiting = kNone;  // the slot of the TIME-WAIT whose place it takes
+  std::uint32_t time_wait_slot = kNone;  // of the TIME-WAIT that it replaces
   bool used = false;
-  // While it waits for a place (then it is in its listener's list):
+  // While it awaits room in the backlog (then it is in its listener's list):
   Instant until = kNever;  // no longer than this
   Duration round_trip{};   // from SYN-ACK to third segment; 0: not known
-  bool waits_for_place() const { return ListLink<PlaceTag>::linked(); }
+  bool awaits_backlog() const { return ListLink<BacklogTag>::linked(); }
   static constexpr std::uint32_t kNone = 0xFFFFFFFF;
 };
 
@@ -53,13 +53,13 @@ class HalfOpens {
   std::uint32_t add() {
     RNIC_ASSERT(free_count_ > 0);
     const std::uint32_t slot = free_[--free_count_];
-    entries_[slot].waiting = kNone;
+    entries_[slot].time_wait_slot = kNone;
     entries_[slot].used = true;
     return slot;
   }
   void remove(std::uint32_t slot) {
     timers_.cancel(entries_[slot]);
-    entries_[slot].ListLink<PlaceTag>::unlink();
+    entries_[slot].ListLink<BacklogTag>::unlink();
     entries_[slot].used = false;
     free_[free_count_++] = slot;
   }
