@@ -248,8 +248,8 @@ bool Worker::answer_doorbells(Instant now) {
       std::atomic_ref(bells.rung_from).store(0, std::memory_order_relaxed);
       if (movable_) {
         const bool here = static_cast<int>(from - 1) == sched_getcpu();
-        seat_.on_ring(from - 1, here, now);
-        shares_core_ |= here;
+        cpu_choice_.on_ring(from - 1, here, now);
+        ringer_on_our_core_ |= here;
       }
     }
     if (answer_doorbells(context)) {
@@ -372,16 +372,16 @@ void Worker::sleep(Instant now) {
 // The ringer is on our core, and cannot go on while we work there. Where another is better we move to it, once: under
 // SCHED_FIFO a thread wakes where it slept. All cores stay open to us, as whoever set our affinity wants it.
 void Worker::leave_core_of_ringer(Instant now) {
-  if (!seat_.wants_look(now) && !seat_.is_crowded(now)) return;
+  if (!cpu_choice_.wants_look(now) && !cpu_choice_.is_crowded(now)) return;
   cpu_set_t allowed;
   const int own = sched_getcpu();
   if (own < 0 || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  static_assert(Seat::kCpusMax == CPU_SETSIZE);
-  std::array<bool, Seat::kCpusMax> open;
+  static_assert(CpuChoice::kCpusMax == CPU_SETSIZE);
+  std::array<bool, CpuChoice::kCpusMax> open;
   for (std::size_t cpu = 0; cpu < open.size(); ++cpu)
     open[cpu] = CPU_ISSET(cpu, &allowed) && static_cast<int>(cpu) != own;
-  int to = seat_.wants_look(now) ? find_idle_core(open, now) : -1;
-  if (to < 0 && seat_.is_crowded(now)) to = seat_.choose_without_ringer(open, now);
+  int to = cpu_choice_.wants_look(now) ? find_idle_core(open, now) : -1;
+  if (to < 0 && cpu_choice_.is_crowded(now)) to = cpu_choice_.choose_without_ringer(open, now);
   if (to < 0) return;
   cpu_set_t there;
   CPU_ZERO(&there);
@@ -398,7 +398,7 @@ int Worker::find_idle_core(std::span<const bool> open, Instant now) {
   read_idle_times({stat_text_.data(), static_cast<std::size_t>(size)}, tick, idle_times_);
   for (std::size_t cpu = 0; cpu < idle_times_.size(); ++cpu)
     if (!open[cpu]) idle_times_[cpu] = Duration{-1};
-  return seat_.choose(idle_times_, now);
+  return cpu_choice_.choose(idle_times_, now);
 }
 
 // True: it is so now.
@@ -432,10 +432,10 @@ void Worker::run() {
     if (turn(now)) {
       ++counters_.busy_turns;
       patience_.on_work(now, source_);
-      vigil_.on_work();
+      shared_core_detector_.on_work();
       timed_sleep_ = {};
-      if (shares_core_) [[unlikely]] {
-        shares_core_ = false;
+      if (ringer_on_our_core_) [[unlikely]] {
+        ringer_on_our_core_ = false;
         leave_core_of_ringer(now);
       }
       if (realtime && now - rest_since > kRestEvery) {
@@ -449,7 +449,7 @@ void Worker::run() {
       continue;
     }
     if (options_.poll_always) {
-      if (vigil_.polls(now) != polls) {
+      if (shared_core_detector_.polls(now) != polls) {
         polls = !polls;
         realtime = set_realtime(options_.realtime && !polls);
         movable_ = realtime && options_.cpu < 0 && stat_fd_ >= 0;
@@ -459,7 +459,7 @@ void Worker::run() {
     if (now - patience_.last_work() < options_.sleep_delay) continue;
     if (patience_.waits(now)) continue;
     sleep(now);
-    vigil_.on_work();
+    shared_core_detector_.on_work();
     const Duration slept = clock_now() - now;
     rested = rested + slept;
     patience_.on_slept(slept);

@@ -16,11 +16,11 @@
 
 #include "base/list.hpp"
 #include "base/time.hpp"
+#include "core/cpu_choice.hpp"
 #include "core/device.hpp"
 #include "core/patience.hpp"
 #include "core/ring.hpp"
-#include "core/seat.hpp"
-#include "core/vigil.hpp"
+#include "core/shared_core.hpp"
 #include "shm/context_memory.hpp"
 #include "shm/mover.hpp"
 #include "shm/queue_host.hpp"
@@ -44,7 +44,7 @@ struct WorkerEvent {
 
 struct WorkerOptions {
   unsigned index = 0;
-  bool poll_always = false;      // does not sleep while its core is its own (core/vigil.hpp)
+  bool poll_always = false;      // does not sleep while its core is its own (core/shared_core.hpp)
   Duration sleep_delay{0};       // stays awake so long after the last work
   int cpu = -1;                  // -1: any
   bool realtime = true;          // SCHED_FIFO where allowed
@@ -156,13 +156,13 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   SourceHabit wire_habit_;
   SourceHabit* source_ = nullptr;  // who brought the work of the last turns
   bool rested_ = true;             // the last turn found nothing
-  Seat seat_;
-  Vigil vigil_;
-  bool movable_ = false;      // the core is ours to choose
-  bool shares_core_ = false;  // with who woke us
+  CpuChoice cpu_choice_;
+  SharedCoreDetector shared_core_detector_;
+  bool movable_ = false;             // the core is ours to choose
+  bool ringer_on_our_core_ = false;  // that is where the ringer who woke us ran
   int stat_fd_ = -1;
   std::array<char, 65536> stat_text_{};
-  std::array<Duration, Seat::kCpusMax> idle_times_{};
+  std::array<Duration, CpuChoice::kCpusMax> idle_times_{};
   WorkerCounters counters_;
 };
 

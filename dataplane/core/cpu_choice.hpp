@@ -1,14 +1,14 @@
-// On which core a worker sits that has none of its own.
+// Which CPU core a worker without a core of its own should run on.
 //
-// Under SCHED_FIFO a worker wakes on the core on which it fell asleep, whoever runs there and however idle the others
-// are. Is that the core on which its ringer spins, they take turns for ever; on another they work side by side, and the
-// worker hardly sleeps at all. Nothing but being moved brings it away, and once elsewhere it stays there by itself: so
-// it is moved once, and no core is closed to it.
+// A thread under SCHED_FIFO wakes on the core where it went to sleep, even if that core is busy and others are idle.
+// If it is the core of the *ringer*, the application thread that rings the doorbell and then polls, the two take turns
+// for ever; on different cores they run in parallel, and the worker hardly sleeps. Only an explicit move helps, and
+// after it the worker stays where it is: so it is moved once, and its affinity is left as it was.
 //
-// Is no core idle, one will do from which nobody rings: whoever spins there, waiting for a completion or for something
-// else, gives us no work. Both ends of a connection may spin where one posts, and the kernel moves them about.
+// If no core is idle, one from which nobody rings will do: whatever runs there gives us no work. Both ends of a
+// connection may poll where one posts, and the kernel moves them about.
 //
-// Pure: where ringers are and how long cores have been idle in, a core out.
+// Pure: the cores of ringers and the idle times of cores go in, a core comes out.
 #pragma once
 
 #include <algorithm>
@@ -22,14 +22,14 @@
 
 namespace rnic::core {
 
-class Seat {
+class CpuChoice {
  public:
   static constexpr std::size_t kCpusMax = 1024;
   // Idle times are looked at twice, so far apart: the kernel counts them in hundredths of a second.
   static constexpr Duration kLook = milliseconds(100);
   // A look that is older says nothing of now.
   static constexpr Duration kLookOld = milliseconds(400);
-  // A core that was idle for less than three quarters of the time is somebody's.
+  // A core that was idle for less than three quarters of the time is in use.
   static constexpr std::int64_t kIdleQuarters = 3;
   // Between looks that find no idle core, and between moves that did not last: doubling up to this.
   static constexpr Duration kPauseMax = seconds(3);
@@ -98,7 +98,7 @@ class Seat {
   std::vector<Duration> before_;
   Instant looked_at_ = kNever;
   Instant look_at_{0};
-  Instant lasted_at_{0};  // who shares its core again only after this has been well off
+  Instant lasted_at_{0};  // a move lasted if the core is not shared again before this
   Duration pause_ = kLook;
   std::array<Instant, kCpusMax> rung_at_{};  // from which core last
   unsigned rings_here_ = 0;                  // since crowd_since_

@@ -1,8 +1,8 @@
-// Whether a worker that is told to poll always may do so: as long as its core is its own.
+// Detects that a worker that polls always (`poll = "always"`) shares its core with another busy thread.
 //
-// Two pollers on one core run by turns, a time slice each, so what takes microseconds takes milliseconds. A worker
-// notices: between two looks that find nothing, time is missing. Then it sleeps between pieces of work like any other
-// (for that it may be scheduled before others again), and tries once more later.
+// Two pollers on one core run in turns of a time slice each, so what takes microseconds takes milliseconds. The worker
+// notices a gap in time between two polls that find nothing. Then it sleeps between pieces of work like any other (for
+// that it may be scheduled before others again), and tries to poll again later.
 //
 // Pure: instants in, answers out.
 #pragma once
@@ -11,9 +11,9 @@
 
 namespace rnic::core {
 
-class Vigil {
+class SharedCoreDetector {
  public:
-  // Two looks so far apart: somebody else ran in between. Interrupts take less, a time slice takes more.
+  // Two polls so far apart: another thread ran in between. Interrupts take less, a time slice takes more.
   static constexpr Duration kGap = milliseconds(1);
   // So many within kWithin: no accident.
   static constexpr unsigned kGapsMax = 3;

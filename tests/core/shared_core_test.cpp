@@ -1,34 +1,34 @@
-#include "core/vigil.hpp"
+#include "core/shared_core.hpp"
 
 #include "support/catch.hpp"
 
 using namespace rnic;
-using core::Vigil;
+using core::SharedCoreDetector;
 
 namespace {
 
 // Looks every 10 us, and now and then somebody else has the core for a time slice.
 struct Looks {
-  Vigil vigil;
+  SharedCoreDetector detector;
   Instant now{1'000'000'000};
   bool look() {
     now = now + microseconds(10);
-    return vigil.polls(now);
+    return detector.polls(now);
   }
   bool look_after_slice(Duration slice) {
     now = now + slice;
-    return vigil.polls(now);
+    return detector.polls(now);
   }
   // Shares its core with another poller.
   void share() {
-    for (unsigned i = 0; i < Vigil::kGapsMax; ++i) {
+    for (unsigned i = 0; i < SharedCoreDetector::kGapsMax; ++i) {
       look();
       look_after_slice(milliseconds(4));
     }
   }
   Duration until_it_polls() {
     const Instant start = now;
-    while (!vigil.polls(now)) now = now + milliseconds(1);
+    while (!detector.polls(now)) now = now + milliseconds(1);
     return now - start;
   }
 };
@@ -39,19 +39,19 @@ TEST_CASE("one that polls always does so while nobody else runs on its core") {
   Looks looks;
   for (int i = 0; i < 100'000; ++i) REQUIRE(looks.look());
   // Interrupts, of whatever number.
-  for (int i = 0; i < 1000; ++i) REQUIRE(looks.look_after_slice(Vigil::kGap - microseconds(1)));
+  for (int i = 0; i < 1000; ++i) REQUIRE(looks.look_after_slice(SharedCoreDetector::kGap - microseconds(1)));
 }
 
 TEST_CASE(
     "it sleeps like any other when somebody else has its core again and again, and tries once more a second later") {
   Looks looks;
   REQUIRE(looks.look());
-  REQUIRE(looks.look_after_slice(Vigil::kGap));
+  REQUIRE(looks.look_after_slice(SharedCoreDetector::kGap));
   REQUIRE(looks.look_after_slice(milliseconds(4)));
-  REQUIRE_FALSE(looks.vigil.shares(looks.now));
+  REQUIRE_FALSE(looks.detector.shares(looks.now));
   CHECK_FALSE(looks.look_after_slice(milliseconds(4)));
-  CHECK(looks.vigil.shares(looks.now));
-  CHECK(looks.until_it_polls() == Vigil::kSharedFirst);
+  CHECK(looks.detector.shares(looks.now));
+  CHECK(looks.until_it_polls() == SharedCoreDetector::kSharedFirst);
   CHECK(looks.look());
 }
 
@@ -60,13 +60,13 @@ TEST_CASE("now and then is no sharing, and time that work took is not missing") 
   for (int i = 0; i < 20; ++i) {
     REQUIRE(looks.look_after_slice(milliseconds(4)));
     REQUIRE(looks.look_after_slice(milliseconds(4)));
-    looks.now = looks.now + Vigil::kWithin;
-    looks.vigil.on_work();
+    looks.now = looks.now + SharedCoreDetector::kWithin;
+    looks.detector.on_work();
     REQUIRE(looks.look());
   }
   for (int i = 0; i < 20; ++i) {
     REQUIRE(looks.look());
-    looks.vigil.on_work();
+    looks.detector.on_work();
     REQUIRE(looks.look_after_slice(milliseconds(4)));
   }
 }
@@ -80,5 +80,5 @@ TEST_CASE(
   }
   for (int i = 0; i < 61'000'000 / 500; ++i) looks.look_after_slice(microseconds(500));
   looks.share();
-  CHECK(looks.until_it_polls() == Vigil::kSharedFirst);
+  CHECK(looks.until_it_polls() == SharedCoreDetector::kSharedFirst);
 }
