@@ -53,8 +53,8 @@ std::unique_ptr<MemifPort> MemifPort::open(const PortSpec& spec, const PortOptio
   facts.kind = "memif";
   facts.name = to_string(spec);
   facts.mtu_bytes = mtu;
-  port->stranger_mtu_ = mtu > kMtuWireMax ? kMtuWireDefault : mtu;
-  port->link_mtu_ = port->stranger_mtu_;
+  port->unknown_peer_mtu_ = mtu > kMtuWireMax ? kMtuWireDefault : mtu;
+  port->link_mtu_ = port->unknown_peer_mtu_;
   facts.speed_mbps = 100'000;
   facts.mac = options.mac ? *options.mac : random_mac();
 
@@ -132,7 +132,7 @@ void MemifPort::on_round(bool tick) {
   const bool was_settled = settled_.load(std::memory_order_relaxed);
   const bool up = device_.started() && device_.link_up();
   if (was_up && !up) wake_channel_.drop();
-  if (!was_up && up) join_ticks_ = stranger_ticks_ = 0;
+  if (!was_up && up) join_ticks_ = unknown_peer_ticks_ = 0;
   up_.store(up, std::memory_order_relaxed);
 
   if (client && !up && tick) reconnect();
@@ -143,13 +143,13 @@ void MemifPort::on_round(bool tick) {
   }
   const bool joined = wake_channel_.joined();
   joined_.store(joined, std::memory_order_relaxed);
-  if (up && tick && !joined) ++stranger_ticks_;
+  if (up && tick && !joined) ++unknown_peer_ticks_;
   // The MTU first: who sees that the link is up sees it, too.
   const WakeChannel::Sizes& theirs = wake_channel_.peer_sizes();
-  link_mtu_.store(joined ? std::min(facts_.mtu_bytes, std::max(theirs.mtu_bytes, kMtuMin)) : stranger_mtu_,
+  link_mtu_.store(joined ? std::min(facts_.mtu_bytes, std::max(theirs.mtu_bytes, kMtuMin)) : unknown_peer_mtu_,
                   std::memory_order_release);
   slot_max_ = joined ? std::min(slot_, std::max(theirs.slot_bytes, kSlotBytesMin)) : slot_;
-  const bool settled = up && (joined || was_settled || stranger_ticks_ >= kStrangerTicks);
+  const bool settled = up && (joined || was_settled || unknown_peer_ticks_ >= kUnknownPeerTicks);
   settled_.store(settled, std::memory_order_release);
   // What a sleeping worker has gone to sleep on is no longer so.
   if (up != was_up || joined != was_joined || settled != was_settled) wake_channel_.ring_own();
@@ -175,7 +175,7 @@ bool MemifPort::refill() {
 // A frame of one slot, or the one whose last piece this is.
 Buffer* MemifPort::accept(BufferRef frame) {
   if (!is_piece(frame->bytes()) || !joined_.load(std::memory_order_relaxed)) return frame.release();
-  return joiner_.take(frame->bytes(), *frames_).release();
+  return reassembler_.take(frame->bytes(), *frames_).release();
 }
 
 unsigned MemifPort::receive_burst(Buffer** out, unsigned max) {
@@ -185,9 +185,9 @@ unsigned MemifPort::receive_burst(Buffer** out, unsigned max) {
   return count;
 }
 
-// A frame that DPDK's driver cannot have as it is. The rest of it goes in pieces, or as far as there is room.
-// Whoever gives us a frame that did not go whole gives it again; until it does, nobody changes it: we
-// hold it.
+// A frame that DPDK's driver cannot send as it is. The rest of it goes in pieces, as far as there is room.
+// False: not all of it went. The caller gives the same frame again; until then we hold a reference, so that nothing
+// writes into it.
 bool MemifPort::send_long(Buffer* frame) {
   if (frame->length <= slot_max_) {  // for want of a small buffer
     BufferRef copy = BufferRef::take(*pool_);

@@ -92,20 +92,20 @@ class MemifPort final : public DpdkPort, private Gated {
   // A client's patience, in ticks, with a server that has no wake channel.
   static constexpr unsigned kJoinTicks = 20;
   // After so many without a wake channel the peer is no rnicd. One that is joins at once.
-  static constexpr unsigned kStrangerTicks = 3;
+  static constexpr unsigned kUnknownPeerTicks = 3;
 
   PortSpec::Role role_;
   std::string socket_;
   WakeChannel wake_channel_;
   std::unique_ptr<MemifPool> frames_;
-  std::uint32_t stranger_mtu_ = kMtuWireDefault;  // toward a peer that tells none
-  std::uint32_t slot_;                            // octets of a frame in one of ours
+  std::uint32_t unknown_peer_mtu_ = kMtuWireDefault;  // toward a peer that tells none
+  std::uint32_t slot_;                                // octets of a frame in one of ours
 
   // The worker's.
   bool armed_once_ = false;
   std::array<Buffer*, kBurst> slots_{};  // received, frames or pieces
   unsigned slots_next_ = 0, slots_count_ = 0;
-  PieceJoiner joiner_;
+  FrameReassembler reassembler_;
   BufferRef sending_;  // a frame of which not all pieces found room
   std::uint32_t sent_of_it_ = 0;
   std::uint32_t frames_cut_ = 0;
@@ -113,7 +113,7 @@ class MemifPort final : public DpdkPort, private Gated {
 
   bool ready_ = false;       // guarded by the lock, as the next
   unsigned join_ticks_ = 0;
-  unsigned stranger_ticks_ = 0;
+  unsigned unknown_peer_ticks_ = 0;
   std::uint32_t slot_max_ = 0;  // octets of a frame that fit a slot of either side
   // Written with the lock held; read by anybody, to whom a moment more or less is the same.
   std::atomic<bool> up_{false};

@@ -57,7 +57,7 @@ inline std::uint32_t write_piece(Bytes frame, const PieceHeader& header, Mutable
 }
 
 // Owned by the worker that receives. Nothing that a piece says is trusted.
-class PieceJoiner {
+class FrameReassembler {
  public:
   // The frame, when `piece` was its last; for a buffer it asks `pool`.
   BufferRef take(Bytes piece, BufferPool& pool) {

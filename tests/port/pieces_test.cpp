@@ -33,7 +33,7 @@ std::vector<Octets> cut(const Octets& frame, std::uint32_t number, std::size_t s
 
 TEST_CASE("a frame in pieces is joined to the same frame, whatever the slot holds", "[port][pieces]") {
   HeapPool pool(pool_size_for(8, 65'553));
-  PieceJoiner joiner;
+  FrameReassembler reassembler;
   std::uint32_t number = 0;
   for (const std::size_t size : {2049u, 9018u, 65'535u, 65'553u})
     for (const std::size_t slot : {2048u, 4096u, 27u}) {
@@ -42,45 +42,45 @@ TEST_CASE("a frame in pieces is joined to the same frame, whatever the slot hold
       REQUIRE(pieces.size() == (size + slot - 26 - 1) / (slot - 26));
       for (std::size_t i = 0; i < pieces.size(); ++i) {
         REQUIRE(is_piece(pieces[i]));
-        const BufferRef whole = joiner.take(pieces[i], pool);
+        const BufferRef whole = reassembler.take(pieces[i], pool);
         REQUIRE((whole.get() != nullptr) == (i + 1 == pieces.size()));
         if (whole) CHECK(std::equal(frame.begin(), frame.end(), whole->bytes().begin(), whole->bytes().end()));
       }
     }
-  CHECK(joiner.lost() == 0);
+  CHECK(reassembler.lost() == 0);
   CHECK(pool.large_available() == 8);
 }
 
 TEST_CASE("pieces that do not follow one another make no frame, and the next frame is whole again", "[port][pieces]") {
   HeapPool pool(pool_size_for(8, 65'553));
-  PieceJoiner joiner;
+  FrameReassembler reassembler;
   const Octets frame = frame_of(10'000);
   const auto first = cut(frame, 1, 2048), second = cut(frame, 2, 2048);
   SECTION("one is missing") {
-    for (const std::size_t i : {0u, 2u, 3u, 4u}) CHECK_FALSE(joiner.take(first[i], pool));
+    for (const std::size_t i : {0u, 2u, 3u, 4u}) CHECK_FALSE(reassembler.take(first[i], pool));
   }
   SECTION("one comes twice") {
-    for (const std::size_t i : {0u, 1u, 1u, 2u, 3u, 4u}) CHECK_FALSE(joiner.take(first[i], pool));
+    for (const std::size_t i : {0u, 1u, 1u, 2u, 3u, 4u}) CHECK_FALSE(reassembler.take(first[i], pool));
   }
   SECTION("the beginning is missing") {
-    for (const std::size_t i : {1u, 2u, 3u, 4u}) CHECK_FALSE(joiner.take(first[i], pool));
+    for (const std::size_t i : {1u, 2u, 3u, 4u}) CHECK_FALSE(reassembler.take(first[i], pool));
   }
   SECTION("of another frame") {
-    CHECK_FALSE(joiner.take(first[0], pool));
-    CHECK_FALSE(joiner.take(second[1], pool));
-    for (const std::size_t i : {1u, 2u, 3u, 4u}) CHECK_FALSE(joiner.take(first[i], pool));
+    CHECK_FALSE(reassembler.take(first[0], pool));
+    CHECK_FALSE(reassembler.take(second[1], pool));
+    for (const std::size_t i : {1u, 2u, 3u, 4u}) CHECK_FALSE(reassembler.take(first[i], pool));
   }
   SECTION("another frame begins") {
-    for (const std::size_t i : {0u, 1u}) CHECK_FALSE(joiner.take(first[i], pool));
+    for (const std::size_t i : {0u, 1u}) CHECK_FALSE(reassembler.take(first[i], pool));
   }
   for (std::size_t i = 0; i < second.size(); ++i)
-    CHECK((joiner.take(second[i], pool).get() != nullptr) == (i + 1 == second.size()));
+    CHECK((reassembler.take(second[i], pool).get() != nullptr) == (i + 1 == second.size()));
   CHECK(pool.large_available() == 8);
 }
 
 TEST_CASE("what a piece says of its frame is not trusted", "[port][pieces]") {
   HeapPool pool(pool_size_for(8, 65'553));
-  PieceJoiner joiner;
+  FrameReassembler reassembler;
   const auto piece = [](std::uint32_t total, std::uint32_t at, std::size_t octets) {
     Octets out(PieceHeader::kSize + octets);
     store_be(out, 12, PieceHeader::kType);
@@ -90,27 +90,27 @@ TEST_CASE("what a piece says of its frame is not trusted", "[port][pieces]") {
     return out;
   };
   CHECK_FALSE(is_piece(piece(10, 0, 0)));
-  CHECK_FALSE(joiner.take(piece(0xFFFFFFFF, 0, 2000), pool));
-  CHECK_FALSE(joiner.take(piece(65'554, 0, 2000), pool));
-  CHECK_FALSE(joiner.take(piece(0, 0, 2000), pool));
-  CHECK_FALSE(joiner.take(piece(1999, 0, 2000), pool));
-  CHECK_FALSE(joiner.take(piece(4000, 0, 2000), pool));
-  CHECK_FALSE(joiner.take(piece(4000, 2000, 2001), pool));
-  CHECK(joiner.lost() == 5);
+  CHECK_FALSE(reassembler.take(piece(0xFFFFFFFF, 0, 2000), pool));
+  CHECK_FALSE(reassembler.take(piece(65'554, 0, 2000), pool));
+  CHECK_FALSE(reassembler.take(piece(0, 0, 2000), pool));
+  CHECK_FALSE(reassembler.take(piece(1999, 0, 2000), pool));
+  CHECK_FALSE(reassembler.take(piece(4000, 0, 2000), pool));
+  CHECK_FALSE(reassembler.take(piece(4000, 2000, 2001), pool));
+  CHECK(reassembler.lost() == 5);
   CHECK(pool.available() == 8);
   CHECK(pool.large_available() == 8);
 }
 
 TEST_CASE("without a large buffer a long frame is lost, and those after it are not", "[port][pieces]") {
   HeapPool pool(PoolSize{.count = 4, .room_bytes = 1518, .large_count = 1, .large_room_bytes = 65'553});
-  PieceJoiner joiner;
+  FrameReassembler reassembler;
   const auto pieces = cut(frame_of(9000), 1, 2048), again = cut(frame_of(9000), 2, 2048);
   BufferRef only(pool.take_large());
-  for (const Octets& piece : pieces) CHECK_FALSE(joiner.take(piece, pool));
-  CHECK(joiner.lost() == 1);
+  for (const Octets& piece : pieces) CHECK_FALSE(reassembler.take(piece, pool));
+  CHECK(reassembler.lost() == 1);
   only.reset();
   for (std::size_t i = 0; i < again.size(); ++i)
-    CHECK((joiner.take(again[i], pool).get() != nullptr) == (i + 1 == again.size()));
+    CHECK((reassembler.take(again[i], pool).get() != nullptr) == (i + 1 == again.size()));
 }
 
 }  // namespace rnic::port
