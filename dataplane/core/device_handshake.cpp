@@ -63,11 +63,11 @@ void Device::Impl::send_syn_ack(HalfOpen& half, Instant now) {
 void Device::Impl::run_half_open_timers(Instant now) {
   while (HalfOpen* half = half_opens_.next_due(now)) {
     if (half->awaits_backlog()) {
-      hang_up_on_the_silent(half->listener, now);
+      reset_idle_pending(half->listener, now);
       if (half->until <= now)
         forget(*half, now);
       else
-        half_opens_.wake_at(half_opens_.slot_of(*half), now + kSilentMax);
+        half_opens_.wake_at(half_opens_.slot_of(*half), now + kIdlePendingMax);
     } else if (half->handshake.sent > tcp::handshake_repeats(options_.tcp, options_.tcp.syn_ack_retransmissions_max)) {
       forget(*half, now);
     } else {
@@ -166,8 +166,8 @@ void Device::Impl::await_backlog(HalfOpen& half, const tcp::SegmentIn& segment, 
     half.until = now + kBacklogWait;
     const Instant sent_at = half.handshake.sent_at;
     half.round_trip = sent_at == kNever ? Duration{0} : now - sent_at;
-    half_opens_.wake_at(half_opens_.slot_of(half), now + kSilentMax);
-    hang_up_on_the_silent(half.listener, now);
+    half_opens_.wake_at(half_opens_.slot_of(half), now + kIdlePendingMax);
+    reset_idle_pending(half.listener, now);
   } else if (half.handshake.held && !segment.payload.empty() && replies_left_ > 0) {
     --replies_left_;
     send_bare_segment(half.flow, tcp::acknowledge(half.handshake, tcp_options(half.flow), now), now);
@@ -188,15 +188,15 @@ void Device::Impl::admit_queued(Instant now) {
   }
 }
 
-// Who has a place and says nothing, while others wait: the Request of one that means it comes with the third segment,
-// or soon is sent again. The rest is aborted, so that a few who only connect do not take the listener.
-void Device::Impl::hang_up_on_the_silent(std::uint32_t listener, Instant now) {
+// Resets pending connections that have sent nothing, while handshakes wait for the backlog. The MPA Request of an honest
+// peer comes with the third segment, or is soon sent again; so a few peers that only connect cannot block the listener.
+void Device::Impl::reset_idle_pending(std::uint32_t listener, Instant now) {
   Listener& at = listeners_.at(listener);
-  if (at.has_room() || (at.silent_looked_at != kNever && now - at.silent_looked_at < Listeners::kLookAgain)) return;
-  at.silent_looked_at = now;
+  if (at.has_room() || (at.idle_looked_at != kNever && now - at.idle_looked_at < Listeners::kLookAgain)) return;
+  at.idle_looked_at = now;
   for (const auto& stream : streams_) {
     if (stream == nullptr || stream->listener != listener || stream->phase != Stream::Phase::negotiating) continue;
-    if (stream->tcp.received() > 0 || now - stream->opened_at < kSilentMax) continue;
+    if (stream->tcp.received() > 0 || now - stream->opened_at < kIdlePendingMax) continue;
     stream->tcp.abort(now);
     abandon(*stream, now);
   }

@@ -45,7 +45,7 @@ inline constexpr unsigned kHalfOpenMax = 4096;  // and never more than a quarter
 // A handshake that has found the backlog full waits so long for room in it; and a connection that is in it and has not
 // sent an octet for so long is reset if one waits.
 inline constexpr Duration kBacklogWait = seconds(60);
-inline constexpr Duration kSilentMax = seconds(1);
+inline constexpr Duration kIdlePendingMax = seconds(1);
 inline constexpr Duration kTimeWaitAnswers = milliseconds(100);  // between answers for one in TIME-WAIT
 inline constexpr unsigned kRepliesPerTurnMax = 64;  // ICMP, RST: answers to anybody
 inline constexpr std::uint64_t kOrphanDiscardMax = 1u << 20;
@@ -159,7 +159,7 @@ struct Device::Impl {
   }
   void await_backlog(HalfOpen& half, const tcp::SegmentIn& segment, Instant now);
   void admit_queued(Instant now);
-  void hang_up_on_the_silent(std::uint32_t listener, Instant now);
+  void reset_idle_pending(std::uint32_t listener, Instant now);
   void on_waiting_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now);
   void enter_time_wait(Stream& stream, Instant now);
   void add_waiting(const Waiting& waiting);

@@ -24,7 +24,7 @@ struct Listener {
   Instant closed_at = kNever;
   bool serving = false;  // closed: connections to its port still lived at looked_at
   Instant looked_at = kNever;
-  Instant silent_looked_at = kNever;  // for those that are connected and say nothing
+  Instant idle_looked_at = kNever;  // for reset_idle_pending()
 
   bool has_room() const { return pending < backlog; }
 
