@@ -6,8 +6,8 @@
 namespace rnic::control {
 namespace {
 
-// Optimal string alignment: each place of the word is edited once at most.
-std::size_t slips(std::string_view a, std::string_view b) {
+// The edit distance of optimal string alignment: each place of the word is edited once at most.
+std::size_t edits(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before_last, last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
@@ -32,8 +32,8 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
   std::size_t fewest = 1 + word.size() / 3;
   for (const std::string_view each : known) {
     const std::size_t count =
-        word.size() >= kBeginningMin && each.starts_with(word) ? std::size_t{1} : slips(word, each);
-    // A word of which nothing is left is no slip.
+        word.size() >= kBeginningMin && each.starts_with(word) ? std::size_t{1} : edits(word, each);
+    // A word that is replaced as a whole was not meant.
     if (count < fewest + (best.empty() ? 1 : 0) && count < std::max(word.size(), each.size())) {
       best = each;
       fewest = count;

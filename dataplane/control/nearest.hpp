@@ -1,4 +1,4 @@
-// What somebody may have meant who has written a word that there is not. Pure.
+// Suggestions for a misspelt word: "did you mean X?". Pure.
 #pragma once
 
 #include <span>
@@ -7,8 +7,8 @@
 
 namespace rnic::control {
 
-// The known word that is the fewest slips away: a letter too many, too few, another, or two that have changed
-// places; a beginning of three letters or more is one slip. Empty where none is near.
+// The known word that is the fewest edits away: a letter inserted, deleted, replaced, or two neighbours swapped; a
+// prefix of three letters or more counts as one edit. Empty where none is near.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> known);
 
 // "; did you mean X?", or nothing; `quote` stands on both sides of it.

@@ -140,7 +140,7 @@ TEST_CASE("an unknown key names the nearest that there is, or the table that has
   whole("mtu = 9000\n", "f.toml:1: \"mtu\" is of a device: it stands below a [[device]]");
 }
 
-TEST_CASE("the nearest word is the one that is the fewest slips away", "[control][configuration]") {
+TEST_CASE("the nearest word is the one that is the fewest edits away", "[control][configuration]") {
   constexpr std::string_view known[] = {"port", "mtu", "mac", "address", "mode"};
   const auto nearest = [&](std::string_view word) { return control::nearest(word, known); };
   CHECK(nearest("port") == "port");
@@ -150,7 +150,7 @@ TEST_CASE("the nearest word is the one that is the fewest slips away", "[control
   CHECK(nearest("modem") == "mode");
   CHECK(nearest("addr") == "address");
   CHECK(nearest("adresse") == "address");
-  // With words of five letters two slips are forgiven, a third is not.
+  // With words of five letters two edits are forgiven, a third is not.
   CHECK(nearest("poxyt") == "port");
   CHECK(nearest("pxyzt") == "");
   CHECK(nearest("x") == "");
