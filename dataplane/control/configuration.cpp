@@ -9,6 +9,7 @@
 #include <fstream>
 #include <initializer_list>
 #include <set>
+#include <span>
 #include <sstream>
 
 #include "control/limits.hpp"
@@ -25,23 +26,6 @@ constexpr const char* kDefaultAddress = "127.0.1.1/24";
 constexpr std::uint32_t kVlanMin = 1, kVlanMax = 4094;  // IEEE 802.1Q s9.6
 constexpr std::size_t kAddressesMax = ip::OwnAddresses::kMax;
 
-// A key of the file. It learns what keys there are as it is compared with them.
-class Key {
- public:
-  explicit Key(std::string_view text) : text_(text) {}
-  operator const std::string&() const { return text_; }
-  bool operator==(const char* known) {
-    known_.push_back(known);
-    return text_ == known;
-  }
-  // In quotes, and what may have been meant.
-  std::string unknown() const { return "\"" + text_ + "\"" + did_you_mean(text_, known_, "\""); }
-
- private:
-  std::string text_;
-  std::vector<std::string_view> known_;
-};
-
 // The first thing that is wrong, and where.
 class Reader {
  public:
@@ -49,48 +33,54 @@ class Reader {
 
   const std::string& why() const { return why_; }
   bool good() const { return why_.empty(); }
-  bool met_unknown() const { return met_unknown_; }
-  void fail_unknown(const toml::source_position& where, const std::string& words) {
-    met_unknown_ = true;
-    fail(where, words);
-  }
   void fail(const toml::source_position& where, const std::string& words) {
     if (why_.empty()) why_ = path_ + ":" + std::to_string(where.line) + ": " + words;
   }
-  void fail(const toml::node& node, const std::string& words) { fail(node.source().begin, words); }
 
-  void take(const toml::node& node, const std::string& key, std::string& out) {
+ private:
+  std::string path_;
+  std::string why_;
+};
+
+// A key of a table with its value, which is read, or said to be wrong.
+struct Field {
+  Reader& reader;
+  const toml::node& node;
+  std::string key;
+
+  void fail(const std::string& words) const { reader.fail(node.source().begin, words); }
+
+  void take(std::string& out) const {
     if (const auto value = node.value_exact<std::string>())
       out = *value;
     else
-      fail(node, key + " is a text in quotes");
+      fail(key + " is a text in quotes");
   }
-  void take(const toml::node& node, const std::string& key, bool& out) {
+  void take(bool& out) const {
     if (const auto value = node.value_exact<bool>())
       out = *value;
     else
-      fail(node, key + " is true or false");
+      fail(key + " is true or false");
   }
   template <typename T>
-  void take_number(const toml::node& node, const std::string& key, std::int64_t least, std::int64_t most, T& out) {
+  void take_number(std::int64_t least, std::int64_t most, T& out) const {
     const auto value = node.value_exact<std::int64_t>();
     if (value && *value >= least && *value <= most)
       out = static_cast<T>(*value);
     else
-      fail(node, key + " is a number from " + std::to_string(least) + " to " + std::to_string(most));
+      fail(key + " is a number from " + std::to_string(least) + " to " + std::to_string(most));
   }
   // One of two words.
-  void take_choice(const toml::node& node, const std::string& key, const char* yes, const char* no, bool& out) {
+  void take_choice(const char* yes, const char* no, bool& out) const {
     const auto value = node.value_exact<std::string>();
     if (value && (*value == yes || *value == no))
       out = *value == yes;
     else
-      fail(node, key + " is \"" + yes + "\" or \"" + no + "\"");
+      fail(key + " is \"" + yes + "\" or \"" + no + "\"");
   }
   // One of some words, each with what it means.
   template <typename T>
-  void take_word(const toml::node& node, const std::string& key,
-                 std::initializer_list<std::pair<const char*, T>> words, T& out) {
+  void take_word(std::initializer_list<std::pair<const char*, T>> words, T& out) const {
     const auto value = node.value_exact<std::string>();
     std::string all;
     for (const auto& [word, meaning] : words) {
@@ -100,56 +90,83 @@ class Reader {
       }
       all += std::string(all.empty() ? "\"" : " or \"") + word + "\"";
     }
-    fail(node, key + " is " + all);
+    fail(key + " is " + all);
   }
-
- private:
-  std::string path_;
-  std::string why_;
-  bool met_unknown_ = false;
+  // A text, or each text in a list; `one` says what is wrong with it, or nothing.
+  template <typename One>
+  void take_texts(One&& one) const {
+    for_each_value([&](const Field& each) {
+      const auto text = each.node.template value_exact<std::string>();
+      if (!text) return each.fail(key + " is a text in quotes, or a list of them");
+      if (const std::string why = one(*text); !why.empty()) each.fail(why);
+    });
+  }
+  template <typename Take>
+  void for_each_value(Take&& take) const {
+    if (const toml::array* list = node.as_array()) {
+      for (const toml::node& each : *list) take(Field{reader, each, key});
+    } else {
+      take(*this);
+    }
+  }
 };
 
-// Does a table that `read` reads have this key?
-template <typename Read>
-bool has_key(const std::string& key, Read&& read) {
-  Reader trial("");
-  toml::table table;
-  table.insert(key, 0);
-  read(trial, table);
-  return !trial.met_unknown();
+// What a key of a table does to `T`.
+template <typename T>
+struct Key {
+  std::string_view name;
+  void (*read)(const Field&, T&);
+};
+
+template <typename T>
+const Key<T>* find_key(std::span<const Key<T>> keys, std::string_view name) {
+  const auto found = std::ranges::find(keys, name, &Key<T>::name);
+  return found == keys.end() ? nullptr : &*found;
 }
 
-void read_root(Reader& reader, const toml::table& table, Configuration& configuration, bool alone);
+// Reads all keys of the table, until one is wrong; `unknown` says what is wrong with one that is not in `keys`.
+template <typename T, typename Unknown>
+void read_table(Reader& reader, const toml::table& table, std::span<const Key<T>> keys, T& out, Unknown&& unknown) {
+  for (const auto& [key, node] : table) {
+    const Key<T>* known = find_key(keys, key.str());
+    if (known != nullptr)
+      known->read({reader, node, std::string(key.str())}, out);
+    else
+      reader.fail(key.source().begin, unknown(std::string(key.str())));
+    if (!reader.good()) return;
+  }
+}
 
-void read_addresses(Reader& reader, const toml::node& node, DeviceConfiguration& device) {
-  const auto one = [&](const toml::node& each) {
-    const auto text = each.value_exact<std::string>();
+// A key in quotes, and which one may have been meant.
+template <typename T>
+std::string with_suggestion(const std::string& key, std::span<const Key<T>> keys) {
+  std::vector<std::string_view> names;
+  for (const Key<T>& each : keys) names.push_back(each.name);
+  return "\"" + key + "\"" + did_you_mean(key, names, "\"");
+}
+
+// ---- a device -------------------------------------------------------------------------------
+
+void read_port(const Field& field, DeviceConfiguration& device) {
+  std::string text;
+  field.take(text);
+  if (!field.reader.good()) return;
+  const auto spec = port::parse_spec(text);
+  if (spec)
+    device.port = *spec;
+  else
+    field.fail(spec.error());
+}
+
+void read_addresses(const Field& field, DeviceConfiguration& device) {
+  field.for_each_value([&](const Field& each) {
+    const auto text = each.node.value_exact<std::string>();
     const auto address = text ? parse_cidr(*text) : std::nullopt;
     if (!address)
-      reader.fail(each, "an address is written as \"10.0.0.1/24\" or \"2001:db8::1/64\"");
+      each.fail("an address is written as \"10.0.0.1/24\" or \"2001:db8::1/64\"");
     else
       device.addresses.push_back(*address);
-  };
-  if (const toml::array* list = node.as_array()) {
-    for (const toml::node& each : *list) one(each);
-  } else {
-    one(node);
-  }
-}
-
-// Of a text, or of each text in a list; `one` says what is wrong with it, or nothing.
-template <typename One>
-void read_texts(Reader& reader, const toml::node& node, const std::string& key, One&& one) {
-  const auto take = [&](const toml::node& each) {
-    const auto text = each.value_exact<std::string>();
-    if (!text) return reader.fail(each, key + " is a text in quotes, or a list of them");
-    if (const std::string why = one(*text); !why.empty()) reader.fail(each, why);
-  };
-  if (const toml::array* list = node.as_array()) {
-    for (const toml::node& each : *list) take(each);
-  } else {
-    take(node);
-  }
+  });
 }
 
 std::string take_gateway(DeviceConfiguration& device, const std::string& text) {
@@ -180,20 +197,30 @@ std::string take_route(DeviceConfiguration& device, const std::string& text) {
   return {};
 }
 
-void read_mode(Reader& reader, const toml::node& node, DeviceConfiguration& device) {
-  const auto text = node.value_exact<std::string>();
+void read_mode(const Field& field, DeviceConfiguration& device) {
+  const auto text = field.node.value_exact<std::string>();
   if (text == "own")
     device.mode = core::AddressMode::own;
   else if (text == "local")
     device.mode = core::AddressMode::local;
   else if (text == "shared")
-    reader.fail(node, "mode \"shared\" is not served yet; give the device an address of its own");
+    field.fail("mode \"shared\" is not served yet; give the device an address of its own");
   else
-    reader.fail(node, "mode is \"own\" or \"local\"");
+    field.fail("mode is \"own\" or \"local\"");
 }
 
-void read_markers(Reader& reader, const toml::node& node, DeviceConfiguration& device) {
-  const auto text = node.value_exact<std::string>();
+void read_mac(const Field& field, DeviceConfiguration& device) {
+  std::string text;
+  field.take(text);
+  const auto mac = wire::parse_mac(text);
+  if (mac && !mac->is_multicast())
+    device.port_options.mac = *mac;
+  else
+    field.fail("mac is a unicast address such as \"02:00:00:00:00:01\"");
+}
+
+void read_markers(const Field& field, DeviceConfiguration& device) {
+  const auto text = field.node.value_exact<std::string>();
   if (text == "never")
     device.markers = mpa::MarkerUse::never;
   else if (text == "send")
@@ -201,149 +228,121 @@ void read_markers(Reader& reader, const toml::node& node, DeviceConfiguration& d
   else if (text == "both")
     device.markers = mpa::MarkerUse::both;
   else
-    reader.fail(node, "markers is \"never\", \"send\" or \"both\"");
+    field.fail("markers is \"never\", \"send\" or \"both\"");
 }
 
-// `alone`: of these keys only; otherwise who writes the daemon's here is told so.
-void read_device(Reader& reader, const toml::table& table, DeviceConfiguration& device, bool alone) {
-  for (const auto& [toml_key, node] : table) {
-    Key key(toml_key.str());
-    if (key == "port") {
-      std::string text;
-      reader.take(node, key, text);
-      if (!reader.good()) return;
-      const auto spec = port::parse_spec(text);
-      if (spec)
-        device.port = *spec;
-      else
-        reader.fail(node, spec.error());
-    } else if (key == "name") {
-      reader.take(node, key, device.name);
-    } else if (key == "address") {
-      read_addresses(reader, node, device);
-    } else if (key == "mtu") {
-      reader.take_number(node, key, port::kMtuMin, port::kMtuMax, device.port_options.mtu_bytes);
-    } else if (key == "gateway") {
-      read_texts(reader, node, key, [&](const std::string& text) { return take_gateway(device, text); });
-    } else if (key == "routes") {
-      read_texts(reader, node, key, [&](const std::string& text) { return take_route(device, text); });
-    } else if (key == "vlan") {
-      reader.take_number(node, key, kVlanMin, kVlanMax, device.vlan.emplace());
-    } else if (key == "accept_ra") {
-      reader.take(node, key, device.accept_ra.emplace());
-    } else if (key == "probe") {
-      reader.take(node, key, device.probe.emplace());
-    } else if (key == "mode") {
-      read_mode(reader, node, device);
-    } else if (key == "mac") {
-      std::string text;
-      reader.take(node, key, text);
-      const auto mac = wire::parse_mac(text);
-      if (mac && !mac->is_multicast())
-        device.port_options.mac = *mac;
-      else
-        reader.fail(node, "mac is a unicast address such as \"02:00:00:00:00:01\"");
-    } else if (key == "crc") {
-      reader.take(node, key, device.crc);
-    } else if (key == "markers") {
-      read_markers(reader, node, device);
-    } else if (key == "peer_to_peer") {
-      reader.take(node, key, device.peer_to_peer);
-    } else if (key == "mpa_revision") {
-      reader.take_number(node, key, 1, 2, device.mpa_revision);
-    } else if (key == "congestion") {
-      reader.take_word(node, key,
-                       {{"cubic", tcp::Algorithm::cubic},
-                        {"newreno", tcp::Algorithm::newreno},
-                        {"dctcp", tcp::Algorithm::dctcp}},
-                       device.congestion);
-    } else if (key == "ecn") {
-      reader.take_word(node, key,
-                       {{"off", tcp::EcnUse::off}, {"passive", tcp::EcnUse::passive}, {"on", tcp::EcnUse::on}},
-                       device.ecn.emplace());
-    } else if (key == "timestamps") {
-      reader.take(node, key, device.timestamps);
-    } else if (key == "nagle") {
-      reader.take(node, key, device.nagle);
-    } else if (key == "keepalive_s") {
-      reader.take_number(node, key, 0, 86'400, device.keepalive_s);
-    } else if (key == "retransmissions") {
-      reader.take_number(node, key, 3, 100, device.retransmissions);
-    } else if (key == "hop_limit") {
-      reader.take_number(node, key, 1, 255, device.hop_limit.emplace());
-    } else if (key == "rnr") {
-      reader.take_choice(node, key, "hold", "terminate", device.hold_without_receive);
-    } else if (key == "rnr_timeout_s") {
-      reader.take_number(node, key, 0, 86'400, device.rnr_timeout_s);
-    } else if (key == "read_sink") {
-      reader.take_choice(node, key, "strict", "local", device.strict_read_sink);
-    } else if (key == "extensions") {
-      reader.take(node, key, device.extensions.emplace());
-    } else if (key == "streams_max") {
-      reader.take_number(node, key, 16, 1'048'576, device.streams_max);
-    } else if (key == "buffers") {
-      reader.take_number(node, key, 512, 4'194'304, device.port_options.buffers);
-    } else if (key == "core") {
-      reader.take_number(node, key, 0, 4095, device.core);
-    } else {
-      const bool of_daemon = !alone && has_key(key, [](Reader& trial, const toml::table& one) {
-        Configuration configuration;
-        read_root(trial, one, configuration, true);
-      });
-      reader.fail_unknown(toml_key.source().begin,
-                          of_daemon ? "\"" + std::string(key) + "\" is of the daemon: it stands above the first [[device]]"
-                                    : "a device has no " + key.unknown());
-    }
-    if (!reader.good()) return;
-  }
-  if (!device.port) reader.fail(table, "a device needs a port, such as port = \"loopback\"");
+constexpr Key<DeviceConfiguration> kDeviceKeys[] = {
+    {"port", read_port},
+    {"name", [](const Field& field, auto& device) { field.take(device.name); }},
+    {"address", read_addresses},
+    {"mtu",
+     [](const Field& field, auto& device) {
+       field.take_number(port::kMtuMin, port::kMtuMax, device.port_options.mtu_bytes);
+     }},
+    {"gateway",
+     [](const Field& field, auto& device) {
+       field.take_texts([&](const std::string& text) { return take_gateway(device, text); });
+     }},
+    {"routes",
+     [](const Field& field, auto& device) {
+       field.take_texts([&](const std::string& text) { return take_route(device, text); });
+     }},
+    {"vlan", [](const Field& field, auto& device) { field.take_number(kVlanMin, kVlanMax, device.vlan.emplace()); }},
+    {"accept_ra", [](const Field& field, auto& device) { field.take(device.accept_ra.emplace()); }},
+    {"probe", [](const Field& field, auto& device) { field.take(device.probe.emplace()); }},
+    {"mode", read_mode},
+    {"mac", read_mac},
+    {"crc", [](const Field& field, auto& device) { field.take(device.crc); }},
+    {"markers", read_markers},
+    {"peer_to_peer", [](const Field& field, auto& device) { field.take(device.peer_to_peer); }},
+    {"mpa_revision", [](const Field& field, auto& device) { field.take_number(1, 2, device.mpa_revision); }},
+    {"congestion",
+     [](const Field& field, auto& device) {
+       field.take_word<tcp::Algorithm>(
+           {{"cubic", tcp::Algorithm::cubic}, {"newreno", tcp::Algorithm::newreno}, {"dctcp", tcp::Algorithm::dctcp}},
+           device.congestion);
+     }},
+    {"ecn",
+     [](const Field& field, auto& device) {
+       field.take_word<tcp::EcnUse>(
+           {{"off", tcp::EcnUse::off}, {"passive", tcp::EcnUse::passive}, {"on", tcp::EcnUse::on}},
+           device.ecn.emplace());
+     }},
+    {"timestamps", [](const Field& field, auto& device) { field.take(device.timestamps); }},
+    {"nagle", [](const Field& field, auto& device) { field.take(device.nagle); }},
+    {"keepalive_s", [](const Field& field, auto& device) { field.take_number(0, 86'400, device.keepalive_s); }},
+    {"retransmissions", [](const Field& field, auto& device) { field.take_number(3, 100, device.retransmissions); }},
+    {"hop_limit", [](const Field& field, auto& device) { field.take_number(1, 255, device.hop_limit.emplace()); }},
+    {"rnr",
+     [](const Field& field, auto& device) { field.take_choice("hold", "terminate", device.hold_without_receive); }},
+    {"rnr_timeout_s", [](const Field& field, auto& device) { field.take_number(0, 86'400, device.rnr_timeout_s); }},
+    {"read_sink",
+     [](const Field& field, auto& device) { field.take_choice("strict", "local", device.strict_read_sink); }},
+    {"extensions", [](const Field& field, auto& device) { field.take(device.extensions.emplace()); }},
+    {"streams_max", [](const Field& field, auto& device) { field.take_number(16, 1'048'576, device.streams_max); }},
+    {"buffers",
+     [](const Field& field, auto& device) { field.take_number(512, 4'194'304, device.port_options.buffers); }},
+    {"core", [](const Field& field, auto& device) { field.take_number(0, 4095, device.core); }},
+};
+constexpr std::span<const Key<DeviceConfiguration>> device_keys() { return kDeviceKeys; }
+std::span<const Key<Configuration>> root_keys();
+
+void read_device(Reader& reader, const toml::table& table, DeviceConfiguration& device) {
+  read_table(reader, table, device_keys(), device, [](const std::string& key) {
+    return find_key(root_keys(), key) != nullptr
+               ? "\"" + key + "\" is of the daemon: it stands above the first [[device]]"
+               : "a device has no " + with_suggestion(key, device_keys());
+  });
+  if (reader.good() && !device.port)
+    reader.fail(table.source().begin, "a device needs a port, such as port = \"loopback\"");
 }
 
-void read_root(Reader& reader, const toml::table& table, Configuration& configuration, bool alone) {
-  for (const auto& [toml_key, node] : table) {
-    Key key(toml_key.str());
-    if (key == "device") {
-      const toml::array* list = node.as_array();
-      if (list == nullptr) reader.fail(node, "devices are written as [[device]]");
-      for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
-        const toml::table* each = list->get(i)->as_table();
-        if (each == nullptr) {
-          reader.fail(*list->get(i), "devices are written as [[device]]");
-          break;
-        }
-        read_device(reader, *each, configuration.devices.emplace_back(), alone);
-        if (!reader.good()) return;
-      }
-    } else if (key == "name") {
-      reader.take(node, key, configuration.name);
-    } else if (key == "log_level") {
-      reader.take(node, key, configuration.log_level);
-      static constexpr const char* kLevels[] = {"trace", "debug", "info", "warn", "error"};
-      if (std::find(std::begin(kLevels), std::end(kLevels), configuration.log_level) == std::end(kLevels))
-        reader.fail(node, "log_level is \"trace\", \"debug\", \"info\", \"warn\" or \"error\"");
-    } else if (key == "poll") {
-      reader.take_choice(node, key, "always", "sleep", configuration.poll_always);
-    } else if (key == "sleep_delay_us") {
-      reader.take_number(node, key, 0, 1'000'000, configuration.sleep_delay_us);
-    } else if (key == "sched_fifo") {
-      reader.take(node, key, configuration.sched_fifo);
-    } else if (key == "cores") {
-      const toml::array* list = node.as_array();
-      if (list == nullptr || list->empty() || list->size() > RNIC_WORKERS_MAX)
-        reader.fail(node, "cores is a list of up to " + std::to_string(RNIC_WORKERS_MAX) + " numbers, such as [2]");
-      for (std::size_t i = 0; list != nullptr && i < list->size(); ++i)
-        reader.take_number(*list->get(i), "each of cores", 0, 4095, configuration.cores.emplace_back());
-    } else {
-      const bool of_device = !alone && has_key(key, [](Reader& trial, const toml::table& one) {
-        DeviceConfiguration device;
-        read_device(trial, one, device, true);
-      });
-      reader.fail_unknown(toml_key.source().begin,
-                          of_device ? "\"" + std::string(key) + "\" is of a device: it stands below a [[device]]"
-                                    : "there is no " + key.unknown());
-    }
-    if (!reader.good()) return;
+// ---- the daemon -----------------------------------------------------------------------------
+
+void read_devices(const Field& field, Configuration& configuration) {
+  const toml::array* list = field.node.as_array();
+  if (list == nullptr) return field.fail("devices are written as [[device]]");
+  for (const toml::node& each : *list) {
+    const toml::table* table = each.as_table();
+    if (table == nullptr) return field.reader.fail(each.source().begin, "devices are written as [[device]]");
+    read_device(field.reader, *table, configuration.devices.emplace_back());
+    if (!field.reader.good()) return;
   }
+}
+
+void read_log_level(const Field& field, Configuration& configuration) {
+  static constexpr const char* kLevels[] = {"trace", "debug", "info", "warn", "error"};
+  field.take(configuration.log_level);
+  if (std::find(std::begin(kLevels), std::end(kLevels), configuration.log_level) == std::end(kLevels))
+    field.fail("log_level is \"trace\", \"debug\", \"info\", \"warn\" or \"error\"");
+}
+
+void read_cores(const Field& field, Configuration& configuration) {
+  const toml::array* list = field.node.as_array();
+  if (list == nullptr || list->empty() || list->size() > RNIC_WORKERS_MAX)
+    return field.fail("cores is a list of up to " + std::to_string(RNIC_WORKERS_MAX) + " numbers, such as [2]");
+  for (const toml::node& each : *list)
+    Field{field.reader, each, "each of cores"}.take_number(0, 4095, configuration.cores.emplace_back());
+}
+
+constexpr Key<Configuration> kRootKeys[] = {
+    {"device", read_devices},
+    {"name", [](const Field& field, auto& daemon) { field.take(daemon.name); }},
+    {"log_level", read_log_level},
+    {"poll", [](const Field& field, auto& daemon) { field.take_choice("always", "sleep", daemon.poll_always); }},
+    {"sleep_delay_us",
+     [](const Field& field, auto& daemon) { field.take_number(0, 1'000'000, daemon.sleep_delay_us); }},
+    {"sched_fifo", [](const Field& field, auto& daemon) { field.take(daemon.sched_fifo); }},
+    {"cores", read_cores},
+};
+std::span<const Key<Configuration>> root_keys() { return kRootKeys; }
+
+void read_root(Reader& reader, const toml::table& table, Configuration& configuration) {
+  read_table(reader, table, root_keys(), configuration, [](const std::string& key) {
+    return find_key(device_keys(), key) != nullptr
+               ? "\"" + key + "\" is of a device: it stands below a [[device]]"
+               : "there is no " + with_suggestion(key, root_keys());
+  });
 }
 
 // Whose an option of the command line is: the device's of the --port before it, else everybody's.
@@ -479,7 +478,7 @@ std::string parse_configuration(const std::string& text, const std::string& path
     reader.fail(result.error().source().begin, std::string(result.error().description()));
     return reader.why();
   }
-  read_root(reader, result.table(), configuration, false);
+  read_root(reader, result.table(), configuration);
   return reader.why();
 }
 
