@@ -290,7 +290,7 @@ std::span<const Key<Configuration>> root_keys();
 void read_device(Reader& reader, const toml::table& table, DeviceConfiguration& device) {
   read_table(reader, table, device_keys(), device, [](const std::string& key) {
     return find_key(root_keys(), key) != nullptr
-               ? "\"" + key + "\" is of the daemon: it stands above the first [[device]]"
+               ? "\"" + key + "\" is a key of the daemon; put it above the first [[device]]"
                : "a device has no " + with_suggestion(key, device_keys());
   });
   if (reader.good() && !device.port)
@@ -340,7 +340,7 @@ std::span<const Key<Configuration>> root_keys() { return kRootKeys; }
 void read_root(Reader& reader, const toml::table& table, Configuration& configuration) {
   read_table(reader, table, root_keys(), configuration, [](const std::string& key) {
     return find_key(device_keys(), key) != nullptr
-               ? "\"" + key + "\" is of a device: it stands below a [[device]]"
+               ? "\"" + key + "\" is a key of a device; put it below a [[device]]"
                : "there is no " + with_suggestion(key, root_keys());
   });
 }
@@ -377,8 +377,8 @@ std::string spread_general(Configuration& configuration) {
     return std::string(general.addresses.empty() ? "--mac" : "--address") + " " +
            (general.addresses.empty() ? wire::to_string(*general.port_options.mac)
                                       : wire::to_string(general.addresses.front().address)) +
-           " is of one device, and there are " + std::to_string(configuration.devices.size()) +
-           ": it stands behind the --port of its device";
+           " belongs to one device, and there are " + std::to_string(configuration.devices.size()) +
+           "; put it behind the --port of its device";
   for (DeviceConfiguration& device : configuration.devices) take_general(general, device);
   return {};
 }

@@ -136,8 +136,8 @@ TEST_CASE("an unknown key names the nearest that there is, or the table that has
   whole("wormhole = 1\n", "f.toml:1: there is no \"wormhole\"");
   whole(std::string(65, 'm') + " = 1\n", "f.toml:1: there is no \"" + std::string(65, 'm') + "\"");
   // What stands below a [[device]] is the device's, whatever was meant.
-  whole(device + "poll = \"always\"\n", "f.toml:3: \"poll\" is of the daemon: it stands above the first [[device]]");
-  whole("mtu = 9000\n", "f.toml:1: \"mtu\" is of a device: it stands below a [[device]]");
+  whole(device + "poll = \"always\"\n", "f.toml:3: \"poll\" is a key of the daemon; put it above the first [[device]]");
+  whole("mtu = 9000\n", "f.toml:1: \"mtu\" is a key of a device; put it below a [[device]]");
 }
 
 TEST_CASE("the nearest word is the one that is the fewest edits away", "[control][configuration]") {
@@ -246,9 +246,9 @@ TEST_CASE("an address or a MAC before the first port is refused where it could b
     return std::pair{control::complete(c), c};
   };
   CHECK(with(2, control::add_address, "127.0.2.1/24").first ==
-        "--address 127.0.2.1 is of one device, and there are 2: it stands behind the --port of its device");
+        "--address 127.0.2.1 belongs to one device, and there are 2; put it behind the --port of its device");
   CHECK(with(2, control::set_mac, "02:00:00:00:00:01").first ==
-        "--mac 02:00:00:00:00:01 is of one device, and there are 2: it stands behind the --port of its device");
+        "--mac 02:00:00:00:00:01 belongs to one device, and there are 2; put it behind the --port of its device");
   const auto [why, one] = with(1, control::add_address, "127.0.2.1/24");
   CHECK(why == "");
   REQUIRE(one.devices.at(0).addresses.size() == 2);
