@@ -205,7 +205,7 @@ Result<std::shared_ptr<shm::ApplicationMapping>, int> Context::map_part(int fd, 
   });
 }
 
-// Small ranges of an application share files (provider/page_swap.cpp); so do they mappings.
+// Small ranges of an application share files (provider/swap_files.cpp); so do they mappings.
 Result<std::shared_ptr<shm::ApplicationMapping>, int> Context::map_whole(int fd, const File& file, std::uint64_t length) {
   const auto known = files_.find(file);
   if (known != files_.end()) {

@@ -17,7 +17,7 @@ if [ -n "$exported" ]; then
 fi
 
 # Destructors of static objects would be registered with these. At a fork something runs only where
-# pages were swapped on request (page_swap.cpp), which a child must have as its own.
+# pages were swapped on request (swap_forks.cpp), which a child must have as its own.
 if nm -D --undefined-only "$plugin" | grep -qE ' U (__cxa_atexit|atexit|at_quick_exit|__cxa_thread_atexit)'; then
   echo "it registers something to run at exit"
   exit 1
