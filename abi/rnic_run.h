@@ -13,9 +13,9 @@
  * places of his own. UID is what the namespace around ours calls us, so that he has the same directory
  * within `unshare -Ur` as outside of it.
  *
- * Who looks for a daemon takes the first of all these in which one of that name has been: what its
- * directory was when it started may not be what a new one would get (no XDG_RUNTIME_DIR at a login by
- * cron, a /run that a sandbox shows read-only).
+ * A daemon of some name is looked for in all of these, and the first in which one of that name has been is
+ * taken: what its directory was when it started may not be what a new one would get (no XDG_RUNTIME_DIR at
+ * a login by cron, a /run that a sandbox shows read-only).
  */
 #ifndef RNIC_RUN_H
 #define RNIC_RUN_H

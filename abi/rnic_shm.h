@@ -3,7 +3,7 @@
  * The memory that an application's provider and the data plane share: queues, doorbells,
  * wake-up words. C11 and C++20, no other include.
  *
- * Whoever changes a size, an offset or a meaning here raises RNIC_ABI_VERSION. The two sides
+ * A change of a size, an offset or a meaning here raises RNIC_ABI_VERSION. The two sides
  * compare versions when a context is opened, and refuse to talk if they differ.
  *
  * The data plane trusts nothing in this memory (V-SEC-08..12): it copies an entry once, checks
@@ -60,7 +60,7 @@ RNIC_STATIC_ASSERT(sizeof(struct rnic_status_page) == 64 * 17, "a line for each 
  * To ring: set its bit in words[], then the word's bit in summary[], then any = 1, each only if
  * not set already, each by an atomic or/exchange (seq_cst). The worker clears from the top: any,
  * summary, words, and then reads `produced` of the queues it found. Ringing twice is harmless.
- * Who finds the worker asleep and wakes it may say before on which CPU it runs, by that number plus 1; the worker
+ * A ringer that wakes a sleeping worker may write the number of its CPU, plus 1, to rung_from before; the worker
  * sets it to 0 when it has read it. A hint: where the two are on one core the worker looks for another.
  */
 #define RNIC_DOORBELLS_MAX 65536u

@@ -155,7 +155,7 @@ void wait_for_addresses(const rnic::control::Machine& machine) {
   }
 }
 
-// Whoever started us waits for the end of our output, too: from here on it goes to the log.
+// The process that started us waits for the end of our output, too: from here on it goes to the log.
 void leave_terminal(const Options& options) {
   const Descriptor log(open(rnic::control::log_file(options.run_directory).c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
   if (!log) return;
@@ -215,7 +215,7 @@ int serve(const Options& options) {
     loop.add(signals.get(), EPOLLIN, [&](std::uint32_t) {
       signalfd_siginfo info{};
       if (read(signals.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return;
-      // Who started us from a terminal and closed it does not want us to end with it.
+      // A daemon that was started from a terminal goes on when that is closed.
       if (info.ssi_signo == SIGHUP && !options.foreground) return;
       spdlog::info("signal {}", info.ssi_signo);
       loop.stop();

@@ -542,7 +542,7 @@ int ConnectionManager::disconnect(std::uint32_t number) {
     case IdState::connecting:
       host_.disconnect(static_cast<std::uint32_t>(id->device), id->stream, core::Disconnect::graceful);
       id->state = IdState::ended;
-      // Whoever waits for the outcome of connect() must not wait for ever.
+      // An application that waits for the outcome of connect() must not wait for ever.
       queue(*id, RNIC_CM_CONNECT_ERROR, -ECONNABORTED);
       return 0;
     case IdState::requested:

@@ -46,7 +46,7 @@ class Tree {
     const fs::path whole = root_ + "/" + path;
     std::error_code error;
     fs::create_directories(whole.parent_path(), error);
-    // Whoever reads meanwhile sees the old text or the new, and nothing in between.
+    // A program that reads meanwhile sees the old text or the new, and nothing in between.
     const fs::path fresh = whole.string() + ".new";
     std::ofstream out(fresh);
     out << text << '\n';

@@ -48,7 +48,7 @@ enum class AddressMode : std::uint8_t { own = 1, local = 2, shared = 3 };
 
 struct Flow;
 
-// Who takes connections as TCP has them, without MPA and queue pairs. No daemon does: it is for tests of
+// An interface to connections as TCP has them, without MPA and queue pairs. No daemon uses it: it is for tests of
 // the device's TCP against others' TCP.
 class PlainStreams {
  public:

@@ -257,7 +257,7 @@ void Device::Impl::on_icmp(const Packet& packet, Bytes message, Instant now) {
 void Device::Impl::on_icmp_error(const ip::IcmpError& error, Instant now) {
   const Flow flow{error.local, error.remote, error.local_port, error.remote_port};
   Stream* stream = find(flow, hash_of(flow, keys_));
-  // Who is no wire away has no routers on the way.
+  // No router is on the way between two addresses of this device.
   if (stream == nullptr || (stream->local_peer && !frame_looped_)) return;
   // Somebody who cannot see our segments does not know what is in flight (RFC 5927 s4.1).
   const tcp::Seq quoted{error.sequence};

@@ -1,4 +1,4 @@
-// Who listens where on a device, and how many of its connections await an answer.
+// The listeners of a device: address, port, backlog, and how many of their connections await an answer.
 //
 // Owned by one worker; looked at once per SYN.
 #pragma once

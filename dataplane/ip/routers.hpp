@@ -2,7 +2,7 @@
 // link or make addresses, the link's MTU and times. And the solicitations by which we ask for it.
 // Redirects are ignored by who calls us (RFC 4861 s8 lets a host).
 //
-// Whoever is on the link can say all this: so what is believed is bounded in number and size.
+// Any host on the link can send all this: so what is believed is bounded in number and size.
 //
 // Pure; nothing is allocated after construction. Owned by one worker.
 #pragma once

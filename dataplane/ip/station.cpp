@@ -171,7 +171,7 @@ void Station::on_solicitation(const Icmp6Envelope& envelope, Bytes message, Inst
   }
   if (!own->usable()) return;
   if (said->link_address) neighbours_.heard_from(envelope.source, *said->link_address, true);
-  // Who asks without saying his link address knows ours already, and asks from his.
+  // A solicitation without a link address is from a host that knows ours already; its frame has its address.
   push_reply({.kind = Reply::Kind::advertisement,
               .ours = said->target,
               .theirs = envelope.source,

@@ -1,4 +1,4 @@
-// Who is shown a device's frames as they come and go: a capture. A device without one pays a branch.
+// The interface by which a capture is shown a device's frames as they come and go. A device without one pays a branch.
 #pragma once
 
 #include <cstdint>

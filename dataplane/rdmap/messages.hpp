@@ -15,7 +15,7 @@ namespace rnic::rdmap {
 
 enum class Model : std::uint8_t { none, tagged, untagged };
 
-// Who takes it.
+// The part of the queue pair that a message of this opcode goes to.
 enum class Receiver : std::uint8_t {
   nobody,
   write,

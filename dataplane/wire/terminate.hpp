@@ -34,7 +34,7 @@ struct TerminateCode {
   }
 };
 
-// Who sends which, when, is decided in rdmap/terminate.cpp; here are only their names.
+// Which one is sent when is decided in rdmap/terminate.cpp; here are only their names.
 namespace terminate_code {
 inline constexpr TerminateCode kRdmapLocalCatastrophic{0, 0, 0x00};
 inline constexpr TerminateCode kProtectionInvalidStag{0, 1, 0x00};

@@ -148,7 +148,7 @@ End run(Client& daemon, const CaptureOptions& options, int signals, Captured& ca
   for (;;) {
     const std::uint64_t before = captured.written;
     if (!write_frames(captured, output)) return End::write_failed;
-    // Whoever reads the file while it grows sees whole blocks.
+    // A program that reads the file while it grows sees whole blocks.
     if (captured.written != before && !output.flush()) return End::write_failed;
     if (Clock::now() >= deadline) return End::timed;
     pollfd watched[] = {{signals, POLLIN, 0}, {daemon.descriptor(), POLLIN, 0}};

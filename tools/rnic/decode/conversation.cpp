@@ -87,7 +87,7 @@ void Conversation::on_segment(unsigned side, const wire::TcpHeader& header, Byte
     if (!half.tcp.begun()) {
       half.tcp.begin(first);
       half.from_start = true;
-      // Who asks for the connection is the initiator, unless startup frames say otherwise.
+      // The side that asks for the connection is the initiator, unless startup frames say otherwise.
       if (!initiator_) initiator_ = header.has(flags::kAck) ? 1 - side : side;
     }
   } else if (!half.tcp.begun() && !payload.empty()) {
