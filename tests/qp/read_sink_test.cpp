@@ -154,7 +154,7 @@ TEST_CASE("V-RD-05: a Read into a window names the window", "[qp][V-RD-05]") {
 }
 
 TEST_CASE("V-RD-03: a sink that may not be written to is told before the Request leaves",
-          "[qp][V-RD-03][V-SGL-05][V-CS-06][V-CS-07][V-CS-08][V-CS-09][V-CS-10]") {
+          "[qp][V-RD-03][V-CS-06][V-CS-07][V-CS-08][V-CS-09][V-CS-10]") {
   Raw raw;
   const auto rights = GENERATE(kLocal, kAllRights);
   const auto opcode = GENERATE(qp::Opcode::read, qp::Opcode::read_invalidate);
@@ -219,7 +219,7 @@ TEST_CASE("V-RD-03: the last octet of the sink is not past it", "[qp][V-RD-03][V
   CHECK(raw.us->app.completions.size() == 1);
 }
 
-TEST_CASE("V-RD-03: a Read's own STag is good for its Response alone", "[qp][V-RD-03][W-RDMAP-14][V-SEC-03]") {
+TEST_CASE("V-RD-03: a Read's own STag is good for its Response alone", "[qp][V-RD-03][W-RDMAP-14]") {
   Scene s([](qp::Config& c) {
     c.extensions = true;
     c.access = c.access | tpt::Rights::remote_atomic;
@@ -317,7 +317,7 @@ TEST_CASE("V-RD-03: while a Response's last octets are on their way its STag is 
   CHECK(s.raw.terminates()[0].code.word() == 0x1100);
 }
 
-TEST_CASE("V-RD-03: a Read's own STag is its queue pair's", "[qp][V-RD-03][V-SEC-03]") {
+TEST_CASE("V-RD-03: a Read's own STag is its queue pair's", "[qp][V-RD-03]") {
   tpt::Table table(16, 5);
   Scene one([](qp::Config& c) { c.number = {1}; }, table);
   Scene two([](qp::Config& c) { c.number = {2}; }, table);

@@ -71,7 +71,7 @@ TEST_CASE("V-RD-05: a window takes a Read as it takes its peer's Write", "[tpt][
   check_refused(w.sink(window), Refusal::invalid_stag);
 }
 
-TEST_CASE("V-ACC-08: a Read's sink is checked in the order of all accesses", "[tpt][V-ACC-08][V-ACC-06][V-SGL-05]") {
+TEST_CASE("V-ACC-08: a Read's sink is checked in the order of all accesses", "[tpt][V-ACC-08][V-ACC-06]") {
   World w;
   const Stag good = w.region(kLocal);
   const Stag bad = w.region(Rights::local_read | Rights::remote_read);
@@ -125,7 +125,7 @@ TEST_CASE("V-RD-03: a Read's own STag is none to anybody else", "[tpt][V-RD-03][
   }
 }
 
-TEST_CASE("V-RD-03: Reads take no entry, and go on when there is none left", "[tpt][V-RD-03][V-MR-02]") {
+TEST_CASE("V-RD-03: Reads take no entry, and go on when there is none left", "[tpt][V-RD-03]") {
   tpt::Table table(2, 1);
   const Stag region = *table.register_region(TptWorld::options(kLocal));
   REQUIRE(table.allocate_window(kPd, 0));
