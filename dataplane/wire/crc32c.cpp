@@ -32,19 +32,7 @@ std::uint32_t by_isal(std::uint32_t running, Bytes bytes) {
   return running;
 }
 
-// The first of the kinds that runs here and agrees with ISA-L: a wrong CRC would cost every connection, and
-// not every kind can be tested on one machine.
-detail::CrcUpdate chosen() {
-  std::array<std::byte, 1500> octets;
-  for (std::size_t i = 0; i < octets.size(); ++i) octets[i] = static_cast<std::byte>(i * i + 7 * i);
-  const std::uint32_t right = by_isal(0xFFFFFFFF, octets);
-  return std::ranges::find_if(
-             detail::crc_kinds(),
-             [&](const detail::CrcKind& kind) { return kind.runs_here && kind.update(0xFFFFFFFF, octets) == right; })
-      ->update;
-}
-
-const detail::CrcUpdate kUpdate = chosen();
+const detail::CrcUpdate kUpdate = detail::best_crc_kind(detail::crc_kinds()).update;
 
 }  // namespace
 
@@ -67,6 +55,17 @@ std::span<const CrcKind> crc_kinds() {
   }();
   return kKinds;
 }
+
+// A wrong CRC would cost every connection, and no processor of ours has all the instructions that are used.
+const CrcKind& best_crc_kind(std::span<const CrcKind> kinds) {
+  std::array<std::byte, 1500> octets;
+  for (std::size_t i = 0; i < octets.size(); ++i) octets[i] = static_cast<std::byte>(i * i + 7 * i);
+  const std::uint32_t right = by_isal(0xFFFFFFFF, octets);
+  const auto agrees = [&](const CrcKind& kind) { return kind.runs_here && kind.update(0xFFFFFFFF, octets) == right; };
+  return *std::ranges::find_if(kinds, agrees);
+}
+
+CrcUpdate crc_update_in_use() { return kUpdate; }
 
 std::uint32_t crc32c_update(std::uint32_t running, Bytes bytes) {
   while (bytes.size() > kCrcPieceMax) {

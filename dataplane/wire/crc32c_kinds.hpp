@@ -23,6 +23,12 @@ struct CrcKind {
 // All that this build has, the fastest first; the last is ISA-L's and runs everywhere.
 std::span<const CrcKind> crc_kinds();
 
+// The first of `kinds` that runs here and agrees with ISA-L; the last is to be ISA-L's.
+const CrcKind& best_crc_kind(std::span<const CrcKind> kinds);
+
+// What `crc32c` uses.
+CrcUpdate crc_update_in_use();
+
 #if defined(__x86_64__)
 // Folding by carry-less multiplication (VPCLMULQDQ, PCLMULQDQ) in registers of that many bits; in the
 // smaller ones beside three streams of the CRC instruction.

@@ -4,7 +4,11 @@
 
 #include <isa-l/crc.h>
 
+#include <algorithm>
+#include <array>
 #include <random>
+#include <stdexcept>
+#include <string_view>
 
 #include "support/catch.hpp"
 #include "support/hex.hpp"
@@ -108,6 +112,26 @@ TEST_CASE("W-MPA-67: a CRC is taken the fastest way that this processor has, and
 #if defined(__x86_64__)
   CHECK(kinds.size() == 4);
 #endif
+  const auto fastest = std::ranges::find_if(kinds, &wire::detail::CrcKind::runs_here);
+  INFO(fastest->name);
+  CHECK(wire::detail::crc_update_in_use() == fastest->update);
+}
+
+TEST_CASE("W-MPA-67: a way to take a CRC that this processor lacks, or does wrong, is passed over",
+          "[wire][W-MPA-67]") {
+  using wire::detail::CrcKind;
+  const auto wrong = [](std::uint32_t running, Bytes octets) { return isal(running, octets) ^ 1; };
+  // Whoever calls it on a processor that lacks its instructions dies of it.
+  const auto lacking = [](std::uint32_t, Bytes) -> std::uint32_t { throw std::runtime_error("called"); };
+  const std::array<CrcKind, 4> kinds{
+      {{"lacking", false, lacking}, {"wrong", true, wrong}, {"right", true, isal}, {"last", true, isal}}};
+  const auto best_of = [](std::span<const CrcKind> some) {
+    return std::string_view(wire::detail::best_crc_kind(some).name);
+  };
+  CHECK(best_of(kinds) == "right");
+  CHECK(best_of(std::span(kinds).last(1)) == "last");
+  const std::array<CrcKind, 3> none_but_the_last{kinds[1], kinds[0], kinds[3]};
+  CHECK(best_of(none_but_the_last) == "last");
 }
 
 TEST_CASE("W-MPA-67: where short runs of octets end and long ones begin a CRC is the same", "[wire][W-MPA-67]") {
