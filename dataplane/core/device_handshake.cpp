@@ -83,7 +83,7 @@ void Device::Impl::forget(HalfOpen& half, Instant now) {
   --listeners_.at(half.listener).half_open;
   if (half.awaits_backlog()) --backlog_queued_;
   if (half.time_wait_slot != HalfOpen::kNone) {
-    if (Waiting* before = time_wait_.hidden(half.time_wait_slot, half.flow, now)) {
+    if (TimeWaitEntry* before = time_wait_.hidden(half.time_wait_slot, half.flow, now)) {
       before->hidden = false;
       flows_.insert(half.hash, kTimeWaitBit | half.time_wait_slot);
     }
@@ -115,6 +115,14 @@ void Device::Impl::on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& seg
       return;
     case tcp::HalfOpenStep::answer:
     case tcp::HalfOpenStep::acknowledge: {
+      if (step == tcp::HalfOpenStep::acknowledge && half.time_wait_slot != HalfOpen::kNone) {
+        // The peer's last FIN again: it is there yet, and somebody else's SYN may have this place.
+        TimeWaitEntry* before = time_wait_.hidden(half.time_wait_slot, half.flow, now);
+        if (before != nullptr && tcp::is_last_fin(before->finished, segment.header, segment.payload.size())) {
+          acknowledge_again(*before, now);
+          return;
+        }
+      }
       if (replies_left_ == 0) return;
       --replies_left_;
       const bool again = step == tcp::HalfOpenStep::answer;
@@ -122,10 +130,9 @@ void Device::Impl::on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& seg
       if (again) tcp::on_syn_again(half.handshake, segment.header);
       if (again && half.handshake.timestamps && segment.header.timestamps)
         half.handshake.timestamp_recent = segment.header.timestamps->value;
-      send_bare_segment(
-          half.flow,
-          again ? tcp::syn_ack(half.handshake, tcp, now) : tcp::acknowledge(half.handshake, tcp, now),
-          now, again && tcp::syn_ack_may_be_marked(half.handshake, tcp));
+      send_bare_segment(half.flow,
+                        again ? tcp::syn_ack(half.handshake, tcp, now) : tcp::acknowledge(half.handshake, tcp, now),
+                        now, again && tcp::syn_ack_may_be_marked(half.handshake, tcp));
       // Whether the answer to the first or to this one comes, nobody can tell (Karn).
       if (again) half.handshake.sent_at = kNever;
       return;
@@ -273,9 +280,23 @@ void Device::Impl::enter_time_wait(Stream& stream, Instant now) {
   add_waiting(waiting);
 }
 
+// Whether it went.
+bool Device::Impl::acknowledge_again(Waiting& waiting, Instant now) {
+  if (replies_left_ == 0 || now < waiting.answer_from) return false;
+  --replies_left_;
+  wire::TcpHeader acknowledgement;
+  acknowledgement.sequence = waiting.finished.send_next.value;
+  acknowledgement.acknowledgement = waiting.finished.receive_next.value;
+  acknowledgement.flags = flags::kAck;
+  acknowledgement.timestamps = waiting.finished.timestamps;
+  send_bare_segment(waiting.flow, acknowledgement, now);
+  waiting.answer_from = now + kTimeWaitAnswers;
+  return true;
+}
+
 // RFC 9293 s3.10.7.4 in TIME-WAIT.
 void Device::Impl::on_waiting_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now) {
-  const Waiting& waiting = time_wait_.at(slot);
+  Waiting& waiting = time_wait_.at(slot);
   const wire::TcpHeader& header = segment.header;
   if (header.has(flags::kRst)) return;  // RFC 1337: it does not cut TIME-WAIT short
   if (header.has(flags::kSyn) && !header.has(flags::kAck) &&
@@ -292,23 +313,9 @@ void Device::Impl::on_waiting_segment(std::uint32_t slot, tcp::SegmentIn&& segme
   if (segment.payload.empty() && !header.has(flags::kFin) && !header.has(flags::kSyn) &&
       tcp::Seq{header.sequence} == waiting.finished.receive_next)
     return;
-  if (replies_left_ == 0 || now < waiting.answer_from) return;
-  --replies_left_;
-  wire::TcpHeader acknowledgement;
-  acknowledgement.sequence = waiting.finished.send_next.value;
-  acknowledgement.acknowledgement = waiting.finished.receive_next.value;
-  acknowledgement.flags = flags::kAck;
-  acknowledgement.timestamps = waiting.finished.timestamps;
-  send_bare_segment(waiting.flow, acknowledgement, now);
-
-  Waiting anew = waiting;
-  anew.answer_from = now + kTimeWaitAnswers;
-  const auto end = tcp::Seq{header.sequence} + static_cast<std::uint32_t>(segment.payload.size()) + 1;
-  if (!header.has(flags::kFin) || end != waiting.finished.receive_next) {
-    time_wait_.at(slot) = anew;
-    return;
-  }
+  if (!acknowledge_again(waiting, now) || !tcp::is_last_fin(waiting.finished, header, segment.payload.size())) return;
   // All wait equally long, so one that begins anew goes to the end.
+  Waiting anew = waiting;
   anew.until = now + options_.tcp.time_wait;
   flows_.erase(anew.hash, kTimeWaitBit | slot);
   time_wait_.remove(slot);

@@ -161,6 +161,7 @@ struct Device::Impl {
   void admit_queued(Instant now);
   void reset_idle_pending(std::uint32_t listener, Instant now);
   void on_waiting_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now);
+  bool acknowledge_again(Waiting& waiting, Instant now);
   void enter_time_wait(Stream& stream, Instant now);
   void add_waiting(const Waiting& waiting);
 

@@ -19,6 +19,12 @@ struct Finished {
   std::optional<wire::TcpTimestamps> timestamps{};
 };
 
+// Is it the FIN that the peer ended with?
+inline bool is_last_fin(const Finished& finished, const wire::TcpHeader& header, std::size_t payload_bytes) {
+  const Seq end = Seq{header.sequence} + static_cast<std::uint32_t>(payload_bytes) + 1;
+  return header.has(wire::tcp_flags::kFin) && end == finished.receive_next;
+}
+
 // `timestamps`: the new connection would use them if the SYN has them.
 inline bool may_begin_anew(const Finished& finished, const wire::TcpHeader& syn, bool timestamps) {
   const bool sequence_is_new = Seq{syn.sequence}.after(finished.receive_next);

@@ -789,6 +789,16 @@ TEST_CASE("W-TCP-01: TIME-WAIT gives way to a later SYN, with numbers behind its
     CHECK(stranger.heard[0].header.flags == flag::kAck);
     CHECK(stranger.heard[0].header.acknowledgement == closed.theirs);
   }
+  SECTION("and meanwhile acknowledges the peer's FIN again: the SYN may be somebody else's") {
+    world.run_for(milliseconds(100));
+    stranger.says(plain(flag::kAck | flag::kFin, closed.theirs - 1, closed.send_next));
+    REQUIRE(stranger.heard.size() == 1);
+    CHECK(stranger.heard[0].header.flags == flag::kAck);
+    CHECK(stranger.heard[0].header.sequence == closed.send_next);
+    CHECK(stranger.take()[0].header.acknowledgement == closed.theirs);
+    stranger.says(third(answer, closed.theirs + 51));
+    CHECK(world.b.device.stream_count() == 1);
+  }
   SECTION("but not if its time is over by then") {
     world.clock.now = world.clock.now + seconds(60);
     stranger.says(plain(flag::kRst, closed.theirs + 51));
