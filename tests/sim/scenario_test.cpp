@@ -74,8 +74,12 @@ void set_both(World& world, const std::function<void(sim::LinkOptions&)>& change
   }
 }
 
-WorldOptions short_wire() {
+// The MTU of a wire, and that of ports in memory.
+constexpr std::uint32_t kUsualMtu = 1500, kLargeMtu = 65'535;
+
+WorldOptions short_wire(std::uint32_t mtu) {
   WorldOptions options;
+  options.a.mtu_bytes = options.b.mtu_bytes = mtu;
   options.link.delay = microseconds(200);
   options.link.per_octet = nanoseconds(8);
   return options;
@@ -115,7 +119,7 @@ void narrow_the_path(World& world, std::uint32_t mtu) {
 }  // namespace
 
 TEST_CASE("a wire that is dead for three minutes in the middle of the work costs no octet", "[sim][scenario]") {
-  World world(short_wire());
+  World world(short_wire(GENERATE(kUsualMtu, kLargeMtu)));
   Transfer transfer(world, 64);
   world.run_for(milliseconds(10));
   REQUIRE(!transfer.told());
@@ -128,7 +132,7 @@ TEST_CASE("a wire that is dead for three minutes in the middle of the work costs
 }
 
 TEST_CASE("a wire that stays dead ends the connection, on the side that has something in flight", "[sim][scenario]") {
-  World world(short_wire());
+  World world(short_wire(GENERATE(kUsualMtu, kLargeMtu)));
   Transfer transfer(world, 64);
   world.run_for(milliseconds(10));
   set_both(world, [](sim::LinkOptions& link) { link.loss_per_1000 = 1000; });
@@ -138,24 +142,27 @@ TEST_CASE("a wire that stays dead ends the connection, on the side that has some
 }
 
 TEST_CASE("a wire that spoils one frame in ten delivers all octets, and none that is wrong", "[sim][scenario]") {
-  WorldOptions options = short_wire();
+  const std::uint32_t mtu = GENERATE(kUsualMtu, kLargeMtu);
+  WorldOptions options = short_wire(mtu);
   options.link.corrupt_per_1000 = 100;
   World world(options);
-  Transfer transfer(world, 32);
+  Transfer transfer(world, mtu == kUsualMtu ? 32 : 320);  // so that there are frames enough
   CHECK(transfer.arrives());
   CHECK(world.b.device.counters().bad_checksums > 10);
 }
 
 TEST_CASE("where no checksum is looked at, the CRC keeps spoilt octets out of memory", "[sim][scenario]") {
+  const std::uint32_t mtu = GENERATE(kUsualMtu, kLargeMtu);
   unsigned caught = 0;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    WorldOptions options = short_wire();
+    WorldOptions options = short_wire(mtu);
     options.seed = seed;
     options.a.checksums = options.b.checksums = false;
     World world(options);
     Transfer transfer(world, 16);
     world.run_for(milliseconds(1));
-    set_both(world, [](sim::LinkOptions& link) { link.corrupt_per_1000 = 10; });
+    // Of large frames there are few.
+    set_both(world, [&](sim::LinkOptions& link) { link.corrupt_per_1000 = mtu == kUsualMtu ? 10 : 200; });
     world.run_for(seconds(5));
     CHECK(transfer.nothing_foreign());
     if (transfer.told() && transfer.pair.b->host.completions[0].status == qp::Status::success)
@@ -166,7 +173,7 @@ TEST_CASE("where no checksum is looked at, the CRC keeps spoilt octets out of me
 }
 
 TEST_CASE("every frame comes twice, and a third of them late: every octet is placed once", "[sim][scenario]") {
-  WorldOptions options = short_wire();
+  WorldOptions options = short_wire(GENERATE(kUsualMtu, kLargeMtu));
   options.link.repeat_per_1000 = 1000;
   options.link.late_per_1000 = 330;
   options.link.late = milliseconds(1);
@@ -179,32 +186,46 @@ TEST_CASE("every frame comes twice, and a third of them late: every octet is pla
 
 TEST_CASE("W-MPA-59, W-TCP-07: a path that becomes narrower in the middle of the work, with word of it",
           "[sim][scenario][W-MPA-59][W-TCP-07]") {
-  for (const std::uint32_t mtu : {1400u, 1006u, 576u}) {
-    World world(short_wire());
+  const std::uint32_t mtu = GENERATE(kUsualMtu, kLargeMtu);
+  for (const std::uint32_t narrow : {1400u, 1006u, 576u}) {
+    World world(short_wire(mtu));
     Transfer transfer(world, 32);
     world.run_for(milliseconds(3));
     REQUIRE(!transfer.told());
-    narrow_the_path(world, mtu);
+    narrow_the_path(world, narrow);
     CHECK(transfer.arrives(seconds(60)));
     CHECK(transfer.up());
   }
 }
 
-TEST_CASE("an attacker off the path ends no connection and changes no octet", "[sim][attacker]") {
-  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
-    const sim::Report report = sim::run_workload(seed, false, Danger::off_path);
-    INFO("rnic-replay --attacker off-path --seed " << seed << " --verbose");
+namespace {
+
+void attacked(std::uint64_t seeds, Danger danger, const char* where, std::uint32_t mtu) {
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    const sim::Report report = sim::run_workload(seed, false, danger, mtu);
+    INFO("rnic-replay --attacker " << where << " --seed " << seed << " --verbose"
+                                   << (mtu != 0 ? " --mtu " + std::to_string(mtu) : ""));
     INFO(report.story);
     CHECK(report.complaint == "");
   }
 }
 
+}  // namespace
+
+TEST_CASE("an attacker off the path ends no connection and changes no octet", "[sim][attacker]") {
+  attacked(150, Danger::off_path, "off-path", 0);
+}
+
 TEST_CASE("an attacker on the path may end what he sees; nothing wrong is placed, and nothing is lost",
           "[sim][attacker]") {
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
-    const sim::Report report = sim::run_workload(seed, false, Danger::on_path);
-    INFO("rnic-replay --attacker on-path --seed " << seed << " --verbose");
-    INFO(report.story);
-    CHECK(report.complaint == "");
-  }
+  attacked(300, Danger::on_path, "on-path", 0);
+}
+
+TEST_CASE("an attacker off the path ends no connection of MTU 65535 and changes no octet", "[sim][attacker][large]") {
+  attacked(150, Danger::off_path, "off-path", kLargeMtu);
+}
+
+TEST_CASE("an attacker on the path of MTU 65535 may end what he sees; nothing wrong is placed, and nothing is lost",
+          "[sim][attacker][large]") {
+  attacked(300, Danger::on_path, "on-path", kLargeMtu);
 }
