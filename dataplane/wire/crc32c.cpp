@@ -56,7 +56,7 @@ std::span<const CrcKind> crc_kinds() {
   return kKinds;
 }
 
-// A wrong CRC would cost every connection, and no processor of ours has all the instructions that are used.
+// A wrong CRC would cost every connection, and not every kind can be tested on one machine.
 const CrcKind& best_crc_kind(std::span<const CrcKind> kinds) {
   std::array<std::byte, 1500> octets;
   for (std::size_t i = 0; i < octets.size(); ++i) octets[i] = static_cast<std::byte>(i * i + 7 * i);

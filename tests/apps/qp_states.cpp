@@ -89,24 +89,15 @@ int ask(char** words) {
 }
 
 int serve(char** words) {
-  rdma_event_channel* channel = rdma_create_event_channel();
-  rdma_cm_id* listener = nullptr;
-  if (channel == nullptr || rdma_create_id(channel, &listener, nullptr, RDMA_PS_TCP) != 0) app::fail("rdma_create_id");
-  sockaddr_storage address = app::address_of(words[2], words[3]);
-  if (rdma_bind_addr(listener, reinterpret_cast<sockaddr*>(&address)) != 0) app::fail("rdma_bind_addr");
-  if (rdma_listen(listener, 4) != 0) app::fail("rdma_listen");
+  const rdma_cm_id* listener = app::listen(words[2], words[3]);
   for (int round = 0; round < 2; ++round) {
-    app::Endpoint end;
-    end.channel = channel;
-    rdma_cm_event* event = app::expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
-    end.id = event->id;
-    rdma_ack_cm_event(event);
+    app::Endpoint end = app::next_request(listener);
     end.make_queues(4);
     end.make_memory(kOctets, IBV_ACCESS_LOCAL_WRITE);
     end.post_receive(0, kOctets, 1);  // V-IDLE-01
     app::accept(end, {});
     if (app::Endpoint::poll(end.recv_cq).status != IBV_WC_SUCCESS) app::fail("no message came");
-    rdma_ack_cm_event(app::expect(channel, RDMA_CM_EVENT_DISCONNECTED));
+    rdma_ack_cm_event(app::expect(end.channel, RDMA_CM_EVENT_DISCONNECTED));
     rdma_disconnect(end.id);
     await_close(end.id->qp);
     rdma_destroy_qp(end.id);

@@ -94,7 +94,8 @@ inline rdma_cm_event* expect(rdma_event_channel* channel, rdma_cm_event_type typ
   rdma_cm_event* event = nullptr;
   if (rdma_get_cm_event(channel, &event) != 0) fail("rdma_get_cm_event");
   if (event->event != type) {
-    std::fprintf(stderr, "expected %s, got %s, status %d\n", rdma_event_str(type), rdma_event_str(event->event), event->status);
+    std::fprintf(stderr, "expected %s, got %s, status %d\n", rdma_event_str(type), rdma_event_str(event->event),
+                 event->status);
     std::exit(1);
   }
   return event;
@@ -112,21 +113,33 @@ inline sockaddr_storage address_of(const char* text, const char* port) {
   return address;
 }
 
-// Listens, takes one connection request; the caller makes queues and calls accept().
-inline Endpoint listen_one(const char* address_text, const char* port) {
-  Endpoint end;
-  end.channel = rdma_create_event_channel();
+// With an event channel of its own.
+inline rdma_cm_id* listen(const char* address_text, const char* port) {
+  rdma_event_channel* channel = rdma_create_event_channel();
   rdma_cm_id* listener = nullptr;
-  if (end.channel == nullptr || rdma_create_id(end.channel, &listener, nullptr, RDMA_PS_TCP) != 0) fail("rdma_create_id");
+  if (channel == nullptr || rdma_create_id(channel, &listener, nullptr, RDMA_PS_TCP) != 0) fail("rdma_create_id");
   sockaddr_storage address = address_of(address_text, port);
   if (rdma_bind_addr(listener, reinterpret_cast<sockaddr*>(&address)) != 0) fail("rdma_bind_addr");
   if (rdma_listen(listener, 4) != 0) fail("rdma_listen");
-  std::printf("listening\n");
-  std::fflush(stdout);
-  rdma_cm_event* event = expect(end.channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+  return listener;
+}
+
+// The next connection request; the caller makes queues and calls accept().
+inline Endpoint next_request(const rdma_cm_id* listener) {
+  rdma_cm_event* event = expect(listener->channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+  Endpoint end;
+  end.channel = listener->channel;
   end.id = event->id;
   rdma_ack_cm_event(event);
   return end;
+}
+
+// Listens and takes one connection request.
+inline Endpoint listen_one(const char* address_text, const char* port) {
+  const rdma_cm_id* listener = listen(address_text, port);
+  std::printf("listening\n");
+  std::fflush(stdout);
+  return next_request(listener);
 }
 
 inline void accept(Endpoint& end, const Target& target) {

@@ -15,20 +15,15 @@ constexpr char kQuestion[] = "May I come in? I have 57 octets of private data wi
 constexpr char kAnswer[] = "No.";
 
 bool says(const rdma_conn_param& told, std::string_view expected) {
-  const bool same = told.private_data_len == expected.size() &&
-                    std::memcmp(told.private_data, expected.data(), expected.size()) == 0;
+  const bool same =
+      told.private_data_len == expected.size() && std::memcmp(told.private_data, expected.data(), expected.size()) == 0;
   std::printf("%u octets of private data, %s\n", told.private_data_len, same ? "as sent" : "OTHER than sent");
   return same;
 }
 
 int refuse(char** words) {
-  rdma_event_channel* channel = rdma_create_event_channel();
-  rdma_cm_id* listener = nullptr;
-  if (channel == nullptr || rdma_create_id(channel, &listener, nullptr, RDMA_PS_TCP) != 0) app::fail("rdma_create_id");
-  sockaddr_storage address = app::address_of(words[2], words[3]);
-  if (rdma_bind_addr(listener, reinterpret_cast<sockaddr*>(&address)) != 0) app::fail("rdma_bind_addr");
-  if (rdma_listen(listener, 4) != 0) app::fail("rdma_listen");
-  rdma_cm_event* event = app::expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+  rdma_cm_id* listener = app::listen(words[2], words[3]);
+  rdma_cm_event* event = app::expect(listener->channel, RDMA_CM_EVENT_CONNECT_REQUEST);
   rdma_cm_id* request = event->id;
   const bool right = says(event->param.conn, {kQuestion, sizeof kQuestion});
   rdma_ack_cm_event(event);
