@@ -471,6 +471,13 @@ std::string read_configuration(const std::string& path, Configuration& configura
   return parse_configuration(text.str(), path, configuration);
 }
 
+std::vector<std::string_view> configuration_keys() {
+  std::vector<std::string_view> names;
+  for (const auto& key : root_keys()) names.push_back(key.name);
+  for (const auto& key : device_keys()) names.push_back(key.name);
+  return names;
+}
+
 std::string parse_configuration(const std::string& text, const std::string& path, Configuration& configuration) {
   Reader reader(path);
   const toml::parse_result result = toml::parse(text);

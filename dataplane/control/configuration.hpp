@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/device.hpp"
@@ -83,6 +84,9 @@ struct Configuration {
 // Adds what the file says. Empty, or what is wrong: "FILE:LINE: ...".
 std::string read_configuration(const std::string& path, Configuration& configuration);
 std::string parse_configuration(const std::string& text, const std::string& path, Configuration& configuration);
+
+// All keys that a file may have, of the daemon and of a device.
+std::vector<std::string_view> configuration_keys();
 
 // Pieces of the command line, in its order: an option of a device is of the --port before it, and before
 // the first --port of all devices. Empty, or what is wrong.
