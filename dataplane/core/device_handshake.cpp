@@ -83,7 +83,7 @@ void Device::Impl::forget(HalfOpen& half, Instant now) {
   --listeners_.at(half.listener).half_open;
   if (half.awaits_backlog()) --backlog_queued_;
   if (half.time_wait_slot != HalfOpen::kNone) {
-    if (TimeWaitEntry* before = time_wait_.hidden(half.time_wait_slot, half.flow, now)) {
+    if (Waiting* before = time_wait_.hidden(half.time_wait_slot, half.flow, now)) {
       before->hidden = false;
       flows_.insert(half.hash, kTimeWaitBit | half.time_wait_slot);
     }
@@ -117,7 +117,7 @@ void Device::Impl::on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& seg
     case tcp::HalfOpenStep::acknowledge: {
       if (step == tcp::HalfOpenStep::acknowledge && half.time_wait_slot != HalfOpen::kNone) {
         // The peer's last FIN again: it is there yet, and somebody else's SYN may have this place.
-        TimeWaitEntry* before = time_wait_.hidden(half.time_wait_slot, half.flow, now);
+        Waiting* before = time_wait_.hidden(half.time_wait_slot, half.flow, now);
         if (before != nullptr && tcp::is_last_fin(before->finished, segment.header, segment.payload.size())) {
           acknowledge_again(*before, now);
           return;

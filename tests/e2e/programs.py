@@ -326,4 +326,6 @@ def fio(wire, verb, thread=False):
     client = ["fio", *common, "--rw=write", f"--hostname={wire.address}", f"--verb={verb}", f"--aux-path={directory}"]
     _, text = wire.pair(server, client, 90)
     result = re.search(r"WRITE: bw=(\S+)", text) or re.search(r"bw=(\S+)", text)
-    return result[1] if result else ""
+    if not result:
+        raise Failed(f"fio printed no result:\n{tail(text)}")
+    return result[1]
