@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -52,7 +53,8 @@ TEST_CASE("RNIC_RUN_BASE is the only place where it is set", "[control][run_dire
   CHECK(control::new_run_directory("a") == place.root + "/base/a");
 }
 
-TEST_CASE("a daemon is looked for in all places, and started in the first that may be written", "[control][run_directory]") {
+TEST_CASE("a daemon is looked for in all places, and started in the first that may be written",
+          "[control][run_directory]") {
   const Place place;
   setenv("XDG_RUNTIME_DIR", place.root.c_str(), 1);
   const std::string name = "test" + std::to_string(getpid());
@@ -105,4 +107,9 @@ TEST_CASE("what does not fit is no path", "[control][run_directory]") {
   CHECK(rnic_run_directory("name", path, sizeof path) == 0);
   CHECK(rnic_run_base(path, 5) != 0);
   CHECK(rnic_run_base(path, 4) == 0);
+  // Nor that of another whose name it begins with.
+  setenv("RNIC_RUN_BASE", place.root.c_str(), 1);
+  fs::create_directory(place.root + "/nam");
+  std::string cut(place.root.size() + std::strlen("/nam"), ' ');
+  CHECK(rnic_run_directory("name", cut.data(), cut.size() + 1) == 0);
 }

@@ -20,8 +20,8 @@ std::vector<Octets> cut(const Octets& frame, std::uint32_t number, std::size_t s
   std::vector<Octets> pieces;
   for (std::uint32_t at = 0; at < frame.size();) {
     Octets piece(slot);
-    const auto size = write_piece(
-        frame, {.number = number, .total = static_cast<std::uint32_t>(frame.size()), .at = at}, piece);
+    const auto size =
+        write_piece(frame, {.number = number, .total = static_cast<std::uint32_t>(frame.size()), .at = at}, piece);
     piece.resize(PieceHeader::kSize + size);
     at += size;
     pieces.push_back(piece);
@@ -62,6 +62,12 @@ TEST_CASE("pieces that do not follow one another make no frame, and the next fra
   SECTION("one comes twice") {
     for (const std::size_t i : {0u, 1u, 1u, 2u, 3u, 4u}) CHECK_FALSE(reassembler.take(first[i], pool));
   }
+  SECTION("one comes in the place of another") {
+    for (const std::size_t i : {0u, 1u, 1u, 3u, 4u}) CHECK_FALSE(reassembler.take(first[i], pool));
+  }
+  SECTION("two have changed places") {
+    for (const std::size_t i : {0u, 2u, 1u, 3u, 4u}) CHECK_FALSE(reassembler.take(first[i], pool));
+  }
   SECTION("the beginning is missing") {
     for (const std::size_t i : {1u, 2u, 3u, 4u}) CHECK_FALSE(reassembler.take(first[i], pool));
   }
@@ -70,8 +76,21 @@ TEST_CASE("pieces that do not follow one another make no frame, and the next fra
     CHECK_FALSE(reassembler.take(second[1], pool));
     for (const std::size_t i : {1u, 2u, 3u, 4u}) CHECK_FALSE(reassembler.take(first[i], pool));
   }
+  SECTION("all but the first of another frame") {
+    const auto third = cut(frame, 3, 2048);
+    for (const std::size_t i : {0u, 1u, 2u, 3u, 4u}) CHECK_FALSE(reassembler.take((i == 0 ? first : third)[i], pool));
+  }
   SECTION("another frame begins") {
     for (const std::size_t i : {0u, 1u}) CHECK_FALSE(reassembler.take(first[i], pool));
+  }
+  SECTION("the rest does not come") {
+    for (const std::size_t i : {0u, 1u}) CHECK_FALSE(reassembler.take(first[i], pool));
+    CHECK(pool.large_available() == 7);
+    reassembler.clear();
+    CHECK(pool.large_available() == 8);
+    CHECK(reassembler.lost() == 1);
+    reassembler.clear();
+    CHECK(reassembler.lost() == 1);
   }
   for (std::size_t i = 0; i < second.size(); ++i)
     CHECK((reassembler.take(second[i], pool).get() != nullptr) == (i + 1 == second.size()));
@@ -89,14 +108,20 @@ TEST_CASE("what a piece says of its frame is not trusted", "[port][pieces]") {
     store_be(out, 22, at);
     return out;
   };
+  const auto is_lost = [&](const Octets& octets) {
+    const auto before = reassembler.lost();
+    CHECK_FALSE(reassembler.take(octets, pool));
+    CHECK(reassembler.lost() == before + 1);
+  };
   CHECK_FALSE(is_piece(piece(10, 0, 0)));
-  CHECK_FALSE(reassembler.take(piece(0xFFFFFFFF, 0, 2000), pool));
-  CHECK_FALSE(reassembler.take(piece(65'554, 0, 2000), pool));
-  CHECK_FALSE(reassembler.take(piece(0, 0, 2000), pool));
-  CHECK_FALSE(reassembler.take(piece(1999, 0, 2000), pool));
-  CHECK_FALSE(reassembler.take(piece(4000, 0, 2000), pool));
-  CHECK_FALSE(reassembler.take(piece(4000, 2000, 2001), pool));
-  CHECK(reassembler.lost() == 5);
+  is_lost(piece(0xFFFFFFFF, 0, 2000));
+  is_lost(piece(65'554, 0, 2000));
+  is_lost(piece(0, 0, 2000));
+  is_lost(piece(1999, 0, 2000));
+  for (const Octets& second : {piece(4000, 2000, 2001), piece(4001, 2000, 2000), piece(3999, 2000, 1999)}) {
+    CHECK_FALSE(reassembler.take(piece(4000, 0, 2000), pool));
+    is_lost(second);
+  }
   CHECK(pool.available() == 8);
   CHECK(pool.large_available() == 8);
 }
