@@ -1,5 +1,7 @@
 #include "port/pair_port.hpp"
 
+#include <sys/mman.h>
+
 #include <cstring>
 #include <vector>
 
@@ -41,6 +43,14 @@ unsigned send(Port& port, BufferRef buffer) {
 BufferRef receive(Port& port) {
   Buffer* raw = nullptr;
   return port.receive_burst(&raw, 1) == 1 ? BufferRef(raw) : BufferRef();
+}
+
+// Whether the page in the middle of a buffer is in memory.
+bool resident(const std::byte* middle) {
+  const auto page = reinterpret_cast<std::uintptr_t>(middle) / 4096 * 4096;
+  unsigned char there = 0;
+  REQUIRE(mincore(reinterpret_cast<void*>(page), 4096, &there) == 0);
+  return (there & 1) != 0;
 }
 
 std::uint8_t first(const BufferRef& buffer) { return std::to_integer<std::uint8_t>(buffer->bytes()[0]); }
@@ -229,6 +239,31 @@ TEST_CASE("a long frame crosses a pair without a copy, in a large buffer; a shor
   CHECK_FALSE(p.a->pool().shared(*kept));
   kept.reset();
   CHECK(p.a->pool().large_available() == large);
+}
+
+TEST_CASE("a pair's buffers stay in memory while either end uses them, and go when neither does", "[port]") {
+  Pair p(64, 0);
+  const bool one_end = GENERATE(false, true);
+  if (one_end) p.a.reset();
+  const auto use = [&] {
+    const BufferRef busy = frame(*p.b, 7, 65'535);
+    return busy->bytes().data() + 32'768;
+  };
+  // What a worker does between two looks at unused memory: both its ends, in turn.
+  const auto tend = [&] {
+    for (unsigned i = 0; i < kTendsPerRelease; ++i)
+      for (const auto& end : {p.a.get(), p.b.get()})
+        if (end != nullptr) end->tend();
+  };
+  for (int period = 0; period < 3; ++period) {
+    const std::byte* const middle = use();
+    tend();
+    CHECK(resident(middle));
+  }
+  const std::byte* const middle = use();
+  tend();
+  tend();
+  CHECK_FALSE(resident(middle));
 }
 
 TEST_CASE("an MTU is 576 to 65535 in memory, and to 16000 elsewhere", "[port]") {
