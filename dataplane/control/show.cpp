@@ -239,9 +239,11 @@ Json ports(Machine& machine) {
     const auto& facts = device->port->facts();
     core::DeviceCounters counters;
     std::size_t half_open = 0;
+    std::uint64_t lost = 0;
     device->worker->call([&](Instant) {
       counters = device->device->counters();
       half_open = device->device->half_open_count();
+      lost = device->port->frames_lost();
     });
     rows.push_back({{"device", device->name},
                     {"kind", facts.kind},
@@ -259,6 +261,7 @@ Json ports(Machine& machine) {
                     {"bad_frames", counters.bad_frames},
                     {"bad_checksums", counters.bad_checksums},
                     {"dropped", counters.frames_dropped},
+                    {"lost_at_port", lost},
                     {"no_buffer", counters.no_buffer},
                     {"no_listener", counters.no_listener},
                     {"half_open", half_open},

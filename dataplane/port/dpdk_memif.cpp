@@ -166,7 +166,11 @@ int MemifPort::wake_descriptor() {
 bool MemifPort::refill() {
   if (slots_next_ < slots_count_) return true;
   const Passage passage(*this);
-  if (!passage || !up_.load(std::memory_order_relaxed)) return false;
+  if (!passage) return false;
+  if (!up_.load(std::memory_order_relaxed)) {
+    reassembler_.clear();
+    return false;
+  }
   slots_next_ = 0;
   slots_count_ = receive_now(slots_.data(), kBurst);
   return slots_count_ != 0;
@@ -232,6 +236,7 @@ unsigned MemifPort::send_burst(Buffer* const* frames, unsigned count) {
   if (!settled_.load(std::memory_order_relaxed)) {
     sending_.reset();
     for (unsigned i = 0; i < count; ++i) BufferRef lost(frames[i]);
+    lost_ += count;
     return count;
   }
   unsigned sent = 0;

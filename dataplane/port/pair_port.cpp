@@ -100,6 +100,7 @@ unsigned PairPort::receive_burst(Buffer** out, unsigned max) {
 unsigned PairPort::send_burst(Buffer* const* frames, unsigned count) {
   if (!link_up()) {
     for (unsigned i = 0; i < count; ++i) BufferRef dropped(frames[i]);
+    lost_ += count;
     return count;
   }
   PairWire::Ring& ring = wire_->toward_[1 - end_];
@@ -108,7 +109,8 @@ unsigned PairPort::send_burst(Buffer* const* frames, unsigned count) {
   for (unsigned i = 0; i < n; ++i) {
     Buffer* frame = frames[i];
     if (frame->length > longest) [[unlikely]] {
-      BufferRef lost(frame);
+      BufferRef too_long(frame);
+      ++lost_;
       continue;
     }
     if (frame->refs > 1) {

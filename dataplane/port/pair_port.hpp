@@ -74,6 +74,7 @@ class PairPort final : public Port {
   // Frames are dropped while the other end is not there, as on a cable with nobody at it, and when they
   // are longer than the other end's MTU allows.
   unsigned send_burst(Buffer* const* frames, unsigned count) override;
+  std::uint64_t frames_lost() const override { return lost_; }
   int wake_descriptor() override { return silent_.fd(); }
   bool arm() override;
   void disarm() override {}
@@ -83,6 +84,7 @@ class PairPort final : public Port {
   std::shared_ptr<PairWire> wire_;
   unsigned end_;
   unsigned tends_ = 0;
+  std::uint64_t lost_ = 0;
   PortFacts facts_;
   SilentDescriptor silent_;
 };

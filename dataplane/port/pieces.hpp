@@ -64,8 +64,7 @@ class FrameReassembler {
     const PieceHeader header = parse_piece(piece);
     const Bytes octets = piece.subspan(PieceHeader::kSize);
     if (header.at == 0) {
-      lost_ += frame_ ? 1 : 0;
-      frame_.reset();
+      clear();
       number_ = header.number;
       total_ = header.total;
       if (total_ <= pool.room_bytes()) frame_ = BufferRef::take(pool, total_);
@@ -74,15 +73,18 @@ class FrameReassembler {
     if (!frame_) return {};  // there was no buffer for it, or its beginning is missing
     if (header.number != number_ || header.total != total_ || header.at != frame_->length ||
         octets.size() > total_ - frame_->length) {
-      frame_.reset();
-      ++lost_;
+      clear();
       return {};
     }
     std::memcpy(frame_->append(static_cast<std::uint32_t>(octets.size())).data(), octets.data(), octets.size());
     return frame_->length == total_ ? std::exchange(frame_, BufferRef{}) : BufferRef{};
   }
+  // The rest of what was begun does not come.
+  void clear() {
+    lost_ += frame_ ? 1 : 0;
+    frame_.reset();
+  }
   std::uint64_t lost() const { return lost_; }
-  void clear() { frame_.reset(); }
 
  private:
   BufferRef frame_;

@@ -40,6 +40,9 @@ class Port {
   // Takes over one reference of each of the frames it accepts (the first n; returns n). The caller
   // may hold other references and then changes nothing while pool().shared(buffer).
   virtual unsigned send_burst(Buffer* const* frames, unsigned count) = 0;
+  // Those that send_burst() accepted, or that came in part, and that the port knows to be lost: nobody was at
+  // the other end, it takes none so long, or the rest did not come.
+  virtual std::uint64_t frames_lost() const { return 0; }
   // What descriptor becomes readable when frames wait, if any (-1: none; a timed sleep is needed)?
   virtual int wake_descriptor() = 0;
   // Before the worker blocks: arm the wake-up. Returns false if frames wait already.

@@ -224,6 +224,7 @@ TEST_CASE("a memif client that is there first waits for its server, and frames s
   const std::uint32_t all = port->pool().available();
   test::send_question(*port, 1);
   CHECK(port->pool().available() == all);
+  CHECK(port->frames_lost() == 1);
   CHECK(port->wake_descriptor() >= 0);  // nothing can come but the link itself, and that rings
 
   REQUIRE(test::eventually([&] { return port->arm(); }));
@@ -233,6 +234,30 @@ TEST_CASE("a memif client that is there first waits for its server, and frames s
   port->disarm();
   REQUIRE(test::eventually([&] { return joined(*port); }));
   converse(*port, 10);
+}
+
+TEST_CASE("a long frame whose peer dies in the middle of it is given up when the link goes down, and counted",
+          "[port][memif]") {
+  const Directory directory;
+  const auto port = open(directory.server(), 0);
+  Peer peer(directory.client(), 0);
+  REQUIRE(test::eventually([&] { return joined(*port); }));
+  const std::uint32_t all_large = port->pool().large_available();
+  test::ask_for_torn_frame(*port);
+  const auto receive = [&] {
+    Buffer* raw = nullptr;
+    while (port->receive_burst(&raw, 1) == 1) BufferRef gone(raw);
+  };
+  REQUIRE(test::eventually([&] {
+    receive();
+    return port->pool().large_available() == all_large - 1;
+  }));
+  CHECK(port->frames_lost() == 0);
+  peer.kill_now();
+  REQUIRE(test::eventually([&] { return !port->link_up(); }));
+  receive();
+  CHECK(port->pool().large_available() == all_large);
+  CHECK(port->frames_lost() == 1);
 }
 
 TEST_CASE("a memif peer without a wake channel is served by timed sleeps", "[port][memif]") {

@@ -169,8 +169,10 @@ TEST_CASE("a pair's link is up while both ends are there; without the other, fra
   p.b.reset();
   CHECK_FALSE(p.a->link_up());
   CHECK(p.a->pool().available() == all);
+  CHECK(p.a->frames_lost() == 0);
   CHECK(send(*p.a, frame(*p.a, 1)) == 1);
   CHECK(p.a->pool().available() == all);
+  CHECK(p.a->frames_lost() == 1);
 }
 
 TEST_CASE("a pair's facts: checksums need no work, addresses differ, a buffer holds a frame of its MTU", "[port]") {
@@ -212,6 +214,8 @@ TEST_CASE("ends of a pair may have unequal MTUs: what is too long for the other 
     CHECK(send(large, frame(large, 2, 1519)) == 1);
     CHECK(send(small, frame(small, 9, 9000)) == 1);
     CHECK(receive(large)->length == 9000);
+    CHECK(large.frames_lost() == 1);
+    CHECK(small.frames_lost() == 0);
   }
   CHECK(send(large, frame(large, 3)) == 1);
   CHECK(receive(small)->length == 1518);

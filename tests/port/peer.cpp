@@ -12,9 +12,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <thread>
+#include <vector>
 
 #include "port/dpdk_runtime.hpp"
 #include "port/open.hpp"
+#include "port/pieces.hpp"
 #include "support/catch.hpp"
 
 namespace rnic::port::test {
@@ -31,6 +33,7 @@ bool is_ours(const Buffer& frame) {
   return frame.length > kFill && load_be<std::uint16_t>(frame.bytes(), 12) == kEtherType;
 }
 bool is_answer(const Buffer& frame) { return frame.bytes()[kIsAnswer] == std::byte{1}; }
+bool asks_for_torn(const Buffer& frame) { return frame.bytes()[kIsAnswer] == std::byte{2}; }
 
 void send_frame(Port& port, const std::function<void(MutableBytes)>& write, std::uint32_t bytes) {
   BufferRef buffer = BufferRef::take(port.pool(), bytes);
@@ -64,6 +67,11 @@ void send_question(Port& port, std::uint32_t number, std::uint32_t frame_bytes) 
         for (std::size_t i = kFill; i < octets.size(); ++i) octets[i] = fill(number, i);
       },
       frame_bytes);
+}
+
+void ask_for_torn_frame(Port& port) {
+  send_frame(
+      port, [](MutableBytes octets) { octets[kIsAnswer] = std::byte{2}; }, 64);
 }
 
 std::optional<Answer> await_answer(Port& port) {
@@ -175,6 +183,13 @@ TEST_CASE("the peer's process", "[.]") {
     }
     const BufferRef frame(raw);
     if (!is_ours(*frame) || is_answer(*frame)) continue;
+    if (asks_for_torn(*frame)) {
+      const std::vector<std::byte> whole(40'000);
+      send_frame(
+          *port, [&](MutableBytes octets) { write_piece(whole, {.number = 1, .total = 40'000, .at = 0}, octets); },
+          1400);
+      continue;
+    }
     send_frame(
         *port,
         [&](MutableBytes octets) {

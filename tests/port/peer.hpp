@@ -22,6 +22,8 @@ struct Answer {
   bool intact = false;  // every octet behind these is as it was sent
 };
 void send_question(Port& port, std::uint32_t number, std::uint32_t frame_bytes = 64);
+// Has the peer of a memif answer with the first piece of a long frame (port/pieces.hpp), and nothing more.
+void ask_for_torn_frame(Port& port);
 // Waits for the next answer as a worker does: looks, arms, sleeps on the descriptor. Nothing if
 // none comes for ten seconds, which is far more than any machine needs.
 std::optional<Answer> await_answer(Port& port);
