@@ -174,15 +174,6 @@ void say_ready(int fd, const std::string& text) {
   close(fd);
 }
 
-std::string describe(const rnic::control::ServedDevice& device) {
-  std::string addresses;
-  for (const auto& address : device.own)
-    if (address.state != rnic::ip::AddressState::none) addresses += " " + rnic::control::describe(address);
-  const auto& vlan = device.device->options().vlan;
-  return fmt::format("{}: {}{} mtu {} at{}", device.name, device.port_spec, vlan ? fmt::format(" vlan {}", *vlan) : "",
-                     device.port->facts().mtu_bytes, addresses);
-}
-
 rnic::control::Log connection_log() {
   using rnic::control::LogLevel;
   const auto write = [](LogLevel level, const std::string& line) {
@@ -205,7 +196,6 @@ int serve(const Options& options) {
   machine.run_directory = options.run_directory;
   const auto log = [](const std::string& line) { spdlog::info("{}", line); };
   if (const auto why = rnic::control::build_machine(options.configuration, log, machine); !why.empty()) return refuse(why);
-  for (const auto& device : machine.devices) spdlog::info("{}", describe(*device));
   if (const auto why = rnic::control::write_sysfs_trees(machine); !why.empty()) return refuse(why);
 
   rnic::control::Loop loop;
@@ -232,6 +222,7 @@ int serve(const Options& options) {
     const rnic::control::LinkWatch links(machine, loop, log);
     if (options.ready_fd >= 0) leave_terminal(options);
     const rnic::control::Report report = rnic::control::report_of(rnic::control::views_of(machine));
+    for (const std::string& line : report.devices) spdlog::info("{}", line);
     for (const std::string& warning : report.warnings) spdlog::warn("{}", warning);
     say_ready(options.ready_fd, rnic::control::text_of(report));
     loop.run();

@@ -11,22 +11,14 @@ namespace {
 using Kind = port::PortSpec::Kind;
 using ip::AddressState;
 
-bool waits_for_client(const DeviceView& device) {
-  return device.port.kind == Kind::memif && device.port.role == port::PortSpec::Role::server;
-}
-
-std::string link_text(const DeviceView& device) {
-  if (device.link_up) return "link up";
-  return waits_for_client(device) ? "link down until its client comes" : "link down";
-}
-
 std::string line_of(const DeviceView& device) {
   std::string addresses;
   for (const ip::OwnAddress& own : device.own)
     if (own.state != AddressState::none) addresses += (addresses.empty() ? "" : ", ") + describe(own);
-  return device.name + ": " + port::to_string(device.port) + (device.vlan ? " VLAN " + std::to_string(*device.vlan) : "") +
-         ", " + (addresses.empty() ? "no address" : addresses) + ", MTU " + std::to_string(device.mtu_bytes) + ", " +
-         link_text(device);
+  return device.name + ": " + port::to_string(device.port) +
+         (device.vlan ? " VLAN " + std::to_string(*device.vlan) : "") + ", " +
+         (addresses.empty() ? "no address" : addresses) + ", MTU " + (device.mtu_agreed ? "" : "up to ") +
+         std::to_string(device.mtu_bytes) + (device.link_up ? ", link up" : ", link down");
 }
 
 void warn_of_addresses(const DeviceView& device, std::vector<std::string>& warnings) {
@@ -54,9 +46,12 @@ void warn_of_link(const DeviceView& device, std::vector<std::string>& warnings) 
   if (device.link_up) return;
   switch (device.port.kind) {
     case Kind::memif:
-      if (!waits_for_client(device))
-        warnings.push_back(device.name + ": nobody serves " + device.port.target +
-                           " yet; the link comes up when a daemon with role=server does");
+      warnings.push_back(
+          device.name + ": " +
+          (device.port.role == port::PortSpec::Role::server
+               ? device.port.target + " has no client yet; the link comes up when a daemon with role=client does"
+               : "nobody serves " + device.port.target +
+                     " yet; the link comes up when a daemon with role=server does"));
       break;
     case Kind::pair:
       break;
@@ -73,6 +68,8 @@ void warn_of_link(const DeviceView& device, std::vector<std::string>& warnings) 
 }
 
 }  // namespace
+
+std::uint32_t mtu_of(const port::Port& port) { return port.link_up() ? port.link_mtu() : port.facts().mtu_bytes; }
 
 Report report_of(const std::vector<DeviceView>& devices) {
   Report report;
@@ -91,8 +88,9 @@ std::vector<DeviceView> views_of(const Machine& machine) {
     view.name = served->name;
     if (const auto spec = port::parse_spec(served->port_spec)) view.port = *spec;
     view.vlan = served->device->options().vlan;
-    view.mtu_bytes = served->port->link_mtu();
     view.link_up = served->port->link_up();
+    view.mtu_agreed = view.link_up || view.port.kind != Kind::memif;
+    view.mtu_bytes = mtu_of(*served->port);
     if (const std::string& netdev = served->port->facts().netdev; !netdev.empty()) {
       const auto found = port::find_netdev(netdev);
       view.interface_up = found && found->up;

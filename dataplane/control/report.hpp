@@ -1,4 +1,4 @@
-// What `rnic up` tells whoever called it: each device, and what keeps one from being of use. Pure.
+// What `rnic up` and the log tell: each device, and what keeps one from being of use. Pure, but for views_of().
 #pragma once
 
 #include <optional>
@@ -17,6 +17,7 @@ struct DeviceView {
   port::PortSpec port;
   std::optional<std::uint16_t> vlan;
   std::uint32_t mtu_bytes = 0;
+  bool mtu_agreed = true;  // a memif's ends use the smaller of their MTUs
   bool link_up = false;
   bool interface_up = true;  // administratively; of ports on the kernel's interfaces
   bool has_mate = false;     // of pairs
@@ -27,6 +28,8 @@ struct Report {
   std::vector<std::string> devices;   // a line each
   std::vector<std::string> warnings;  // what is not as it was asked for, and what to do
 };
+// IP octets of a frame that both ends take; while no peer is there, that ours does.
+std::uint32_t mtu_of(const port::Port& port);
 Report report_of(const std::vector<DeviceView>& devices);
 
 std::vector<DeviceView> views_of(const Machine& machine);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "control/network.hpp"
+#include "control/report.hpp"
 
 namespace rnic::control {
 namespace {
@@ -85,7 +86,7 @@ Json devices(const Machine& machine) {
                     {"state", device->port->link_up() ? "up" : "down"},
                     {"addresses", addresses},
                     {"mode", mode_text(device->device->options().mode)},
-                    {"mtu", device->port->link_mtu()},
+                    {"mtu", mtu_of(*device->port)},
                     {"guid", guid_text(device->node_guid)},
                     {"worker", device->worker->index()},
                     {"contexts", counts.contexts},
@@ -250,7 +251,7 @@ Json ports(Machine& machine) {
                     {"name", facts.name},
                     {"link", device->port->link_up() ? "up" : "down"},
                     {"mac", wire::to_string(facts.mac)},
-                    {"mtu", device->port->link_mtu()},
+                    {"mtu", mtu_of(*device->port)},
                     {"vlan", device->device->options().vlan ? Json(*device->device->options().vlan) : Json()},
                     {"gateways", gateways(*device)},
                     {"conflicts", conflicts(*device)},

@@ -77,12 +77,35 @@ TEST_CASE("a link that is down is warned of, with what to do", "[control][report
   CHECK(warnings("pci:0000:03:00.0") == Lines{"rnic0: the link of pci:0000:03:00.0 is down"});
   CHECK(warnings("memif:/m.sock,role=client") ==
         Lines{"rnic0: nobody serves /m.sock yet; the link comes up when a daemon with role=server does"});
-  // The one that is started first waits for the other: nothing is wrong, and it is said in its line.
-  CHECK(warnings("memif:/m.sock,role=server").empty());
-  DeviceView server = device("memif:/m.sock,role=server", "10.0.0.1");
-  server.link_up = false;
-  CHECK(control::report_of({server}).devices ==
-        Lines{"rnic0: memif:/m.sock,role=server, 10.0.0.1/24, MTU 9000, link down until its client comes"});
+  CHECK(warnings("memif:/m.sock,role=server") ==
+        Lines{"rnic0: /m.sock has no client yet; the link comes up when a daemon with role=client does"});
+}
+
+TEST_CASE("until a memif's other side has come its MTU is the most that it can be", "[control][report]") {
+  DeviceView view = device("memif:/m.sock,role=server", "10.0.0.1");
+  view.link_up = view.mtu_agreed = false;
+  CHECK(control::report_of({view}).devices ==
+        Lines{"rnic0: memif:/m.sock,role=server, 10.0.0.1/24, MTU up to 9000, link down"});
+
+  struct Memif final : port::Port {
+    const port::PortFacts& facts() const override { return facts_; }
+    bool link_up() const override { return up; }
+    std::uint32_t link_mtu() const override { return now; }
+    BufferPool& pool() override { return pool_; }
+    unsigned receive_burst(Buffer**, unsigned) override { return 0; }
+    unsigned send_burst(Buffer* const*, unsigned) override { return 0; }
+    int wake_descriptor() override { return -1; }
+    bool arm() override { return true; }
+    void disarm() override {}
+    bool up = false;
+    std::uint32_t now = 1500;
+    port::PortFacts facts_{.kind = "memif", .name = {}, .mac = {}, .mtu_bytes = 65'535, .netdev = {}};
+    HeapPool pool_{1, 64};
+  } memif;
+  CHECK(control::mtu_of(memif) == 65'535);
+  memif.up = true;
+  memif.now = 9000;
+  CHECK(control::mtu_of(memif) == 9000);
 }
 
 TEST_CASE("a pair with one end is warned of", "[control][report]") {
