@@ -395,22 +395,20 @@ std::string Server::in_words_of(const Qp& qp) const {
 
 // A Terminate that came. Both readings of it: peers differ in how they lay out its first octets
 // (W-RDMAP-34). Any peer can send one, and as many as it can make connections.
-void Server::log_terminate(const Qp& qp, qp::Event event) {
-  qp::TerminateRecord record;
-  Instant now{};
-  qp.context->device().worker->call([&](Instant at) {
-    record = qp.qp->terminate_record();
-    now = at;
-  });
+void Server::log_terminate(const Qp& qp, const core::WorkerEvent& event) {
   std::uint64_t left_out = 0;
-  if (!terminates_.take(now, left_out)) return;
+  if (!terminates_.take(event.at, left_out)) return;
   if (left_out != 0)
     log_.info(std::to_string(left_out) + " Terminates of peers are not told here: there were too many");
-  if (event == qp::Event::peer_gone) {
+  if (event.event == qp::Event::peer_gone) {
     log_.info(in_words_of(qp) + ": its peer is gone; nothing was under way");
-  } else if (record.origin == qp::TerminateRecord::Origin::remote) {  // else the queue pair lives on already
-    log_.error(in_words_of(qp) + " hears a Terminate: " + qp::describe(record));
+    return;
   }
+  qp::TerminateRecord record;
+  qp.context->device().worker->call([&](Instant) { record = qp.qp->terminate_record(); });
+  const bool known = record.origin == qp::TerminateRecord::Origin::remote;
+  log_.error(in_words_of(qp) + " hears a Terminate" +
+             (known ? ": " + qp::describe(record) : "; the queue pair is in use again already"));
 }
 
 void Server::log_change(const Qp& qp, const qp::Change& change) {
@@ -449,7 +447,7 @@ void Server::on_worker_news(core::Worker& worker) {
       case Kind::qp_event:
         if (const auto found = machine_.qps_by_cookie.find(event.cookie); found != machine_.qps_by_cookie.end()) {
           if (event.event == qp::Event::terminate_received || event.event == qp::Event::peer_gone)
-            log_terminate(*found->second, event.event);
+            log_terminate(*found->second, event);
           found->second->context->on_qp_event(*found->second, event.event);
         }
         break;

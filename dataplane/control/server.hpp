@@ -89,7 +89,7 @@ class Server final : private CmHost {
   void on_worker_news(core::Worker& worker);
   void on_network_change(ServedDevice& device);
   std::string in_words_of(const Qp& qp) const;
-  void log_terminate(const Qp& qp, qp::Event event);
+  void log_terminate(const Qp& qp, const core::WorkerEvent& event);
   void log_change(const Qp& qp, const qp::Change& change);
   void log_going(Context& context, const std::string& why, std::uint32_t only);
 

@@ -297,6 +297,7 @@ Json statistics(Machine& machine, const std::vector<Context*>& contexts, const C
                                                          {"busy_turns", counters.busy_turns},
                                                          {"sleeps", counters.sleeps},
                                                          {"wakes_by_timer", counters.wakes_by_timer},
+                                                         {"calls", counters.calls},
                                                          {"moves", counters.moves},
                                                          {"copy_calls", moved.calls},
                                                          {"copy_pieces", moved.pieces},

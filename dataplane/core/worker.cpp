@@ -174,21 +174,23 @@ void Worker::unbind_shared_receive(shm::ContextMemory& memory, std::uint32_t doo
 // ---- news for control ----------------------------------------------------------------------------
 
 void Worker::tell(const WorkerEvent& event) {
-  events_.push(event);
+  WorkerEvent told = event;
+  told.at = now_;
+  events_.push(told);
   news_ = true;
 }
 
 void Worker::on_qp_event(std::uint64_t cookie, qp::Event event) {
-  tell({WorkerEvent::Kind::qp_event, event, cookie, {}});
+  tell({WorkerEvent::Kind::qp_event, event, cookie, {}, {}});
 }
 void Worker::on_qp_state(std::uint64_t cookie, const qp::Change& change) {
-  tell({WorkerEvent::Kind::qp_state, qp::Event::close_complete, cookie, change});
+  tell({WorkerEvent::Kind::qp_state, qp::Event::close_complete, cookie, change, {}});
 }
 void Worker::on_srq_limit(std::uint64_t cookie) {
-  tell({WorkerEvent::Kind::srq_limit, qp::Event::close_complete, cookie, {}});
+  tell({WorkerEvent::Kind::srq_limit, qp::Event::close_complete, cookie, {}, {}});
 }
 void Worker::on_cq_overflow(std::uint64_t cookie) {
-  tell({WorkerEvent::Kind::cq_overflow, qp::Event::close_complete, cookie, {}});
+  tell({WorkerEvent::Kind::cq_overflow, qp::Event::close_complete, cookie, {}, {}});
 }
 
 void Worker::on_stream_event(const StreamEvent& event) {
@@ -197,7 +199,7 @@ void Worker::on_stream_event(const StreamEvent& event) {
 }
 
 void Worker::on_network_change(std::uint32_t device_index) {
-  tell({WorkerEvent::Kind::network_change, qp::Event::close_complete, device_index, {}});
+  tell({WorkerEvent::Kind::network_change, qp::Event::close_complete, device_index, {}, {}});
 }
 
 // True while more waits than the rings can hold: the worker stays awake until control has made room.
@@ -214,6 +216,7 @@ bool Worker::tell_control() {
 // ---- the turn ------------------------------------------------------------------------------------
 
 bool Worker::turn(Instant now) {
+  now_ = now;
   bool busy = false;
   for (Device* device : devices_) busy |= device->receive(now);
   // Frames that follow a doorbell are that doorbell's: acknowledgements, or those of a pair.
@@ -298,7 +301,7 @@ void Worker::notify_completions() {
   // Between the CQEs and the look at the arm words (abi/rnic_shm.h).
   std::atomic_thread_fence(std::memory_order_seq_cst);
   while (shm::CompletionQueue* cq = dirty_.pop_front()) {
-    if (cq->take_notification()) tell({WorkerEvent::Kind::cq_notify, qp::Event::close_complete, cq->cookie(), {}});
+    if (cq->take_notification()) tell({WorkerEvent::Kind::cq_notify, qp::Event::close_complete, cq->cookie(), {}, {}});
   }
 }
 
@@ -314,6 +317,7 @@ bool Worker::serve_calls(Instant now) {
   }
   while (ordered != nullptr) {
     Call* next = ordered->next;
+    ++counters_.calls;
     (*ordered->task)(now);
     notify_completions();
     ordered->done.store(true, std::memory_order_release);

@@ -40,6 +40,7 @@ struct WorkerEvent {
   qp::Event event = qp::Event::close_complete;
   std::uint64_t cookie = 0;  // of the QP, SRQ or CQ; network_change: the device's index
   qp::Change change;         // qp_state: which
+  Instant at{};              // when it was told
 };
 
 struct WorkerOptions {
@@ -53,6 +54,7 @@ struct WorkerOptions {
 
 struct WorkerCounters {
   std::uint64_t turns = 0, busy_turns = 0, sleeps = 0, wakes_by_timer = 0;
+  std::uint64_t calls = 0;  // control's, that were served
   std::uint64_t moves = 0;  // to another core than the one that rings
 };
 
@@ -147,6 +149,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   std::atomic<Call*> calls_{nullptr};
   std::atomic<bool> asleep_{false};
   bool news_ = false;
+  Instant now_{0};  // of this turn
   int epoll_fd_ = -1;
   int event_fd_ = -1;  // towards control
   int call_fd_ = -1;   // from control

@@ -471,6 +471,24 @@ TEST_CASE("a stranger's Terminates fill no log", "[control][server_cm][journal]"
   CHECK(written < kMany);
 }
 
+TEST_CASE("a stranger's Terminates that are not logged cost the worker nothing", "[control][server_cm][journal]") {
+  Pair pair;
+  core::Worker& worker = *pair.daemon.machine.workers[0];
+  const auto cookie = pair.daemon.machine.qps.at(pair.server_qp)->cookie;
+  const auto served = [&] {
+    std::uint64_t calls = 0;
+    worker.call([&](Instant) { calls = worker.counters().calls; });
+    return calls;
+  };
+  const std::uint64_t before = served();
+  constexpr std::uint32_t kMany = 10 * control::LineLimit::kAtOnce;
+  worker.call([&](Instant) {
+    for (std::uint32_t i = 0; i < kMany; ++i) worker.on_qp_event(cookie, qp::Event::terminate_received);
+  });
+  for (int i = 0; i < 50; ++i) pair.daemon.settle();
+  CHECK(served() - before <= control::LineLimit::kAtOnce + 10);
+}
+
 TEST_CASE("lines that strangers can cause: some at once, then one now and then, and how many were left out",
           "[control][journal]") {
   using control::LineLimit;
