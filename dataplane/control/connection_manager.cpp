@@ -175,7 +175,7 @@ std::uint32_t ConnectionManager::destroy(Id& id) {
       host_.disconnect(static_cast<std::uint32_t>(id.device), id.stream, core::Disconnect::abrupt);
       break;
     case IdState::requested:
-      (void)host_.reject(static_cast<std::uint32_t>(id.device), id.stream, {});
+      (void)host_.reject(static_cast<std::uint32_t>(id.device), id.stream, {}, Rejects::application);
       break;
     case IdState::idle:
     case IdState::bound:
@@ -522,7 +522,8 @@ int ConnectionManager::reject(std::uint32_t number, Bytes private_data) {
   Id* id = find(number);
   if (id == nullptr || id->state != IdState::requested) return EINVAL;
   if (private_data.size() > kPrivateDataMax) return EINVAL;
-  const auto rejected = host_.reject(static_cast<std::uint32_t>(id->device), id->stream, to_private_data(private_data));
+  const auto rejected = host_.reject(static_cast<std::uint32_t>(id->device), id->stream, to_private_data(private_data),
+                                     Rejects::application);
   // A peer that has gone meanwhile needs no answer.
   if (!rejected && rejected.error() != StreamError::unknown) return errno_of(rejected.error());
   id->state = IdState::ended;
@@ -638,9 +639,9 @@ void ConnectionManager::queue_failure(Id& id, StreamFailure failure) {
 
 void ConnectionManager::on_request(const StreamEvent& event) {
   Id* listener = find(static_cast<std::uint32_t>(event.cookie));
-  if (listener == nullptr || listener->cookie != event.cookie || listener->state != IdState::listening ||
-      ids_.size() >= kIdsMax) {
-    (void)host_.reject(event.device, event.stream, {});
+  const bool listens = listener != nullptr && listener->cookie == event.cookie && listener->state == IdState::listening;
+  if (!listens || ids_.size() >= kIdsMax) {
+    (void)host_.reject(event.device, event.stream, {}, listens ? Rejects::too_many_ids : Rejects::nobody_listens);
     return;
   }
   Id& id = make_id(listener->channel);

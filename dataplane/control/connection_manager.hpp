@@ -41,6 +41,9 @@ struct QpClaim {
   std::uint32_t uid = 0;
 };
 
+// Who says no to a call: the listener's application, with a command or by its end, or rnicd itself.
+enum class Rejects : std::uint8_t { application, nobody_listens, too_many_ids };
+
 // What the connection manager asks for. Answers at once.
 class CmHost {
  public:
@@ -54,7 +57,7 @@ class CmHost {
   virtual Result<Done, core::StreamError> accept(std::uint32_t device, core::StreamId stream,
                                                  const core::AcceptOptions& options, const QpClaim& qp) = 0;
   virtual Result<Done, core::StreamError> reject(std::uint32_t device, core::StreamId stream,
-                                                 const core::PrivateData& private_data) = 0;
+                                                 const core::PrivateData& private_data, Rejects who) = 0;
   virtual void disconnect(std::uint32_t device, core::StreamId stream, core::Disconnect how) = 0;
   // So many more events wait in the channel.
   virtual void events_added(std::uint32_t channel, std::uint32_t count) = 0;

@@ -157,7 +157,9 @@ void Server::end(std::uint64_t number) {
   loop_.remove(session->watch);
   if (session->process_watch != Loop::kNone) loop_.remove(session->process_watch);
   if (session->context != nullptr)
-    log_going(*session->context, "as process " + std::to_string(session->peer.pid) + " has let go of its context", 0);
+    for (const std::string& line :
+         going(*session->context, "as process " + std::to_string(session->peer.pid) + " has let go of its context", 0))
+      log_.debug([&] { return line; });
   session->context.reset();
   if (session->capture != nullptr)
     log_.info("the capture of process " + std::to_string(session->peer.pid) + " has ended");
@@ -370,10 +372,15 @@ Reply Server::serve_verbs(Session& session, Request& request) {
     case RNIC_MODIFY_QP:
       return with(request.as<rnic_modify_qp>(), [&](const rnic_modify_qp& body) { return context.modify_qp(body); });
     case RNIC_QUERY_QP: return by_handle(&Context::query_qp);
-    case RNIC_DESTROY_QP:
-      if (const auto body = request.as<rnic_handle>(); body && body->handle != 0)
-        log_going(context, "its application's wish", body->handle);
-      return by_handle(&Context::destroy_qp);
+    case RNIC_DESTROY_QP: {
+      const auto body = request.as<rnic_handle>();
+      std::vector<std::string> lines;
+      if (body && body->handle != 0) lines = going(context, "its application's wish", body->handle);
+      Reply reply = by_handle(&Context::destroy_qp);
+      if (reply.status == 0)  // a window may be bound to it (V-QP-15)
+        for (const std::string& line : lines) log_.debug([&] { return line; });
+      return reply;
+    }
     case RNIC_ALLOC_MW:
       return with(request.as<rnic_alloc_mw>(), [&](const rnic_alloc_mw& body) { return context.alloc_mw(body); });
     case RNIC_DEALLOC_MW: return by_handle(&Context::dealloc_mw);
@@ -419,16 +426,18 @@ void Server::log_change(const Qp& qp, const qp::Change& change) {
   });
 }
 
-// Those of the context, or the one, that take a connection with them.
-void Server::log_going(Context& context, const std::string& why, std::uint32_t only) {
-  if (!log_.has_debug()) return;
-  std::vector<std::pair<const Qp*, qp::State>> going;
+// Lines for the log, of those of the context, or the one, that will take a connection with them.
+std::vector<std::string> Server::going(Context& context, const std::string& why, std::uint32_t only) const {
+  if (!log_.has_debug()) return {};
+  std::vector<std::pair<const Qp*, qp::State>> attached;
   context.device().worker->call([&](Instant) {
     for (const auto& [number, qp] : context.qps())
-      if ((only == 0 || only == number) && qp->qp->attached()) going.emplace_back(qp.get(), qp->qp->state());
+      if ((only == 0 || only == number) && qp->qp->attached()) attached.emplace_back(qp.get(), qp->qp->state());
   });
-  for (const auto& each : going)
-    log_.debug([&] { return in_words_of(*each.first) + ": destroyed in " + name(each.second) + ", " + why; });
+  std::vector<std::string> lines;
+  for (const auto& [each, state] : attached)
+    lines.push_back(in_words_of(*each) + ": destroyed in " + name(state) + ", " + why);
+  return lines;
 }
 
 void Server::on_worker_news(core::Worker& worker) {

@@ -91,7 +91,7 @@ class Server final : private CmHost {
   std::string in_words_of(const Qp& qp) const;
   void log_terminate(const Qp& qp, const core::WorkerEvent& event);
   void log_change(const Qp& qp, const qp::Change& change);
-  void log_going(Context& context, const std::string& why, std::uint32_t only);
+  std::vector<std::string> going(Context& context, const std::string& why, std::uint32_t only) const;
 
   // ---- server_cm.cpp ----
   Reply serve_cm(Session& session, const Request& request);
@@ -111,7 +111,7 @@ class Server final : private CmHost {
   Result<Done, core::StreamError> accept(std::uint32_t device, core::StreamId stream,
                                          const core::AcceptOptions& options, const QpClaim& qp) override;
   Result<Done, core::StreamError> reject(std::uint32_t device, core::StreamId stream,
-                                         const core::PrivateData& private_data) override;
+                                         const core::PrivateData& private_data, Rejects who) override;
   void disconnect(std::uint32_t device, core::StreamId stream, core::Disconnect how) override;
   void events_added(std::uint32_t channel, std::uint32_t count) override;
 

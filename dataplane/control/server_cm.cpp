@@ -244,12 +244,17 @@ Result<Done, core::StreamError> Server::accept(std::uint32_t device, core::Strea
 }
 
 Result<Done, core::StreamError> Server::reject(std::uint32_t device, core::StreamId stream,
-                                               const core::PrivateData& private_data) {
+                                               const core::PrivateData& private_data, Rejects who) {
   ServedDevice& served = *machine_.devices[device];
   Result<Done, core::StreamError> result = Done{};
   log_.debug([&] {
-    return in_words_of(device, stream) + ": " + asker() + " rejects, with " + std::to_string(private_data.length) +
-           " octets of private data";
+    const std::string connection = in_words_of(device, stream) + ": ";
+    switch (who) {
+      case Rejects::nobody_listens: return connection + "rnicd rejects, as nobody listens any more";
+      case Rejects::too_many_ids: return connection + "rnicd rejects, as there are too many ids";
+      case Rejects::application: break;
+    }
+    return connection + asker() + " rejects, with " + std::to_string(private_data.length) + " octets of private data";
   });
   served.worker->call([&](Instant now) { result = served.device->reject(stream, private_data, now); });
   return result;

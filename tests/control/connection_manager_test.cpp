@@ -494,6 +494,7 @@ TEST_CASE("a request that is destroyed unanswered is rejected", "[control][cm]")
   const auto id = w.requested();
   REQUIRE(w.cm.destroy_id(id));
   REQUIRE(w.host.rejects.size() == 1);
+  CHECK(w.host.last_rejects == control::Rejects::application);
   CHECK(w.host.rejects[0].first.second.value == 77);
 }
 
@@ -519,6 +520,17 @@ TEST_CASE("a request for a listener that has gone is rejected", "[control][cm]")
   REQUIRE(w.cm.destroy_id(listener));
   w.cm.on_stream_event(w.request_for(listener));
   CHECK(w.host.rejects.size() == 1);
+  CHECK(w.host.last_rejects == control::Rejects::nobody_listens);
+  CHECK(w.silent());
+}
+
+TEST_CASE("a request is rejected where there are as many ids as there may be", "[control][cm]") {
+  CmWorld w;
+  const auto listener = w.listening();
+  while (w.cm.id_count() < control::ConnectionManager::kIdsMax) w.id();
+  w.cm.on_stream_event(w.request_for(listener));
+  CHECK(w.host.rejects.size() == 1);
+  CHECK(w.host.last_rejects == control::Rejects::too_many_ids);
   CHECK(w.silent());
 }
 

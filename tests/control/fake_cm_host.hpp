@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ struct FakeCmHost final : control::CmHost {
   std::vector<Connecting> connects;
   std::vector<Accepting> accepts;
   std::vector<std::pair<StreamOf, core::PrivateData>> rejects;
+  std::optional<control::Rejects> last_rejects;
   std::vector<StreamOf> disconnects;
   std::size_t abrupt = 0;  // of these
   std::map<std::uint32_t, std::uint64_t> counts;  // of each channel's descriptor
@@ -67,7 +69,8 @@ struct FakeCmHost final : control::CmHost {
     return Done{};
   }
   Result<Done, core::StreamError> reject(std::uint32_t device, core::StreamId stream,
-                                         const core::PrivateData& private_data) override {
+                                         const core::PrivateData& private_data, control::Rejects who) override {
+    last_rejects = who;
     rejects.push_back({{device, stream}, private_data});
     return Done{};
   }

@@ -438,6 +438,42 @@ TEST_CASE("at debug the log tells of calls that fail: who said no", "[control][s
   }
 }
 
+TEST_CASE("a call that finds its listener gone is rejected by rnicd, and the log blames no application",
+          "[control][server_cm][journal]") {
+  using enum control::LogLevel;
+  Pair pair;
+  core::Worker& worker = *pair.daemon.machine.workers[0];
+  core::StreamEvent request{};
+  request.kind = core::StreamEvent::Kind::connect_request;
+  request.device = 1;
+  request.cookie = pair.listener + 1000;
+  worker.call([&](Instant) { worker.on_stream_event(request); });
+  CHECK(told(pair.daemon, debug, {"rnicd rejects, as nobody listens any more"}));
+  CHECK(lines(pair.daemon, debug, {"application that is gone"}) == 0);
+}
+
+TEST_CASE("V-QP-15: of a queue pair that may not be destroyed the log does not say that it was",
+          "[control][server_cm][journal][V-QP-15]") {
+  using enum control::LogLevel;
+  Pair pair;
+  pair.connect();
+  std::uint64_t word = 0;
+  const auto pd = pair.client_app.pd();
+  const Stag region{pair.client_app.reg(pd, &word, sizeof word, RNIC_ACCESS_LOCAL_READ | RNIC_ACCESS_WINDOW_BIND)
+                        .as<rnic_reg_mr_reply>()
+                        .stag};
+  const auto window = pair.client_app.ask(RNIC_ALLOC_MW, rnic_alloc_mw{pd, 0}).as<rnic_alloc_mw_reply>();
+  tpt::Table& table = *pair.daemon.machine.devices[0]->table;
+  REQUIRE(table.bind(Stag{window.stag}, 1, region, table.query(region)->pd, QpNumber{pair.client_qp},
+                     tpt::Rights::remote_read, reinterpret_cast<std::uintptr_t>(&word), sizeof word));
+  CHECK(pair.client_app.by_handle(RNIC_DESTROY_QP, pair.client_qp).status == EBUSY);
+  pair.daemon.settle();
+  CHECK(lines(pair.daemon, debug, {"destroyed in"}) == 0);
+  REQUIRE(pair.client_app.by_handle(RNIC_DEALLOC_MW, window.mw).status == 0);
+  CHECK(pair.client_app.by_handle(RNIC_DESTROY_QP, pair.client_qp).status == 0);
+  CHECK(told(pair.daemon, debug, {words_of(pair.client_qp), "destroyed in RTS, its application's wish"}));
+}
+
 TEST_CASE("V-AE-02: a peer that merely goes is a line of information, and no event of the device",
           "[control][server_cm][V-AE-02]") {
   using enum control::LogLevel;
