@@ -191,13 +191,13 @@ void QueuePair::Impl::changed(State from, Cause cause) {
 void QueuePair::Impl::begin_closing(Cause cause, Instant now) {
   const bool busy = !quiet();
   leave_rts(State::closing, now);
+  changed(State::rts, cause);
   if (busy) {
     // It did enter Closing, if not for long (V-ST-06, V-RTS-06).
     apply(stream_step(state_, StreamEvent::late_work), now);
     return;
   }
   connection_->close(now);
-  changed(State::rts, cause);
   go_down(now);
 }
 

@@ -347,6 +347,18 @@ TEST_CASE("a change of state says who began it, and what was flushed by its end"
     CHECK(pair.a->app.changes[1].cause == Cause::fault);
     CHECK(last(*pair.a).flushed_sends == 1);
   }
+  SECTION("a close with work that is not done") {
+    pair.a->post(send());
+    REQUIRE(pair.a->qp.modify_state(State::closing, pair.wire.now));
+    REQUIRE(pair.a->app.changes.size() == 3);
+    CHECK(pair.a->app.changes[1].from == State::rts);
+    CHECK(pair.a->app.changes[1].to == State::closing);
+    CHECK(pair.a->app.changes[1].cause == Cause::consumer);
+    CHECK(last(*pair.a).from == State::closing);
+    CHECK(last(*pair.a).to == State::error);
+    CHECK(last(*pair.a).cause == Cause::busy_close);
+    CHECK(last(*pair.a).flushed_sends == 1);
+  }
   SECTION("a reset") {
     REQUIRE(pair.a->qp.modify_state(State::error, pair.wire.now));
     CHECK(last(*pair.a).cause == Cause::consumer);
