@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ip/host_loopback.hpp"
 #include "wire/ipv6.hpp"
 #include "wire/mld.hpp"
 
@@ -97,6 +98,7 @@ bool Station::on_arp(Bytes packet, bool to_all, Instant now) {
   const auto arp = wire::parse_arp(packet);
   if (!arp) return false;
   if (arp->sender_mac == options_.mac || arp->sender_mac.is_multicast()) return true;  // our own, come back
+  if (is_host_loopback(arp->sender_ip) || is_host_loopback(arp->target_ip)) return false;
   const bool request = arp->operation == wire::ArpPacket::kRequest;
   if (arp->sender_ip.is_unspecified()) {
     if (request) own_.on_claim(arp->target_ip, arp->sender_mac, true, now);

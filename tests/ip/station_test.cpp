@@ -1,6 +1,7 @@
 // A station on a link, by the packets it hears and says. What it hears was said by Linux and radvd.
 #include "ip/station.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include "support/allocations.hpp"
@@ -145,6 +146,16 @@ TEST_CASE("an ARP request for another is not answered and makes nobody known", "
   CHECK(t.hears_arp(other));
   CHECK(t.says().empty());
   CHECK(t.station.neighbours().entries() == 0);
+}
+
+TEST_CASE("an ARP packet that speaks of 127.0.0.1 is nobody's on a link", "[ip]") {
+  const std::size_t address = GENERATE(28u, 38u);  // the sender's, the target's
+  Conversation t;
+  t.settled();
+  auto frame = kArpRequest;
+  std::ranges::copy(hex("7f000001"), frame.begin() + static_cast<std::ptrdiff_t>(address));
+  CHECK_FALSE(t.hears_arp(frame));
+  CHECK(t.says().empty());
 }
 
 TEST_CASE("an announcement changes what is known, and makes nobody known", "[ip]") {
