@@ -171,8 +171,7 @@ PagesUse* swap_locked(const WholePages& range, void* memory) {
   SwapFile* file = file_with_room(range.size());
   if (file == nullptr) return nullptr;
   const std::uint64_t offset = file->filled;
-  note_swap();
-  if (!replace(look, *file, offset)) {
+  if (!note_swap() || !replace(look, *file, offset)) {
     if (file->filled == 0) unmake_file(*file);
     return nullptr;
   }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,7 +18,10 @@ namespace rnic::provider {
 namespace {
 
 bool ever_swapped;
+// By which a child says that it has made its copies. Open from the first swap on, as an application that
+// forks may have no descriptor left then.
 int child_done[2] = {-1, -1};
+ino_t child_done_inode;
 
 // In the child: each swapped range as private memory, its octets as they are now (the parent waits).
 // Nothing here but system calls and this stack: other threads may have held any lock of libc's.
@@ -32,25 +36,58 @@ void make_private(const Mapping& mapping, void* made) {
   *static_cast<bool*>(made) = true;
 }
 
-void before_fork() {
-  pthread_mutex_lock(&swap_lock);
-  if (ever_swapped && pipe2(child_done, O_CLOEXEC) != 0) child_done[0] = child_done[1] = -1;
+bool has_channel() {
+  struct stat ends[2]{};
+  for (int i = 0; i < 2; ++i)
+    if (child_done[i] < 0 || fstat(child_done[i], &ends[i]) != 0 || !S_ISFIFO(ends[i].st_mode) ||
+        ends[i].st_ino != child_done_inode)
+      return false;  // none yet, or the application has closed it
+  return true;
 }
 
+void forget_channel() {
+  if (child_done[0] >= 0) count_descriptors(-2);
+  child_done[0] = child_done[1] = -1;
+}
+
+bool open_channel() {
+  if (has_channel()) return true;
+  forget_channel();
+  struct stat status {};
+  if (pipe2(child_done, O_CLOEXEC) != 0 || fstat(child_done[0], &status) != 0) {
+    child_done[0] = child_done[1] = -1;
+    return false;
+  }
+  child_done_inode = status.st_ino;
+  count_descriptors(2);
+  return true;
+}
+
+void before_fork() {
+  pthread_mutex_lock(&swap_lock);
+  if (ever_swapped) open_channel();
+}
+
+// Waits until the child has copied, or is gone: it would find what we store from here on.
 void after_fork_in_parent() {
-  if (child_done[0] >= 0) {
+  if (has_channel()) {
     close(child_done[1]);
     char octet;
     while (read(child_done[0], &octet, 1) < 0 && errno == EINTR) {
     }
     close(child_done[0]);
-    child_done[0] = child_done[1] = -1;
+    forget_channel();
+    open_channel();  // for the next
   }
   pthread_mutex_unlock(&swap_lock);
 }
 
+// What the parent had is forgotten, and not freed: its uses may be released here, too.
 void after_fork_in_child() {
   if (ever_swapped) {
+    // First, so that there is a descriptor to look at the mappings by.
+    const bool awaited = has_channel();
+    if (awaited) close(child_done[0]);
     // The kernel goes on by address where the last line ended, so that one pass finds all of them, though
     // it changes what is mapped; another sees to that.
     bool made = true;
@@ -61,10 +98,7 @@ void after_fork_in_child() {
     close_guard_in_child();
     forget_files();
     ever_swapped = false;
-  }
-  if (child_done[0] >= 0) {
-    close(child_done[0]);
-    close(child_done[1]);
+    if (awaited) close(child_done[1]);
     child_done[0] = child_done[1] = -1;
   }
   pthread_mutex_unlock(&swap_lock);
@@ -78,6 +112,10 @@ bool watch_forks() {
   return watching;
 }
 
-void note_swap() { ever_swapped = true; }
+bool note_swap() {
+  if (!open_channel()) return false;
+  ever_swapped = true;
+  return true;
+}
 
 }  // namespace rnic::provider

@@ -8,7 +8,8 @@ namespace rnic::provider {
 // False: forks cannot be watched, and nothing may be swapped.
 bool watch_forks();
 
-// From now on forks look for swapped pages.
-void note_swap();
+// From now on forks look for swapped pages. False: a child could not say when it has copied them, so nothing may be
+// swapped.
+bool note_swap();
 
 }  // namespace rnic::provider

@@ -650,6 +650,36 @@ TEST_CASE("a forked child has swapped pages of its own", "[provider][swap]") {
   provider::release_pages(swapped.use);
 }
 
+TEST_CASE("a child has what its parent had when it forked, also where no descriptor is left", "[provider][swap]") {
+  SKIP_WITHOUT_USERFAULTFD();
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit few = before;
+  few.rlim_cur = 2 * open_descriptors() + 100;
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
+  Pages pages(16 * 1024);
+  const auto swapped = provider::swap_pages(pages.octets, pages.size);
+  REQUIRE(swapped);
+  std::vector<int> taken;
+  while (taken.empty() || taken.back() >= 0) taken.push_back(fcntl(0, F_DUPFD_CLOEXEC, 0));
+  for (int i = 0; i < 3; ++i) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) _exit(pages.intact() ? 0 : 1);
+    // At once, where the child would come to last.
+    char& last = pages.octets[pages.size - 1];
+    last = static_cast<char>(last + 1);
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+    last = static_cast<char>(last - 1);
+  }
+  for (const int fd : taken)
+    if (fd >= 0) close(fd);
+  provider::release_pages(swapped.use);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
 TEST_CASE("what a child is not to have it has not after a swap either", "[provider][swap]") {
   SKIP_WITHOUT_USERFAULTFD();
   const EachWay way;
