@@ -84,6 +84,10 @@ struct Arena {
   std::uint64_t size;
 };
 
+// Registrations whose pages are left as they are after the daemon could not map those of one: they would be
+// copied for nothing. Room may come by a region of another context, of which nothing is heard here.
+inline constexpr std::uint32_t kUnswappedAfterRefusal = 64;
+
 struct Context {
   verbs_context verbs;  // first: libibverbs' part
 
@@ -98,6 +102,7 @@ struct Context {
   rnic_device_info device;
   std::uint32_t number;
   std::uint32_t next_key;
+  std::uint32_t unswapped_left;  // registrations that are not to be swapped
   int async_fd;      // reading end; libibverbs closes it
   int async_writer;  // our copy of the daemon's end, for the day the daemon dies
 

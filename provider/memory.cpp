@@ -160,6 +160,19 @@ bool remember(Context& context, const rnic_reg_mr& request, std::uint32_t stag) 
   return true;
 }
 
+bool may_swap(Context& context) {
+  if (!fast_memory()) return false;
+  std::atomic_ref left(context.unswapped_left);
+  std::uint32_t seen = left.load(std::memory_order_relaxed);
+  while (seen != 0 && !left.compare_exchange_weak(seen, seen - 1, std::memory_order_relaxed)) {
+  }
+  return seen == 0;
+}
+
+void set_unswapped(Context& context, std::uint32_t count) {
+  std::atomic_ref(context.unswapped_left).store(count, std::memory_order_relaxed);
+}
+
 void set_known(Context& context, std::uint32_t stag, bool known) {
   Region* region = context.regions.find(stag >> 8);
   if (region != nullptr) store(region->stag, known ? stag : 0U, std::memory_order_seq_cst);
@@ -231,7 +244,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
   request.iova = (flags & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
   request.key = std::atomic_ref(context.next_key).fetch_add(1) & 0xFF;
 
-  const SwappedPages swapped = fast_memory() ? swap_pages(address, length) : SwappedPages{};
+  const SwappedPages swapped = may_swap(context) ? swap_pages(address, length) : SwappedPages{};
   mr->swapped = swapped.use;
   int fd = -1;
   if (swapped) {
@@ -253,7 +266,9 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
     mr->swapped = nullptr;
     request.shared = RNIC_MEMORY_APPLICATION;
     request.shared_offset = 0;
+    const bool no_room = swapped && error == ENOMEM;
     error = ask(-1);
+    if (no_room && error == 0) set_unswapped(context, kUnswappedAfterRefusal);
   }
   if (error == 0 && !remember(context, request, reply.stag)) {
     context.control.call(RNIC_DEREG_MR, reply.mr);
@@ -281,6 +296,7 @@ int dereg_mr(ibv_mr* mr) {
     return error;
   }
   auto* own = reinterpret_cast<Mr*>(mr);
+  if (own->swapped != nullptr) set_unswapped(context, 0);  // the daemon has room again
   release_pages(own->swapped);
   std::free(own);
   return 0;
