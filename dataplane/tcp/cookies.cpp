@@ -10,8 +10,9 @@ namespace rnic::tcp {
 namespace {
 
 // The largest that is not above the peer's own. What Ethernet's frames of 1500 and 9000 octets
-// leave, with IPv4 and IPv6 and with what tunnels take off, is worth a place.
-constexpr std::array<std::uint16_t, 8> kSizes{kMssMin, 536, 1220, 1400, 1440, 1460, 4016, 8900};
+// leave, with IPv4 and IPv6 and with what tunnels take off, is worth a place; and what frames of 65,535 in
+// memory do with IPv6, and with IPv4 but for 20.
+constexpr std::array<std::uint16_t, 8> kSizes{kMssMin, 536, 1220, 1400, 1440, 1460, 8900, 65'475};
 
 constexpr std::uint32_t kPeriodBits = 5;
 constexpr std::uint32_t kHashMask = 0xFFFFFF;

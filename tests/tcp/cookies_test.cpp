@@ -75,9 +75,12 @@ TEST_CASE("W-TCP-01: the MSS in a cookie is the nearest that is not above the pe
   CHECK(comes_back(535) == 48);
   CHECK(comes_back(536) == 536);
   CHECK(comes_back(1459) == 1440);
-  CHECK(comes_back(8899) == 4016);
+  CHECK(comes_back(8899) == 1460);
   CHECK(comes_back(8960) == 8900);
-  CHECK(comes_back(65535) == 8900);
+  // What ports in memory have: frames of 65,535 octets, less the headers of IPv6 or IPv4.
+  CHECK(comes_back(65'474) == 8900);
+  CHECK(comes_back(65'475) == 65'475);
+  CHECK(comes_back(65'495) == 65'475);
 }
 
 TEST_CASE("W-TCP-01: a cookie is of one connection, and of one key", "[tcp][W-TCP-01]") {
