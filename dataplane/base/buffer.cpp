@@ -39,7 +39,8 @@ BufferStock::BufferStock(BufferPool& pool, std::uint32_t count, std::uint32_t ro
   void* memory = mmap(nullptr, stride_ * count, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   RNIC_ASSERT(memory != MAP_FAILED);
-  madvise(memory, stride_ * count, MADV_HUGEPAGE);
+  // A huge page would come whole with the first touch of any of the buffers in it, and go when all have.
+  madvise(memory, stride_ * count, own_pages_ ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
   storage_ = static_cast<std::byte*>(memory);
   for (std::uint32_t i = 0; i < count; ++i) {
     Buffer& buffer = headers_[i];

@@ -122,6 +122,17 @@ TEST_CASE("a pool's memory follows use: what was never used is not there, what i
   CHECK(pool.touched() == 9);
 }
 
+TEST_CASE("who touches a large buffer brings no other into memory", "[buffers]") {
+  HeapPool pool(pool_size_for(16'384, kLongFrame));
+  std::vector<BufferRef> others;
+  for (int i = 0; i < 64; ++i) others.push_back(BufferRef::take(pool, kLongFrame));
+  fill(*others[32]);
+  std::size_t there = 0;
+  for (int i = 0; i < 64; ++i) there += i == 32 ? 0 : resident(*others[static_cast<std::size_t>(i)]);
+  CHECK(there == 0);
+  CHECK(resident(*others[32]) >= 60'000);
+}
+
 TEST_CASE("transmitted data may hold three quarters of each class, and what is short of one is told of it alone",
           "[buffers][core]") {
   HeapPool whole(PoolSize{.count = 100, .room_bytes = 1518, .large_count = 8, .large_room_bytes = 9000});
