@@ -151,13 +151,18 @@ class Lines {
       if (more < 0 && errno == EINTR) continue;
       if (more <= 0) return nullptr;
       filled_ += static_cast<std::size_t>(more);
+      octets_ += static_cast<std::size_t>(more);
     }
   }
+
+  // So many were read.
+  std::size_t octets() const { return octets_; }
 
  private:
   int fd_;
   std::size_t at_ = 0;
   std::size_t filled_ = 0;
+  std::size_t octets_ = 0;
   char text_[4096 + 512];  // the longest path, and what stands before it
 };
 
@@ -220,19 +225,48 @@ bool read_mappings(std::uintptr_t start, std::uintptr_t end, bool (*visit)(const
 
 // ---- what only smaps tells --------------------------------------------------------------------------
 
-Forks read_forks(std::uintptr_t page) {
+// Before it comes to a page smaps tells of all that lies below: 800 octets a mapping, which the kernel finds by looking
+// at its pages, 3 us or more. So a look ends after some of them, and pages from there on are far. Whether they still
+// are is looked at again when so many have asked in vain that a look costs next to nothing for each. Guarded as
+// forks_of() is.
+constexpr std::size_t kSmapsOctets = 32 * 1024;
+constexpr unsigned kVainAsks = 256;
+
+std::size_t octets_max = kSmapsOctets;
+std::size_t octets_read = 0;
+std::uintptr_t far = UINTPTR_MAX;  // pages from here on
+unsigned vain_asks = 0;
+
+Forks read_forks(std::uintptr_t page, std::size_t most) {
   Lines smaps("/proc/self/smaps");
   Mapping mapping;
+  Forks forks = Forks::unknown;
   bool inside = false;
   while (char* line = smaps.next()) {
     if (parse(line, mapping)) {
-      if (inside || mapping.start > page) return Forks::unknown;
+      if (inside || mapping.start > page) break;
       inside = page < mapping.end;
+      if (!inside && smaps.octets() > most) {
+        far = mapping.end;
+        forks = Forks::far;
+        break;
+      }
     } else if (inside && std::strncmp(line, "VmFlags:", 8) == 0) {
-      return std::strstr(line, " dc") != nullptr ? Forks::kept_back : Forks::inherited;
+      forks = std::strstr(line, " dc") != nullptr ? Forks::kept_back : Forks::inherited;
+      break;
     }
   }
-  return Forks::unknown;
+  octets_read += smaps.octets();
+  return forks;
+}
+
+Forks read_near_forks(std::uintptr_t page) {
+  if (page >= far) {
+    if (++vain_asks < kVainAsks) return Forks::far;
+    far = UINTPTR_MAX;
+    vain_asks = 0;
+  }
+  return read_forks(page, octets_max);
 }
 
 bool same_bounds(std::uintptr_t page, const Mapping& mapping) {
@@ -277,16 +311,24 @@ void visit_all_mappings(void (*visit)(const Mapping&, void*), void* context) {
 // once: then they are again what they were, or somebody else changes what is mapped here meanwhile. That
 // is two calls in place of reading what smaps says of all that lies before.
 Forks forks_of(std::uintptr_t page, const Mapping& mapping) {
-  if (mapping.end - mapping.start <= kPageBytes) return read_forks(page);
+  if (mapping.end - mapping.start <= kPageBytes) return read_near_forks(page);
   void* at = reinterpret_cast<void*>(page);
   if (madvise(at, kPageBytes, MADV_DOFORK) != 0) return Forks::unknown;
   if (same_bounds(page, mapping)) return Forks::inherited;
   if (madvise(at, kPageBytes, MADV_DONTFORK) != 0) return Forks::unknown;
   if (same_bounds(page, mapping)) return Forks::kept_back;
-  // What its neighbour is, it was.
+  // What its neighbour is, it was; that is to be put right, however far it is.
   const std::uintptr_t beside = page + kPageBytes < mapping.end ? page + kPageBytes : page - kPageBytes;
-  if (read_forks(beside) == Forks::inherited) madvise(at, kPageBytes, MADV_DOFORK);
+  if (read_forks(beside, SIZE_MAX) == Forks::inherited) madvise(at, kPageBytes, MADV_DOFORK);
   return Forks::unknown;
+}
+
+std::size_t smaps_octets_read() { return octets_read; }
+
+void limit_smaps(std::size_t octets) {
+  octets_max = octets == 0 ? kSmapsOctets : octets;
+  far = UINTPTR_MAX;
+  vain_asks = 0;
 }
 
 void use_mapping_query(bool use) { may_query.store(use, std::memory_order_relaxed); }

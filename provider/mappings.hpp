@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 // What is mapped where in this process, at a price that does not grow with how much is mapped: by
 // PROCMAP_QUERY (Linux 6.11), one call for a mapping. Where the kernel has not got it, /proc/self/maps
-// is read from its beginning up to the range; /proc/self/smaps only where nothing else tells.
+// is read from its beginning up to the range; /proc/self/smaps only where nothing else tells, and
+// not far.
 #pragma once
 
 #include <cstddef>
@@ -39,11 +40,17 @@ bool visit_mappings(std::uintptr_t start, std::uintptr_t end, bool (*visit)(cons
 void visit_all_mappings(void (*visit)(const Mapping&, void*), void* context);
 
 // Is the memory of this page kept from children of fork (MADV_DONTFORK)? The caller keeps others from
-// forking meanwhile. `mapping`: the one that holds the page.
-enum class Forks { inherited, kept_back, unknown };
+// forking meanwhile, and from asking. `mapping`: the one that holds the page. Unknown: others change what is mapped
+// there; far: only smaps tells, and has too much to say before it comes to this page.
+enum class Forks { inherited, kept_back, unknown, far };
 Forks forks_of(std::uintptr_t page, const Mapping& mapping);
 
-// For tests: does as on a kernel without PROCMAP_QUERY.
+// ---- for tests --------------------------------------------------------------------------------------
+
+std::size_t smaps_octets_read();
+// So many are read in a look at most, or nearly; 0: as built. No page counts as far until it is found to be.
+void limit_smaps(std::size_t octets);
+// Or does as on a kernel without PROCMAP_QUERY.
 void use_mapping_query(bool use);
 
 }  // namespace rnic::provider

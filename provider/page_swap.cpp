@@ -84,6 +84,9 @@ bool prepare(const Mapping& mapping, void* context) {
       return true;
     case Forks::unknown:
       look.changes = true;
+      return false;
+    case Forks::far:
+      return false;
   }
   return false;
 }

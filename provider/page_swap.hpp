@@ -43,8 +43,9 @@ struct SwappedPages {
 
 // The whole pages inside [address, +length), which are (now) a shared mapping of a file of ours. Nothing:
 // they stay as they are, because there is none, they are not plain private memory, are locked, are in use
-// by a region that has not all of them, this process may not use userfaultfd, or there is no room: ours
-// are at most a quarter of the descriptors and of the mappings that the process may have.
+// by a region that has not all of them, this process may not use userfaultfd, whether children of fork are
+// to have them takes too long to learn (Forks::far), or there is no room: ours are at most a quarter of the
+// descriptors and of the mappings that the process may have.
 SwappedPages swap_pages(const void* address, std::size_t length);
 
 // The region is gone; in a forked child, or with nothing, that does nothing.

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -734,6 +735,66 @@ TEST_CASE("memory kept from children is told from other, a page by itself too", 
     CHECK(provider::forks_of(at(page), mapping) == (kept ? provider::Forks::kept_back : provider::Forks::inherited));
     CHECK(kept_from_children(pages.octets + page * kPage) == kept);
   }
+}
+
+// As libibverbs leaves separate small regions when forks are to be safe: every third page is kept from children.
+struct KeptPages {
+  explicit KeptPages(std::size_t of) : count(of), pages(3 * of) {
+    for (std::size_t i = 0; i < count; ++i) REQUIRE(madvise(at(i), kPage, MADV_DONTFORK) == 0);
+  }
+  char* at(std::size_t i) const { return pages.octets + 3 * i * kPage; }
+  std::size_t count;
+  Pages pages;
+};
+
+TEST_CASE("small regions that no child is to have are not looked for in all of smaps", "[provider][swap]") {
+  SKIP_WITHOUT_USERFAULTFD();
+  provider::limit_smaps(0);
+  KeptPages regions(600);
+  std::vector<provider::PagesUse*> uses;
+  std::size_t most = 0;
+  const std::size_t before = provider::smaps_octets_read();
+  for (std::size_t i = 0; i < regions.count; ++i) {
+    const std::size_t read = provider::smaps_octets_read();
+    if (const auto swapped = provider::swap_pages(regions.at(i), kPage)) uses.push_back(swapped.use);
+    most = std::max(most, provider::smaps_octets_read() - read);
+  }
+  // Forty mappings, and what was read beyond them; by as many regions as lie among them, and a few later.
+  CHECK(most <= 40 * 1024);
+  CHECK(provider::smaps_octets_read() - before <= 50 * 40 * 1024);
+  CHECK(uses.size() < regions.count);
+  // Swapped or not, it is as it was.
+  CHECK(regions.pages.intact());
+  for (std::size_t i = 0; i < regions.count; i += 5) CHECK(kept_from_children(regions.at(i)));
+  CHECK(!kept_from_children(regions.at(300) + kPage));
+  for (auto* use : uses) provider::release_pages(use);
+  provider::limit_smaps(0);
+}
+
+TEST_CASE("a page that was too far is looked for again, and found when what lay before it is gone",
+          "[provider][swap]") {
+  KeptPages regions(200);
+  char* last = regions.at(regions.count - 1);
+  const auto forks = [&] {
+    provider::Mapping mapping{};
+    REQUIRE(provider::find_mapping(reinterpret_cast<std::uintptr_t>(last), mapping));
+    return provider::forks_of(reinterpret_cast<std::uintptr_t>(last), mapping);
+  };
+  provider::limit_smaps(SIZE_MAX);
+  const std::size_t before = provider::smaps_octets_read();
+  CHECK(forks() == provider::Forks::kept_back);
+  const std::size_t whole_way = provider::smaps_octets_read() - before;
+  provider::limit_smaps(whole_way - 50 * 1024);
+  CHECK(forks() == provider::Forks::far);
+  const std::size_t read = provider::smaps_octets_read();
+  for (int i = 0; i < 100; ++i) CHECK(forks() == provider::Forks::far);
+  CHECK(provider::smaps_octets_read() == read);
+  REQUIRE(munmap(regions.pages.octets, static_cast<std::size_t>(last - regions.pages.octets)) == 0);
+  int asked = 0;
+  while (forks() == provider::Forks::far && asked < 1000) ++asked;
+  CHECK(asked < 1000);
+  CHECK(forks() == provider::Forks::kept_back);
+  provider::limit_smaps(0);
 }
 
 TEST_CASE("forks_of() says nothing of a mapping that others change meanwhile", "[provider][swap]") {
