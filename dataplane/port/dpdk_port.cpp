@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "port/dpdk_runtime.hpp"
+#include "port/capability.hpp"
 #include "port/netdev.hpp"
 
 namespace rnic::port {
@@ -53,12 +54,9 @@ constexpr std::uint32_t kDriverRoomMin = 2048;
 
 // ---- sentences ---------------------------------------------------------------------------------
 
-std::string lacking(const PortSpec& spec, std::initializer_list<Capability> wanted) {
-  std::string list;
-  for (const Capability c : wanted)
-    if (!has(c)) list += (list.empty() ? "" : " and ") + std::string(name(c));
-  if (list.empty()) return {};
-  return "port \"" + to_string(spec) + "\" needs " + list + ", which this process does not have";
+std::string lacking(const PortSpec& spec) {
+  const std::string list = lacks(spec.kind);
+  return list.empty() ? list : "port \"" + to_string(spec) + "\" needs " + list + ", which this process does not have";
 }
 
 // What the kernel says against it before DPDK tries; empty if nothing.
@@ -70,11 +68,8 @@ std::string objection(const PortSpec& spec, const PortOptions& options, const st
     return what + ": MTU " + std::to_string(options.mtu_bytes) + " is more than the interface's " +
            std::to_string(netdev->mtu_bytes) + "; raise that first: ip link set " + spec.target + " mtu " +
            std::to_string(options.mtu_bytes);
-  if (spec.kind == Kind::af_packet) return lacking(spec, {Capability::net_raw, Capability::net_admin});
+  if (std::string lack = lacking(spec); spec.kind == Kind::af_packet || !lack.empty()) return lack;
 
-  if (std::string lack = lacking(spec, {Capability::net_raw, Capability::net_admin}); !lack.empty()) return lack;
-  if (!has(Capability::sys_admin))
-    if (std::string lack = lacking(spec, {Capability::bpf}); !lack.empty()) return lack;
   const std::uint32_t mtu = options.mtu_bytes != 0 ? options.mtu_bytes : netdev->mtu_bytes;
   if (mtu > kXdpMtuMax)
     return what + ": af_xdp carries an MTU of at most " + std::to_string(kXdpMtuMax) +
@@ -99,7 +94,7 @@ std::unique_ptr<DpdkPort> DpdkPort::open(const PortSpec& spec, const PortOptions
     if (error = objection(spec, options, netdev); !error.empty()) return nullptr;
   }
   if (spec.kind == Kind::tap) {
-    if (error = lacking(spec, {Capability::net_admin}); !error.empty()) return nullptr;
+    if (error = lacking(spec); !error.empty()) return nullptr;
     if (find_netdev(spec.target)) {
       error = what + ": there is an interface of that name already";
       return nullptr;

@@ -1,7 +1,6 @@
 #include "port/netdev.hpp"
 
 #include <ifaddrs.h>
-#include <linux/capability.h>
 #include <linux/ethtool.h>
 #include <linux/if_packet.h>
 #include <linux/netlink.h>
@@ -12,7 +11,6 @@
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -165,25 +163,6 @@ void read_link_news(int descriptor) {
   // ENOBUFS: some were lost; there was news all the same.
   while (recv(descriptor, news, sizeof news, 0) > 0 || errno == EINTR || errno == ENOBUFS) {
   }
-}
-
-bool has(Capability capability) {
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
-  if (syscall(SYS_capget, &header, data) != 0) return false;
-  const unsigned bit = static_cast<unsigned>(capability);
-  return (data[bit / 32].effective >> (bit % 32) & 1) != 0;
-}
-
-const char* name(Capability capability) {
-  switch (capability) {
-    case Capability::net_admin: return "CAP_NET_ADMIN";
-    case Capability::net_raw: return "CAP_NET_RAW";
-    case Capability::ipc_lock: return "CAP_IPC_LOCK";
-    case Capability::sys_admin: return "CAP_SYS_ADMIN";
-    case Capability::bpf: return "CAP_BPF";
-  }
-  return "a capability";
 }
 
 std::vector<int> sockets_of_family(int family) {

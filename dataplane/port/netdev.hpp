@@ -1,4 +1,4 @@
-// What the kernel says of one of its network interfaces, and what it lets us do.
+// What the kernel says of one of its network interfaces.
 #pragma once
 
 #include <cstdint>
@@ -45,10 +45,6 @@ int hear_all_groups(const std::string& interface);
 // is refused. read_link_news() takes all of it: who wants to know what is new asks find_netdev().
 int open_link_news();
 void read_link_news(int descriptor);
-
-enum class Capability : std::uint8_t { net_admin = 12, net_raw = 13, ipc_lock = 14, sys_admin = 21, bpf = 39 };
-bool has(Capability capability);  // effective, of this thread
-const char* name(Capability capability);
 
 // Descriptors of this process's sockets of one family (AF_PACKET, AF_XDP). A driver opens its own
 // and has no call to name them: the difference between two looks does.

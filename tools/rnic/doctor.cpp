@@ -2,7 +2,6 @@
 // and what is missing for the others.
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
@@ -28,11 +27,14 @@
 #include "client.hpp"
 #include "commands.hpp"
 #include "places.hpp"
+#include "port/capability.hpp"
 #include "rnic_control.h"
 #include "userfault.hpp"
 
 namespace rnic::tool {
 namespace {
+
+using Kind = port::PortSpec::Kind;
 
 enum class Level { good, note, bad };
 
@@ -46,13 +48,6 @@ std::string first_line(const char* path) {
   std::string line;
   std::getline(file, line);
   return line;
-}
-
-bool capable(unsigned capability) {
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct data[2] = {};
-  if (syscall(SYS_capget, &header, data) != 0) return false;
-  return (data[capability / 32].effective >> (capability % 32) & 1u) != 0;
 }
 
 // A child of ours is reached as an application is.
@@ -107,23 +102,22 @@ void check_memory() {
   say(Level::good, "huge pages", (pages.empty() ? "0" : pages) + " of 2 MiB (none are needed)");
 }
 
+void check_capabilities(Kind kind, const char* remedy) {
+  const std::string missing = port::lacks(kind);
+  if (missing.empty())
+    say(Level::good, port::name(kind), "this user has " + port::needs(kind));
+  else
+    say(Level::note, port::name(kind), "needs " + port::needs(kind) + "; this user lacks " + missing + ": " + remedy);
+}
+
 void check_ports() {
   say(Level::good, "loopback, pair, memif", "need nothing");
-  const bool raw = capable(CAP_NET_RAW);
-  const bool admin = capable(CAP_NET_ADMIN);
-  const bool bpf = capable(39 /* CAP_BPF */) || capable(CAP_SYS_ADMIN);
-  if (raw)
-    say(Level::good, "af_packet", "CAP_NET_RAW is there");
+  check_capabilities(Kind::af_packet, "run as root, or setcap cap_net_raw,cap_net_admin+ep on rnicd");
+  check_capabilities(Kind::af_xdp, "run as root");
+  if (access("/dev/net/tun", R_OK | W_OK) == 0)
+    check_capabilities(Kind::tap, "run as root");
   else
-    say(Level::note, "af_packet", "needs CAP_NET_RAW: run as root, or setcap cap_net_raw+ep on rnicd");
-  if (raw && admin && bpf)
-    say(Level::good, "af_xdp", "CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF are there");
-  else
-    say(Level::note, "af_xdp", "needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run as root");
-  if (access("/dev/net/tun", R_OK | W_OK) == 0 && admin)
-    say(Level::good, "tap", "/dev/net/tun is there");
-  else
-    say(Level::note, "tap", "needs /dev/net/tun and CAP_NET_ADMIN");
+    say(Level::note, "tap", "needs /dev/net/tun and " + port::needs(Kind::tap));
   if (access("/dev/vfio/vfio", R_OK | W_OK) == 0)
     say(Level::good, "pci", "VFIO is there; bind the NIC with dpdk-devbind.py -b vfio-pci ADDRESS");
   else
@@ -237,8 +231,8 @@ int doctor(const std::string& name) {
                          "\"sysctl vm.unprivileged_userfaultfd=1\" allows it");
   check_ports();
   check_partial_checksums();
-  say(capable(CAP_SYS_NICE) ? Level::good : Level::note, "scheduling",
-      capable(CAP_SYS_NICE) ? "the workers may run with SCHED_FIFO" : "no CAP_SYS_NICE: workers are scheduled as everybody else; latencies are higher when all cores are busy");
+  say(port::has(port::Capability::sys_nice) ? Level::good : Level::note, "scheduling",
+      port::has(port::Capability::sys_nice) ? "the workers may run with SCHED_FIFO" : "no CAP_SYS_NICE: workers are scheduled as everybody else; latencies are higher when all cores are busy");
   Client daemon;
   if (daemon.connect(name)) {
     say(Level::good, "daemon \"" + name + "\"", "is running, pid " + std::to_string(daemon.daemon_pid()));

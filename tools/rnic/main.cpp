@@ -6,6 +6,7 @@
 
 #include "commands.hpp"
 #include "control/nearest.hpp"
+#include "port/capability.hpp"
 
 namespace {
 
@@ -30,20 +31,23 @@ std::vector<std::string> words_for_daemon(int count, char** words) {
   return kept;
 }
 
-constexpr const char* kPorts =
-    "A port SPEC is one of:\n"
-    "  loopback                          peers on this host, no wire (the default, at 127.0.1.1)\n"
-    "  pair:NAME                         two devices of one daemon that name the same pair are joined\n"
-    "  memif:SOCKET,role=server|client   shared memory to another daemon on this host\n"
-    "  af_packet:IFACE                   any Linux interface (needs CAP_NET_RAW)\n"
-    "  af_xdp:IFACE                      the same, faster (needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF)\n"
-    "  tap:IFACE                         a new tap interface (needs CAP_NET_ADMIN)\n"
-    "  pci:ADDRESS                       a NIC bound to vfio-pci\n"
-    "  vdev:STRING                       any DPDK virtual device\n"
-    "Examples:\n"
-    "  rnic up\n"
-    "  rnic up --port pair:a --address 127.0.1.1/24 --port pair:a --address 127.0.1.2/24\n"
-    "  rnic run ib_write_bw -R\n";
+std::string explain_ports() {
+  using rnic::port::needs;
+  using Kind = rnic::port::PortSpec::Kind;
+  return "A port SPEC is one of:\n"
+         "  loopback                          peers on this host, no wire (the default, at 127.0.1.1)\n"
+         "  pair:NAME                         two devices of one daemon that name the same pair are joined\n"
+         "  memif:SOCKET,role=server|client   shared memory to another daemon on this host\n"
+         "  af_packet:IFACE                   any Linux interface (needs " + needs(Kind::af_packet) + ")\n"
+         "  af_xdp:IFACE                      the same, faster (needs " + needs(Kind::af_xdp) + ")\n"
+         "  tap:IFACE                         a new tap interface (needs " + needs(Kind::tap) + ")\n"
+         "  pci:ADDRESS                       a NIC bound to vfio-pci\n"
+         "  vdev:STRING                       any DPDK virtual device\n"
+         "Examples:\n"
+         "  rnic up\n"
+         "  rnic up --port pair:a --address 127.0.1.1/24 --port pair:a --address 127.0.1.2/24\n"
+         "  rnic run ib_write_bw -R\n";
+}
 
 // What of an option that there is not may have been meant, for the user; empty where `words` hold none.
 // `command` is the subcommand, or rnic itself.
@@ -109,7 +113,7 @@ int main(int count, char** words) {
                          "The gateway of the device before it, one of each version of IP; before the first --port of all");
   up_command->add_option("--mac", macs, "The MAC of the device before it");
   up_command->add_flag("--foreground", up.foreground, "Stay in the foreground, log to the terminal");
-  up_command->footer(kPorts);
+  up_command->footer(explain_ports());
 
   rnic::tool::RunOptions run;
   auto* run_command = app.add_subcommand("run", "Run a command over the daemon's devices");
@@ -161,7 +165,7 @@ int main(int count, char** words) {
   doctor_command->add_option("--name", doctor_name, "The daemon's name")->capture_default_str();
 
   // Last: subcommands inherit it.
-  app.footer(kPorts);
+  app.footer(explain_ports());
 
   const auto refuse_unknown = [&](const std::vector<std::string>& left) {
     const auto chosen = app.get_subcommands();
