@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <sstream>
 
 #include "client.hpp"
@@ -24,6 +26,13 @@ void say(const std::string& text) {
     const bool warning = line.starts_with(control::kWarning);
     std::fprintf(warning ? stderr : stdout, warning ? "rnic up: %s\n" : "%s\n", line.c_str());
   }
+}
+
+// What the daemon says before it has its log it says on the terminal alone.
+std::uintmax_t log_size(const std::string& directory) {
+  std::error_code none;
+  const auto size = std::filesystem::file_size(control::log_file(directory), none);
+  return none ? 0 : size;
 }
 
 }  // namespace
@@ -71,6 +80,7 @@ int up(const UpOptions& options) {
     return 1;
   }
 
+  const auto log_before = log_size(directory);
   const pid_t child = fork();
   if (child < 0) {
     std::perror("rnic up: fork");
@@ -106,8 +116,9 @@ int up(const UpOptions& options) {
   }
   int status = 0;
   waitpid(child, &status, 0);
-  std::fprintf(stderr, "rnic up: the daemon did not start%s%s\n", access(control::log_file(directory).c_str(), R_OK) == 0 ? "; its log is " : "",
-               access(control::log_file(directory).c_str(), R_OK) == 0 ? control::log_file(directory).c_str() : "");
+  const bool logged = log_size(directory) > log_before;
+  std::fprintf(stderr, "rnic up: the daemon did not start%s%s\n", logged ? "; its log is " : "",
+               logged ? control::log_file(directory).c_str() : "");
   return WIFEXITED(status) && WEXITSTATUS(status) != 0 ? WEXITSTATUS(status) : 1;
 }
 
