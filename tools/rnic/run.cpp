@@ -19,18 +19,22 @@
 namespace rnic::tool {
 namespace {
 
+bool may_run(const std::string& program) {
+  struct stat found {};
+  return stat(program.c_str(), &found) == 0 && S_ISREG(found.st_mode) && access(program.c_str(), X_OK) == 0;
+}
+
 // As execvp would find it.
 std::string find_program(const std::string& name) {
-  if (name.find('/') != std::string::npos) return access(name.c_str(), X_OK) == 0 ? name : std::string();
+  // What is there and may not be run is no missing program.
+  if (name.find('/') != std::string::npos) return access(name.c_str(), F_OK) == 0 || errno == EACCES ? name : std::string();
   const char* path = std::getenv("PATH");
   std::string rest = path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
   for (std::size_t start = 0; start <= rest.size();) {
     const auto colon = rest.find(':', start);
     const std::string directory = rest.substr(start, colon == std::string::npos ? colon : colon - start);
     const std::string candidate = (directory.empty() ? "." : directory) + "/" + name;
-    struct stat found {};
-    if (stat(candidate.c_str(), &found) == 0 && S_ISREG(found.st_mode) && access(candidate.c_str(), X_OK) == 0)
-      return candidate;
+    if (may_run(candidate)) return candidate;
     if (colon == std::string::npos) break;
     start = colon + 1;
   }
@@ -77,6 +81,10 @@ int run(const RunOptions& options) {
   if (program.empty()) {
     std::fprintf(stderr, "rnic run: %s: no such program\n", options.command.front().c_str());
     return 127;
+  }
+  if (!may_run(program)) {
+    std::fprintf(stderr, "rnic run: %s: %s\n", program.c_str(), std::strerror(EACCES));
+    return 126;
   }
   if (const std::string reason = why_not(program); !reason.empty()) {
     std::fprintf(stderr, "rnic run: %s %s\n", program.c_str(), reason.c_str());
