@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 #include <initializer_list>
+#include <map>
 #include <set>
 #include <span>
 #include <sstream>
@@ -351,6 +352,11 @@ DeviceConfiguration& addressee(Configuration& configuration) {
   return begun ? configuration.devices.back() : configuration.for_all;
 }
 
+// For what a device has one of: not said twice on the command line.
+std::string twice(const char* option, const std::string& text) {
+  return std::string(option) + " " + text + " is the second " + option + " of one device";
+}
+
 // What was said of all devices. It wins over the file, and gives way to what the command line says of one.
 void take_general(const DeviceConfiguration& general, DeviceConfiguration& device) {
   const bool wins = !device.of_command_line;
@@ -513,7 +519,9 @@ std::string set_mtu(Configuration& configuration, const std::string& text) {
   }
   if (value < port::kMtuMin || value > port::kMtuMax)
     return "an MTU is between " + std::to_string(port::kMtuMin) + " and " + std::to_string(port::kMtuMax) + ", not " + text;
-  addressee(configuration).port_options.mtu_bytes = value;
+  auto& mtu = addressee(configuration).port_options.mtu_bytes;
+  if (mtu != 0) return twice("--mtu", text);
+  mtu = value;
   return {};
 }
 
@@ -522,7 +530,9 @@ std::string set_vlan(Configuration& configuration, const std::string& text) {
   for (const char c : text) value = c < '0' || c > '9' || value > kVlanMax ? kVlanMax + 1 : value * 10 + static_cast<std::uint32_t>(c - '0');
   if (value < kVlanMin || value > kVlanMax)
     return "a VLAN is a number from " + std::to_string(kVlanMin) + " to " + std::to_string(kVlanMax) + ", not \"" + text + "\"";
-  addressee(configuration).vlan = static_cast<std::uint16_t>(value);
+  auto& vlan = addressee(configuration).vlan;
+  if (vlan) return twice("--vlan", text);
+  vlan = static_cast<std::uint16_t>(value);
   return {};
 }
 
@@ -533,7 +543,9 @@ std::string add_gateway(Configuration& configuration, const std::string& text) {
 std::string set_mac(Configuration& configuration, const std::string& text) {
   const auto mac = wire::parse_mac(text);
   if (!mac || mac->is_multicast()) return "\"" + text + "\" is no MAC; one is a unicast address such as 02:00:00:00:00:01";
-  addressee(configuration).port_options.mac = *mac;
+  auto& before = addressee(configuration).port_options.mac;
+  if (before) return twice("--mac", text);
+  before = *mac;
   return {};
 }
 
@@ -570,11 +582,12 @@ std::string complete(Configuration& configuration) {
       return device.name + ": core " + std::to_string(device.core) + " is none of the daemon's cores";
   }
 
-  std::set<wire::IpAddress> addresses;
+  std::map<wire::IpAddress, const DeviceConfiguration*> addresses;
   for (const DeviceConfiguration& device : configuration.devices)
     for (const core::DeviceAddress& each : device.addresses)
-      if (!addresses.insert(each.address).second)
-        return "two devices have the address " + wire::to_string(each.address);
+      if (const auto [had, fresh] = addresses.emplace(each.address, &device); !fresh)
+        return (had->second == &device ? device.name + " has twice" : std::string("two devices have")) +
+               " the address " + wire::to_string(each.address);
 
   // The ends of a pair share memory that is one worker's (port/pair_port.hpp).
   for (const DeviceConfiguration& a : configuration.devices)

@@ -234,6 +234,30 @@ TEST_CASE("options before the first port are of the file's devices, too, and win
   }
 }
 
+TEST_CASE("what a device has one of is not said twice of it on the command line", "[control][configuration]") {
+  Configuration c;
+  const auto once = [&] {
+    REQUIRE(control::set_mtu(c, "1500").empty());
+    CHECK(control::set_mtu(c, "1600") == "--mtu 1600 is the second --mtu of one device");
+    REQUIRE(control::set_vlan(c, "7").empty());
+    CHECK(control::set_vlan(c, "8") == "--vlan 8 is the second --vlan of one device");
+    REQUIRE(control::set_mac(c, "02:00:00:00:00:01").empty());
+    CHECK(control::set_mac(c, "02:00:00:00:00:02") == "--mac 02:00:00:00:00:02 is the second --mac of one device");
+  };
+  once();  // of all
+  REQUIRE(control::add_port(c, "af_packet:eth8").empty());
+  once();
+  REQUIRE(control::add_port(c, "af_packet:eth9").empty());
+  once();
+}
+
+TEST_CASE("an address that one device has twice is not said to be two devices'", "[control][configuration]") {
+  Configuration c;
+  REQUIRE(control::add_address(c, "127.0.1.1/24").empty());
+  REQUIRE(control::add_address(c, "127.0.1.1/24").empty());
+  CHECK(control::complete(c) == "rnic0 has twice the address 127.0.1.1");
+}
+
 TEST_CASE("an address or a MAC before the first port is refused where it could be of several devices",
           "[control][configuration]") {
   const auto with = [](unsigned ports, std::string (*option)(Configuration&, const std::string&), const char* text) {
