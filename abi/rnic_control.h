@@ -50,6 +50,8 @@ enum rnic_msg_type {
 	RNIC_DESTROY_QP,
 	RNIC_ALLOC_MW,
 	RNIC_DEALLOC_MW,
+	RNIC_HOLD_EVENTS,
+	RNIC_RELEASE_EVENTS,
 
 	/* connection management: one row for each command of /dev/infiniband/rdma_cm */
 	RNIC_CM_OPEN = 64, /* a channel: what one open of rdma_cm gives */
@@ -273,10 +275,20 @@ struct rnic_resize_cq_reply {
 };
 
 /* After it no event of this CQ is sent; those already in the channel's socket remain for the
- * provider to drain. */
+ * provider to drain (see HOLD_EVENTS). So it is with the async events of what is destroyed. */
 struct rnic_destroy_cq_reply {
 	uint32_t events_sent;
 	uint32_t reserved;
+};
+
+/*
+ * From HOLD_EVENTS to RELEASE_EVENTS the daemon writes nothing into one event socket; what comes
+ * meanwhile is written after it, in order. The provider drains the socket between the two, and
+ * puts back what is not of the object that went: there is room for that, as nobody else makes use
+ * of it. A context holds one socket at a time, and its end is the end of the hold.
+ */
+struct rnic_hold_events {
+	uint64_t channel_cookie; /* as in rnic_create_cq; 0: the async events of the context */
 };
 
 struct rnic_create_srq {

@@ -129,6 +129,9 @@ class Context {
   Reply modify_qp(const rnic_modify_qp& request);
   Reply query_qp(std::uint32_t number);
   Reply destroy_qp(std::uint32_t number);
+  // `channel`: null for the async events. One hold at a time.
+  Reply hold_events(std::shared_ptr<EventSocket> channel);
+  Reply release_events();
 
   // ---- workers' news ----
   void on_qp_event(Qp& qp, qp::Event event);
@@ -190,9 +193,10 @@ class Context {
   bool space_known_ = false;
   Descriptor memory_fd_;
   pid_t helper_tid_ = 0;
-  std::unique_ptr<EventSocket> async_;
+  std::shared_ptr<EventSocket> async_;
   Descriptor async_reader_;
   EventSocket::Subject port_events_;
+  std::optional<EventHold> held_;
 
   std::uint32_t next_handle_ = 1;
   std::uint32_t next_doorbell_ = 0;

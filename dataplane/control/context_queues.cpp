@@ -114,6 +114,20 @@ Reply Context::destroy_cq(std::uint32_t handle) {
   return Reply::with(reply);
 }
 
+// ---- events that the provider sorts --------------------------------------------------------------
+
+Reply Context::hold_events(std::shared_ptr<EventSocket> channel) {
+  if (held_) return Reply::error(EBUSY);
+  held_.emplace(channel != nullptr ? std::move(channel) : async_);
+  return {};
+}
+
+Reply Context::release_events() {
+  if (!held_) return Reply::error(EINVAL);
+  held_.reset();
+  return {};
+}
+
 // ---- shared receive queues -----------------------------------------------------------------------
 
 Reply Context::create_srq(const rnic_create_srq& request) {

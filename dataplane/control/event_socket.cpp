@@ -17,9 +17,7 @@ std::unique_ptr<EventSocket> EventSocket::create(Loop& loop) {
   return made;
 }
 
-EventSocket::~EventSocket() {
-  if (watch_ != Loop::kNone) loop_.remove(watch_);
-}
+EventSocket::~EventSocket() { unwatch(); }
 
 void EventSocket::send_completion(Subject& cq, std::uint64_t user_pointer) {
   if (cq.waiting == 0) submit({&cq, {user_pointer, 0}, sizeof(std::uint64_t)});
@@ -37,7 +35,7 @@ void EventSocket::forget(Subject& subject) {
 
 void EventSocket::submit(const Message& message) {
   if (broken_) return;
-  if (waiting_.empty()) {
+  if (waiting_.empty() && holds_ == 0) {
     switch (try_send(message)) {
       case Sent::yes: ++message.subject->sent; return;
       case Sent::broken: end(); return;
@@ -47,8 +45,26 @@ void EventSocket::submit(const Message& message) {
   if (waiting_.size() >= kWaitingMax) return;
   waiting_.push_back(message);
   ++message.subject->waiting;
-  if (watch_ == Loop::kNone)
+  watch();
+}
+
+void EventSocket::hold() {
+  ++holds_;
+  unwatch();
+}
+
+void EventSocket::release() {
+  if (--holds_ == 0 && !waiting_.empty()) watch();
+}
+
+void EventSocket::watch() {
+  if (watch_ == Loop::kNone && holds_ == 0)
     watch_ = loop_.add(writer_.get(), EPOLLOUT, [this](std::uint32_t) { send_waiting(); });
+}
+
+void EventSocket::unwatch() {
+  if (watch_ != Loop::kNone) loop_.remove(watch_);
+  watch_ = Loop::kNone;
 }
 
 EventSocket::Sent EventSocket::try_send(const Message& message) {
@@ -71,8 +87,7 @@ void EventSocket::send_waiting() {
     --waiting_.front().subject->waiting;
     waiting_.pop_front();
   }
-  loop_.remove(watch_);
-  watch_ = Loop::kNone;
+  unwatch();
 }
 
 // Nobody has the reading end any more.
@@ -80,8 +95,7 @@ void EventSocket::end() {
   broken_ = true;
   for (const Message& message : waiting_) message.subject->waiting = 0;
   waiting_.clear();
-  if (watch_ != Loop::kNone) loop_.remove(watch_);
-  watch_ = Loop::kNone;
+  unwatch();
 }
 
 }  // namespace rnic::control

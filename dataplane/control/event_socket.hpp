@@ -37,6 +37,10 @@ class EventSocket {
   void send_async(Subject& subject, std::uint64_t element, std::uint32_t type);
   // Before the subject goes: those that wait are dropped.
   void forget(Subject& subject);
+  // From one to the other nothing is written, and everything waits: what is in the socket is being
+  // sorted. Each hold is released once.
+  void hold();
+  void release();
   std::size_t waiting() const { return waiting_.size(); }
 
   EventSocket(const EventSocket&) = delete;
@@ -54,6 +58,8 @@ class EventSocket {
   void submit(const Message& message);
   Sent try_send(const Message& message);
   void send_waiting();
+  void watch();
+  void unwatch();
   void end();
 
   // An application that never reads keeps us from remembering more than this.
@@ -64,7 +70,20 @@ class EventSocket {
   std::uint64_t cookie_ = 0;
   std::deque<Message> waiting_;
   Loop::Watch watch_ = Loop::kNone;
+  unsigned holds_ = 0;
   bool broken_ = false;
+};
+
+// A hold, as long as it lives.
+class EventHold {
+ public:
+  explicit EventHold(std::shared_ptr<EventSocket> socket) : socket_(std::move(socket)) { socket_->hold(); }
+  ~EventHold() { socket_->release(); }
+  EventHold(const EventHold&) = delete;
+  EventHold& operator=(const EventHold&) = delete;
+
+ private:
+  std::shared_ptr<EventSocket> socket_;
 };
 
 }  // namespace rnic::control

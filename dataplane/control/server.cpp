@@ -320,6 +320,12 @@ Reply Server::create_channel(Session& session) {
   return reply;
 }
 
+std::shared_ptr<EventSocket> Server::find_channel(const Session& session, std::uint64_t cookie) const {
+  for (const auto& [handle, known] : completion_channels_)
+    if (known.uid == session.peer.uid && known.socket->cookie() == cookie) return known.socket;
+  return nullptr;
+}
+
 // CQs that report to it keep it until they go.
 Reply Server::destroy_channel(Session& session, std::uint32_t handle) {
   const auto found = completion_channels_.find(handle);
@@ -331,7 +337,7 @@ Reply Server::destroy_channel(Session& session, std::uint32_t handle) {
 Reply Server::serve_verbs(Session& session, Request& request) {
   if (session.kind != RNIC_CLIENT_VERBS) return Reply::error(session.kind == RNIC_CLIENT_CM ? ENOSYS : EPERM);
   const std::uint32_t type = request.header.type;
-  if (type < RNIC_ALLOC_PD || type > RNIC_DEALLOC_MW) return Reply::error(ENOSYS);
+  if (type < RNIC_ALLOC_PD || type > RNIC_RELEASE_EVENTS) return Reply::error(ENOSYS);
   if (session.context == nullptr) return Reply::error(ENODEV);
   Context& context = *session.context;
   const auto with = [&]<typename T>(std::optional<T> body, auto&& serve_it) {
@@ -350,12 +356,8 @@ Reply Server::serve_verbs(Session& session, Request& request) {
     case RNIC_DEREG_MR: return by_handle(&Context::dereg_mr);
     case RNIC_CREATE_CQ:
       return with(request.as<rnic_create_cq>(), [&](const rnic_create_cq& body) {
-        std::shared_ptr<EventSocket> channel;
-        if (body.channel_cookie != 0) {
-          for (const auto& [handle, known] : completion_channels_)
-            if (known.uid == session.peer.uid && known.socket->cookie() == body.channel_cookie) channel = known.socket;
-          if (channel == nullptr) return Reply::error(EINVAL);  // V-CQ-03
-        }
+        std::shared_ptr<EventSocket> channel = find_channel(session, body.channel_cookie);
+        if (body.channel_cookie != 0 && channel == nullptr) return Reply::error(EINVAL);  // V-CQ-03
         return context.create_cq(body, std::move(channel));
       });
     case RNIC_RESIZE_CQ:
@@ -384,6 +386,15 @@ Reply Server::serve_verbs(Session& session, Request& request) {
     case RNIC_ALLOC_MW:
       return with(request.as<rnic_alloc_mw>(), [&](const rnic_alloc_mw& body) { return context.alloc_mw(body); });
     case RNIC_DEALLOC_MW: return by_handle(&Context::dealloc_mw);
+    case RNIC_HOLD_EVENTS:
+      return with(request.as<rnic_hold_events>(), [&](const rnic_hold_events& body) {
+        std::shared_ptr<EventSocket> channel = find_channel(session, body.channel_cookie);
+        for (const auto& [handle, cq] : context.cqs())  // it may live on by these alone
+          if (cq->channel != nullptr && cq->channel->cookie() == body.channel_cookie) channel = cq->channel;
+        if (body.channel_cookie != 0 && channel == nullptr) return Reply::error(EINVAL);
+        return context.hold_events(std::move(channel));
+      });
+    case RNIC_RELEASE_EVENTS: return context.release_events();
     default: return Reply::error(ENOSYS);
   }
 }

@@ -83,6 +83,7 @@ class Server final : private CmHost {
   Reply open_context(Session& session, Request& request);
   Reply create_channel(Session& session);
   Reply destroy_channel(Session& session, std::uint32_t handle);
+  std::shared_ptr<EventSocket> find_channel(const Session& session, std::uint64_t cookie) const;
   Reply show(const Request& request);
   Reply capture(Session& session, const Request& request);
   Reply serve_verbs(Session& session, Request& request);

@@ -823,6 +823,66 @@ TEST_CASE("what does not fit a channel's socket waits, once for each CQ, and com
   CHECK(cqs.back().sent == 1);
 }
 
+TEST_CASE("what is put back during a hold comes before what waited", "[control][objects]") {
+  control::Loop loop;
+  const auto channel = control::EventSocket::create(loop);
+  REQUIRE(channel != nullptr);
+  control::Descriptor reader = channel->take_reader();
+  std::vector<control::EventSocket::Subject> cqs(2000);
+  for (std::size_t i = 0; i + 1 < cqs.size(); ++i) channel->send_completion(cqs[i], i + 1);
+  const auto read_what_is_there = [&] {
+    std::vector<std::uint64_t> got;
+    std::uint64_t pointer;
+    while (recv(reader.get(), &pointer, sizeof pointer, MSG_DONTWAIT) == static_cast<ssize_t>(sizeof pointer))
+      got.push_back(pointer);
+    return got;
+  };
+  channel->hold();
+  const std::size_t waited = channel->waiting();
+  const auto taken_out = read_what_is_there();
+  REQUIRE(taken_out.size() + waited == cqs.size() - 1);
+  while (loop.turn(0)) {
+  }
+  channel->send_completion(cqs.back(), cqs.size());
+  CHECK(channel->waiting() == waited + 1);
+  CHECK(read_what_is_there().empty());
+  for (const std::uint64_t pointer : taken_out)
+    REQUIRE(send(channel->writer(), &pointer, sizeof pointer, MSG_DONTWAIT) == static_cast<ssize_t>(sizeof pointer));
+  channel->release();
+  std::vector<std::uint64_t> got;
+  while (got.size() < cqs.size()) {
+    loop.turn(0);
+    const auto more = read_what_is_there();
+    REQUIRE_FALSE(more.empty());
+    got.insert(got.end(), more.begin(), more.end());
+  }
+  CHECK(std::is_sorted(got.begin(), got.end()));
+  CHECK(channel->waiting() == 0);
+}
+
+TEST_CASE("a context holds one event socket at a time, one that it may name, and none after its end",
+          "[control][objects]") {
+  Daemon daemon;
+  Client cm(daemon, RNIC_CLIENT_CM, "");
+  const auto made = cm.ask(RNIC_CREATE_CHANNEL);
+  const std::uint64_t cookie = made.as<rnic_create_channel_reply>().cookie;
+  App reporter(daemon);
+  REQUIRE(reporter.try_cq(4, cookie).status == 0);
+  control::Cq* object = daemon.machine.cqs_by_cookie.begin()->second;
+  {
+    App app(daemon);
+    CHECK(app.ask(RNIC_RELEASE_EVENTS).status == EINVAL);
+    CHECK(app.ask(RNIC_HOLD_EVENTS, rnic_hold_events{cookie + 1}).status == EINVAL);
+    CHECK(app.ask(RNIC_HOLD_EVENTS, rnic_hold_events{0}).status == 0);
+    CHECK(app.ask(RNIC_HOLD_EVENTS, rnic_hold_events{cookie}).status == EBUSY);
+    CHECK(app.ask(RNIC_RELEASE_EVENTS).status == 0);
+    CHECK(app.ask(RNIC_HOLD_EVENTS, rnic_hold_events{cookie}).status == 0);
+    object->context->on_completions(*object);
+    CHECK_FALSE(next_message<std::uint64_t>(daemon, made.fds[0].get()));
+  }
+  CHECK(next_message<std::uint64_t>(daemon, made.fds[0].get()));
+}
+
 TEST_CASE("a channel that nobody reads any more costs nothing", "[control][objects]") {
   control::Loop loop;
   const auto channel = control::EventSocket::create(loop);
