@@ -251,6 +251,20 @@ inline bool is_dead(const Context& context) {
 // Sends a completion event of this CQ into its channel, as the daemon would. False: no room now.
 bool fire_completion_event(Cq& cq);
 
+// A socket of events and what names it to the daemon: a channel's cookie; 0 for async events.
+struct EventSocket {
+  int reader;
+  int writer;
+  std::uint64_t channel_cookie;
+};
+
+// Puts a message into such a socket, as the daemon would. False: no room now.
+bool send_event(const Context& context, int writer, const void* message, std::size_t size);
+
+// Takes the unread events of an object out of a socket. The daemon sends none of it any more; this waits for nothing
+// but the daemon's answer. Returns how many there were; in a forked child nothing is touched.
+std::uint32_t drop_events(Context& context, const EventSocket& socket, const void* object);
+
 // The work of the watcher; see watcher.cpp.
 int start_watcher(Context& context);
 void stop_watcher(Context& context);

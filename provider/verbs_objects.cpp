@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 // Device and port queries, and the life of CQs, SRQs and QPs: the control path. Each is a request
 // to the daemon, and the private memory that goes with what it made.
-#include <poll.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -112,44 +111,11 @@ int query_port(ibv_context* ibv, std::uint8_t port, ibv_port_attr* attributes) {
 
 namespace {
 
-constexpr std::size_t kMessagesMax = 1024;  // more than a socket holds
-
-struct Message {
-  std::uint64_t words[2];
-  std::size_t size;
-};
-
-void put_back(int writer, const Message& message) {
-  for (int tries = 0; tries < 100; ++tries) {
-    if (send(writer, message.words, message.size, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return;
-    if (errno != EAGAIN && errno != ENOBUFS && errno != EINTR) return;
-    // The daemon has filled the room we made; the application is not reading just now.
-    pollfd wait{writer, POLLOUT, 0};
-    poll(&wait, 1, 10);
-  }
-}
-
-// Takes the unread events of one object out of an event socket. Returns how many there were.
-std::uint32_t drop_events(int reader, int writer, std::uint64_t element) {
-  auto* kept = static_cast<Message*>(std::calloc(kMessagesMax, sizeof(Message)));
-  if (kept == nullptr) return 0;
-  std::size_t count = 0;
-  std::uint32_t dropped = 0;
-  while (count < kMessagesMax) {
-    Message& message = kept[count];
-    const ssize_t size = recv(reader, message.words, sizeof message.words, MSG_DONTWAIT);
-    if (size < 0 && errno == EINTR) continue;
-    if (size < static_cast<ssize_t>(sizeof(std::uint64_t))) break;
-    message.size = static_cast<std::size_t>(size);
-    if (message.words[0] == element) {
-      ++dropped;
-    } else {
-      ++count;
-    }
-  }
-  for (std::size_t i = 0; i < count; ++i) put_back(writer, kept[i]);
-  std::free(kept);
-  return dropped;
+std::uint64_t cookie_of(const ibv_comp_channel* channel) {
+  std::uint64_t cookie = 0;
+  socklen_t size = sizeof cookie;
+  if (channel == nullptr) return 0;
+  return getsockopt(channel->fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
 }
 
 // Blocks, as every provider does, until the application has acknowledged the events it was given.
@@ -163,17 +129,20 @@ void await_acknowledgements(pthread_mutex_t& mutex, pthread_cond_t& cond, const 
 void forget_async_events(Context& context, const void* object, pthread_mutex_t& mutex, pthread_cond_t& cond,
                          const std::uint32_t& completed, const std::uint32_t& taken) {
   if (context.control.in_forked_child()) return;
-  drop_events(context.async_fd, context.async_writer, pointer_value(object));
+  drop_events(context, {context.async_fd, context.async_writer, 0}, object);
   await_acknowledgements(mutex, cond, completed, taken);
+}
+
+std::uint32_t drop_completion_events(Cq& cq) {
+  const ibv_comp_channel* channel = cq.ibv.channel;
+  return drop_events(context_of(cq.ibv.context), {channel->fd, cq.channel_writer, cookie_of(channel)}, &cq.ibv);
 }
 
 // An event may have been read but not counted yet, in the middle of ibv_get_cq_event on another
 // thread. It is counted within a moment, which this waits for (not for ever: see the loop).
 void forget_completion_events(Cq& cq, std::uint32_t sent) {
   std::uint32_t dropped = 0;
-  if (load(cq.events_taken, std::memory_order_acquire) != sent) {
-    dropped = drop_events(cq.ibv.channel->fd, cq.channel_writer, pointer_value(&cq.ibv));
-  }
+  if (load(cq.events_taken, std::memory_order_acquire) != sent) dropped = drop_completion_events(cq);
   const timespec moment{0, 1000000};
   for (int i = 0; i < 100; ++i) {
     if (load(cq.events_taken, std::memory_order_acquire) + dropped >= sent) break;
@@ -213,13 +182,6 @@ void async_event(ibv_context* /*context*/, ibv_async_event* event) {
 // ---- Completion queues ---------------------------------------------------------------------------
 
 namespace {
-
-std::uint64_t cookie_of(const ibv_comp_channel* channel) {
-  std::uint64_t cookie = 0;
-  socklen_t size = sizeof cookie;
-  if (channel == nullptr) return 0;
-  return getsockopt(channel->fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
-}
 
 bool take_ring(Cq& cq, char* at, std::uint32_t entries, std::uint64_t length) {
   if (at == nullptr || !is_power_of_two(entries)) return false;
@@ -316,7 +278,7 @@ int destroy_cq(ibv_cq* ibv) {
     const std::uint32_t sent = error == 0 ? reply.events_sent + cq.events_sent : UINT32_MAX;
     if (ibv->channel != nullptr && sent != UINT32_MAX) forget_completion_events(cq, sent);
     if (ibv->channel != nullptr && sent == UINT32_MAX) {
-      drop_events(ibv->channel->fd, cq.channel_writer, pointer_value(ibv));
+      drop_completion_events(cq);
       await_acknowledgements(ibv->mutex, ibv->cond, ibv->comp_events_completed, cq.events_taken);
     }
     forget_async_events(context, ibv, ibv->mutex, ibv->cond, ibv->async_events_completed, cq.async_taken);

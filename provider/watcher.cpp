@@ -12,7 +12,6 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -32,17 +31,9 @@ struct AsyncMessage {  // struct ib_uverbs_async_event_desc
   std::uint32_t reserved;
 };
 
-bool send_message(int fd, const void* message, std::size_t size) {
-  for (;;) {
-    if (send(fd, message, size, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return true;
-    // Whoever cannot be told for another reason than a full socket has gone, too.
-    if (errno != EINTR) return errno != EAGAIN && errno != ENOBUFS;
-  }
-}
-
 bool send_async(Context& context, std::uint64_t element, ibv_event_type type) {
   const AsyncMessage message{element, static_cast<std::uint32_t>(type), 0};
-  return send_message(context.async_writer, &message, sizeof message);
+  return send_event(context, context.async_writer, &message, sizeof message);
 }
 
 std::uint64_t pointer_value(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
@@ -126,7 +117,7 @@ bool fire_completion_event(Cq& cq) {
   // is harmless, one too few is waited for without end.
   if (sequence == cq.fired_here) return true;
   const std::uint64_t message = pointer_value(&cq.ibv);
-  if (!send_message(cq.channel_writer, &message, sizeof message)) return false;
+  if (!send_event(context_of(cq.ibv.context), cq.channel_writer, &message, sizeof message)) return false;
   cq.fired_here = sequence;
   ++cq.events_sent;
   return true;

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -80,6 +81,43 @@ struct FakeSrq {
   std::uint32_t* indexes = nullptr;
 };
 
+// A socket of events as the daemon keeps it: what does not fit waits, and follows when a test says so, unless the
+// provider has asked for a hold. Under the daemon's mutex.
+class FakeEvents {
+ public:
+  struct Message {
+    std::uint64_t words[2];
+    std::size_t size;
+  };
+
+  // The smallest room that a socket can be given, so that a few messages fill it.
+  void make_small() const {
+    const int least = 1;
+    setsockopt(writer, SOL_SOCKET, SO_SNDBUF, &least, sizeof least);
+  }
+  void send_or_keep(const Message& message) {
+    waiting.push_back(message);
+    send_waiting();
+  }
+  void send_waiting() {
+    if (held) return;
+    while (!waiting.empty() &&
+           send(writer, waiting.front().words, waiting.front().size, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) {
+      ++sent[waiting.front().words[0]];
+      waiting.pop_front();
+    }
+  }
+  void forget(std::uint64_t element) {
+    std::erase_if(waiting, [&](const Message& message) { return message.words[0] == element; });
+  }
+
+  int reader = -1;
+  int writer = -1;
+  bool held = false;
+  std::deque<Message> waiting;
+  std::map<std::uint64_t, std::uint32_t> sent;  // by element
+};
+
 class FakeDaemon {
  public:
   static constexpr std::uint32_t kSendStride = 192;
@@ -89,7 +127,7 @@ class FakeDaemon {
   FakeDaemon() : status_(sizeof(rnic_status_page)), doorbells_(sizeof(rnic_doorbells)) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) std::abort();
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, async_) != 0) std::abort();
+    async = make_events();
     server_ = pair[0];
     client = pair[1];
     page().abi_version = RNIC_ABI_VERSION;
@@ -112,14 +150,13 @@ class FakeDaemon {
 
   // A completion channel, as libibverbs would hold it.
   int make_channel() {
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) std::abort();
+    const FakeEvents made = make_events();
     std::uint64_t cookie = 0;
     socklen_t size = sizeof cookie;
-    getsockopt(pair[0], SOL_SOCKET, SO_COOKIE, &cookie, &size);
+    getsockopt(made.reader, SOL_SOCKET, SO_COOKIE, &cookie, &size);
     const std::lock_guard lock(mutex);
-    channels_[cookie] = {pair[0], pair[1]};
-    return pair[0];
+    channels[cookie] = made;
+    return made.reader;
   }
 
   void fire(FakeCq& cq) {
@@ -135,6 +172,10 @@ class FakeDaemon {
   std::map<std::uint32_t, FakeSrq> srqs;
   std::vector<rnic_reg_mr> registrations;
   std::vector<rnic_modify_qp> modifications;
+  FakeEvents async;
+  std::map<std::uint64_t, FakeEvents> channels;  // by cookie
+  std::uint32_t holds = 0;
+  bool dies_in_hold = false;
   std::uint32_t helper_tid = 0;
   int refuse_type = 0;  // requests of this type get refuse_status
   int refuse_status = 0;
@@ -161,6 +202,36 @@ class FakeDaemon {
     return memory.at;
   }
 
+  static FakeEvents make_events() {
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) std::abort();
+    FakeEvents made;
+    made.reader = pair[0];
+    made.writer = pair[1];
+    return made;
+  }
+
+  void destroy_cq(const FakeCq& cq, Answer& answer) {
+    auto& reply = answer.as<rnic_destroy_cq_reply>();
+    reply.events_sent = cq.events_sent;
+    for (auto& [cookie, channel] : channels) {
+      channel.forget(cq.user_pointer);
+      reply.events_sent += channel.sent[cq.user_pointer];
+    }
+  }
+
+  void hold_events(const char* body) {
+    const auto cookie = reinterpret_cast<const rnic_hold_events*>(body)->channel_cookie;
+    held_ = cookie == 0 ? &async : &channels.at(cookie);
+    held_->held = true;
+    ++holds;
+  }
+
+  void release_events() {
+    held_->held = false;
+    held_->send_waiting();
+  }
+
   static std::uint32_t round_up(std::uint32_t n) {
     std::uint32_t power = 1;
     while (power < n) power *= 2;
@@ -176,7 +247,7 @@ class FakeDaemon {
     reply.attributes.max_qp = 1024;
     reply.attributes.speed_mbps = 10000;
     reply.device.link_up = 1;
-    answer.fds = {dup(status_.fd), dup(doorbells_.fd), dup(async_[0]), dup(async_[1]), dup(worker_eventfd)};
+    answer.fds = {dup(status_.fd), dup(doorbells_.fd), dup(async.reader), dup(async.writer), dup(worker_eventfd)};
   }
 
   void create_cq(const char* body, Answer& answer) {
@@ -189,12 +260,12 @@ class FakeDaemon {
     cq.control = reinterpret_cast<rnic_cq_control*>(at);
     cq.entries = reinterpret_cast<rnic_cqe*>(at + sizeof(rnic_cq_control));
     if (request.channel_cookie != 0) {
-      if (channels_.count(request.channel_cookie) == 0) {
+      if (channels.count(request.channel_cookie) == 0) {
         answer.status = EINVAL;
         return;
       }
-      cq.channel_reader = channels_[request.channel_cookie].first;
-      cq.channel_writer = channels_[request.channel_cookie].second;
+      cq.channel_reader = channels[request.channel_cookie].reader;
+      cq.channel_writer = channels[request.channel_cookie].writer;
       answer.fds.push_back(dup(cq.channel_writer));
     }
     reply.cq = next_handle_++;
@@ -310,8 +381,9 @@ class FakeDaemon {
       case RNIC_RESIZE_CQ:
         return resize_cq(body, answer);
       case RNIC_DESTROY_CQ:
-        answer.as<rnic_destroy_cq_reply>().events_sent = cqs[handle].events_sent;
-        return;
+        return destroy_cq(cqs[handle], answer);
+      case RNIC_DESTROY_QP:
+        return async.forget(qps[handle].user_pointer);
       case RNIC_CREATE_QP:
         return create_qp(body, answer);
       case RNIC_QUERY_QP:
@@ -324,6 +396,10 @@ class FakeDaemon {
         return create_srq(body, answer);
       case RNIC_REG_MR:
         return reg_mr(body, answer);
+      case RNIC_HOLD_EVENTS:
+        return hold_events(body);
+      case RNIC_RELEASE_EVENTS:
+        return release_events();
       default:
         return;
     }
@@ -352,6 +428,10 @@ class FakeDaemon {
         answer_to(header, body, answer);
       }
       reply(header, answer);
+      if (dies_in_hold && header.type == RNIC_HOLD_EVENTS) {
+        shutdown(server_, SHUT_RDWR);
+        return;
+      }
     }
   }
 
@@ -378,10 +458,9 @@ class FakeDaemon {
 
   SharedMemory status_;
   SharedMemory doorbells_;
-  int async_[2] = {-1, -1};
   int server_ = -1;
   std::thread thread_;
-  std::map<std::uint64_t, std::pair<int, int>> channels_;
+  FakeEvents* held_ = nullptr;
   std::uint32_t next_handle_ = 1;
   std::uint32_t next_qp_ = 17;
   std::uint32_t next_stag_ = 1;
