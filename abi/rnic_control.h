@@ -213,6 +213,7 @@ enum rnic_memory {
 	RNIC_MEMORY_SWAPPED = 2,     /* its whole pages are, of a memfd sealed against any other size */
 };
 #define RNIC_SWAP_PAGE_BYTES 4096
+#define RNIC_SWAP_FILE_NAME "rnic-fast-memory" /* memfd_create's, by which the stand-in knows such memory */
 
 /*
  * Descriptors in: where `shared` is not 0, the descriptor of the file that the range, or the whole

@@ -11,6 +11,8 @@
 #include <cassert>
 #include <cstdlib>
 
+#include "rnic_control.h"
+
 namespace rnic::provider {
 
 pthread_mutex_t swap_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -24,7 +26,6 @@ constexpr std::size_t kSharedFileBytes = 1024 * 1024;  // the daemon maps files 
 // the application has freed is gone when they are closed.
 constexpr std::size_t kIdleMax = 8;
 constexpr std::uint64_t kIdleBytes = 8 * 1024 * 1024;
-constexpr char kName[] = "rnic-fast-memory";
 // A range in the midst of a mapping makes three of it.
 constexpr std::size_t kMappingsOfRange = 2;
 
@@ -194,7 +195,7 @@ SwapFile* make_file(std::size_t size) {
   }
   auto* file = static_cast<SwapFile*>(std::calloc(1, sizeof(SwapFile)));
   if (file == nullptr) return nullptr;
-  file->fd = memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  file->fd = memfd_create(RNIC_SWAP_FILE_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   struct stat status {};
   if (file->fd < 0 || ftruncate(file->fd, static_cast<off_t>(size)) != 0 ||
       fcntl(file->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 || fstat(file->fd, &status) != 0) {
