@@ -8,7 +8,9 @@
 #include <linux/netlink.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
 #include "client.hpp"
@@ -16,6 +18,7 @@
 #include "ifaddrs.hpp"
 #include "libc.hpp"
 #include "lock.hpp"
+#include "swapped.hpp"
 #include "sysfs.hpp"
 #include "ucma.hpp"
 #include "uverbs.hpp"
@@ -399,4 +402,30 @@ RNIC_EXPORT int getifaddrs(struct ifaddrs** list) noexcept {
 RNIC_EXPORT void freeifaddrs(struct ifaddrs* list) noexcept {
   list = remove_device_addresses(list);
   if (list != nullptr) libc().freeifaddrs(list);
+}
+
+// ---- Memory ------------------------------------------------------------------------------
+
+// An allocator that is preloaded, too, may call these before libc's are found; and finding them may allocate.
+
+RNIC_EXPORT void* mremap(void* address, size_t old_size, size_t new_size, int flags, ...) noexcept {
+  void* wanted = nullptr;
+  constexpr int kDontUnmap = 4;  // not in the headers of older C libraries
+  if ((flags & (MREMAP_FIXED | kDontUnmap)) != 0) {
+    va_list arguments;
+    va_start(arguments, flags);
+    wanted = va_arg(arguments, void*);
+    va_end(arguments);
+  }
+  if (!g_libc.found) [[unlikely]]
+    return reinterpret_cast<void*>(syscall(SYS_mremap, address, old_size, new_size, flags, wanted));
+  if (settings().fast_memory) return remap(address, old_size, new_size, flags, wanted);
+  return libc().mremap(address, old_size, new_size, flags, wanted);
+}
+
+RNIC_EXPORT int madvise(void* address, size_t length, int advice) noexcept {
+  if (!g_libc.found) [[unlikely]]
+    return static_cast<int>(syscall(SYS_madvise, address, length, advice));
+  if (settings().fast_memory) return advise(address, length, advice);
+  return libc().madvise(address, length, advice);
 }

@@ -46,6 +46,8 @@ void find_libc() {
   find(found.opendir, "opendir");
   find(found.getifaddrs, "getifaddrs");
   find(found.freeifaddrs, "freeifaddrs");
+  find(found.mremap, "mremap");
+  find(found.madvise, "madvise");
   g_libc = found;
   __atomic_store_n(&g_libc.found, true, __ATOMIC_RELEASE);
 }

@@ -41,6 +41,8 @@ struct Libc {
   DIR* (*opendir)(const char*) = nullptr;
   int (*getifaddrs)(struct ifaddrs**) = nullptr;
   void (*freeifaddrs)(struct ifaddrs*) = nullptr;
+  void* (*mremap)(void*, size_t, size_t, int, ...) = nullptr;
+  int (*madvise)(void*, size_t, int) = nullptr;
 };
 
 extern Libc g_libc;

@@ -152,6 +152,8 @@ void configure() {
   if (strlen(tree) >= sizeof g_settings.tree) return;
   memcpy(g_settings.tree, tree, strlen(tree) + 1);
   g_settings.active = true;
+  const char* fast_memory = getenv("RNIC_FAST_MEMORY");
+  g_settings.fast_memory = fast_memory != nullptr && strcmp(fast_memory, "1") == 0;
 
   setenv("SYSFS_PATH", g_settings.tree, 0);
   name_provider();
