@@ -113,6 +113,18 @@ inline sockaddr_storage address_of(const char* text, const char* port) {
   return address;
 }
 
+// Of the device that has this address.
+inline ibv_pd* protection_domain(const char* address) {
+  rdma_event_channel* channel = rdma_create_event_channel();
+  rdma_cm_id* id = nullptr;
+  if (channel == nullptr || rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) != 0) fail("rdma_create_id");
+  sockaddr_storage at = address_of(address, "0");
+  if (rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&at)) != 0) fail("rdma_bind_addr");
+  ibv_pd* pd = ibv_alloc_pd(id->verbs);
+  if (pd == nullptr) fail("ibv_alloc_pd");
+  return pd;
+}
+
 // With an event channel of its own.
 inline rdma_cm_id* listen(const char* address_text, const char* port) {
   rdma_event_channel* channel = rdma_create_event_channel();

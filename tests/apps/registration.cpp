@@ -41,17 +41,6 @@ ibv_mr* registered(ibv_pd* pd, char* memory, std::size_t size) {
   return mr;
 }
 
-ibv_pd* open_device(const char* address) {
-  rdma_event_channel* channel = rdma_create_event_channel();
-  rdma_cm_id* id = nullptr;
-  if (channel == nullptr || rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) != 0) app::fail("rdma_create_id");
-  sockaddr_storage at = app::address_of(address, "0");
-  if (rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&at)) != 0) app::fail("rdma_bind_addr");
-  ibv_pd* pd = ibv_alloc_pd(id->verbs);
-  if (pd == nullptr) app::fail("ibv_alloc_pd");
-  return pd;
-}
-
 struct Clock {
   std::vector<double> us;
   template <typename Work>
@@ -90,7 +79,7 @@ int many(const char* address, int count) {
   sigemptyset(&going_on);
   sigaddset(&going_on, SIGUSR1);
   pthread_sigmask(SIG_BLOCK, &going_on, nullptr);
-  ibv_pd* pd = open_device(address);
+  ibv_pd* pd = app::protection_domain(address);
   std::vector<char*> memory;
   std::vector<ibv_mr*> regions;
   for (int i = 0; i < count; ++i) {
@@ -141,5 +130,6 @@ int main(int count, char** words) {
     std::fprintf(stderr, "usage: registration ADDRESS SIZE REGIONS ROUNDS\n       registration ADDRESS many COUNT\n");
     return 2;
   }
-  return cost(open_device(words[1]), std::strtoul(words[2], nullptr, 10), std::atoi(words[3]), std::atoi(words[4]));
+  return cost(app::protection_domain(words[1]), std::strtoul(words[2], nullptr, 10), std::atoi(words[3]),
+              std::atoi(words[4]));
 }

@@ -253,6 +253,12 @@ def many_regions(wire, count=5000, descriptors=1024):
         raise Failed(f"the daemon has {left} of them mapped yet")
 
 
+def remap(wire):
+    """Memory that was registered is moved, grown and emptied as any other of the program's."""
+    fast = wire.with_options("--fast-memory")
+    fast.world.run([*fast.server, str(BUILD / "tests" / "remap"), fast.address], 30)
+
+
 def ucmatose(wire, connections=50):
     words = ["ucmatose", "-c", str(connections)]
     wire.pair([*words, "-b", wire.address], [*words, "-s", wire.address], 180 if wire.slow else 60)
