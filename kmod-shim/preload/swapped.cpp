@@ -90,13 +90,17 @@ bool extend(const Range& range, std::size_t more) {
 void* grow(const Range& range, std::size_t new_size, int flags, void* wanted) {
   const std::uintptr_t old_size = range.end - range.start;
   const bool fixed = (flags & MREMAP_FIXED) != 0;
-  if (!fixed && extend(range, new_size - old_size)) return pointer(range.start);
+  if (!fixed && new_size > old_size && extend(range, new_size - old_size)) return pointer(range.start);
   if ((flags & MREMAP_MAYMOVE) == 0) return fail(ENOMEM);
   void* const place = mmap(fixed ? wanted : nullptr, new_size, range.rights, kPrivate | (fixed ? MAP_FIXED : 0), -1, 0);
   if (place == MAP_FAILED) return fail(ENOMEM);
   const auto to = reinterpret_cast<std::uintptr_t>(place);
-  const std::uintptr_t moved = move(range.start, old_size, to);
-  if (moved == old_size) return place;
+  const std::uintptr_t kept = old_size < new_size ? old_size : new_size;
+  const std::uintptr_t moved = move(range.start, kept, to);
+  if (moved == kept) {
+    if (kept < old_size) munmap(pointer(range.start + kept), old_size - kept);
+    return place;
+  }
   move(to, moved, range.start);
   munmap(place, new_size);
   return fail(ENOMEM);  // too many mappings
@@ -134,7 +138,9 @@ void* remap(void* address, std::size_t old_size, std::size_t new_size, int flags
   const std::uintptr_t new_pages = whole_pages(new_size);
   const bool grows = new_pages > old_pages;
   const bool leaves = (flags & kDontUnmap) != 0;
-  if (!grows && !leaves) return libc().mremap(address, old_size, new_size, flags, wanted);
+  const bool to_there =
+      (flags & MREMAP_FIXED) != 0 && !leaves && new_pages != 0;  // of one mapping only, before Linux 6.17
+  if (!grows && !leaves && !to_there) return libc().mremap(address, old_size, new_size, flags, wanted);
   const NoCancel no_cancel;
   const int saved = errno;
   const auto start = reinterpret_cast<std::uintptr_t>(address);
@@ -143,7 +149,7 @@ void* remap(void* address, std::size_t old_size, std::size_t new_size, int flags
   Range range{start, start + (nothing ? RNIC_SWAP_PAGE_BYTES : old_pages)};
   if (!provider::visit_mappings(range.start, range.end, look_at, &range)) range.was_one = false;
   errno = saved;
-  if (grows && range.any_swapped) {
+  if (range.any_swapped && (grows || (to_there && range.was_one && !nothing))) {
     const int error = objection(range, nothing, new_pages, flags, wanted);
     if (error != 0) return fail(error);
     void* const grown = grow(range, new_pages, flags, wanted);

@@ -122,6 +122,19 @@ TEST_CASE("swapped memory grows to the place that was asked for", "[preload][swa
   CHECK(holds(place + 6 * kPage, 2, 'p'));
 }
 
+TEST_CASE("swapped memory of two mappings moves as one", "[preload][swapped]") {
+  const FastMemory on;
+  File file;
+  char* memory = plain(4, 'm');
+  file.swap(memory + kPage, 1);
+  char* place = plain(4, 'p');
+  const std::size_t pages = GENERATE(4, 3);
+  CHECK(remapped(memory, 4, pages, MREMAP_MAYMOVE | MREMAP_FIXED, place) - place == 0);
+  CHECK(holds(place, pages, 'm'));
+  CHECK(holds(place + pages * kPage, 4 - pages, 'p'));
+  CHECK(mmap(memory, 4 * kPage, kRights, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == memory);
+}
+
 TEST_CASE("growth of swapped memory is refused where that of private memory is", "[preload][swapped]") {
   const FastMemory on;
   File file;
