@@ -137,6 +137,14 @@ bool map_over(const SwapFile& file, std::uint64_t offset, const WholePages& rang
   return false;
 }
 
+// The kernel grows one mapping only. libc's realloc asks it by a call that the stand-in does not see, and copies when
+// it is refused; so a range that may be all of what realloc has is two, of which one is marked in a way that means
+// nothing.
+void make_two(const SwapFile& file, const WholePages& range) {
+  if (file.size != range.size()) return;  // small, in a file with others
+  madvise(reinterpret_cast<void*>(range.end - RNIC_SWAP_PAGE_BYTES), RNIC_SWAP_PAGE_BYTES, MADV_RANDOM);
+}
+
 bool replace(const Look& look, SwapFile& file, std::uint64_t offset) {
   const WholePages& range = look.range;
   if (!have_guard(look.any_ours)) return false;
@@ -153,7 +161,10 @@ bool replace(const Look& look, SwapFile& file, std::uint64_t offset) {
   else
     let_go(range);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (done) map_in(range);
+  if (done) {
+    make_two(file, range);
+    map_in(range);
+  }
   return done;
 }
 

@@ -235,7 +235,7 @@ SwapFile* file_with_room(std::size_t size) {
 
 void add_range(SwapFile& file, std::size_t size) {
   file.filled += size;
-  ++ranges;
+  ranges += size > kSmallBytes ? 2 : 1;  // see make_two()
 }
 
 void forget_files() {

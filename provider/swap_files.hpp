@@ -56,7 +56,7 @@ bool in_use(const SwapFile& file, std::uint64_t offset, std::uint64_t length);
 bool room_for_range();
 // A file with so much room behind what is filled, perhaps a new one; null: there is none.
 SwapFile* file_with_room(std::size_t size);
-// A range was mapped behind what is filled.
+// A range was mapped behind what is filled; a large one as two mappings.
 void add_range(SwapFile& file, std::size_t size);
 // What file_with_room() has just made: nothing is mapped of it.
 void unmake_file(SwapFile& file);

@@ -81,6 +81,19 @@ void grow_large() {
   munmap(memory, 2 * kLarge);
 }
 
+// Registered to the bounds of its pages, as middleware does; libc's own call, which nobody sees.
+void reallocate() {
+  auto* memory = static_cast<char*>(std::malloc(kLarge));
+  std::memset(memory, 'r', kLarge);
+  const auto first = reinterpret_cast<std::uintptr_t>(memory) & ~std::uintptr_t{4095};
+  ibv_dereg_mr(registered(reinterpret_cast<char*>(first), kLarge + 4096));
+  memory = static_cast<char*>(std::realloc(memory, 2 * kLarge));
+  if (memory == nullptr) app::fail("realloc");
+  expect(holds(memory, kLarge, 'r'), "realloc keeps what there was");
+  std::memset(memory, 's', 2 * kLarge);
+  std::free(memory);
+}
+
 void empty(std::size_t size, int advice, bool while_registered) {
   char* memory = fresh(size, 'd');
   ibv_mr* mr = registered(memory, size);
@@ -108,6 +121,7 @@ int main(int count, char** words) {
       empty(size, MADV_DONTNEED, while_registered);
       empty(size, MADV_FREE, while_registered);
     }
+  reallocate();
   grow_large();
   std::printf(wrong == 0 ? "well\n" : "%d wrong\n", wrong);
   return wrong == 0 ? 0 : 1;
