@@ -68,7 +68,9 @@ void before_fork() {
   if (ever_swapped) open_channel();
 }
 
-// Waits until the child has copied, or is gone: it would find what we store from here on.
+// Waits until the child has copied and says so by an octet, or is gone: it would find what we store from
+// here on. The end of the pipe alone would not do: a child made by a bare clone() has its writing end, too,
+// runs no handler, and may live for ever.
 void after_fork_in_parent() {
   if (has_channel()) {
     close(child_done[1]);
@@ -98,7 +100,11 @@ void after_fork_in_child() {
     close_guard_in_child();
     forget_files();
     ever_swapped = false;
-    if (awaited) close(child_done[1]);
+    if (awaited) {
+      while (write(child_done[1], "", 1) < 0 && errno == EINTR) {
+      }
+      close(child_done[1]);
+    }
     child_done[0] = child_done[1] = -1;
   }
   pthread_mutex_unlock(&swap_lock);

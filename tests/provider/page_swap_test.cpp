@@ -681,6 +681,25 @@ TEST_CASE("a child has what its parent had when it forked, also where no descrip
   REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
+// Such a child inherits every descriptor of ours and runs no handler of libc's; it may live for ever.
+TEST_CASE("a fork waits for its own child only, not for one that was made by a bare clone", "[provider][swap]") {
+  SKIP_WITHOUT_USERFAULTFD();
+  CHECK(in_child([] {
+          alarm(20);  // ends it where the wait would not
+          Pages pages(2);
+          const auto swapped = provider::swap_pages(pages.octets, pages.size);
+          if (!swapped) return 2;
+          const pid_t bare = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+          if (bare == 0)
+            for (;;) pause();
+          const int result = in_child([&] { return pages.intact() ? 0 : 1; });
+          kill(bare, SIGKILL);
+          waitpid(bare, nullptr, 0);
+          provider::release_pages(swapped.use);
+          return result;
+        }) == 0);
+}
+
 TEST_CASE("what a child is not to have it has not after a swap either", "[provider][swap]") {
   SKIP_WITHOUT_USERFAULTFD();
   const EachWay way;
