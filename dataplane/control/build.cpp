@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <random>
 
 #include "control/limits.hpp"
@@ -87,8 +88,9 @@ void add_routes_to_mate(const Configuration& configuration, const DeviceConfigur
   }
 }
 
-void make_device(const Configuration& configuration, const DeviceConfiguration& wanted,
-                 std::unique_ptr<port::Port> port, Machine& machine) {
+// Empty, or why not.
+std::string make_device(const Configuration& configuration, const DeviceConfiguration& wanted,
+                        std::unique_ptr<port::Port> port, Machine& machine) {
   auto served = std::make_unique<ServedDevice>();
   served->index = static_cast<std::uint32_t>(machine.devices.size());
   served->name = wanted.name;
@@ -136,10 +138,13 @@ void make_device(const Configuration& configuration, const DeviceConfiguration& 
   options.mpa_revision = wanted.mpa_revision;
   options.seed = random_seed();
   served->device = std::make_unique<core::Device>(options, *served->port, *served->worker);
-  served->worker->call([&](Instant) { served->worker->add_device(*served->device); });
+  int error = 0;
+  served->worker->call([&](Instant) { error = served->worker->add_device(*served->device); });
+  if (error != 0) return wanted.name + ": its port cannot be watched: " + std::strerror(error);
   served->scope = scope_of(*served);
   refresh_network(*served);
   machine.devices.push_back(std::move(served));
+  return {};
 }
 
 // Which device is at the other end of which pair.
@@ -172,7 +177,7 @@ std::string build_machine(const Configuration& configuration, const std::functio
     if (wanted.ipv6 && port->facts().mtu_bytes < ip::kPathMtuMinV6)
       return wanted.name + ": IPv6 needs an MTU of at least " + std::to_string(ip::kPathMtuMinV6) + ", and the port has " +
              std::to_string(port->facts().mtu_bytes);
-    make_device(configuration, wanted, std::move(port), machine);
+    if (std::string why = make_device(configuration, wanted, std::move(port), machine); !why.empty()) return why;
   }
   join_mates(configuration, machine);
   return {};

@@ -94,7 +94,9 @@ Result<std::unique_ptr<Context>, int> Context::open(Machine& machine, ServedDevi
   const shm::SpaceReach reach{.helper_tid = made->helper_tid_, .mem_fd = made->memory_fd_.get()};
   for (const auto& worker : machine.workers)
     worker->call([&](Instant) { worker->mover().add_space(made->space_, reach); });
-  device.worker->call([&](Instant) { device.worker->add_context(*made->memory_); });
+  int error = 0;
+  device.worker->call([&](Instant) { error = device.worker->add_context(*made->memory_); });
+  if (error != 0) return Failure{error};
   return made;
 }
 
@@ -134,6 +136,7 @@ Context::~Context() {
   for (const auto& [number, qp] : qps_) forget(*qp);
   for (const auto& [handle, srq] : srqs_) forget(*srq);
   for (const auto& [handle, cq] : cqs_) forget(*cq);
+  for (const auto& [handle, pd] : pds_) machine_.free_pd(pd->id);
   auto& counts = device_.counts;
   --counts.contexts;
   counts.pds -= static_cast<std::uint32_t>(pds_.size());
@@ -166,6 +169,14 @@ void Context::describe(Reply& reply, rnic_area& area, const shm::ContextMemory::
   if (is_new) reply.add(piece.arena_fd);
 }
 
+// One name space for all kinds of objects but queue pairs.
+std::uint32_t Context::new_handle() {
+  return handles_.next([this](std::uint32_t handle) {
+    return pds_.contains(handle) || regions_.contains(handle) || windows_.contains(handle) || cqs_.contains(handle) ||
+           srqs_.contains(handle);
+  });
+}
+
 // ---- protection domains --------------------------------------------------------------------------
 
 Reply Context::alloc_pd() {
@@ -182,6 +193,7 @@ Reply Context::dealloc_pd(std::uint32_t handle) {
   const Pd* pd = find(pds_, handle);
   if (pd == nullptr) return Reply::error(EINVAL);
   if (pd->uses != 0) return Reply::error(EBUSY);  // V-PD-04
+  machine_.free_pd(pd->id);
   pds_.erase(handle);
   --device_.counts.pds;
   return {};

@@ -154,14 +154,14 @@ class Context {
   Context& operator=(const Context&) = delete;
 
  private:
-  Context(Machine& machine, ServedDevice& device, const Peer& peer) : machine_(machine), device_(device), peer_(peer) {}
+  Context(Machine& machine, ServedDevice& device, const Peer& peer) : machine_(machine), device_(device), peer_(peer), handles_(machine.first_handles) {}
 
   template <typename T>
   static T* find(const std::map<std::uint32_t, std::unique_ptr<T>>& objects, std::uint32_t handle) {
     const auto found = objects.find(handle);
     return found == objects.end() ? nullptr : found->second.get();
   }
-  std::uint32_t new_handle() { return next_handle_++; }
+  std::uint32_t new_handle();
   Result<std::uint32_t, int> take_doorbell();
   void give_doorbell(std::uint32_t doorbell) { free_doorbells_.push_back(doorbell); }
   void describe(Reply& reply, rnic_area& area, const shm::ContextMemory::Piece& piece);
@@ -198,7 +198,7 @@ class Context {
   EventSocket::Subject port_events_;
   std::optional<EventHold> held_;
 
-  std::uint32_t next_handle_ = 1;
+  Numbers handles_;
   std::uint32_t next_doorbell_ = 0;
   std::deque<std::uint32_t> free_doorbells_;
   std::vector<bool> announced_;  // arenas whose memfd the application has

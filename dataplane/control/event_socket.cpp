@@ -5,6 +5,10 @@
 #include <cerrno>
 
 namespace rnic::control {
+namespace {
+// Of a hangup we are told whatever we ask for; so only once.
+constexpr std::uint32_t kQuiet = EPOLLET;
+}  // namespace
 
 std::unique_ptr<EventSocket> EventSocket::create(Loop& loop) {
   int ends[2];
@@ -14,10 +18,15 @@ std::unique_ptr<EventSocket> EventSocket::create(Loop& loop) {
   made->writer_ = Descriptor(ends[1]);
   socklen_t size = sizeof made->cookie_;
   if (getsockopt(ends[0], SOL_SOCKET, SO_COOKIE, &made->cookie_, &size) != 0) return nullptr;
+  EventSocket* socket = made.get();
+  made->watch_ = loop.add(ends[1], kQuiet, [socket](std::uint32_t) { socket->send_waiting(); });
+  if (made->watch_ == Loop::kNone) return nullptr;
   return made;
 }
 
-EventSocket::~EventSocket() { unwatch(); }
+EventSocket::~EventSocket() {
+  if (watch_ != Loop::kNone) loop_.remove(watch_);
+}
 
 void EventSocket::send_completion(Subject& cq, std::uint64_t user_pointer) {
   if (cq.waiting == 0) submit({&cq, {user_pointer, 0}, sizeof(std::uint64_t)});
@@ -58,13 +67,15 @@ void EventSocket::release() {
 }
 
 void EventSocket::watch() {
-  if (watch_ == Loop::kNone && holds_ == 0)
-    watch_ = loop_.add(writer_.get(), EPOLLOUT, [this](std::uint32_t) { send_waiting(); });
+  if (watching_ || holds_ != 0) return;
+  watching_ = true;
+  loop_.change(watch_, EPOLLOUT);
 }
 
+// Not without need: whoever has hung up is told again at each change.
 void EventSocket::unwatch() {
-  if (watch_ != Loop::kNone) loop_.remove(watch_);
-  watch_ = Loop::kNone;
+  if (watching_) loop_.change(watch_, kQuiet);
+  watching_ = false;
 }
 
 EventSocket::Sent EventSocket::try_send(const Message& message) {
@@ -76,7 +87,7 @@ EventSocket::Sent EventSocket::try_send(const Message& message) {
 }
 
 void EventSocket::send_waiting() {
-  while (!waiting_.empty()) {
+  while (!waiting_.empty() && holds_ == 0) {
     const Sent sent = try_send(waiting_.front());
     if (sent == Sent::full) return;
     if (sent == Sent::broken) {

@@ -69,7 +69,9 @@ class EventSocket {
   Descriptor reader_, writer_;
   std::uint64_t cookie_ = 0;
   std::deque<Message> waiting_;
+  // From the beginning: when there is something to wait for, the kernel may have no watches left.
   Loop::Watch watch_ = Loop::kNone;
+  bool watching_ = false;  // for room
   unsigned holds_ = 0;
   bool broken_ = false;
 };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/ids.hpp"
+#include "control/numbers.hpp"
 #include "core/device.hpp"
 #include "core/worker.hpp"
 #include "port/port.hpp"
@@ -61,13 +62,16 @@ struct Machine {
   std::unordered_map<std::uint64_t, Cq*> cqs_by_cookie;
   std::unordered_map<std::uint64_t, Srq*> srqs_by_cookie;
   std::unordered_map<std::uint32_t, Qp*> qps;  // by number, over all devices
+  KeptNumbers pds;                             // over all devices
+  Numbers first_handles;                       // what each context begins with
 
   ServedDevice* find_device(const std::string& wanted);
   // Unused so far; reused as late as possible (V-SEC-26).
   QpNumber new_qp_number();
   SpaceId new_space();
   void free_space(SpaceId space) { free_spaces_.push_back(space); }
-  PdId new_pd() { return PdId{next_pd_++}; }
+  PdId new_pd() { return PdId{pds.take()}; }
+  void free_pd(PdId pd) { pds.give(pd.value); }
 
   // Runs `task` while every worker stands between two turns.
   void with_all_stopped(const std::function<void(Instant now)>& task, std::size_t from = 0);
@@ -79,7 +83,6 @@ struct Machine {
 
  private:
   std::uint32_t next_qp_number_ = 0;
-  std::uint32_t next_pd_ = 1;
   std::uint32_t next_space_ = 0;
   std::vector<SpaceId> free_spaces_;
 };

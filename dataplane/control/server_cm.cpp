@@ -46,6 +46,11 @@ Reply Server::cm_open(Session& session, const Request& request) {
   const std::uint32_t number = cm_.open_channel(session.peer.uid);
   // Nobody writes on it: whatever it says, it says that it hung up.
   channel.watch = loop_.add(ends[0], EPOLLIN | EPOLLRDHUP, [this, number](std::uint32_t) { close_cm_channel(number); });
+  if (channel.watch == Loop::kNone) {
+    const int error = errno;
+    cm_.close_channel(number);
+    return Reply::error(error);
+  }
   body.channel = number;
   std::memcpy(body.token, channel.token.data(), sizeof body.token);
   Reply reply = Reply::with(body);

@@ -19,6 +19,10 @@ namespace {
 constexpr std::size_t kEventsMax = 65536;
 constexpr std::size_t kStreamEventsMax = 1024;
 constexpr Duration kTendEvery = milliseconds(100);
+// What wakes us. Eventfds edge-triggered: their counts need not be read, as the loop looks at everything
+// anyway. Ports by level: what waits in a port waits until it is received.
+constexpr std::uint32_t kCounter = EPOLLIN | EPOLLET;
+constexpr std::uint32_t kPort = EPOLLIN;
 // Ports without a descriptor: how long a sleep is at first, and at most (architecture.md s3).
 constexpr Duration kTimedSleepMin = microseconds(20);
 constexpr Duration kTimedSleepMax = milliseconds(1);
@@ -49,7 +53,7 @@ Worker::Worker(const WorkerOptions& options)
   call_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   RNIC_ASSERT(epoll_fd_ >= 0 && event_fd_ >= 0 && call_fd_ >= 0);
   stat_fd_ = open("/proc/stat", O_RDONLY | O_CLOEXEC);
-  watch(call_fd_);
+  watch_error_ = watch(call_fd_, kCounter);
 }
 
 Worker::~Worker() {
@@ -89,26 +93,23 @@ void Worker::call(const std::function<void(Instant)>& task) {
   call.done.wait(false, std::memory_order_acquire);
 }
 
-void Worker::watch(int descriptor) {
+int Worker::watch(int descriptor, std::uint32_t events) {
   epoll_event event{};
-  // Edge-triggered: counts of eventfds need not be read; the loop looks at everything anyway.
-  event.events = EPOLLIN | EPOLLET;
+  event.events = events;
   event.data.fd = descriptor;
-  RNIC_ASSERT(epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, descriptor, &event) == 0 || errno == EEXIST);
+  return epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, descriptor, &event) == 0 || errno == EEXIST ? 0 : errno;
 }
 
 void Worker::unwatch(int descriptor) { epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, descriptor, nullptr); }
 
 // ---- what it serves ------------------------------------------------------------------------------
 
-void Worker::add_device(Device& device) {
+int Worker::add_device(Device& device) {
+  if (watch_error_ != 0) return watch_error_;
+  if (const int descriptor = device.port().wake_descriptor(); descriptor >= 0)
+    if (const int error = watch(descriptor, kPort); error != 0) return error;
   devices_.push_back(&device);
-  if (const int descriptor = device.port().wake_descriptor(); descriptor >= 0) {
-    epoll_event event{};
-    event.events = EPOLLIN;  // level: what waits in a port waits until it is received
-    event.data.fd = descriptor;
-    RNIC_ASSERT(epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, descriptor, &event) == 0);
-  }
+  return 0;
 }
 
 void Worker::remove_device(Device& device) {
@@ -116,10 +117,11 @@ void Worker::remove_device(Device& device) {
   std::erase(devices_, &device);
 }
 
-void Worker::add_context(shm::ContextMemory& memory) {
+int Worker::add_context(shm::ContextMemory& memory) {
+  if (const int error = watch(memory.wake_fd(options_.index), kCounter); error != 0) return error;
   forget_sources();
   contexts_.push_back({&memory, {}, {}});
-  watch(memory.wake_fd(options_.index));
+  return 0;
 }
 
 void Worker::remove_context(shm::ContextMemory& memory) {

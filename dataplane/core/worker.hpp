@@ -77,9 +77,11 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
 
   // ---- within call() only ----
   shm::ApplicationMover& mover() { return mover_; }
-  void add_device(Device& device);
+  // 0, or the errno of what the kernel refuses: the watches that a user may have are soon used up, by
+  // whatever program of his. What is refused is not served.
+  int add_device(Device& device);
   void remove_device(Device& device);
-  void add_context(shm::ContextMemory& memory);
+  int add_context(shm::ContextMemory& memory);
   void remove_context(shm::ContextMemory& memory);
   // What a doorbell index of a context means to this worker.
   void bind_send(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp);
@@ -133,7 +135,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   Context* find(shm::ContextMemory& memory);
   void forget_sources();
   Bell& bell_at(shm::ContextMemory& memory, std::uint32_t doorbell);
-  void watch(int descriptor);
+  int watch(int descriptor, std::uint32_t events);
   void unwatch(int descriptor);
 
   WorkerOptions options_;
@@ -153,6 +155,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   int epoll_fd_ = -1;
   int event_fd_ = -1;  // towards control
   int call_fd_ = -1;   // from control
+  int watch_error_ = 0;  // that the constructor met: told to whoever adds a device
   Duration timed_sleep_{0};
   Instant last_tend_{0};
   Patience patience_;
