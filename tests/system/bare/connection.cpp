@@ -1,0 +1,124 @@
+#include "system/bare/connection.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+
+#include "rnic_run.h"
+
+namespace rnic::bare {
+
+void fail(const std::string& what, int error) {
+  std::fprintf(stderr, "%s%s%s\n", what.c_str(), error != 0 ? ": " : "", error != 0 ? std::strerror(error) : "");
+  std::exit(1);
+}
+
+std::string socket_of(const std::string& daemon) {
+  char path[4096];
+  if (!rnic_run_directory(daemon.c_str(), path, sizeof path)) fail("no run directory for " + daemon);
+  return std::string(path) + "/control.sock";
+}
+
+std::string Answer::words() const {
+  if (status == kEnded) return "the connection has ended";
+  if (status == kSilent) return "no reply within the time";
+  return status == 0 ? "a reply of " + std::to_string(body.size()) + " octets" : std::strerror(status);
+}
+
+Connection::Connection(const std::string& path) : socket_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (!socket_ || path.size() >= sizeof address.sun_path) {
+    error_ = socket_ ? ENAMETOOLONG : errno;
+  } else {
+    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+    if (connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) error_ = errno;
+  }
+  if (error_ != 0) socket_.reset();
+}
+
+Connection::Connection(const std::string& path, rnic_client_kind kind, const std::string& device) : Connection(path) {
+  if (!connected()) fail("connecting to " + path, error_);
+  const Answer answer = hello(kind, device);
+  if (!answer.good()) fail("HELLO: " + answer.words());
+}
+
+Answer Connection::hello(std::uint32_t kind, const std::string& device, std::uint32_t version) {
+  rnic_hello body{};
+  body.abi_version = version;
+  body.kind = kind;
+  body.pid = static_cast<std::uint32_t>(getpid());
+  device.copy(body.device, sizeof body.device - 1);
+  return ask(RNIC_HELLO, body);
+}
+
+Answer Connection::exchange(std::uint32_t type, std::span<const std::byte> body, std::span<const int> fds) {
+  return say_octets(type, body, fds) ? hear() : Answer{};
+}
+
+bool Connection::say_octets(std::uint32_t type, std::span<const std::byte> body, std::span<const int> fds) {
+  std::vector<std::byte> message(sizeof(rnic_msg) + body.size());
+  const rnic_msg header{type, next_id_++, 0, static_cast<std::uint32_t>(message.size())};
+  std::memcpy(message.data(), &header, sizeof header);
+  if (!body.empty()) std::memcpy(message.data() + sizeof header, body.data(), body.size());
+  return say_raw(message, fds);
+}
+
+bool Connection::say_raw(std::span<const std::byte> octets, std::span<const int> fds) {
+  iovec part{const_cast<std::byte*>(octets.data()), octets.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  std::vector<char> rights(fds.empty() ? 0 : CMSG_SPACE(fds.size_bytes()));
+  if (!fds.empty()) {
+    message.msg_control = rights.data();
+    message.msg_controllen = rights.size();
+    cmsghdr* head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(head), fds.data(), fds.size_bytes());
+  }
+  ssize_t sent = -1;
+  while ((sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL)) < 0 && errno == EINTR) {
+  }
+  return sent >= 0;
+}
+
+Answer Connection::hear(int limit_ms) {
+  Answer answer;
+  pollfd one{socket_.get(), POLLIN, 0};
+  if (limit_ms >= 0 && poll(&one, 1, limit_ms) == 0) {
+    answer.status = Answer::kSilent;
+    return answer;
+  }
+  std::vector<std::byte> octets(RNIC_MSG_MAX);
+  alignas(cmsghdr) char rights[CMSG_SPACE(sizeof(int) * RNIC_FDS_MAX)];
+  iovec part{octets.data(), octets.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = rights;
+  message.msg_controllen = sizeof rights;
+  ssize_t got = -1;
+  while ((got = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) {
+  }
+  if (got < static_cast<ssize_t>(sizeof answer.header)) return answer;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c))
+    for (std::size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+      answer.fds.emplace_back(fd);
+    }
+  std::memcpy(&answer.header, octets.data(), sizeof answer.header);
+  answer.status = answer.header.status;
+  answer.body.assign(octets.begin() + sizeof answer.header, octets.begin() + got);
+  return answer;
+}
+
+}  // namespace rnic::bare
