@@ -16,6 +16,9 @@
  * A daemon of some name is looked for in all of these, and the first in which one of that name has been is
  * taken: what its directory was when it started may not be what a new one would get (no XDG_RUNTIME_DIR at
  * a login by cron, a /run that a sandbox shows read-only).
+ *
+ * BASE and NAME are opened without following links, and belong to us or root, and nobody else writes in them
+ * (rnic_trust.h): a directory that is not so is no daemon's.
  */
 #ifndef RNIC_RUN_H
 #define RNIC_RUN_H
@@ -28,6 +31,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "rnic_trust.h"
 
 #define RNIC_RUN_OF_ROOT "/run/rnic"
 #define RNIC_RUN_PLACES 3
@@ -83,7 +88,7 @@ static inline int rnic_run_writable(const char *base)
 	char parent[4096];
 	const char *slash = strrchr(base, '/');
 	if (stat(base, &found) == 0)
-		return S_ISDIR(found.st_mode) && found.st_uid == geteuid() &&
+		return S_ISDIR(found.st_mode) && rnic_same_user(found.st_uid, geteuid()) &&
 		       faccessat(AT_FDCWD, base, W_OK | X_OK, AT_EACCESS) == 0;
 	if (errno != ENOENT || slash == NULL || slash == base || (size_t)(slash - base) >= sizeof parent)
 		return 0;
@@ -110,6 +115,7 @@ static inline int rnic_run_directory(const char *name, char *path, size_t size)
 {
 	for (int i = 0; i < RNIC_RUN_PLACES; ++i) {
 		struct stat found;
+		char why[RNIC_WHY_MAX];
 		size_t length;
 		if (!rnic_run_place(i, path, size))
 			continue;
@@ -119,8 +125,11 @@ static inline int rnic_run_directory(const char *name, char *path, size_t size)
 		snprintf(path + length, size - length, "/%s/control.sock", name);
 		const int there = stat(path, &found) == 0;
 		snprintf(path + length, size - length, "/%s", name);
-		if (there && stat(path, &found) == 0 && (found.st_uid == geteuid() || found.st_uid == 0))
+		const int directory = there ? rnic_run_open(path, why, sizeof why) : -1;
+		if (directory >= 0) {
+			close(directory);
 			return 1;
+		}
 	}
 	if (!rnic_run_base(path, size) || size - strlen(path) <= strlen(name) + 1)
 		return 0;

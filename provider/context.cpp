@@ -3,14 +3,18 @@
 #include "context.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+
+#include "rnic_trust.h"
 
 namespace rnic::provider {
 
@@ -29,13 +33,39 @@ std::uint32_t* make_fork_mark() {
   return mark;
 }
 
-// Lets the daemon, by name of its process, reach our memory where the Yama module asks for that.
-// Elsewhere prctl refuses, and nothing is lost.
+// Is it our daemon that has the other end? What we send it opens our memory.
+bool trusted(int command_fd) {
+  char why[RNIC_WHY_MAX];
+  if (rnic_daemon_answers(command_fd, why, sizeof why)) return true;
+  std::fprintf(stderr, "rnic: %s\n", why);
+  return false;
+}
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+bool ended(int pidfd) {
+  pollfd one{pidfd, POLLIN, 0};
+  return poll(&one, 1, 0) != 0;
+}
+
+// Lets the daemon, by number of its process, reach our memory where the Yama module asks for that. Elsewhere prctl
+// refuses, and nothing is lost. The number is taken back where it may be another's: where the daemon is not there
+// after it was given. (Without SO_PEERPIDFD, before Linux 6.5, nobody can tell.)
 void allow_daemon(int command_fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (getsockopt(command_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return;
   prctl(PR_SET_PTRACER, static_cast<unsigned long>(peer.pid), 0, 0, 0);
+  int pidfd = -1;
+  size = sizeof pidfd;
+  if (getsockopt(command_fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) != 0) {
+    if (errno != ENOPROTOOPT) prctl(PR_SET_PTRACER, 0, 0, 0, 0);
+    return;
+  }
+  if (ended(pidfd)) prctl(PR_SET_PTRACER, 0, 0, 0, 0);
+  close(pidfd);
 }
 
 template <typename T>
@@ -115,6 +145,7 @@ template struct NumberTable<Qp*>;
 template struct NumberTable<Region>;
 
 int open_context(Context& context, int command_fd, const char* device_name) {
+  if (!trusted(command_fd)) return EPERM;
   context.control.open(command_fd);
   context.async_fd = -1;
   context.async_writer = -1;

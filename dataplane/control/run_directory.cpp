@@ -1,12 +1,15 @@
 #include "control/run_directory.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstring>
 
+#include "control/descriptor.hpp"
 #include "rnic_run.h"
 
 namespace rnic::control {
@@ -36,17 +39,30 @@ bool good_name(const std::string& name) {
   return true;
 }
 
-std::string make_directory(const std::string& directory) {
-  for (std::size_t at = directory.find('/', 1);; at = directory.find('/', at + 1)) {
-    const std::string part = directory.substr(0, at);
-    if (mkdir(part.c_str(), 0700) != 0 && errno != EEXIST)
-      return "cannot make the directory " + part + ": " + std::strerror(errno);
-    if (at == std::string::npos) break;
+std::string make_directory(const std::string& path_of_it) {
+  const std::string directory = path_of_it.substr(0, path_of_it.find_last_not_of('/') + 1);
+  char why[RNIC_WHY_MAX] = {};
+  Descriptor at(open(directory.starts_with('/') ? "/" : ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const auto base_at = directory.find_last_of('/');
+  bool ours = false;  // one that was missing is ours to make, and so is all below it
+  for (std::size_t from = 0, to = 0; to < directory.size(); from = to + 1) {
+    to = std::min(directory.find('/', from), directory.size());
+    if (from == to) continue;
+    const std::string name = directory.substr(from, to - from), path = directory.substr(0, to);
+    const bool last = to == directory.size();
+    ours = ours || last || to == base_at;
+    if (mkdirat(at.get(), name.c_str(), 0700) == 0)
+      ours = true;
+    else if (errno != EEXIST)
+      return "cannot make the directory " + path + ": " + std::strerror(errno);
+    const int next = ours ? rnic_directory_enter(at.get(), name.c_str(), path.c_str(), !last, why, sizeof why)
+                          : openat(at.get(), name.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (next < 0) return *why != '\0' ? why : "cannot open the directory " + path + ": " + std::strerror(errno);
+    at = Descriptor(next);
   }
   struct stat made {};
-  if (lstat(directory.c_str(), &made) != 0 || !S_ISDIR(made.st_mode))
-    return directory + " is not a directory";
-  if (made.st_uid != geteuid()) return directory + " belongs to another user; set RNIC_RUN_BASE to a directory of yours";
+  if (fstat(at.get(), &made) != 0 || !rnic_same_user(made.st_uid, geteuid()))
+    return directory + " belongs to another user; set RNIC_RUN_BASE to a directory of yours";
   return {};
 }
 

@@ -19,7 +19,8 @@ inline std::string control_socket(const std::string& directory) { return directo
 inline std::string pid_file(const std::string& directory) { return directory + "/rnicd.pid"; }
 inline std::string log_file(const std::string& directory) { return directory + "/rnicd.log"; }
 
-// With its parents; `base` and below are only for this user (0700). Empty, or what went wrong.
+// With its parents. What is missing is made for this user alone (0700); what is ours to make is taken as it is only
+// where abi/rnic_trust.h lets it be. Empty, or what is wrong.
 std::string make_directory(const std::string& directory);
 
 }  // namespace rnic::control

@@ -19,6 +19,7 @@
 #include "control/run_directory.hpp"
 #include "control/show.hpp"
 #include "control/sysfs_tree.hpp"
+#include "rnic_trust.h"
 
 namespace rnic::control {
 namespace {
@@ -111,8 +112,8 @@ void Server::accept_clients() {
     ucred credentials{};
     socklen_t size = sizeof credentials;
     if (getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) continue;
-    // A personal daemon serves its own user, and root.
-    if (credentials.uid != geteuid() && credentials.uid != 0) continue;
+    // A personal daemon serves its own user, and root. Not one who has no number here, and so the number of others.
+    if (credentials.uid != 0 && !rnic_same_user(credentials.uid, geteuid())) continue;
     if (sessions_.size() >= kSessionsMax) continue;
     adopt(std::move(client), {credentials.pid, credentials.uid});
   }

@@ -15,6 +15,7 @@
 #include "descriptors.hpp"
 #include "libc.hpp"
 #include "lock.hpp"
+#include "rnic_trust.h"
 #include "sysfs.hpp"
 
 namespace rnic::preload {
@@ -76,27 +77,35 @@ std::size_t receive_reply(int socket, char* octets, std::size_t size, Received& 
   return static_cast<std::size_t>(got);
 }
 
+// A descriptor, or -1 and errno: EPERM where somebody answers, or could, whom we do not trust, and that has been said.
 int connect_socket() {
-  const char* run_dir = settings().run_dir;
-  const int fd = libc().socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (fd < 0) return -1;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  int directory = -1;
-  int length = snprintf(address.sun_path, sizeof address.sun_path, "%s/control.sock", run_dir);
-  if (length >= static_cast<int>(sizeof address.sun_path)) {
-    // A deep directory: too long a name for a socket, but not for a descriptor's.
-    directory = libc().open(run_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/control.sock",
-             directory);
+  char why[RNIC_WHY_MAX];
+  const int directory = rnic_run_open(settings().run_dir, why, sizeof why);
+  if (directory < 0) {
+    if (why[0] == '\0') return -1;
+    complain(why);
+    errno = EPERM;
+    return -1;
   }
-  int result = 0;
-  do {
-    result = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
-  } while (result != 0 && errno == EINTR);
+  const int fd = libc().socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  int result = -1;
+  if (fd >= 0) {
+    // The directory that was looked at, whatever has its name by now; and no name is too long.
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/control.sock", directory);
+    do {
+      result = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    } while (result != 0 && errno == EINTR);
+    if (result == 0 && !rnic_daemon_answers(fd, why, sizeof why)) {
+      complain(why);
+      result = -1;
+      errno = EPERM;
+    }
+  }
   const int saved = errno;
-  if (directory >= 0) libc().close(directory);
-  if (result != 0) libc().close(fd);
+  libc().close(directory);
+  if (fd >= 0 && result != 0) libc().close(fd);
   errno = saved;
   return result == 0 ? fd : -1;
 }

@@ -49,13 +49,21 @@ bool read_line(const char* path, char* line, std::size_t size) {
   return true;
 }
 
-// rnic_run_directory() calls stat() and open() by their names, and so our own. These pass on to libc
-// while `active` is not set, which configure() clears first.
+// Whether the directory there is one that a daemon of ours could have made. One that is missing is no harm.
+//
+// The functions of abi/ call stat(), open() and close() by their names, and so our own. These pass on to libc while
+// `active` is not set, which configure() clears first.
+bool may_be_our_daemons(const char* path) {
+  char why[RNIC_WHY_MAX];
+  const int directory = rnic_run_open(path, why, sizeof why);
+  if (directory >= 0) libc().close(directory);
+  if (why[0] != '\0') complain(why);
+  return why[0] == '\0';
+}
+
 bool default_run_dir(char* path, std::size_t size) {
   struct stat info;
-  // Somebody else's directory in /tmp is not our daemon's.
-  return rnic_run_directory("default", path, size) != 0 && libc().stat(path, &info) == 0 &&
-         (info.st_uid == geteuid() || info.st_uid == 0);
+  return rnic_run_directory("default", path, size) != 0 && libc().stat(path, &info) == 0;
 }
 
 bool has_provider(const char* directory) {
@@ -142,6 +150,7 @@ void configure() {
   } else if (!default_run_dir(g_settings.run_dir, sizeof g_settings.run_dir)) {
     return;
   }
+  if (!may_be_our_daemons(g_settings.run_dir)) return;
   const char* device = getenv("RNIC_DEVICE");
   if (device == nullptr) device = "";
   snprintf(g_settings.device, sizeof g_settings.device, "%s", device);
@@ -186,19 +195,23 @@ const char* translate_path(const char* path, char* room) {
   return path;
 }
 
-void complain_of_no_daemon() {
+void complain(const char* why) {
   if (g_complained) return;
   g_complained = true;
-  char text[PATH_MAX + 128];
-  const int length =
-      snprintf(text, sizeof text, "rnic: no daemon answers at %s/control.sock; start one with "
-               "`rnic up`.\n", g_settings.run_dir);
+  char text[RNIC_WHY_MAX + 16];
+  const int length = snprintf(text, sizeof text, "rnic: %s\n", why);
   const int saved = errno;
   if (length > 0) {
     [[maybe_unused]] const ssize_t written =
         libc().write(STDERR_FILENO, text, static_cast<std::size_t>(length));
   }
   errno = saved;
+}
+
+void complain_of_no_daemon() {
+  char why[PATH_MAX + 128];
+  snprintf(why, sizeof why, "no daemon answers at %s/control.sock; start one with `rnic up`.", g_settings.run_dir);
+  complain(why);
 }
 
 namespace {

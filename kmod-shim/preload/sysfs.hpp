@@ -41,5 +41,7 @@ const char* translate_path(const char* path, char* room);
 
 // Says once, on stderr, that no daemon answers.
 void complain_of_no_daemon();
+// The same, of what is wrong with the one that is there.
+void complain(const char* why);
 
 }  // namespace rnic::preload

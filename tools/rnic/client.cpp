@@ -7,7 +7,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "control/descriptor.hpp"
 #include "control/run_directory.hpp"
+#include "rnic_run.h"
 
 namespace rnic::tool {
 
@@ -20,20 +22,26 @@ bool Client::connect(const std::string& name) {
     why_ = "\"" + name + "\" is not a name: letters, digits, '-', '_' and '.' only";
     return false;
   }
-  const std::string path = control::control_socket(control::run_directory(name));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) {
-    why_ = "the path " + path + " is too long for a socket; set RNIC_RUN_BASE to a shorter one";
+  char wrong[RNIC_WHY_MAX];
+  const control::Descriptor directory(rnic_run_open(control::run_directory(name).c_str(), wrong, sizeof wrong));
+  const std::string absent = "no daemon \"" + name + "\" is running (start one with: rnic up" +
+                             (name == "default" ? std::string() : " --name " + name) + ")";
+  if (!directory) {
+    why_ = *wrong != '\0' ? wrong : absent;
     return false;
   }
+  // The directory that was looked at, whatever has its name by now; and no path is too long.
+  const std::string path = control::control_socket("/proc/self/fd/" + std::to_string(directory.get()));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   fd_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (fd_ < 0 || ::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
-    why_ = errno == EACCES || errno == EPERM
-               ? "the daemon \"" + name + "\" belongs to another user"
-               : "no daemon \"" + name + "\" is running (start one with: rnic up" +
-                     (name == "default" ? std::string() : " --name " + name) + ")";
+    why_ = errno == EACCES || errno == EPERM ? "the daemon \"" + name + "\" belongs to another user" : absent;
+    return false;
+  }
+  if (!rnic_daemon_answers(fd_, wrong, sizeof wrong)) {
+    why_ = control::control_socket(control::run_directory(name)) + ": " + wrong;
     return false;
   }
   timeval limit{10, 0};
