@@ -330,7 +330,7 @@ bool Connection::check_sequence(Incoming& in, Instant now) {
     return true;
   }
   // An ACK of a peer whose probe or FIN went beyond our edge: it counts as well, and says no more of the order of things.
-  if (window == 0 && length == 0 && offset <= options_.receive_window_bytes) {
+  if (window == 0 && length == 0 && offset <= options_.receive_window_bytes && !peer_closed_) {
     in.sequence = rcv_nxt_;
     return true;
   }
@@ -522,6 +522,9 @@ void Connection::process_fin(const Incoming& in, Instant now) {
   if (peer_fin_.after(rcv_nxt_)) return;
   peer_closed_ = true;
   rcv_nxt_ = rcv_nxt_ + 1;
+  // A FIN asks no window, so the edge may have to make room: RCV.NXT is never beyond it.
+  if (rcv_nxt_.after(receive_edge_)) receive_edge_ = rcv_nxt_;
+  if (receive_edge_.after(receive_limit_)) receive_limit_ = receive_edge_;
   forced_acks_ = std::max(forced_acks_, 1u);
   reassembly_.clear();
   switch (state_) {

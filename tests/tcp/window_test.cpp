@@ -318,6 +318,63 @@ TEST_CASE("W-TCP-01: an ACK from beyond our shut window counts, and nothing else
   CHECK(c->acknowledged() == 3);
 }
 
+TEST_CASE("W-TCP-01: a FIN behind octets that our edge cuts off is not taken there", "[tcp][W-TCP-01]") {
+  tcp::Options options = no_tail_probe();
+  options.receive_window_bytes = 100;
+  auto c = Conversation::established(options);
+  Line line = data(1, pattern(150));
+  line.flags |= wire::tcp_flags::kFin;
+  c.hears(line);
+  c.says(ack(101).window(0));
+  CHECK_FALSE(c->peer_closed());
+  CHECK(c->state() == tcp::State::established);
+  CHECK(c.reads() == pattern(100));
+  c.says(ack(101).window(100));
+  c.hears(data(101, pattern(50, 100)));
+  c.hears(fin(151));
+  CHECK(c->peer_closed());
+  CHECK(c.reads() == pattern(50, 100));
+}
+
+// Else all of the sequence space would be in the window from then on.
+TEST_CASE("W-TCP-01: a FIN at the edge of our window leaves RCV.NXT within it", "[tcp][W-TCP-01]") {
+  tcp::Options options = no_tail_probe();
+  options.receive_window_bytes = 100;
+  auto c = Conversation::established(options);
+  SECTION("behind octets that fill it") {
+    Line line = data(1, pattern(100));
+    line.flags |= wire::tcp_flags::kFin;
+    c.hears(line);
+  }
+  SECTION("by itself, when it is shut") {
+    c.hears(data(1, pattern(100)));
+    c->end_of_burst(c.now());
+    c.says(ack(101).window(0));
+    c.hears(fin(101));
+  }
+  SECTION("before the octets in front of it") {
+    c.hears(data(51, pattern(50, 50)));
+    c.says(ack(1).sack(51, 101));
+    Line line = data(51, pattern(50, 50));
+    line.flags |= wire::tcp_flags::kFin;
+    c.hears(line);
+    REQUIRE(c.next());
+    c.hears(data(1, pattern(50)));
+  }
+  c.says(ack(102).window(0));
+  CHECK(c->state() == tcp::State::close_wait);
+  for (const std::uint32_t far : {104u, 250u, 1'000'000'000u, 3'000'000'000u}) {
+    c.hears(ack(1).seq(far).window(0));
+    if (const auto out = c.next()) CHECK(out->payload.empty());
+  }
+  c.appends("abc");
+  c.says(data(1, "abc"));  // its window is still open
+  c.hears(rst(1'000'000'101));
+  CHECK(c->established());
+  CHECK(c.reads() == pattern(100));
+  c.is_silent();  // no word of room: nothing more comes
+}
+
 TEST_CASE("W-TCP-23: the advertised window is at least one maximal FPDU", "[tcp][W-TCP-23]") {
   Conversation c;
   c.answers(syn().scale(0));
