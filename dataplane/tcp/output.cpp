@@ -47,13 +47,15 @@ std::uint32_t Connection::sendable_bytes() const {
   const QueuedSegment& segment = queue_.at(queue_.first_unsent());
   if (ecn_pause_) [[unlikely]]
     return 0;
-  // Longer when the EMSS has shrunk.
-  const bool whole = segment.length <= emss_ || queue_.is_probe(queue_.first_unsent());
-  const std::uint32_t piece = whole ? segment.length : emss_;
+  std::uint32_t piece = segment.length;
+  if (piece > emss_ && !queue_.is_probe(queue_.first_unsent())) [[unlikely]] {  // the EMSS has shrunk
+    if (!queue_.can_cut()) return 0;  // an ACK will make room
+    piece = emss_;
+  }
   const bool idle = queue_.all_acknowledged();
   const std::uint32_t room = window_room();
   if (piece > room) [[unlikely]] {
-    if (!idle) return 0;  // W-TCP-27: rather wait than cut
+    if (!idle || !queue_.can_cut()) return 0;  // W-TCP-27: rather wait than cut
     // A cut must be worth it (RFC 9293 s3.8.6.2.1), or the time be up.
     if (room > 0 && room >= std::min(emss_, send_window_max_ / 2)) return room;
     return window_probe_due_ && !segment.has(QueuedSegment::kFin) ? std::max(room, 1u) : 0;

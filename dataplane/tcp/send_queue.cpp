@@ -94,7 +94,7 @@ void SendQueue::mark_probe() {
 }
 
 bool SendQueue::cut(Index i, std::uint32_t octets) {
-  if (tail_ - head_ >= mask_) return false;  // the last slot is for a FIN
+  if (!can_cut()) return false;
   QueuedSegment& first = slot(i);
   RNIC_ASSERT(octets > 0 && octets < first.length && !first.has(QueuedSegment::kFin));
   if (is_probe(i)) end_probe();

@@ -415,6 +415,29 @@ TEST_CASE("W-TCP-07: segments in flight that became too long go again, cut", "[t
   CHECK(c.pool().available() == 4096);
 }
 
+// A deadline that has passed would have the worker ask again and again until an ACK comes.
+TEST_CASE("W-TCP-04: with no slot to cut in, a segment that became too long waits for an ACK", "[tcp][W-TCP-04]") {
+  tcp::Options options = no_tail_probe();
+  options.send_segments_max = 64;
+  auto c = Conversation::established(options);
+  c.at(0).appends(48, 1000);
+  c->set_mss(100);
+  std::uint32_t sent = 0;
+  while (c.next()) ++sent;
+  CHECK(sent == 16);  // nine pieces of the first, its last, and six of the second: 15 are kept back for cutting
+  CHECK(c->next_deadline() > c.now());
+  c.is_silent();
+  c.at(1);
+  for (std::uint32_t acknowledged = 100; acknowledged <= 48'000; acknowledged += 100) {
+    c.hears(ack(1 + acknowledged));
+    while (c.next()) ++sent;
+    REQUIRE(c->next_deadline() > c.now());
+  }
+  CHECK(sent == 480);
+  CHECK(c->acknowledged() == 48'000);
+  CHECK(c.pool().available() == 4096);
+}
+
 TEST_CASE("W-TCP-04: an accepted segment longer than the new EMSS is sent, cut", "[tcp][W-TCP-04]") {
   auto c = Conversation::established(no_tail_probe());
   c.appends(1, 1400);
