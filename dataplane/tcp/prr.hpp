@@ -3,6 +3,9 @@
 // over a round trip instead of waiting for half of one; when more was lost than the reduction
 // asks for, it grows back as in slow start.
 //
+// What could have left and did not, because the peer's window was shut by what it holds behind a hole,
+// may leave later; but not all of it in one burst, which a short queue would drop.
+//
 // It says how much may leave; the caller turns that into a window.
 #pragma once
 
@@ -30,11 +33,14 @@ class Prr {
       return static_cast<std::uint32_t>(in_proportion > sent_ ? in_proportion - sent_ : 0);
     }
     const std::uint64_t banked = delivered_ > sent_ ? delivered_ - sent_ : 0;
-    const std::uint64_t limit = std::max<std::uint64_t>(banked, delivered) + mss_bytes;
+    const std::uint64_t at_once = std::min<std::uint64_t>(banked, kBurstSegments * std::uint64_t{mss_bytes});
+    const std::uint64_t limit = std::max<std::uint64_t>(at_once, delivered) + mss_bytes;
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(threshold_bytes_ - pipe_bytes, limit));
   }
 
  private:
+  static constexpr std::uint32_t kBurstSegments = 10;  // as of a connection that begins (RFC 6928)
+
   std::uint64_t delivered_ = 0;     // prr_delivered
   std::uint64_t sent_ = 0;          // prr_out
   std::uint32_t flight_bytes_ = 1;  // RecoverFS

@@ -89,7 +89,7 @@ void Connection::begin_recovery() {
 }
 
 void Connection::end_recovery() {
-  if (recovery_ == Recovery::fast) congestion_.end_recovery();
+  if (recovery_ == Recovery::fast) congestion_.end_recovery(pipe_bytes());
   recovery_ = Recovery::none;
   duplicate_acks_ = 0;
   send_one_anyway_ = false;

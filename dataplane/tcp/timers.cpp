@@ -62,7 +62,7 @@ void Connection::on_retransmission_timeout(Instant now) {
   if (path_.on_timeout(retransmissions_, queue_.at(queue_.oldest()).length + option_bytes(), now)) on_path_changed();
   // RFC 5682 s3.1 step 1: F-RTO, unless a recovery was under way that was no timeout's.
   const bool tries_new = recovery_ == Recovery::none || spurious_.frto() != SpuriousCheck::Frto::off;
-  if (recovery_ == Recovery::fast) congestion_.end_recovery();
+  if (recovery_ == Recovery::fast) congestion_.break_off_recovery();
   if (retransmissions_ == 1) {
     congestion_.on_timeout(queue_.nxt().since(queue_.una()));
     spurious_.begin(true);

@@ -1,7 +1,10 @@
 #include "sim/goodput.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <map>
+#include <tuple>
 
 namespace rnic::sim {
 
@@ -11,7 +14,7 @@ constexpr std::uint32_t kAtATime = 16;
 
 WorldOptions world_of(const GoodputCell& cell) {
   WorldOptions options;
-  options.seed = 7;
+  options.seed = cell.seed;
   options.link.delay = cell.delay;
   options.link.loss_per_1000 = cell.loss_per_1000;
   options.link.late_per_1000 = cell.late_per_1000;
@@ -78,7 +81,17 @@ double goodput_mbps(const GoodputCell& cell) {
   return static_cast<double>(octets) * 8000 / static_cast<double>((world.clock.now - start).ns);
 }
 
-std::string goodput_page() {
+double goodput_median(GoodputCell cell) {
+  std::array<double, 5> figures;
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    cell.seed = i + 1;
+    figures[i] = goodput_mbps(cell);
+  }
+  std::sort(figures.begin(), figures.end());
+  return figures[0] < 0 ? figures[0] : figures[2];
+}
+
+std::string goodput_page(std::vector<std::string>& broken) {
   constexpr std::array<std::int64_t, 4> kDelaysUs{5, 100, 1'000, 20'000};
   constexpr std::array<std::uint32_t, 4> kLosses{0, 1, 10, 30};
   constexpr std::array<std::uint32_t, 2> kLate{0, 20};
@@ -91,7 +104,12 @@ std::string goodput_page() {
       "simulator (`tests/sim/goodput.cpp`): 8 MiB in RDMA Writes, 16 at a time, from the first post until the peer is\n"
       "told of the last. Delay is one way; loss and overtaking (by 0.5 ms) are of single frames, in both directions;\n"
       "the queue in front of the wire holds 2 ms. The receive window is the default of 1 MiB, so that 20 ms one way\n"
-      "allow at most 210 Mbit/s. Simulated time: the figures are exact, and the same on every machine.\n"
+      "allow at most 210 Mbit/s. Medians of five seeds. Simulated time: the figures are exact, and the same on every\n"
+      "machine.\n"
+      "\n"
+      "A rule judges it: at 1 ms and more, what overtaken frames leave is 0.8 and more of what the same path carries\n"
+      "without them. `tools/goodput` fails where one figure breaks it, and so do the simulator's tests for the columns of\n"
+      "64 KiB.\n"
       "\n"
       "Made by `tools/goodput`, never by hand; a change of TCP shows here as a diff.\n"
       "\n"
@@ -103,18 +121,27 @@ std::string goodput_page() {
   page += "\n|---|---|---|---|";
   for (std::size_t i = 0; i < kMtus.size() * kMessages.size(); ++i) page += "--:|";
   page += "\n";
+  std::map<std::tuple<bool, std::int64_t, std::uint32_t, std::uint32_t, std::uint32_t>, double> in_order;
   for (const bool cubic : {true, false})
     for (const auto delay : kDelaysUs)
       for (const auto late : kLate)
         for (const auto loss : kLosses) {
-          char text[80];
+          char text[120];
           std::snprintf(text, sizeof text, "| %g ms | %g %% | %g %% | %s |", static_cast<double>(delay) / 1000,
                         loss / 10.0, late / 10.0, cubic ? "CUBIC" : "NewReno");
           page += text;
           for (const auto mtu : kMtus)
             for (const auto size : kMessages) {
-              std::snprintf(text, sizeof text, " %.1f |",
-                            goodput_mbps({microseconds(delay), loss, late, mtu, size, cubic}));
+              const double figure = goodput_median({microseconds(delay), loss, late, mtu, size, cubic});
+              double& reference = in_order[{cubic, delay, loss, mtu, size}];
+              if (late == 0) reference = figure;
+              if (delay >= kJudgedFromUs && figure < kOvertakenShare * reference) {
+                std::snprintf(text, sizeof text, "%g ms, %g %% lost, %s, %u octets, MTU %u: %.1f of %.1f",
+                              static_cast<double>(delay) / 1000, loss / 10.0, cubic ? "CUBIC" : "NewReno", size, mtu,
+                              figure, reference);
+                broken.emplace_back(text);
+              }
+              std::snprintf(text, sizeof text, " %.1f |", figure);
               page += text;
             }
           page += "\n";

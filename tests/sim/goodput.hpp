@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "sim/world.hpp"
 
@@ -15,6 +16,7 @@ struct GoodputCell {
   std::uint32_t mtu_bytes = 1500;
   std::uint32_t message_bytes = 65536;
   bool cubic = true;
+  std::uint64_t seed = 7;
 };
 
 inline constexpr double kGoodputLineMbps = 1000;  // the wire's rate, headers and all
@@ -24,7 +26,15 @@ inline constexpr std::uint64_t kGoodputBytes = 8 << 20;
 // messages; negative: they did not all arrive, or not as they were.
 double goodput_mbps(const GoodputCell& cell);
 
-// The page.
-std::string goodput_page();
+// The median of five seeds.
+double goodput_median(GoodputCell cell);
+
+// A path that is long as lateness goes (1 ms one way and more) carries nearly as much where frames overtake each other as
+// where none does: who takes late for lost gets half and less.
+inline constexpr std::int64_t kJudgedFromUs = 1000;
+inline constexpr double kOvertakenShare = 0.8;
+
+// The page; `broken` gets a line for each figure that breaks this rule.
+std::string goodput_page(std::vector<std::string>& broken);
 
 }  // namespace rnic::sim

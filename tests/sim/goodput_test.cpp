@@ -23,3 +23,19 @@ TEST_CASE("goodput: the same wire gives the same figure", "[sim][goodput]") {
   CHECK(once > 0);
   CHECK(once == again);
 }
+
+// The rule that judges docs/goodput.md, for two of its columns; tools/goodput asks it of all.
+TEST_CASE("goodput: where frames overtake each other four fifths are left, and more", "[sim][goodput][W-TCP-12]") {
+  for (const bool cubic : {true, false})
+    for (const std::int64_t delay_us : {1'000, 20'000})
+      for (const std::uint32_t loss : {0u, 1u, 10u, 30u})
+        for (const std::uint32_t mtu : {1500u, 9000u}) {
+          GoodputCell cell{.delay = microseconds(delay_us), .loss_per_1000 = loss, .mtu_bytes = mtu, .cubic = cubic};
+          const double in_order = sim::goodput_median(cell);
+          cell.late_per_1000 = 20;
+          const double overtaken = sim::goodput_median(cell);
+          CAPTURE(cubic, delay_us, loss, mtu, in_order, overtaken);
+          CHECK(in_order > 0);
+          CHECK(overtaken >= sim::kOvertakenShare * in_order);
+        }
+}

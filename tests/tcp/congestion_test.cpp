@@ -12,7 +12,7 @@ constexpr Instant kStart{seconds(10).ns};
 // A loss whose recovery is over.
 void lose(CongestionControl& control, std::uint32_t in_flight_bytes) {
   control.begin_recovery(in_flight_bytes, true);
-  control.end_recovery();
+  control.end_recovery(in_flight_bytes);
 }
 }  // namespace
 
@@ -168,7 +168,7 @@ TEST_CASE("W-TCP-01: a reduction is undone when it was for nothing", "[tcp][rfc9
     control.begin_recovery(100'000, true);
     control.recover(1000, 90'000);
     CHECK(control.window_bytes() < 100'000);
-    control.end_recovery();
+    control.end_recovery(90'000);
     CHECK(control.window_bytes() <= 70'000);
     control.undo();
     CHECK(control.window_bytes() == 100'000);
@@ -227,13 +227,59 @@ TEST_CASE("W-TCP-01: PRR grows back as slow start does, where more was lost than
   CHECK(prr.may_leave(0, 10'000, 1000) == 0);
 }
 
+TEST_CASE("W-TCP-01: PRR lets out no more than ten segments at once of what the peer's window has held back",
+          "[tcp][rfc6937][W-TCP-01]") {
+  Prr prr;
+  prr.begin(200'000, 100'000);
+  for (int i = 0; i < 90; ++i) prr.may_leave(1000, 20'000, 1000);  // nothing could leave
+  CHECK(prr.may_leave(1000, 20'000, 1000) == 11'000);
+  prr.on_sent(11'000);
+  CHECK(prr.may_leave(1000, 31'000, 1000) == 11'000);
+  CHECK(prr.may_leave(30'000, 20'000, 1000) == 31'000);  // what arrives all at once goes out at once
+}
+
+// RFC 6582 s3.2 step 3.
+TEST_CASE("W-TCP-01: a recovery that ends with little in the network ends without a burst", "[tcp][rfc6582][W-TCP-01]") {
+  CongestionControl control(GENERATE(Algorithm::newreno, Algorithm::cubic));
+  control.start(1000, false);
+  control.on_acknowledged(90'000, 10'000, milliseconds(1), kStart);
+  control.begin_recovery(100'000, true);
+  const std::uint32_t threshold = control.threshold_bytes();
+  control.end_recovery(5'000);
+  CHECK(control.window_bytes() == 15'000);
+  CHECK(control.threshold_bytes() == threshold);
+  SECTION("it is back at the threshold by slow start") {
+    control.on_acknowledged(15'000, 15'000, milliseconds(1), kStart);
+    CHECK(control.window_bytes() == 30'000);
+  }
+  SECTION("the next reduction is from there, not from what the burst was saved by") {
+    lose(control, threshold);
+    CHECK(control.threshold_bytes() >= threshold / 2);
+    CHECK(control.threshold_bytes() < threshold);
+    lose(control, control.threshold_bytes());
+    CHECK(control.threshold_bytes() < threshold / 2);
+  }
+  SECTION("nor is a recovery without a reduction one") {
+    control.begin_recovery(15'000, false);
+    CHECK(control.threshold_bytes() == threshold);
+  }
+  SECTION("but by a timeout it is") {
+    control.begin_recovery(15'000, true);
+    control.break_off_recovery();
+    control.on_timeout(15'000);
+    CHECK(control.window_bytes() == 1000);
+    control.on_repeated_timeout();
+    CHECK(control.window_bytes() == 1000);
+  }
+}
+
 TEST_CASE("W-TCP-01: without a reduction of its own a recovery keeps the threshold", "[tcp][rfc3168][W-TCP-01]") {
   CongestionControl control(Algorithm::newreno);
   control.start(1000, false);
   control.on_mark(10'000);
   CHECK(control.window_bytes() == 5'000);
   control.begin_recovery(8'000, false);
-  control.end_recovery();
+  control.end_recovery(5'000);
   CHECK(control.window_bytes() == 5'000);
 }
 

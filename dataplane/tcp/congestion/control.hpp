@@ -90,7 +90,7 @@ class CongestionControl {
       reduce(Congestion::loss, in_flight_bytes);
     } else {
       remember();
-      window_.threshold_bytes = std::min(window_.threshold_bytes, std::max(window_.bytes, 2 * window_.mss_bytes));
+      window_.threshold_bytes = std::min(window_.threshold_bytes, std::max(allowed().bytes, 2 * window_.mss_bytes));
     }
     prr_.begin(in_flight_bytes, window_.threshold_bytes);
   }
@@ -99,7 +99,14 @@ class CongestionControl {
     window_.bytes = pipe_bytes + prr_.may_leave(delivered_bytes, pipe_bytes, window_.mss_bytes);
   }
   void on_sent_in_recovery(std::uint32_t octets) { prr_.on_sent(octets); }
-  void end_recovery() { window_.bytes = window_.threshold_bytes; }
+  // No burst where the peer's window, not ours, has kept segments back (RFC 6582 s3.2 step 3): from what is in
+  // the network it is slow start to the threshold, a round trip or two.
+  void end_recovery(std::uint32_t pipe_bytes) {
+    window_.bytes = std::min(window_.threshold_bytes, pipe_bytes + CongestionWindow::initial(window_.mss_bytes));
+    resumes_at_bytes_ = window_.threshold_bytes;
+  }
+  // By a timeout, which reduces from where the recovery would have ended.
+  void break_off_recovery() { window_.bytes = window_.threshold_bytes; }
 
   // The first timeout of a segment (RFC 5681 s3.1 equation 4), and those that follow it.
   void on_timeout(std::uint32_t in_flight_bytes) {
@@ -112,6 +119,7 @@ class CongestionControl {
   // Nothing was sent for longer than a retransmission timeout (RFC 5681 s4.1).
   void on_idle() {
     window_.bytes = std::min(window_.bytes, CongestionWindow::initial(window_.mss_bytes));
+    resumes_at_bytes_ = 0;
     cubic_.on_idle();
   }
 
@@ -133,15 +141,23 @@ class CongestionControl {
   // Sets the threshold; says where the window is to be.
   std::uint32_t reduce(Congestion why, std::uint32_t in_flight_bytes) {
     remember();
+    const CongestionWindow window = allowed();
     std::uint32_t wanted;
     if (algorithm_ == Algorithm::cubic)
-      wanted = cubic_.reduce(window_);
+      wanted = cubic_.reduce(window);
     else if (algorithm_ == Algorithm::dctcp && why == Congestion::mark)
-      wanted = dctcp_.reduce(window_);
+      wanted = dctcp_.reduce(window);
     else
-      wanted = newreno_.reduce(window_, in_flight_bytes);
+      wanted = newreno_.reduce(window, in_flight_bytes);
     window_.set_threshold(wanted);
+    resumes_at_bytes_ = 0;
     return wanted;
+  }
+  // What the last recovery left, though the window may not be there again yet: that is no second reduction.
+  CongestionWindow allowed() const {
+    CongestionWindow window = window_;
+    window.bytes = std::max(window.bytes, resumes_at_bytes_);
+    return window;
   }
   void remember() {
     before_ = window_;
@@ -158,7 +174,8 @@ class CongestionControl {
   Cubic cubic_;
   Dctcp dctcp_;
   Prr prr_;
-  CongestionWindow before_;  // the last reduction
+  std::uint32_t resumes_at_bytes_ = 0;  // where the window is on its way back to after a recovery
+  CongestionWindow before_;             // the last reduction
   Cubic cubic_before_;
 };
 
