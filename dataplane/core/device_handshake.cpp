@@ -29,7 +29,7 @@ void Device::Impl::on_syn(std::uint32_t listener, const Flow& flow, std::uint64_
   if (time_wait_slot != HalfOpen::kNone) {
     Waiting& before = time_wait_.at(time_wait_slot);
     // RFC 9293 s3.6.1 (1): behind all that the one before it used.
-    if (!ours.after(before.finished.send_next)) ours = before.finished.send_next + 65536;
+    if (!ours.after(before.finished.send_next)) ours = before.finished.send_next + kSequenceStep;
     flows_.erase(hash, kTimeWaitBit | time_wait_slot);
     before.hidden = true;
     half.time_wait_slot = time_wait_slot;

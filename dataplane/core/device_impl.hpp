@@ -11,6 +11,7 @@
 
 #include "core/data_pool.hpp"
 #include "core/device.hpp"
+#include "core/ephemeral_ports.hpp"
 #include "core/flow_table.hpp"
 #include "core/half_open.hpp"
 #include "core/listeners.hpp"
@@ -46,6 +47,7 @@ inline constexpr unsigned kHalfOpenMax = 4096;  // and never more than a quarter
 // sent an octet for so long is reset if one waits.
 inline constexpr Duration kBacklogWait = seconds(60);
 inline constexpr Duration kIdlePendingMax = seconds(1);
+inline constexpr std::uint32_t kSequenceStep = 65536;  // of a new connection's numbers behind those of the one before
 inline constexpr Duration kTimeWaitAnswers = milliseconds(100);  // between answers for one in TIME-WAIT
 inline constexpr unsigned kRepliesPerTurnMax = 64;  // ICMP, RST: answers to anybody
 inline constexpr std::uint64_t kOrphanDiscardMax = 1u << 20;
@@ -174,8 +176,10 @@ struct Device::Impl {
   Stream* stream_of(const qp::QueuePair& qp);
   void bind(qp::QueuePair& qp, Stream& stream);
   void unbind(Stream& stream);
-  bool flow_in_use(const Flow& flow) const;
-  std::optional<std::uint16_t> ephemeral_port(Flow flow);
+  bool has_stream_room() const { return !free_slots_.empty() || streams_.size() < options_.streams_max; }
+  EphemeralPorts::Use use_of(const Flow& flow, Instant now) const;
+  std::optional<std::uint16_t> ephemeral_port(Flow flow, Instant now);
+  std::optional<tcp::Seq> take_place_of_waiting(const Flow& flow);
   void activate(Stream& stream) { active_.push_back(stream); }
 
   void take_input(Stream& stream, Instant now);  // after the burst
@@ -202,7 +206,8 @@ struct Device::Impl {
 
   // `qp` null: a plain stream.
   Result<StreamId, StreamError> connect(const ConnectOptions& options, qp::QueuePair* qp, Instant now);
-  void call(Stream& stream, const ConnectOptions& options, qp::QueuePair* qp, Instant now);
+  void call(Stream& stream, const ConnectOptions& options, qp::QueuePair* qp, std::optional<tcp::Seq> before,
+            Instant now);
   bool call_without_markers(Stream& stream, Instant now);
   Result<Done, StreamError> accept(StreamId id, const AcceptOptions& options, qp::QueuePair& qp, Instant now);
   Result<Done, StreamError> reject(StreamId id, const PrivateData& private_data, Instant now);

@@ -16,8 +16,8 @@ namespace rnic::core {
 
 namespace {
 
-constexpr std::uint16_t kEphemeralFirst = 49152;  // RFC 6335 s6
-constexpr std::uint32_t kEphemeralCount = 65536 - kEphemeralFirst;
+// A second and more after a connection's end, timestamps of the next in its place are later than any of its own.
+constexpr Duration kReuseAfter = seconds(1);
 constexpr std::uint32_t kDepthUnknown = 128;  // what a peer that negotiates no depths is taken to have
 constexpr std::uint8_t kDscp = 0xFC;          // of the octet that it shares with ECN
 constexpr Duration kLostRequestKept = seconds(30);
@@ -170,19 +170,36 @@ void Device::Impl::unbind(Stream& stream) {
   stream.qp = nullptr;
 }
 
-bool Device::Impl::flow_in_use(const Flow& flow) const {
-  return flows_.find(hash_of(flow, keys_), [&](std::uint32_t value) { return flow_of(value) == flow; }).has_value();
+// May a call of ours have it? One in TIME-WAIT gives way where both ends used timestamps: whatever is still on its way
+// of the old connection has earlier ones, and is dropped for that (RFC 6191 s2, RFC 7323 s5.8; Linux' tcp_tw_reuse).
+EphemeralPorts::Use Device::Impl::use_of(const Flow& flow, Instant now) const {
+  using Use = EphemeralPorts::Use;
+  const auto found = flows_.find(hash_of(flow, keys_), [&](std::uint32_t value) { return flow_of(value) == flow; });
+  if (!found) return Use::free;
+  if ((*found & kTimeWaitBit) == 0 || !options_.tcp.timestamps) return Use::taken;
+  const Waiting& waiting = time_wait_.at(*found & ~kTimeWaitBit);
+  const bool later = now >= waiting.until - options_.tcp.time_wait + kReuseAfter;
+  return waiting.finished.timestamps && later ? Use::may_begin_anew : Use::taken;
 }
 
-// RFC 6056 s3.3.1: begins at a place by chance.
-std::optional<std::uint16_t> Device::Impl::ephemeral_port(Flow flow) {
-  const auto start = static_cast<std::uint32_t>(random() % kEphemeralCount);
-  for (std::uint32_t i = 0; i < kEphemeralCount; ++i) {
-    flow.local_port = static_cast<std::uint16_t>(kEphemeralFirst + (start + i) % kEphemeralCount);
-    if (listeners_.port_taken(flow.local_port)) continue;
-    if (!flow_in_use(flow)) return flow.local_port;
-  }
-  return std::nullopt;
+std::optional<std::uint16_t> Device::Impl::ephemeral_port(Flow flow, Instant now) {
+  return EphemeralPorts::choose(random(), [&](std::uint16_t port) {
+    if (listeners_.port_taken(port)) return EphemeralPorts::Use::taken;
+    flow.local_port = port;
+    return use_of(flow, now);
+  });
+}
+
+// Of a TIME-WAIT that gives way to a call of ours: where its numbers ended.
+std::optional<tcp::Seq> Device::Impl::take_place_of_waiting(const Flow& flow) {
+  const std::uint64_t hash = hash_of(flow, keys_);
+  const auto found = flows_.find(hash, [&](std::uint32_t value) { return flow_of(value) == flow; });
+  if (!found || (*found & kTimeWaitBit) == 0) return std::nullopt;
+  const std::uint32_t slot = *found & ~kTimeWaitBit;
+  const tcp::Seq end = time_wait_.at(slot).finished.send_next;
+  flows_.erase(hash, *found);
+  time_wait_.remove(slot);
+  return end;
 }
 
 // ---- opening ------------------------------------------------------------------------------
@@ -200,24 +217,28 @@ Result<StreamId, StreamError> Device::Impl::connect(const ConnectOptions& option
     return Failure{StreamError::no_route};
   if (ip::is_host_loopback(flow.local) && !routes_.is_self(flow.remote)) return Failure{StreamError::no_route};
   if (flow.local_port == 0) {
-    const auto port = ephemeral_port(flow);
+    const auto port = ephemeral_port(flow, now);
     if (!port) return Failure{StreamError::no_ports};
     flow.local_port = *port;
-  } else if (flow_in_use(flow)) {
+  } else if (use_of(flow, now) == EphemeralPorts::Use::taken) {
     return Failure{StreamError::address_in_use};
   }
+  if (!has_stream_room()) return Failure{StreamError::no_resources};
+  const auto before = take_place_of_waiting(flow);
   Stream* stream = make_stream(flow);
-  if (stream == nullptr) return Failure{StreamError::no_resources};
-  call(*stream, options, qp, now);
+  call(*stream, options, qp, before, now);
   return stream->id();
 }
 
-void Device::Impl::call(Stream& stream, const ConnectOptions& options, qp::QueuePair* qp, Instant now) {
+// `before`: where the numbers of the one ended that had these ports.
+void Device::Impl::call(Stream& stream, const ConnectOptions& options, qp::QueuePair* qp,
+                        std::optional<tcp::Seq> before, Instant now) {
   stream.initiator = true;
   stream.cookie = options.cookie;
   stream.wishes = options;
   stream.traffic_class = options.traffic_class & kDscp;
   stream.initial_send = initial_sequence(stream.flow, keys_, now);
+  if (before && !stream.initial_send.after(*before)) stream.initial_send = *before + kSequenceStep;
   if (qp != nullptr) bind(*qp, stream);
   stream.tcp.open_active(stream.initial_send, now, timestamp_offset(stream.flow, keys_));
   activate(stream);
@@ -231,16 +252,16 @@ bool Device::Impl::call_without_markers(Stream& stream, Instant now) {
   if (options_.markers != mpa::MarkerUse::both || stream.without_markers || stream.wishes.local_port != 0) return false;
   if (initiator.negotiated().markers_out != mpa::Markers::none || !initiator.private_data().empty()) return false;
   Flow flow = stream.flow;
-  const auto port = ephemeral_port(flow);
-  if (!port) return false;
+  const auto port = ephemeral_port(flow, now);
+  if (!port || !has_stream_room()) return false;
   flow.local_port = *port;
+  const auto before = take_place_of_waiting(flow);
   Stream* again = make_stream(flow);
-  if (again == nullptr) return false;
   again->without_markers = true;
   qp::QueuePair& qp = *stream.qp;
   unbind(stream);
   swap_places(stream, *again);
-  call(*again, stream.wishes, &qp, now);
+  call(*again, stream.wishes, &qp, before, now);
   stream.told_end = true;
   abandon(stream, now);
   stream.phase_deadline = now + kCloseTimeout;

@@ -20,7 +20,7 @@ core::DeviceOptions device_options_of(const RnicOptions& options) {
   device.addresses = {{options.address, options.address.is_v4() ? std::uint8_t{24} : std::uint8_t{64}}};
   device.ipv6 = options.address.is_v6();
   device.seed = options.seed;
-  if (device.streams_max > 256) device.streams_max = 256;
+  device.streams_max = std::min(device.streams_max, options.streams_max);
   return device;
 }
 }  // namespace

@@ -66,6 +66,7 @@ struct RnicOptions {
   bool checksums = true;  // false: the port says that it has seen to them, so that CRC is what is left
   bool late_mover = false;
   std::uint64_t seed = 1;
+  std::uint32_t streams_max = 256;  // of the device, at most: what many have takes memory
   core::DeviceOptions device;
 };
 
