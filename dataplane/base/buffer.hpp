@@ -146,6 +146,16 @@ PoolSize pool_size_for(std::uint32_t frames, std::uint32_t frame_bytes);
 inline constexpr std::uint32_t kSmallRoom = 1518;
 inline constexpr std::uint64_t kLargeBytesMax = std::uint64_t{128} << 20;
 
+// Of two classes the large one: where there is one class, no pool of a usual MTU has such.
+inline bool is_large(const Buffer& buffer) { return buffer.room_bytes > kHeadroom + 2 * kSmallRoom; }
+// How many of each.
+struct BufferCount {
+  std::uint32_t small = 0;
+  std::uint32_t large = 0;
+  std::uint32_t all() const { return small + large; }
+  friend BufferCount operator+(BufferCount a, BufferCount b) { return {a.small + b.small, a.large + b.large}; }
+};
+
 // Buffers of one class. Addresses are taken at construction, memory when a buffer is first used: those
 // given back last are taken first, so as many are touched as were ever in use at a time.
 class BufferStock {

@@ -68,8 +68,8 @@ Connection::Connection(const Options& options)
       path_(options.headers_bytes, options.path_floor_bytes, options.mss_bytes),
       congestion_(options.congestion),
       rtt_(options.rto_initial, options.rto_min, options.rto_max),
-      readable_(options.receive_segments_max),
-      reassembly_(options.out_of_order_segments_max),
+      readable_(options.receive_segments_max, keeper_),
+      reassembly_(options.out_of_order_segments_max, keeper_),
       options_(options),
       peer_mss_(options.mss_default_bytes) {
   update_emss();
@@ -476,8 +476,8 @@ void Connection::process_payload(Incoming& in, Instant now) {
   forced_acks_ = std::max(forced_acks_, 1u);
 }
 
-bool Connection::accept_in_order(BufferRef&& buffer, Bytes octets) {
-  if (!readable_.push(std::move(buffer), octets)) {
+bool Connection::accept_in_order(BufferRef&& buffer, Bytes octets, bool copied) {
+  if (!readable_.push(std::move(buffer), octets, copied)) {
     ++counters_.dropped_no_room;
     return false;
   }
@@ -505,7 +505,7 @@ void Connection::reassemble(Incoming& in) {
 
 void Connection::drain_reassembly() {
   while (auto* piece = reassembly_.front(rcv_nxt_)) {
-    if (!accept_in_order(piece->buffer.share(), {piece->data, piece->length})) return;
+    if (!accept_in_order(piece->buffer.share(), {piece->data, piece->length}, piece->copied)) return;
     reassembly_.pop();
   }
 }

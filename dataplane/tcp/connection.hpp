@@ -208,6 +208,12 @@ class Connection {
   };
   std::size_t beyond_count() const;
   Beyond beyond(std::size_t index) const;
+  // What comes beyond a gap is kept in so many pieces from now on, and no more.
+  void limit_beyond(std::uint32_t pieces) { reassembly_.limit(pieces); }
+  // Buffers are scarce: small pieces are copied together from now on, not only where there are many.
+  void join_small_pieces() { readable_.join_all(); }
+  // Buffers that hold what came and was not consumed, in order and beyond gaps.
+  const BufferCount& kept() const { return keeper_.kept(); }
   // No acknowledgement is sent for stream octets at and after this position (octets whose
   // placement is not done); kNoHold: none held.
   static constexpr std::uint64_t kNoHold = ~std::uint64_t{0};
@@ -263,7 +269,7 @@ class Connection {
   void become_established(const wire::TcpHeader& header, Instant now);
   void on_old_segment(const Incoming& in, std::uint32_t length, Instant now);
   void on_our_fin_acknowledged(Instant now);
-  bool accept_in_order(BufferRef&& buffer, Bytes octets);
+  bool accept_in_order(BufferRef&& buffer, Bytes octets, bool copied = false);
   void reassemble(Incoming& in);
   void drain_reassembly();
   void acknowledge_soon(std::uint32_t octets, Instant now);
@@ -410,6 +416,7 @@ class Connection {
   Rack rack_;
   TailProbe tail_probe_;
   Ecn ecn_;
+  Keeper keeper_;
   ReceiveQueue readable_;
   Reassembly reassembly_;
   Counters counters_;

@@ -7,11 +7,17 @@
 
 namespace rnic::tcp {
 
-Reassembly::Reassembly(std::uint32_t segments_max)
+namespace {
+constexpr std::uint32_t kLengthMax = 0x7FFFFFFF;
+}
+
+Reassembly::Reassembly(std::uint32_t segments_max, Keeper& keeper)
     : capacity_(std::max(segments_max, 1u)),
+      most_(capacity_),
       pieces_(std::make_unique<Piece[]>(std::bit_ceil(capacity_))),
       runs_(std::make_unique<Run[]>(capacity_)),
-      mask_(std::bit_ceil(capacity_) - 1) {}
+      mask_(std::bit_ceil(capacity_) - 1),
+      keeper_(keeper) {}
 
 Reassembly::Added Reassembly::add(Seq first, Bytes octets, const BufferRef& buffer) {
   const Seq end = first + static_cast<std::uint32_t>(octets.size());
@@ -44,20 +50,35 @@ Reassembly::Added Reassembly::add(Seq first, Bytes octets, const BufferRef& buff
 }
 
 bool Reassembly::insert(Seq first, Bytes octets, const BufferRef& buffer) {
-  if (count_ == capacity_) return false;
+  const bool small = octets.size() <= Keeper::kCopiedMax;
   std::uint32_t place = count_;
-  for (; place > 0; --place) {
+  while (place > 0 && !pieces_[(begin_ + place - 1) & mask_].first.before(first)) --place;
+  const Seq end = first + static_cast<std::uint32_t>(octets.size());
+  if (small && place > 0) {
     Piece& before = pieces_[(begin_ + place - 1) & mask_];
-    if (before.first.before(first)) break;
-    pieces_[(begin_ + place) & mask_] = std::move(before);
+    if (before.copied && before.first + before.length == first &&
+        keeper_.extend(Keeper::Where::beyond, before.buffer, before.data + before.length, octets)) {
+      before.length = end.since(before.first) & kLengthMax;
+      join_runs(first, end);
+      return true;
+    }
   }
+  if (count_ >= most_) return false;
+  for (std::uint32_t i = count_; i > place; --i)
+    pieces_[(begin_ + i) & mask_] = std::move(pieces_[(begin_ + i - 1) & mask_]);
   Piece& piece = pieces_[(begin_ + place) & mask_];
+  Keeper::Copy copy = small ? keeper_.copy(Keeper::Where::beyond, octets, *buffer->pool) : Keeper::Copy{};
+  piece.copied = copy.buffer ? 1 : 0;
+  if (!copy.buffer) {
+    copy = {buffer.share(), octets.data()};
+    keeper_.keep(*buffer, false);
+  }
   piece.first = first;
-  piece.length = static_cast<std::uint32_t>(octets.size());
-  piece.data = octets.data();
-  piece.buffer = buffer.share();
+  piece.length = static_cast<std::uint32_t>(octets.size()) & kLengthMax;
+  piece.data = copy.data;
+  piece.buffer = std::move(copy.buffer);
   ++count_;
-  join_runs(first, first + piece.length);
+  join_runs(first, end);
   return true;
 }
 
@@ -113,7 +134,7 @@ void Reassembly::pop() {
     std::move(&runs_[1], &runs_[run_count_], &runs_[0]);
     --run_count_;
   }
-  first.buffer.reset();
+  keeper_.release(first.buffer, first.copied);
   ++begin_;
   --count_;
 }
@@ -131,7 +152,7 @@ unsigned Reassembly::blocks(wire::SackBlock* out, unsigned most) const {
 }
 
 void Reassembly::clear() {
-  for (; count_ > 0; --count_, ++begin_) pieces_[begin_ & mask_].buffer.reset();
+  for (; count_ > 0; --count_, ++begin_) keeper_.release(pieces_[begin_ & mask_].buffer, pieces_[begin_ & mask_].copied);
   run_count_ = recent_count_ = 0;
 }
 

@@ -2,12 +2,14 @@
 //
 // The first copy of an octet wins, whatever comes later (W-TCP-11), and nothing is let go before
 // it is in order: what was SACKed stays (W-TCP-26).
+//
+// Small pieces are copied together, in the order in which they came.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
-#include "base/buffer.hpp"
+#include "tcp/keeper.hpp"
 #include "tcp/seq.hpp"
 #include "wire/tcp.hpp"
 
@@ -15,7 +17,13 @@ namespace rnic::tcp {
 
 class Reassembly {
  public:
-  explicit Reassembly(std::uint32_t segments_max);
+  Reassembly(std::uint32_t segments_max, Keeper& keeper);
+  ~Reassembly() { clear(); }
+  Reassembly(const Reassembly&) = delete;
+  Reassembly& operator=(const Reassembly&) = delete;
+
+  // No more pieces than these from now on; those that are there stay.
+  void limit(std::uint32_t segments_max) { most_ = segments_max < capacity_ ? segments_max : capacity_; }
 
   bool empty() const { return count_ == 0; }
   std::uint32_t count() const { return count_; }
@@ -29,7 +37,8 @@ class Reassembly {
   // The piece that begins at `next`, or nothing. It stays until pop().
   struct Piece {
     Seq first{};
-    std::uint32_t length = 0;
+    std::uint32_t length : 31 = 0;
+    std::uint32_t copied : 1 = 0;
     const std::byte* data = nullptr;
     BufferRef buffer;
   };
@@ -55,6 +64,7 @@ class Reassembly {
   static constexpr unsigned kRecentMax = 4;
 
   std::uint32_t capacity_;
+  std::uint32_t most_;
   std::unique_ptr<Piece[]> pieces_;  // a ring, ordered
   std::unique_ptr<Run[]> runs_;      // ordered; never more than pieces
   std::uint32_t mask_;
@@ -63,6 +73,7 @@ class Reassembly {
   std::uint32_t run_count_ = 0;
   Seq recent_[kRecentMax];  // an octet of each of the runs that changed last
   unsigned recent_count_ = 0;
+  Keeper& keeper_;
 };
 
 }  // namespace rnic::tcp

@@ -3,31 +3,38 @@
 
 #include <bit>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 
-#include "base/buffer.hpp"
+#include "tcp/keeper.hpp"
 
 namespace rnic::tcp {
 
 class ReceiveQueue {
  public:
-  explicit ReceiveQueue(std::uint32_t slots)
-      : entries_(std::make_unique<Entry[]>(std::bit_ceil(slots))), mask_(std::bit_ceil(slots) - 1) {}
+  ReceiveQueue(std::uint32_t slots, Keeper& keeper)
+      : entries_(std::make_unique<Entry[]>(std::bit_ceil(slots))),
+        mask_(std::bit_ceil(slots) - 1),
+        join_from_(mask_ / 2 + 1),
+        keeper_(keeper) {}
+  ReceiveQueue(const ReceiveQueue&) = delete;
+  ReceiveQueue& operator=(const ReceiveQueue&) = delete;
+  ~ReceiveQueue() { clear(); }
 
   // False when there is no slot left and the octets do not fit behind the last ones either.
-  bool push(BufferRef&& buffer, Bytes octets) {
+  // `copied`: the keeper has put them there.
+  bool push(BufferRef&& buffer, Bytes octets, bool copied = false) {
     const std::uint32_t count = tail_ - head_;
     // A peer that sends octet by octet would use up the slots, and the packet buffers, long
     // before the window. Beyond half, small ones are put together.
-    if (count > mask_ / 2 && join(octets)) return true;
+    if (count >= join_from_ && octets.size() <= Keeper::kCopiedMax && join(*buffer, octets)) [[unlikely]]
+      return true;
     if (count > mask_) return false;
-    Entry& e = entries_[tail_++ & mask_];
-    e.buffer = std::move(buffer);
-    e.data = octets.data();
-    e.length = static_cast<std::uint32_t>(octets.size());
+    keeper_.keep(*buffer, copied);
+    add(std::move(buffer), octets, copied);
     return true;
   }
+  // From now on small ones are put together from the first on: buffers are scarce.
+  void join_all() { join_from_ = 0; }
 
   std::size_t count() const { return tail_ - head_; }
   BufferRef* buffer(std::size_t i) { return &entry(i).buffer; }
@@ -44,12 +51,12 @@ class ReceiveQueue {
         return;
       }
       octets -= e.length;
-      e.buffer.reset();
+      keeper_.release(e.buffer, e.copied);
       ++head_;
     }
   }
   void clear() {
-    for (; head_ != tail_; ++head_) entries_[head_ & mask_].buffer.reset();
+    for (; head_ != tail_; ++head_) keeper_.release(entries_[head_ & mask_].buffer, entries_[head_ & mask_].copied);
   }
 
  private:
@@ -57,28 +64,41 @@ class ReceiveQueue {
     BufferRef buffer;
     const std::byte* data = nullptr;
     std::uint32_t length = 0;
+    bool copied = false;
   };
   Entry& entry(std::size_t i) {
     RNIC_ASSERT(i < count());
     return entries_[(head_ + static_cast<std::uint32_t>(i)) & mask_];
   }
-  bool join(Bytes octets) {
-    Entry& last = entries_[(tail_ - 1) & mask_];
-    Buffer& buffer = *last.buffer;
-    if (octets.size() > buffer.tailroom() || octets.size() > kJoinedMax) return false;
-    if (last.data + last.length != buffer.room + buffer.head + buffer.length) return false;
-    if (buffer.pool->shared(buffer)) return false;
-    const MutableBytes room = buffer.append(static_cast<std::uint32_t>(octets.size()));
-    std::memcpy(room.data(), octets.data(), octets.size());
-    last.length += static_cast<std::uint32_t>(octets.size());
+  bool join(const Buffer& from, Bytes octets) {
+    const std::uint32_t count = tail_ - head_;
+    if (count > 0) {
+      Entry& last = entry(count - 1);
+      if (keeper_.extend(Keeper::Where::in_order, last.buffer, last.data + last.length, octets)) {
+        last.length += static_cast<std::uint32_t>(octets.size());
+        return true;
+      }
+    }
+    if (count > mask_) return false;
+    Keeper::Copy copy = keeper_.copy(Keeper::Where::in_order, octets, *from.pool);
+    if (!copy.buffer) return false;
+    add(std::move(copy.buffer), {copy.data, octets.size()}, true);
     return true;
   }
-  static constexpr std::size_t kJoinedMax = 512;  // larger ones are worth a slot
+  void add(BufferRef&& buffer, Bytes octets, bool copied) {
+    Entry& e = entries_[tail_++ & mask_];
+    e.buffer = std::move(buffer);
+    e.data = octets.data();
+    e.length = static_cast<std::uint32_t>(octets.size());
+    e.copied = copied;
+  }
 
   std::unique_ptr<Entry[]> entries_;
   std::uint32_t mask_;
+  std::uint32_t join_from_;  // so many slots are taken by whatever comes
   std::uint32_t head_ = 0;
   std::uint32_t tail_ = 0;
+  Keeper& keeper_;
 };
 
 }  // namespace rnic::tcp
