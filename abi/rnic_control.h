@@ -398,8 +398,8 @@ struct rnic_alloc_mw_reply {
 /* ---- Connection management --------------------------------------------------------------- */
 
 /*
- * Descriptors out of CM_OPEN: an eventfd in semaphore mode whose count is the number of pending
- * events, and a socket whose reading end sees EOF never while the daemon lives (a dup of nothing
+ * Descriptors out of CM_OPEN: the reading end of a stream socket on which an octet comes for each
+ * pending event, and a socket whose reading end sees EOF never while the daemon lives (a dup of nothing
  * an application reads: the stand-in's watcher uses it to notice the daemon's end). The stand-in
  * holds that socket as long as the channel is open, and so does a child of fork: when the daemon
  * sees it hung up, no process has the channel any more.
@@ -429,8 +429,8 @@ struct rnic_cm_create_id {
 /* reply: rnic_handle_reply (id) */
 
 /* CM_DESTROY_ID, MIGRATE: how many events of this id were reported to the application. The
- * daemon has purged `purged` undelivered ones: the stand-in reads that many counts from the
- * eventfd without blocking. */
+ * daemon has purged `purged` undelivered ones: the stand-in reads that many octets from the
+ * channel's socket without blocking. */
 struct rnic_cm_destroy_id_reply {
 	uint32_t events_reported;
 	uint32_t purged;
@@ -524,7 +524,7 @@ enum rnic_cm_event {
 };
 
 /* GET_EVENT: request rnic_handle (channel). Nothing pending: EAGAIN. The caller has read one
- * count from the eventfd. */
+ * octet from the channel's socket. */
 struct rnic_cm_get_event_reply {
 	uint64_t uid; /* CONNECT_REQUEST: the listener's */
 	uint32_t id;  /* CONNECT_REQUEST: the new id */
@@ -548,8 +548,8 @@ struct rnic_cm_notify {
 };
 
 /* Moves an id, and its pending events, to another channel. The old channel is named by the id;
- * `purged` counts are to be read from the old channel's eventfd; the daemon has added them to the
- * new one's. */
+ * `purged` octets are to be read from the old channel's socket; the daemon sends as many events' on
+ * the new one's. */
 struct rnic_cm_migrate_id {
 	uint32_t id;
 	uint32_t channel;

@@ -16,6 +16,8 @@ std::unique_ptr<EventSocket> EventSocket::create(Loop& loop) {
   std::unique_ptr<EventSocket> made(new EventSocket(loop));
   made->reader_ = Descriptor(ends[0]);
   made->writer_ = Descriptor(ends[1]);
+  // What is sent to us would lie there, descriptors too, until our end is closed.
+  shutdown(ends[1], SHUT_RD);
   socklen_t size = sizeof made->cookie_;
   if (getsockopt(ends[0], SOL_SOCKET, SO_COOKIE, &made->cookie_, &size) != 0) return nullptr;
   EventSocket* socket = made.get();

@@ -15,6 +15,7 @@
 #include "control/capture.hpp"
 #include "control/connection_manager.hpp"
 #include "control/context.hpp"
+#include "control/event_count.hpp"
 #include "control/event_socket.hpp"
 #include "control/log.hpp"
 #include "control/loop.hpp"
@@ -55,7 +56,7 @@ class Server final : private CmHost {
   struct CmChannel {
     std::array<std::uint8_t, 16> token{};
     std::uint32_t uid = 0;
-    Descriptor eventfd;
+    std::unique_ptr<EventCount> events;
     Descriptor lifeline;  // our end: hung up when no process has the channel any more
     Loop::Watch watch = Loop::kNone;
   };
@@ -99,6 +100,7 @@ class Server final : private CmHost {
   Reply serve_cm_command(Session& session, const Request& request);
   Reply cm_open(Session& session, const Request& request);
   void close_cm_channel(std::uint32_t channel);
+  std::uint32_t withdraw_events(std::uint32_t channel, std::uint32_t count);
   bool may_use_id(const Session& session, std::uint32_t id) const;
   Qp* claimed(std::uint32_t device, const QpClaim& claim) const;
   std::string asker() const;

@@ -1,5 +1,4 @@
 // Connection management: the sessions' end of ConnectionManager, and what it asks of devices.
-#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 
@@ -35,17 +34,18 @@ Reply Server::cm_open(Session& session, const Request& request) {
   if (cm_channels_.size() >= kChannelsMax) return Reply::error(ENOMEM);
   CmChannel channel;
   channel.uid = session.peer.uid;
-  channel.eventfd = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE));
+  channel.events = EventCount::create(loop_);
   int ends[2];
-  if (!channel.eventfd || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return Reply::error(errno);
+  if (channel.events == nullptr || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return Reply::error(errno);
   channel.lifeline = Descriptor(ends[0]);
   Descriptor theirs(ends[1]);
   if (getrandom(channel.token.data(), channel.token.size(), 0) != static_cast<ssize_t>(channel.token.size()))
     return Reply::error(EIO);
 
   const std::uint32_t number = cm_.open_channel(session.peer.uid);
-  // Nobody writes on it: whatever it says, it says that it hung up.
-  channel.watch = loop_.add(ends[0], EPOLLIN | EPOLLRDHUP, [this, number](std::uint32_t) { close_cm_channel(number); });
+  // Nothing is read of it, and nothing can be sent to it: all it says is that it hung up.
+  shutdown(ends[0], SHUT_RD);
+  channel.watch = loop_.add(ends[0], 0, [this, number](std::uint32_t) { close_cm_channel(number); });
   if (channel.watch == Loop::kNone) {
     const int error = errno;
     cm_.close_channel(number);
@@ -54,7 +54,7 @@ Reply Server::cm_open(Session& session, const Request& request) {
   body.channel = number;
   std::memcpy(body.token, channel.token.data(), sizeof body.token);
   Reply reply = Reply::with(body);
-  reply.add(channel.eventfd.get());
+  reply.add(channel.events->take_reader());
   reply.add(std::move(theirs));
   session.cm_channels.insert(number);
   cm_channels_.emplace(number, std::move(channel));
@@ -71,10 +71,13 @@ void Server::close_cm_channel(std::uint32_t number) {
 }
 
 void Server::events_added(std::uint32_t channel, std::uint32_t count) {
+  if (const auto found = cm_channels_.find(channel); found != cm_channels_.end()) found->second.events->add(count);
+}
+
+// Events of a channel that will not come, of which so many are to be taken off its descriptor by the application.
+std::uint32_t Server::withdraw_events(std::uint32_t channel, std::uint32_t count) {
   const auto found = cm_channels_.find(channel);
-  if (found == cm_channels_.end()) return;
-  const std::uint64_t value = count;
-  [[maybe_unused]] const auto written = write(found->second.eventfd.get(), &value, sizeof value);
+  return found == cm_channels_.end() ? count : found->second.events->withdraw(count);
 }
 
 // ---- commands ------------------------------------------------------------------------------------
@@ -119,7 +122,12 @@ Reply Server::serve_cm_command(Session& session, const Request& request) {
     }
     case RNIC_CM_DESTROY_ID:
       return about_id(request.as<rnic_handle>(), &rnic_handle::handle,
-                      [&](const rnic_handle& body) { return answer(cm_.destroy_id(body.handle)); });
+                      [&](const rnic_handle& body) {
+                        const std::uint32_t channel = *cm_.channel_of(body.handle);
+                        auto gone = cm_.destroy_id(body.handle);
+                        if (gone) gone->purged = withdraw_events(channel, gone->purged);
+                        return answer(gone);
+                      });
     case RNIC_CM_BIND:
       return about_id(request.as<rnic_cm_bind>(), &rnic_cm_bind::id,
                       [&](const rnic_cm_bind& body) { return Reply::error(cm_.bind(body.id, body.address)); });
@@ -173,7 +181,9 @@ Reply Server::serve_cm_command(Session& session, const Request& request) {
     case RNIC_CM_MIGRATE_ID:
       return about_id(request.as<rnic_cm_migrate_id>(), &rnic_cm_migrate_id::id, [&](const rnic_cm_migrate_id& body) {
         if (!session.cm_channels.contains(body.channel)) return Reply::error(EINVAL);
-        return answer(cm_.migrate_id(body.id, body.channel));
+        auto moved = cm_.migrate_id(body.id, body.channel);
+        if (moved) moved->purged = withdraw_events(moved->old_channel, moved->purged);
+        return answer(moved);
       });
     default:
       return Reply::error(ENOSYS);

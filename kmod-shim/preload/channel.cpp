@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include <new>
 
@@ -25,7 +26,6 @@ struct Id {
 };
 
 constexpr std::size_t kBuckets = 1024;
-constexpr std::uint64_t kForEver = std::uint64_t{1} << 32;
 
 Mutex g_mutex;
 Mutex g_attach_mutex;  // taken before all others
@@ -87,13 +87,23 @@ Channel* make_channel() {
   return channel;
 }
 
-// The descriptor is the daemon's eventfd too, whose flags we cannot know; the application is to
-// see those that it asked for.
+// The application is to see the flags that it asked for.
 void set_flags(int fd, int flags) {
   if ((flags & O_CLOEXEC) == 0) libc().fcntl(fd, F_SETFD, 0);
   const int status = libc().fcntl(fd, F_GETFL);
   const int wanted = (status & ~O_NONBLOCK) | (flags & O_NONBLOCK);
   if (wanted != status) libc().fcntl(fd, F_SETFL, wanted);
+}
+
+// Each of its ids is told of it once, except requests that are not accepted yet.
+void mark_lost_locked(Channel& channel) {
+  if (channel.lost) return;
+  channel.lost = true;
+  for (Id* const bucket : g_ids) {
+    for (Id* entry = bucket; entry != nullptr; entry = entry->next) {
+      if (entry->channel == &channel) entry->removal_due = entry->uid != 0;
+    }
+  }
 }
 
 void close_all(const Received& received) {
@@ -135,7 +145,7 @@ int open_channel(int flags) {
   }
   const int fd = received.fds[0];
   set_flags(fd, flags);
-  mark_eventfd(fd);
+  channel->cookie = socket_cookie(fd);
   channel->creator = getpid();
   channel->forks_when_opened = forks_so_far();
   channel->number = find_node("/dev/infiniband/rdma_cm").number;
@@ -244,6 +254,11 @@ bool next_removal(Channel& channel, RemovalEvent& event) {
   return false;
 }
 
+void on_channel_end(Channel& channel) {
+  const Locked locked(g_mutex);
+  mark_lost_locked(channel);
+}
+
 void on_connection_lost(std::uint64_t epoch) {
   for (;;) {
     int fd = -1;
@@ -256,21 +271,14 @@ void on_connection_lost(std::uint64_t epoch) {
         channel = channel->next;
       }
       if (channel == nullptr) return;
-      channel->lost = true;
-      for (Id* const bucket : g_ids) {
-        for (Id* entry = bucket; entry != nullptr; entry = entry->next) {
-          if (entry->channel == channel) entry->removal_due = entry->uid != 0;
-        }
-      }
+      mark_lost_locked(*channel);
       fd = channel->any_fd;
       lost = channel;
     }
     // Wakes whoever waits, in however many threads, and stays readable as a broken device does.
     Object* const object = hold(fd);
     if (object == nullptr) continue;
-    if (object == lost) {
-      [[maybe_unused]] const ssize_t written = libc().write(fd, &kForEver, sizeof kForEver);
-    }
+    if (object == lost) shutdown(fd, SHUT_RD);
     release(*object);
   }
 }

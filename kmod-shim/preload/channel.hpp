@@ -1,8 +1,8 @@
 // An event channel: what an open of /dev/infiniband/rdma_cm gives.
 //
-// Its descriptor is an eventfd of the daemon's in semaphore mode, whose count is the number of
-// events that wait; so poll, select, epoll, fcntl and dup are the kernel's own and true. Beside
-// it the stand-in keeps the second descriptor of CM_OPEN, the lifeline: its last copy, here or in
+// Its descriptor is a stream socket, on which the daemon sends an octet for each event that waits;
+// so poll, select, epoll, fcntl and dup are the kernel's own and true. The socket's end is the
+// daemon's, or that of our connection to it: then it is readable for ever. Beside it the stand-in keeps the second descriptor of CM_OPEN, the lifeline: its last copy, here or in
 // a child of fork, is closed with the channel.
 //
 // What the daemon knows of ids is repeated here as far as its death makes it necessary: which
@@ -58,6 +58,9 @@ bool next_removal(Channel& channel, RemovalEvent& event);
 // The daemon has ended the connection of `epoch`: every channel of it becomes readable for ever,
 // tells DEVICE_REMOVAL once for each id, and is an error from then on.
 void on_connection_lost(std::uint64_t epoch);
+
+// The daemon has closed its end of the channel's socket, be it by dying.
+void on_channel_end(Channel& channel);
 
 void lock_channels();
 void unlock_channels();

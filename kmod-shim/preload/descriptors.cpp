@@ -14,11 +14,6 @@ std::atomic<Kind> g_kinds[kDescriptorsMax];
 
 namespace {
 
-// The signal that an eventfd of ours would send if it could (F_SETSIG). The device that it stands
-// for has no O_ASYNC, so nobody else sets it; it belongs to the open file and so follows dup and
-// fork; and it is asked for without memory and without /proc.
-constexpr int kEventfdMark = 63;
-
 // Descriptors of our own go just below the usual soft limit.
 constexpr rlim_t kHiddenBelow = 1024;
 constexpr rlim_t kHiddenRoom = 192;
@@ -27,7 +22,6 @@ Mutex g_mutex;
 Object* g_objects[kDescriptorsMax];
 
 bool still_names(int fd, const Object& object) {
-  if (object.kind == Kind::cm_channel) return libc().fcntl(fd, F_GETSIG) == kEventfdMark;
   return object.cookie != 0 && socket_cookie(fd) == object.cookie;
 }
 
@@ -58,8 +52,6 @@ std::uint64_t socket_cookie(int fd) {
   if (getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) != 0) return 0;
   return cookie;
 }
-
-void mark_eventfd(int fd) { libc().fcntl(fd, F_SETSIG, kEventfdMark); }
 
 bool add_descriptor(int fd, Object& object) {
   if (fd >= kDescriptorsMax) {

@@ -17,7 +17,7 @@ namespace rnic::preload {
 enum class Kind : std::uint8_t {
   other,
   uverbs,      // a connection to the daemon, in place of /dev/infiniband/uverbsN
-  cm_channel,  // an eventfd, in place of /dev/infiniband/rdma_cm
+  cm_channel,  // a stream socket, in place of /dev/infiniband/rdma_cm
   completion,  // the reading end of a completion channel
   internal     // of the stand-in itself
 };
@@ -37,7 +37,7 @@ struct Object {
   int descriptors = 0;
   int references = 0;
   int any_fd = -1;           // one of the descriptors
-  std::uint64_t cookie = 0;  // of a socket: SO_COOKIE
+  std::uint64_t cookie = 0;  // SO_COOKIE of the socket that it is
   dev_t number = 0;          // what fstat is to answer
   // When the last descriptor is closed, and when nobody is at work on it any more.
   void (*on_close)(Object&) = nullptr;
@@ -46,9 +46,6 @@ struct Object {
 
 // SO_COOKIE, or 0.
 std::uint64_t socket_cookie(int fd);
-
-// Puts our mark on an eventfd, so that it can be told from any other; eventfds share one inode.
-void mark_eventfd(int fd);
 
 // `fd` names `object` from now on. False (EMFILE) when the number is too high for the table.
 bool add_descriptor(int fd, Object& object);

@@ -7,10 +7,9 @@
 
 #include <errno.h>
 #include <netinet/in.h>  // before the kernel's headers, which then leave its names alone
-#include <poll.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/uio.h>
+#include <sys/socket.h>
 
 #include <rdma/rdma_user_cm.h>
 
@@ -67,16 +66,16 @@ int tell(Channel& channel, std::uint32_t type, const Request& request) {
   return ask(channel, type, request, nothing);
 }
 
-// Takes `count` events off an eventfd that the daemon has withdrawn. Another thread may have
+// Takes off the octets of `count` events that the daemon has withdrawn. Another thread may have
 // taken one of them and found nothing: it must not make us wait.
 void take_back(int fd, std::uint32_t count) {
-  for (; count > 0; --count) {
-    std::uint64_t one = 0;
-    const iovec part{&one, sizeof one};
-    if (preadv2(fd, &part, 1, -1, RWF_NOWAIT) >= 0 || errno == EAGAIN) continue;
-    // Linux before 5.8 knows RWF_NOWAIT for files only.
-    pollfd entry{fd, POLLIN, 0};
-    if (poll(&entry, 1, 0) == 1) [[maybe_unused]] const ssize_t got = ::read(fd, &one, sizeof one);
+  char octets[64];
+  while (count > 0) {
+    const std::size_t size = count < sizeof octets ? count : sizeof octets;
+    const ssize_t got = recv(fd, octets, size, MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return;
+    count -= static_cast<std::uint32_t>(got);
   }
 }
 
@@ -431,8 +430,9 @@ int wait_for_count(const Command& command) {
   pthread_cleanup_push(release_channel, &command.channel);
   {
     const Cancellable cancellable(command.no_cancel);
-    std::uint64_t one = 0;
-    if (::read(command.fd, &one, sizeof one) != sizeof one) error = errno;
+    char octet = 0;
+    const ssize_t got = ::read(command.fd, &octet, sizeof octet);
+    if (got != sizeof octet) error = got == 0 ? kDisconnected : errno;
   }
   pthread_cleanup_pop(0);
   return error;
@@ -446,6 +446,10 @@ int get_event(const Command& command) {
   for (;;) {
     if (make_ready(command.channel) != 0) return report_removal(command, in.response);
     const int error_of_wait = wait_for_count(command);
+    if (error_of_wait == kDisconnected) {
+      on_channel_end(command.channel);
+      continue;
+    }
     if (error_of_wait != 0) return error_of_wait;
     if (is_lost(command.channel)) continue;
     rnic_cm_get_event_reply event{};

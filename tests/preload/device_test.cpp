@@ -170,7 +170,7 @@ TEST_CASE("a number that was closed unseen and is another file's now is left alo
 }
 
 TEST_CASE("an eventfd of the application's own counts what is written to it", "[preload][others]") {
-  // At a number that was a channel's, closed unseen: all eventfds share one inode.
+  // At a number that was a channel's, closed unseen.
   const int channel = open_cm();
   const int own = eventfd(0, EFD_CLOEXEC);
   REQUIRE(syscall(SYS_dup3, own, channel, 0) == channel);

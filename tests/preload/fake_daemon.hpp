@@ -47,7 +47,7 @@ class FakeDaemon {
   // The next request of this type is answered with this errno.
   void refuse(std::uint32_t type, int error);
 
-  // An event on a channel, and one more on its eventfd.
+  // An event on a channel, and one more octet for it.
   void post(std::uint32_t channel, const rnic_cm_get_event_reply& event);
   // A count without an event, as a purge leaves it for an instant.
   void post_count_only(std::uint32_t channel);
@@ -68,7 +68,7 @@ class FakeDaemon {
     std::uint64_t number = 0;
   };
   struct Channel {
-    int eventfd = -1;
+    int counter = -1;
     int lifeline = -1;
     std::deque<rnic_cm_get_event_reply> events;
   };

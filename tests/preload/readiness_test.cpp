@@ -180,7 +180,7 @@ TEST_CASE("destroying an id does not wait for counts that another thread has tak
           "[preload][ucma]") {
   OneId one;
   one.post();
-  std::uint64_t taken = 0;
+  char taken = 0;
   REQUIRE(read(one.fd, &taken, sizeof taken) == sizeof taken);
   std::uint32_t reported = 7;
   CHECK(destroy_id(one.fd, one.id, reported) == 0);
