@@ -98,11 +98,20 @@ RNIC_STATIC_ASSERT(sizeof(struct rnic_address) == 24, "an address");
 
 enum rnic_client_kind { RNIC_CLIENT_VERBS = 1, RNIC_CLIENT_CM = 2, RNIC_CLIENT_ADMIN = 3 };
 
+/*
+ * Connections of one user with the same `process` are of one process, and what one of them made (a
+ * completion channel, a queue pair) can be named on the others. The process draws it at random and
+ * tells nobody; a pid would not do, as it is used again. A child of fork draws its own: its objects
+ * are its own, and of its parent's only a channel of rdma_cm is open to it (rnic_cm_open).
+ */
+#define RNIC_PROCESS_TOKEN 16u
+
 struct rnic_hello {
 	uint32_t abi_version;
 	uint32_t kind;
 	uint32_t pid; /* for the daemon's words only; it trusts SO_PEERCRED */
 	uint32_t reserved;
+	uint8_t process[RNIC_PROCESS_TOKEN]; /* all 0: of a process of its own */
 	char device[RNIC_NAME_MAX]; /* sees only this device; empty: all */
 };
 

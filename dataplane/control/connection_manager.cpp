@@ -85,9 +85,9 @@ ConnectionManager::ConnectionManager(std::vector<CmDevice> devices, CmHost& host
 
 // ---- channels ------------------------------------------------------------------------------------
 
-std::uint32_t ConnectionManager::open_channel(std::uint32_t uid) {
+std::uint32_t ConnectionManager::open_channel() {
   while (next_channel_ == 0 || channels_.contains(next_channel_)) ++next_channel_;
-  channels_[next_channel_].uid = uid;
+  channels_[next_channel_];
   return next_channel_++;
 }
 
@@ -480,7 +480,7 @@ int ConnectionManager::connect(std::uint32_t number, const rnic_cm_parameters& p
   for (int tries = 0;; ++tries) {
     options.local_port = id->source_port;
     const auto stream = host_.connect(static_cast<std::uint32_t>(id->device), options,
-                                      {parameters.qp_number, channels_[id->channel].uid});
+                                      {parameters.qp_number});
     if (stream) {
       id->stream = *stream;
       break;
@@ -507,7 +507,7 @@ int ConnectionManager::accept(std::uint32_t number, std::uint64_t user_pointer, 
   options.cookie = id->cookie;
   options.traffic_class = id->traffic_class;
   const auto accepted = host_.accept(static_cast<std::uint32_t>(id->device), id->stream, options,
-                                     {parameters.qp_number, channels_[id->channel].uid});
+                                     {parameters.qp_number});
   if (!accepted) {
     // The peer has gone: there is nothing left to answer.
     if (accepted.error() == StreamError::unknown) id->state = IdState::ended;

@@ -35,10 +35,9 @@ struct CmDevice {
   std::uint32_t ird_max = 128, ord_max = 128;
 };
 
-// A QP, as an application names it; and whose it must be.
+// A QP, as an application names it. It must be of the process that asks.
 struct QpClaim {
   std::uint32_t number = 0;
-  std::uint32_t uid = 0;
 };
 
 // Who says no to a call: the listener's application, with a command or by its end, or rnicd itself.
@@ -51,7 +50,7 @@ class CmHost {
                                                  std::uint16_t port, std::uint32_t backlog, std::uint64_t cookie,
                                                  bool v6_only) = 0;
   virtual void unlisten(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port) = 0;
-  // wrong_state: no such QP, on this device and of this user, that is Idle.
+  // wrong_state: no such QP, on this device and of this process, that is Idle.
   virtual Result<core::StreamId, core::StreamError> connect(std::uint32_t device, const core::ConnectOptions& options,
                                                             const QpClaim& qp) = 0;
   virtual Result<Done, core::StreamError> accept(std::uint32_t device, core::StreamId stream,
@@ -101,7 +100,7 @@ class ConnectionManager {
   using Answer = Result<T, int>;
 
   // ---- channels ----
-  std::uint32_t open_channel(std::uint32_t uid);
+  std::uint32_t open_channel();
   void close_channel(std::uint32_t channel);  // its ids are destroyed
   bool has_channel(std::uint32_t channel) const { return channels_.contains(channel); }
   // EAGAIN: none waits.
@@ -167,7 +166,6 @@ class ConnectionManager {
     rnic_cm_get_event_reply reply{};
   };
   struct Channel {
-    std::uint32_t uid = 0;
     std::deque<Event> events;
   };
   struct Route {

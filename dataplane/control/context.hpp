@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <deque>
@@ -31,11 +32,16 @@
 
 namespace rnic::control {
 
-// Whom the kernel says is at the other end of a connection.
+// By which connections say that they are of one process; unguessable.
+using ProcessToken = std::array<std::uint8_t, RNIC_PROCESS_TOKEN>;
+
+// Whom the kernel says is at the other end of a connection, and its process's token, from HELLO on.
 struct Peer {
   pid_t pid = 0;
   std::uint32_t uid = 0;
+  ProcessToken process{};
 };
+inline bool same_process(const Peer& a, const Peer& b) { return a.uid == b.uid && a.process == b.process; }
 
 struct Pd {
   PdId id;

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -212,6 +213,10 @@ Reply Server::hello(Session& session, const Request& request) {
   if (!hello) return Reply::error(EINVAL);
   if (hello->abi_version != RNIC_ABI_VERSION) return Reply::error(EPROTONOSUPPORT);
   if (hello->kind < RNIC_CLIENT_VERBS || hello->kind > RNIC_CLIENT_ADMIN) return Reply::error(EINVAL);
+  std::memcpy(session.peer.process.data(), hello->process, sizeof hello->process);
+  if (session.peer.process == ProcessToken{} &&
+      getrandom(session.peer.process.data(), session.peer.process.size(), 0) != sizeof hello->process)
+    return Reply::error(EIO);
   const std::string wanted = text_of(hello->device);
   if (!wanted.empty()) {
     session.device = machine_.find_device(wanted);
@@ -317,13 +322,13 @@ Reply Server::create_channel(Session& session) {
   const std::uint32_t handle = next_completion_channel_++;
   Reply reply = Reply::with(rnic_create_channel_reply{handle, 0, socket->cookie()});
   reply.add(socket->take_reader());
-  completion_channels_[handle] = {handle, session.peer.uid, session.number, std::move(socket)};
+  completion_channels_[handle] = {handle, session.peer, session.number, std::move(socket)};
   return reply;
 }
 
 std::shared_ptr<EventSocket> Server::find_channel(const Session& session, std::uint64_t cookie) const {
   for (const auto& [handle, known] : completion_channels_)
-    if (known.uid == session.peer.uid && known.socket->cookie() == cookie) return known.socket;
+    if (same_process(known.owner, session.peer) && known.socket->cookie() == cookie) return known.socket;
   return nullptr;
 }
 

@@ -49,7 +49,7 @@ class Server final : private CmHost {
  private:
   struct CompletionChannel {
     std::uint32_t handle = 0;
-    std::uint32_t uid = 0;
+    Peer owner;
     std::uint64_t session = 0;
     std::shared_ptr<EventSocket> socket;
   };
@@ -122,7 +122,7 @@ class Server final : private CmHost {
   Loop& loop_;
   Log log_;
   LineLimit terminates_;
-  pid_t asking_ = 0;  // the process whose command to the connection manager is being served; 0: none
+  const Session* asking_ = nullptr;  // whose command to the connection manager is being served; null: nobody's
   std::function<void()> stop_;
   ConnectionManager cm_;
   Descriptor listener_;

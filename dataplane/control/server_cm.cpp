@@ -42,7 +42,7 @@ Reply Server::cm_open(Session& session, const Request& request) {
   if (getrandom(channel.token.data(), channel.token.size(), 0) != static_cast<ssize_t>(channel.token.size()))
     return Reply::error(EIO);
 
-  const std::uint32_t number = cm_.open_channel(session.peer.uid);
+  const std::uint32_t number = cm_.open_channel();
   // Nothing is read of it, and nothing can be sent to it: all it says is that it hung up.
   shutdown(ends[0], SHUT_RD);
   channel.watch = loop_.add(ends[0], 0, [this, number](std::uint32_t) { close_cm_channel(number); });
@@ -88,9 +88,9 @@ bool Server::may_use_id(const Session& session, std::uint32_t id) const {
 }
 
 Reply Server::serve_cm(Session& session, const Request& request) {
-  asking_ = session.peer.pid;
+  asking_ = &session;
   Reply reply = serve_cm_command(session, request);
-  asking_ = 0;
+  asking_ = nullptr;
   return reply;
 }
 
@@ -192,16 +192,18 @@ Reply Server::serve_cm_command(Session& session, const Request& request) {
 
 // ---- what it asks of devices ---------------------------------------------------------------------
 
+// A queue pair is the process's that made it: whoever else knows its number cannot have it connected.
 Qp* Server::claimed(std::uint32_t device, const QpClaim& claim) const {
   const auto found = machine_.qps.find(claim.number);
   if (found == machine_.qps.end()) return nullptr;
   Context& context = *found->second->context;
-  return context.device().index == device && context.peer().uid == claim.uid ? found->second : nullptr;
+  const bool own = asking_ != nullptr && same_process(context.peer(), asking_->peer);
+  return own && context.device().index == device ? found->second : nullptr;
 }
 
 // Who wants it, for the log.
 std::string Server::asker() const {
-  return asking_ != 0 ? "process " + std::to_string(asking_) : "rnicd, for an application that is gone,";
+  return asking_ != nullptr ? "process " + std::to_string(asking_->peer.pid) : "rnicd, for an application that is gone,";
 }
 
 std::string Server::in_words_of(std::uint32_t device, core::StreamId stream) const {

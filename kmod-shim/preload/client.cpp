@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -35,6 +36,19 @@ std::uint64_t g_epochs = 0;
 std::uint64_t g_forks = 0;
 pid_t g_pid = 0;
 std::uint32_t g_next_id = 1;
+
+Mutex g_token_mutex;
+bool g_token_drawn = false;
+std::uint8_t g_token[RNIC_PROCESS_TOKEN];
+
+// What the daemon knows our connections by for those of one process.
+void put_token(std::uint8_t (&place)[RNIC_PROCESS_TOKEN]) {
+  const Locked locked(g_token_mutex);
+  if (!g_token_drawn) {
+    g_token_drawn = getrandom(g_token, sizeof g_token, 0) == static_cast<ssize_t>(sizeof g_token);
+  }
+  if (g_token_drawn) memcpy(place, g_token, sizeof g_token);
+}
 
 void close_all(Received& received) {
   for (std::size_t i = 0; i < received.count; ++i) libc().close(received.fds[i]);
@@ -204,6 +218,7 @@ Connected connect_to_daemon(std::uint32_t kind, const char* device) {
   hello.abi_version = RNIC_ABI_VERSION;
   hello.kind = kind;
   hello.pid = static_cast<std::uint32_t>(getpid());
+  put_token(hello.process);
   snprintf(hello.device, sizeof hello.device, "%s", device);
   rnic_hello_reply reply{};
   Call call{.type = RNIC_HELLO, .request = &hello, .request_size = sizeof hello, .reply = &reply,
@@ -308,6 +323,9 @@ void after_fork_in_child() {
   renew_descriptors();
   renew_channels();
   g_mutex.renew();
+  // What it makes is its own, and of its parent's it has only channels of rdma_cm, by their tokens.
+  g_token_mutex.renew();
+  g_token_drawn = false;
   // Held open here, the parent's connection would outlive the parent.
   drop_connection();
 }

@@ -123,7 +123,7 @@ struct CmWorld {
 
   FakeCmHost host;
   control::ConnectionManager cm;
-  std::uint32_t channel = cm.open_channel(1000);
+  std::uint32_t channel = cm.open_channel();
   static constexpr control::DeviceSet kAll = 0xF;
 
   std::uint32_t id(std::uint64_t user_pointer = 0x1000, control::DeviceSet visible = kAll) {

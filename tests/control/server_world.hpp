@@ -73,15 +73,18 @@ struct Daemon {
 
 class Client {
  public:
-  explicit Client(Daemon& daemon, std::uint32_t uid = getuid()) : daemon_(daemon) {
+  // `process`: those of one number say that they are of one process.
+  explicit Client(Daemon& daemon, std::uint32_t uid = getuid(), std::uint8_t process = 1)
+      : daemon_(daemon), process_(process) {
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
     socket = control::Descriptor(ends[0]);
     daemon_.server->adopt(control::Descriptor(ends[1]), {getpid(), uid});
   }
   // One that has introduced itself.
-  Client(Daemon& daemon, std::uint32_t kind, const std::string& device, std::uint32_t uid = getuid())
-      : Client(daemon, uid) {
+  Client(Daemon& daemon, std::uint32_t kind, const std::string& device, std::uint32_t uid = getuid(),
+         std::uint8_t process = 1)
+      : Client(daemon, uid, process) {
     REQUIRE(hello(kind, device).status == 0);
   }
 
@@ -89,6 +92,7 @@ class Client {
     rnic_hello body{};
     body.abi_version = version;
     body.kind = kind;
+    body.process[0] = process_;
     std::memcpy(body.device, device.data(), std::min<std::size_t>(device.size(), sizeof body.device));
     return ask(RNIC_HELLO, body);
   }
@@ -161,13 +165,15 @@ class Client {
  protected:
   Daemon& daemon_;
   std::uint32_t id_ = 0;
+  std::uint8_t process_;
 };
 
 // An application with an open context.
 class App : public Client {
  public:
-  explicit App(Daemon& daemon, const std::string& device = "rnic0", std::uint32_t uid = getuid())
-      : Client(daemon, RNIC_CLIENT_VERBS, "", uid) {
+  explicit App(Daemon& daemon, const std::string& device = "rnic0", std::uint32_t uid = getuid(),
+               std::uint8_t process = 1)
+      : Client(daemon, RNIC_CLIENT_VERBS, "", uid, process) {
     rnic_open_context body{};
     std::memcpy(body.device, device.data(), device.size());
     const control::Descriptor memory(open("/proc/self/mem", O_RDWR | O_CLOEXEC));

@@ -303,6 +303,15 @@ Request FakeDaemon::last(std::uint32_t type) {
   return {};
 }
 
+std::vector<Request> FakeDaemon::all(std::uint32_t type) {
+  const std::lock_guard guard(mutex_);
+  std::vector<Request> found;
+  for (const Request& request : requests_) {
+    if (request.type == type) found.push_back(request);
+  }
+  return found;
+}
+
 std::size_t FakeDaemon::count(std::uint32_t type) {
   const std::lock_guard guard(mutex_);
   std::size_t number = 0;

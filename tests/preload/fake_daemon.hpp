@@ -43,6 +43,7 @@ class FakeDaemon {
   // The last request of this type; type 0 if there was none.
   Request last(std::uint32_t type);
   std::size_t count(std::uint32_t type);
+  std::vector<Request> all(std::uint32_t type);
 
   // The next request of this type is answered with this errno.
   void refuse(std::uint32_t type, int error);
