@@ -7,6 +7,10 @@
 #include <cerrno>
 
 namespace rnic::control {
+namespace {
+// Of a hangup we are told whatever we ask for; so only once.
+constexpr std::uint32_t kQuiet = EPOLLET;
+}  // namespace
 
 std::unique_ptr<EventCount> EventCount::create(Loop& loop) {
   int ends[2];
@@ -16,13 +20,20 @@ std::unique_ptr<EventCount> EventCount::create(Loop& loop) {
   made->writer_ = Descriptor(ends[1]);
   // What is sent to us would lie there, descriptors too, until our end is closed.
   shutdown(ends[1], SHUT_RD);
+  EventCount* count = made.get();
+  made->watch_ = loop.add(ends[1], kQuiet, [count](std::uint32_t) { count->send_waiting(); });
+  if (made->watch_ == Loop::kNone) return nullptr;
   return made;
+}
+
+EventCount::~EventCount() {
+  if (watch_ != Loop::kNone) loop_.remove(watch_);
 }
 
 void EventCount::add(std::uint32_t count) {
   if (broken_) return;
   waiting_ += count;
-  if (watch_ == Loop::kNone) send_waiting();
+  if (!full_) send_waiting();
 }
 
 std::uint32_t EventCount::withdraw(std::uint32_t count) {
@@ -42,19 +53,16 @@ void EventCount::send_waiting() {
     }
     if (errno == EINTR) continue;
     if (errno == EAGAIN || errno == ENOBUFS) {
-      if (watch_ == Loop::kNone)
-        watch_ = loop_.add(writer_.get(), EPOLLOUT, [this](std::uint32_t) { send_waiting(); });
+      if (!full_) loop_.change(watch_, EPOLLOUT);
+      full_ = true;
       return;
     }
     broken_ = true;
     waiting_ = 0;
   }
-  unwatch();
-}
-
-void EventCount::unwatch() {
-  if (watch_ != Loop::kNone) loop_.remove(watch_);
-  watch_ = Loop::kNone;
+  // Not without need: whoever has hung up is told again at each change.
+  if (full_) loop_.change(watch_, kQuiet);
+  full_ = false;
 }
 
 }  // namespace rnic::control

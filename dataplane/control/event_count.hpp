@@ -18,7 +18,7 @@ class EventCount {
  public:
   // Null: errno says why.
   static std::unique_ptr<EventCount> create(Loop& loop);
-  ~EventCount() { unwatch(); }
+  ~EventCount();
 
   // To be passed once, and then let go of: the application's end.
   Descriptor take_reader() { return std::move(reader_); }
@@ -32,12 +32,12 @@ class EventCount {
  private:
   explicit EventCount(Loop& loop) : loop_(loop) {}
   void send_waiting();
-  void unwatch();
 
   Loop& loop_;
   Descriptor reader_, writer_;
   std::uint64_t waiting_ = 0;
   Loop::Watch watch_ = Loop::kNone;
+  bool full_ = false;    // told when there is room again
   bool broken_ = false;  // nobody has the reading end any more
 };
 
