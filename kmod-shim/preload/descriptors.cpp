@@ -97,6 +97,11 @@ void release(Object& object) {
   if (unused) object.on_free(object);
 }
 
+bool is_closed(const Object& object) {
+  const Locked locked(g_mutex);
+  return object.descriptors == 0;
+}
+
 void copy_descriptor(int from, int to) {
   if (to < 0 || to == from || to >= kDescriptorsMax) return;
   if (kind_of(to) != Kind::other) forget_descriptor(to);

@@ -55,6 +55,8 @@ void add_internal(int fd);
 // now, which is then forgotten.
 Object* hold(int fd);
 void release(Object& object);
+// No descriptor of this process names it any more.
+bool is_closed(const Object& object);
 
 // After dup and the like: `to` is another descriptor of what `from` names.
 void copy_descriptor(int from, int to);

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <rdma/rdma_user_cm.h>
 
@@ -433,6 +434,11 @@ int wait_for_count(const Command& command) {
     char octet = 0;
     const ssize_t got = ::read(command.fd, &octet, sizeof octet);
     if (got != sizeof octet) error = got == 0 ? kDisconnected : errno;
+    // Closed here, by another thread: the kernel leaves who waits where it is, and programs count on that.
+    if (got == 0 && is_closed(command.channel)) {
+      pause();
+      error = errno;
+    }
   }
   pthread_cleanup_pop(0);
   return error;

@@ -245,6 +245,9 @@ FakeDaemon::Reply FakeDaemon::reply_to(const Request& request) {
     }
     case RNIC_CM_OPEN:
       return open_channel(request);
+    case RNIC_CM_CLOSE:
+      shutdown(channels_[request.as<rnic_handle>().handle].counter, SHUT_RDWR);
+      return {};
     case RNIC_CM_CREATE_ID: {
       const auto in = request.as<rnic_cm_create_id>();
       channel_of_id_[next_id_] = in.channel;

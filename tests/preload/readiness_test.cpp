@@ -272,3 +272,21 @@ TEST_CASE("closing a channel that a child of fork still has does not end it", "[
   close(ends[0]);
   close(ends[1]);
 }
+
+TEST_CASE("closing a channel leaves a thread waiting that waits in GET_EVENT, as the kernel does", "[preload][ucma]") {
+  int fd = open_cm();
+  pthread_t thread;
+  const auto wait = [](void* at) -> void* {
+    rdma_ucm_event_resp event{};
+    get_event(*static_cast<int*>(at), event);
+    return nullptr;
+  };
+  REQUIRE(pthread_create(&thread, nullptr, wait, &fd) == 0);
+  usleep(50'000);  // so that it waits
+  REQUIRE(close(fd) == 0);
+  usleep(50'000);  // so that it would come back
+  pthread_cancel(thread);
+  void* result = nullptr;
+  REQUIRE(pthread_join(thread, &result) == 0);
+  CHECK(result == PTHREAD_CANCELED);
+}
