@@ -26,6 +26,7 @@
 #include "control/link_watch.hpp"
 #include "control/loop.hpp"
 #include "control/network.hpp"
+#include "control/privileges.hpp"
 #include "control/report.hpp"
 #include "control/run_directory.hpp"
 #include "control/server.hpp"
@@ -195,6 +196,11 @@ int serve(const Options& options) {
   rnic::control::Machine machine;
   machine.run_directory = options.run_directory;
   const auto log = [](const std::string& line) { spdlog::info("{}", line); };
+  std::vector<rnic::port::PortSpec::Kind> kinds;
+  for (const auto& device : options.configuration.devices) kinds.push_back(device.port->kind);
+  // Before the first thread is started, as each has its own.
+  if (const auto why = rnic::control::lay_down_privileges(rnic::control::needed_capabilities(kinds)); !why.empty())
+    return refuse(why);
   if (const auto why = rnic::control::build_machine(options.configuration, log, machine); !why.empty()) return refuse(why);
   if (const auto why = rnic::control::write_sysfs_trees(machine); !why.empty()) return refuse(why);
 

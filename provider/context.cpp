@@ -176,7 +176,27 @@ int open_context(Context& context, int command_fd, const char* device_name) {
   return 0;
 }
 
+namespace {
+
+// Ends the context at the daemon, and comes back when it is ended there: so long our memory may be reached, and by the
+// helper. A daemon that is gone has ended it, too.
+void end_at_daemon(Context& context) {
+  if (context.control.in_forked_child()) return;
+  store(context.closing, 1U, std::memory_order_release);  // the hang-up that follows is no death
+  shutdown(context.control.fd, SHUT_WR);
+  char octet;
+  for (;;) {
+    const ssize_t got = recv(context.control.fd, &octet, sizeof octet, 0);
+    if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) return;
+    pollfd one{context.control.fd, POLLIN, 0};
+    if (got < 0 && errno == EAGAIN) poll(&one, 1, -1);
+  }
+}
+
+}  // namespace
+
 void close_context(Context& context) {
+  end_at_daemon(context);
   stop_watcher(context);
   if (context.async_writer >= 0) close(context.async_writer);
   for (const int fd : context.doorbells.eventfds) {

@@ -29,13 +29,6 @@ bool is_process_memory(int fd) {
   return length > 0 && std::string_view(path, static_cast<std::size_t>(length)).ends_with(kName);
 }
 
-// A thread of this very process, and not its first: that one's id outlives an exec.
-bool is_helper_of(const Peer& peer, std::uint32_t tid) {
-  if (tid == 0 || tid == static_cast<std::uint32_t>(peer.pid)) return false;
-  const std::string path = "/proc/" + std::to_string(peer.pid) + "/task/" + std::to_string(tid);
-  return access(path.c_str(), F_OK) == 0;
-}
-
 std::string program_of(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
   std::string name;
@@ -70,13 +63,12 @@ constexpr std::uint32_t kRungShared = 2, kRungSwapped = 3, kRungRemoteCopy = 4;
 // ---- life ----------------------------------------------------------------------------------------
 
 Result<std::unique_ptr<Context>, int> Context::open(Machine& machine, ServedDevice& device, Loop& loop,
-                                                    const Peer& peer, Descriptor memory, std::uint32_t helper_tid) {
+                                                    const Peer& peer, Descriptor memory, std::unique_ptr<Helper> helper) {
   if (device.counts.contexts >= kContextsMax) return Failure{ENOMEM};
   std::unique_ptr<Context> made(new Context(machine, device, peer));
   if (memory && !is_process_memory(memory.get())) return Failure{EINVAL};
   made->memory_fd_ = std::move(memory);
-  // By thread id only between equal users (architecture.md s4).
-  if (peer.uid == geteuid() && is_helper_of(peer, helper_tid)) made->helper_tid_ = static_cast<pid_t>(helper_tid);
+  made->helper_ = std::move(helper);
   made->program_ = program_of(peer.pid);
 
   auto shared = shm::ContextMemory::create(static_cast<unsigned>(machine.workers.size()), machine.generation);
@@ -91,7 +83,7 @@ Result<std::unique_ptr<Context>, int> Context::open(Machine& machine, ServedDevi
   made->space_ = machine.new_space();
   made->space_known_ = true;
   ++device.counts.contexts;
-  const shm::SpaceReach reach{.helper_tid = made->helper_tid_, .mem_fd = made->memory_fd_.get()};
+  const shm::SpaceReach reach{.helper_tid = made->copies_by(), .mem_fd = made->memory_fd_.get()};
   for (const auto& worker : machine.workers)
     worker->call([&](Instant) { worker->mover().add_space(made->space_, reach); });
   int error = 0;
@@ -286,7 +278,7 @@ Reply Context::reg_mr(const rnic_reg_mr& request, Descriptor shared) {
     if (!mapped) return Reply::error(mapped.error());
     direct = *mapped;
   }
-  if (region->rung != kRungShared && helper_tid_ == 0 && !memory_fd_) {
+  if (region->rung != kRungShared && copies_by() == 0 && !memory_fd_) {
     return Reply::error(EOPNOTSUPP);  // no way to reach it
   }
 

@@ -21,6 +21,7 @@
 #include "base/result.hpp"
 #include "control/descriptor.hpp"
 #include "control/event_socket.hpp"
+#include "control/helper.hpp"
 #include "control/machine.hpp"
 #include "control/message.hpp"
 #include "qp/queue_pair.hpp"
@@ -110,9 +111,9 @@ struct Qp {
 
 class Context {
  public:
-  // `memory`: the application's /proc/self/mem, or none. Errors are errno values, here and below.
+  // `memory`: the application's /proc/self/mem, or none; `helper`: or null. Errors are errno values, here and below.
   static Result<std::unique_ptr<Context>, int> open(Machine& machine, ServedDevice& device, Loop& loop,
-                                                    const Peer& peer, Descriptor memory, std::uint32_t helper_tid);
+                                                    const Peer& peer, Descriptor memory, std::unique_ptr<Helper> helper);
   // Destroys what is left, in the order MW, MR, QP, SRQ, CQ, PD.
   ~Context();
   void describe(Reply& reply);  // of OPEN_CONTEXT
@@ -167,6 +168,8 @@ class Context {
     const auto found = objects.find(handle);
     return found == objects.end() ? nullptr : found->second.get();
   }
+  // The thread by whose number this memory is copied; 0: by descriptor alone (architecture.md s4).
+  pid_t copies_by() const { return helper_ == nullptr ? 0 : helper_->for_copies(); }
   std::uint32_t new_handle();
   Result<std::uint32_t, int> take_doorbell();
   void give_doorbell(std::uint32_t doorbell) { free_doorbells_.push_back(doorbell); }
@@ -198,7 +201,7 @@ class Context {
   SpaceId space_;
   bool space_known_ = false;
   Descriptor memory_fd_;
-  pid_t helper_tid_ = 0;
+  std::unique_ptr<Helper> helper_;
   std::shared_ptr<EventSocket> async_;
   Descriptor async_reader_;
   EventSocket::Subject port_events_;

@@ -6,7 +6,6 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 
 #include <algorithm>
@@ -226,7 +225,8 @@ Reply Server::hello(Session& session, const Request& request) {
     session.visible = (DeviceSet{1} << machine_.devices.size()) - 1;
   }
   if (hello->kind == RNIC_CLIENT_VERBS) {
-    session.process = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, session.peer.pid, 0)));
+    session.process = process_behind(session.socket.get(), session.peer.pid);
+    if (!session.process && errno == ESRCH) return Reply::error(ESRCH);
     if (session.process) {
       const std::uint64_t number = session.number;
       session.process_watch = loop_.add(session.process.get(), EPOLLIN, [this, number](std::uint32_t) { end(number); });
@@ -303,8 +303,11 @@ Reply Server::open_context(Session& session, Request& request) {
   const std::string name = text_of(wanted->device);
   ServedDevice* device = name.empty() ? session.device : machine_.find_device(name);
   if (device == nullptr || (session.visible >> device->index & 1u) == 0) return Reply::error(ENODEV);
+  auto helper = Helper::find(loop_, session.process.get(), session.peer.pid, wanted->helper_tid,
+                             [this, number = session.number] { end(number); });
+  if (!helper) return Reply::error(helper.error());
   auto opened =
-      Context::open(machine_, *device, loop_, session.peer, request.take_descriptor(), wanted->helper_tid);
+      Context::open(machine_, *device, loop_, session.peer, request.take_descriptor(), std::move(*helper));
   if (!opened) return Reply::error(opened.error());
   session.context = std::move(*opened);
   Reply reply;

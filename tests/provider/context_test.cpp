@@ -22,3 +22,16 @@ TEST_CASE("V-SEC-10: no context is opened with a stranger's daemon", "[provider]
   const std::lock_guard lock(daemon.mutex);
   CHECK(daemon.helper_tid == 0);  // what it hears of first
 }
+
+TEST_CASE("V-SEC-25: a context is ended at the daemon before the helper ends, by which its memory is reached",
+          "[provider][context][V-SEC-25]") {
+  FakeDaemon daemon;
+  {
+    const Application app(daemon);
+    REQUIRE(app.error == 0);
+    REQUIRE(daemon.helper_tid != 0);
+    CHECK_FALSE(daemon.helper_outlived_us);
+  }
+  CHECK(daemon.helper_outlived_us);
+  CHECK(access(("/proc/self/task/" + std::to_string(daemon.helper_tid)).c_str(), F_OK) != 0);
+}

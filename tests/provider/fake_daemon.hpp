@@ -16,6 +16,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -133,7 +134,12 @@ class FakeDaemon {
     page().abi_version = RNIC_ABI_VERSION;
     page().worker_count = 1;
     worker_eventfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    thread_ = std::thread([this] { serve(); });
+    thread_ = std::thread([this] {
+      serve();
+      const std::string helper = "/proc/self/task/" + std::to_string(helper_tid);
+      helper_outlived_us = helper_tid != 0 && access(helper.c_str(), F_OK) == 0;
+      shutdown(server_, SHUT_RDWR);  // as a session's end
+    });
   }
   ~FakeDaemon() { die(); }
 
@@ -177,6 +183,7 @@ class FakeDaemon {
   std::uint32_t holds = 0;
   bool dies_in_hold = false;
   std::uint32_t helper_tid = 0;
+  std::atomic<bool> helper_outlived_us = false;  // it was there when the conversation was over
   int refuse_type = 0;  // requests of this type get refuse_status
   int refuse_status = 0;
   bool maps_nothing = false;  // memory is to be reached by remote copy
