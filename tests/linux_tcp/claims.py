@@ -1,5 +1,6 @@
 """What must be so between two TCPs that mean each other well. Each is a function of a link."""
 # proves: W-TCP-01
+import errno
 import re
 import socket
 import struct
@@ -201,6 +202,115 @@ def we_shut_window(link):
         link.peer.ask("resume", stream)
     caller.close()
     return whole(link, stream, received=size)
+
+
+# What is below looks at one direction while the other is shut. The kernel takes no segment beyond its edge, not even an
+# ACK (tcp_sequence()), and an octet of ours is there, a probe.
+
+BUSY = 8 << 20
+
+
+def shut(link, size, close="peer"):
+    """A stream of ours with `size` to send to a program of the kernel's that does not read; its window is shut."""
+    caller = link.call(port := link.listen(f"send={size}", f"close={close}"), small_buffer(8192))
+    stream = link.stream_at(port)["stream"]
+    link.until(lambda: link.stream(stream)["window_probes"] > 0, "a probe")
+    return caller, stream
+
+
+def comes(link, caller, stream, size=BUSY):
+    """The kernel's octets are all here."""
+    send_pattern(caller, size)
+    link.until(lambda: link.stream(stream)["received"] == size, "comes")
+
+
+def kernel_shut_sends(link):
+    size = 1_000_000
+    caller, stream = shut(link, size)
+    comes(link, caller, stream)
+    if (record := link.stream(stream))["sent"] == size and not record["in_flight"]:
+        raise Failed(f"its window was not shut: {record}")
+    if (got := take_pattern(caller, size)) != size:
+        raise Failed(f"got {got} of {size}")
+    caller.close()
+    return whole(link, stream, received=BUSY, sent=size)
+
+
+def both_shut(link):
+    size = 1_000_000
+    caller = link.call(port := link.listen("unread", f"send={size}"), small_buffer(8192))
+    stream = link.stream_at(port)["stream"]
+    with Beside(send_pattern, caller, BUSY) as sending:
+        time.sleep(SHUT_S / 2)
+        record = link.stream(stream)
+        if record["ended"] or record["received"] or not record["window_probes"] or not sending.thread.is_alive():
+            raise Failed(f"the windows were not shut: {record}")
+        link.peer.ask("resume", stream)
+        link.until(lambda: link.stream(stream)["received"] == BUSY, "comes")
+    if (got := take_pattern(caller, size)) != size:
+        raise Failed(f"got {got} of {size}")
+    caller.close()
+    return whole(link, stream, received=BUSY, sent=size)
+
+
+def kernel_edge(caller):
+    """Where the kernel's window ends, in octets of our stream: bytes_received and rcv_wnd of its tcp_info."""
+    info = caller.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 240)
+    return struct.unpack_from("=Q", info, 128)[0] + struct.unpack_from("=I", info, 232)[0]
+
+
+def kernel_shrinks_window(link):
+    """A long path, and tcp_shrink_window: what is under way is dropped, and our SND.NXT beyond its edge."""
+    size = 2_000_000
+    caller = link.call(port := link.listen(f"send={size}"), small_buffer(400_000))
+    stream = link.stream_at(port)["stream"]
+    link.until(lambda: link.stream(stream)["sent"] > 150_000, "under way")
+    before = kernel_edge(caller)
+    small_buffer(1)(caller)
+    link.until(lambda: kernel_edge(caller) < before, "shrinks")
+    comes(link, caller, stream, 1 << 20)
+    if not link.stream(stream)["in_flight"]:
+        raise Failed("nothing was beyond its edge")
+    small_buffer(400_000)(caller)
+    if (got := take_pattern(caller, size)) != size:
+        raise Failed(f"got {got} of {size}")
+    caller.close()
+    return whole(link, stream, received=1 << 20, sent=size)
+
+
+def reset_into_shut(link):
+    caller, stream = shut(link, 1_000_000)
+    link.peer.ask("abort", stream)
+    link.until(lambda: caller.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNRESET, "hears of the reset")
+    caller.close()
+    link.ended(stream, "aborted")
+
+
+def fin_into_shut(link):
+    """Behind octets that wait for room: both directions go on to their end."""
+    size = 1_000_000
+    caller, stream = shut(link, size, close="sent")
+    comes(link, caller, stream)
+    caller.shutdown(socket.SHUT_WR)
+    link.until(lambda: link.stream(stream)["peer_closed"], "hears of the FIN")
+    if (got := take_pattern(caller)) != size:
+        raise Failed(f"got {got} of {size}")
+    caller.close()
+    return whole(link, stream, received=BUSY, sent=size)
+
+
+def kernel_fin_into_shut(link):
+    """As many octets as our window has room for, and a FIN behind them."""
+    caller = link.call(port := link.listen("unread"))
+    stream = link.stream_at(port)["stream"]
+    send_pattern(caller, BUSY // 8)
+    caller.shutdown(socket.SHUT_WR)
+    link.until(lambda: link.stream(stream)["peer_closed"] or link.stream(stream)["segments_in"] > 700, "comes")
+    link.peer.ask("resume", stream)
+    if caller.recv(1):
+        raise Failed("octets from nowhere")
+    caller.close()
+    return whole(link, stream, received=BUSY // 8)
 
 
 def keepalive(link):
