@@ -122,7 +122,7 @@ std::string make_device(const Configuration& configuration, const DeviceConfigur
   options.opaque_addresses = wanted.port->kind == port::PortSpec::Kind::af_packet ||
                              wanted.port->kind == port::PortSpec::Kind::af_xdp;
   options.mode = *wanted.mode;
-  options.tcp.timestamps = wanted.timestamps;
+  options.tcp.timestamps = wanted.timestamps.value_or(false);
   if (port::is_memory(wanted.port->kind)) options.tcp.syn_wait_first = kSynWaitInMemory;
   options.tcp.nagle = wanted.nagle;
   options.tcp.keepalive = seconds(wanted.keepalive_s);

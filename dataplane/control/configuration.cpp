@@ -269,7 +269,7 @@ constexpr Key<DeviceConfiguration> kDeviceKeys[] = {
            {{"off", tcp::EcnUse::off}, {"passive", tcp::EcnUse::passive}, {"on", tcp::EcnUse::on}},
            device.ecn.emplace());
      }},
-    {"timestamps", [](const Field& field, auto& device) { field.take(device.timestamps); }},
+    {"timestamps", [](const Field& field, auto& device) { field.take(device.timestamps.emplace()); }},
     {"nagle", [](const Field& field, auto& device) { field.take(device.nagle); }},
     {"keepalive_s", [](const Field& field, auto& device) { field.take_number(0, 86'400, device.keepalive_s); }},
     {"retransmissions", [](const Field& field, auto& device) { field.take_number(3, 100, device.retransmissions); }},
@@ -413,6 +413,8 @@ std::string complete_device(DeviceConfiguration& device) {
   const bool may_be_local = port::is_memory(device.port->kind);
   // Nobody but rnic is at the other end of such a port.
   if (!device.extensions) device.extensions = may_be_local;
+  // An old segment comes late only on a wire (PAWS), and there SYN cookies need room for SACK and window scale.
+  if (!device.timestamps) device.timestamps = !may_be_local;
   bool some_local = false;
   for (const core::DeviceAddress& each : device.addresses) {
     const std::string text = wire::to_string(each.address);

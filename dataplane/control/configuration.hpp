@@ -15,7 +15,8 @@
 //   crc = true                  peer_to_peer = true            markers = "send" | "never" | "both"
 //   mpa_revision = 2            congestion = "cubic" | "newreno" | "dctcp"
 //   ecn = "passive" | "on" | "off"  (where it is left out: passive; with dctcp: on)
-//   rnr = "hold" | "terminate"  rnr_timeout_s = 30             timestamps = false
+//   rnr = "hold" | "terminate"  rnr_timeout_s = 30             timestamps = true
+//                               (where timestamps is left out: on a wire of others)
 //   nagle = false               keepalive_s = 0                (0: off; a silent peer is asked so often)
 //   buffers = 16384             core = 2                       streams_max = 16384
 //   read_sink = "local" | "strict"  (strict: memory that a Read's Response goes to needs Remote Write)
@@ -55,7 +56,7 @@ struct DeviceConfiguration {
   std::uint32_t mpa_revision = 2;
   tcp::Algorithm congestion = tcp::Algorithm::cubic;
   std::optional<tcp::EcnUse> ecn;  // RFC 3168: on where dctcp is, else passive
-  bool timestamps = false;
+  std::optional<bool> timestamps;
   bool nagle = false;             // W-TCP-13
   std::uint32_t keepalive_s = 0;  // RFC 9293 s3.8.4; 0: off
   std::uint32_t retransmissions = tcp::Options{}.retransmissions_max;  // s3.8.3, R2

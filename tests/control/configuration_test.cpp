@@ -514,6 +514,26 @@ TEST_CASE("W-TCP-13: what is said of TCP reaches the device: Nagle, keepalive, t
   says(parse("[[device]]\nport = \"loopback\"\nhop_limit = 0\n"), "hop_limit");
 }
 
+TEST_CASE("W-TCP-26: timestamps are on on a wire of others, off within memory, or as it is said",
+          "[control][configuration][W-TCP-26]") {
+  const auto timestamps = [](const std::string& words) {
+    Configuration c;
+    REQUIRE(control::parse_configuration("[[device]]\naddress = \"10.0.0.1/24\"\n" + words, "f.toml", c).empty());
+    REQUIRE(control::complete(c).empty());
+    return c.devices[0].timestamps;
+  };
+  for (const char* memory : {"loopback", "pair:x", "memif:/tmp/x.sock,role=server"}) {
+    const std::string port = std::string("port = \"") + memory + "\"\n";
+    CHECK(timestamps(port) == false);
+    CHECK(timestamps(port + "timestamps = true\n") == true);
+  }
+  for (const char* wire : {"af_packet:eth9", "af_xdp:eth9", "pci:0000:00:05.0"}) {
+    const std::string port = std::string("port = \"") + wire + "\"\n";
+    CHECK(timestamps(port) == true);
+    CHECK(timestamps(port + "timestamps = false\n") == false);
+  }
+}
+
 TEST_CASE("a device's congestion control and its use of ECN are words", "[control][configuration]") {
   const auto device_of = [](const std::string& lines) {
     Configuration c;
