@@ -301,7 +301,7 @@ bool Device::Impl::refresh_front(Stream& stream, Instant now) {
   if (v6) {
     // The flow label spreads streams over paths of equal cost (RFC 6437 s3).
     wire::emit(wire::Ipv6Header{.traffic_class = stream.traffic_class,
-                                .flow_label = static_cast<std::uint32_t>(stream.hash) & 0xFFFFF,
+                                .flow_label = flow_label(stream.hash, 0),
                                 .payload_length = 0,
                                 .next_header = wire::protocol::kTcp,
                                 .hop_limit = hop_limit(),
@@ -384,6 +384,10 @@ void Device::Impl::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Insta
   } else {
     store_be(bytes, ip + 4, static_cast<std::uint16_t>(tcp.size()));
     bytes[ip + 1] |= std::byte{ecn} << wire::ecn::kShiftV6;
+    if (stream.tcp.counters().timeouts > 0) [[unlikely]] {
+      const std::uint32_t first = load_be<std::uint32_t>(bytes, ip);
+      store_be(bytes, ip, (first & ~0xFFFFFu) | flow_label(stream.hash, stream.tcp.counters().timeouts));
+    }
   }
   if (sums) {
     const auto tcp_length = static_cast<std::uint32_t>(tcp.size());

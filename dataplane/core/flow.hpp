@@ -70,6 +70,12 @@ inline std::uint64_t hash_of(const Flow& flow, const HashKeys& keys) {
 // SipHash-2-4 of the flow: for what a peer sees the result of.
 std::uint64_t siphash(const Flow& flow, const SipKey& key);
 
+// RFC 6437 s3: what spreads streams over paths of equal cost. Another after each retransmission timeout, so that a path
+// that has died is left (RFC 6438).
+constexpr std::uint32_t flow_label(std::uint64_t hash, std::uint64_t timeouts) {
+  return static_cast<std::uint32_t>(hash + timeouts * 0x9E37'79B9'7F4A'7C15) & 0xFFFFF;
+}
+
 // RFC 6528 s3: a 4 microsecond clock plus a keyed hash of the connection's name.
 tcp::Seq initial_sequence(const Flow& flow, const HashKeys& keys, Instant now);
 

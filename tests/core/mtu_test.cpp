@@ -51,6 +51,25 @@ struct Running {
 
 }  // namespace
 
+// RFC 6438: of two paths of equal cost one dies, the one that the stream's label has chosen.
+TEST_CASE("W-TCP-01: a stream over IPv6 leaves a path that has died by another flow label", "[core][W-TCP-01][rfc6438]") {
+  Running run(true);
+  std::optional<std::uint32_t> dead;  // the path
+  std::uint32_t last = 0;
+  run.world->a_to_b.edit([&](sim::Frame& frame) {
+    const std::uint32_t label = load_be<std::uint32_t>(Bytes{frame}, 14) & 0xFFFFF;
+    if (std::to_integer<unsigned>(frame[20]) == 6) last = label;
+    if (dead && (label & 1) == *dead) frame[0] ^= std::byte{2};  // to nobody
+  });
+  REQUIRE(run.world->run_until([&] { return run.received() >= 1'000'000; }));
+  const std::uint32_t before = last;
+  run.world->run_for(milliseconds(1));
+  CHECK(last == before);  // as long as it arrives, one path
+  dead = before & 1;
+  REQUIRE(run.world->run_until([&] { return run.received() == 8'000'000; }, seconds(60)));
+  CHECK((last & 1) != *dead);
+}
+
 TEST_CASE("W-TCP-08: when the port's MTU changes, connections send no more than it, and as much again",
           "[core][W-TCP-08]") {
   const bool v6 = GENERATE(false, true);
