@@ -97,24 +97,28 @@ void Link::send(Bytes original, Instant now) {
   }
   if (options_.fragment_per_1000 > 0 && random_.chance(options_.fragment_per_1000)) {
     const auto halves = cut(frame, random_, ++fragmented_);
-    for (const Frame& half : halves) carry(half, now);
+    // No two flips in one packet: together they could cancel in TCP's checksum, which catches one always. What chance
+    // would draw is drawn all the same, so that the story of no other seed changes.
+    bool flipped = false;
+    for (const Frame& half : halves) flipped |= carry(half, now, flipped);
     if (!halves.empty()) return;
   }
-  carry(frame, now);
+  carry(frame, now, false);
 }
 
-void Link::carry(Bytes frame, Instant now) {
+// Whether a bit was flipped.
+bool Link::carry(Bytes frame, Instant now, bool spare) {
   const std::uint64_t number = frames_++;
   if (tap_) tap_(frame);
   if (options_.frame_max_bytes != 0 && frame.size() > options_.frame_max_bytes) {
     if (watcher_) watcher_(frame, now, Fate::lost);
     if (too_large_) too_large_(frame);
-    return;
+    return false;
   }
   const bool on_purpose = number < 64 && (options_.loss_pattern >> number & 1) != 0;
   if (on_purpose || random_.chance(options_.loss_per_1000)) {
     if (watcher_) watcher_(frame, now, Fate::lost);
-    return;
+    return false;
   }
   Frame copy(frame.begin(), frame.end());
   Fate fate = Fate::sent;
@@ -124,17 +128,21 @@ void Link::carry(Bytes frame, Instant now) {
     // ARP has no checksum but the link's own, which would have had the frame dropped.
     if (ip_in(copy).type == wire::ether_type::kArp) {
       if (watcher_) watcher_(frame, now, Fate::lost);
-      return;
+      return false;
     }
-    copy[bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
-    fate = Fate::corrupted;
+    if (!spare) {
+      copy[bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
+      fate = Fate::corrupted;
+    }
   }
+  const bool flipped = fate == Fate::corrupted;
   if (random_.chance(options_.repeat_per_1000)) {
     deliver(copy, now);
     fate = Fate::repeated;
   }
   if (watcher_) watcher_(frame, now, fate);
   deliver(std::move(copy), now);
+  return flipped;
 }
 
 void Link::deliver(Frame frame, Instant now) {

@@ -74,7 +74,7 @@ class Link {
       return arrival != other.arrival ? arrival > other.arrival : order > other.order;
     }
   };
-  void carry(Bytes frame, Instant now);
+  bool carry(Bytes frame, Instant now, bool spare);
   void deliver(Frame frame, Instant now);
 
   LinkOptions options_;
