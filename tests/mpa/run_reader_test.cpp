@@ -149,6 +149,26 @@ TEST_CASE("W-MPA-69: beyond a gap nothing is found through the length of an FPDU
   CHECK(found(stream, first, stream.octets.size()) == std::vector<Fpdu>(all.begin(), all.begin() + 3));
 }
 
+TEST_CASE("W-MPA-69: after an FPDU that is not valid a run is read no further, though others follow",
+          "[mpa][W-MPA-69][W-MPA-66]") {
+  auto stream = small_fpdus(20);
+  const std::size_t first = stream.ends[0];
+  const auto all = found(stream, first, stream.octets.size());
+  REQUIRE(all.size() > 10);
+  stream.octets[all[3].position + 30] ^= std::byte{1};
+  const auto spans = cut(Bytes{stream.octets}.subspan(first), 1448);
+  RunReader reader(Crc::on, spans, first);
+  const auto ulpdu = std::make_unique<mpa::SpanList>();
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(reader.find());
+    REQUIRE(reader.take(*ulpdu) == Taken::valid);
+  }
+  REQUIRE(reader.find()->position == all[3].position);
+  REQUIRE(reader.take(*ulpdu) == Taken::invalid);
+  CHECK_FALSE(reader.find());
+  CHECK_FALSE(reader.find());
+}
+
 TEST_CASE("W-MPA-55: beyond a gap a ULPDU_Length above 64768 is none", "[mpa][W-MPA-55]") {
   auto stream = small_fpdus(20);
   const auto all = found(stream, stream.ends[0], stream.octets.size());

@@ -284,7 +284,22 @@ TEST_CASE("V-EH-20: a message longer than its receive fails that receive, and is
   }
 }
 
-TEST_CASE("V-EH-17: a Read Request beyond IRD is refused", "[qp][V-EH-17][V-IRD-08][W-RDMAP-20]") {
+TEST_CASE("W-RDMAP-15: each Send takes a receive, one of no octets too", "[qp][W-RDMAP-15][V-SR-02]") {
+  Scene s;
+  Region& to = s.raw.us->region(100);
+  for (std::uint32_t i = 0; i < 4; ++i) s.raw.us->post_receive({Side::sge(to, 10 * i, 10)});
+  std::uint32_t msn = 0;
+  for (const std::uint32_t size : {0u, 10u, 0u, 3u}) s.raw.say(untagged(3, true, 0, ++msn, 0, filled(size)));
+  CHECK(s.raw.terminates().empty());
+  REQUIRE(s.raw.us->app.completions.size() == 4);
+  std::uint32_t i = 0;
+  for (const std::uint32_t size : {0u, 10u, 0u, 3u}) {
+    CHECK(s.raw.us->app.completions[i].status == qp::Status::success);
+    CHECK(s.raw.us->app.completions[i++].length == size);
+  }
+}
+
+TEST_CASE("V-EH-17: a Read Request beyond IRD is refused", "[qp][V-EH-17][V-IRD-08][W-RDMAP-19][W-RDMAP-20]") {
   SECTION("IRD + 1") {
     qp::Start start = default_start();
     start.ird = 2;
@@ -595,6 +610,18 @@ TEST_CASE("W-RDMAP-29: the first error wins and there is one Terminate", "[qp][W
   expect_terminate(s.raw, first, 0x1100, Header::ddp);
   CHECK(s.raw.us->app.events.size() == 1);
   CHECK(s.region.memory == before);
+}
+
+TEST_CASE("W-RDMAP-29: a second fault, of our own, says nothing and changes nothing", "[qp][W-RDMAP-29][V-STOP-04]") {
+  Scene s({}, Moves::late);
+  Region& from = s.raw.us->region(64);
+  s.raw.us->post(send({Side::sge(from, 0, 8)}));
+  s.raw.us->app.room = 0;  // its completion finds no room, when the stream is going down already
+  const auto first = tagged(0, true, {0x7FFFFF00}, 0, filled(8));
+  s.raw.say(first);
+  s.raw.run();
+  expect_terminate(s.raw, first, 0x1100, Header::ddp);
+  CHECK(s.raw.us->app.events == std::vector{qp::Event::invalid_stag});
 }
 
 TEST_CASE("V-STOP-06: what came before an error is delivered before it takes effect", "[qp][V-STOP-06][W-DDP-13]") {

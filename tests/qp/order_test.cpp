@@ -40,6 +40,35 @@ TEST_CASE("V-ORD-03: a Send behind a Read is sent at once and completes behind i
   CHECK(slots(raw.us->app.completions) == Slots{0, 1, 2, 3});
 }
 
+TEST_CASE("W-RDMAP-47: a fenced Write waits for the Read before it, a fenced Read for none",
+          "[qp][W-RDMAP-47][V-FEN-01][V-FEN-03]") {
+  Raw raw;
+  Region& sink = raw.us->region(64);
+  raw.us->post(read({Side::sge(sink, 0, 8)}, {9}, 0));
+  auto fenced = write({Side::sge(sink, 8, 8)}, {9}, 0);
+  const auto writes_heard = [&] { return raw.heard_opcode(wire::RdmapOpcode::write).size(); };
+  SECTION("a Write") {
+    fenced.fence = true;
+    raw.us->post(fenced);
+    raw.run();
+    CHECK(writes_heard() == 0);
+    raw.say(tagged(2, true, sink.stag, sink.base, filled(8)));
+    CHECK(writes_heard() == 1);
+  }
+  SECTION("a Write that is not fenced") {
+    raw.us->post(fenced);
+    raw.run();
+    CHECK(writes_heard() == 1);
+  }
+  SECTION("a Read") {
+    auto second = read({Side::sge(sink, 16, 8)}, {9}, 0);
+    second.fence = true;
+    raw.us->post(second);
+    raw.run();
+    CHECK(reads_heard(raw) == 2);
+  }
+}
+
 TEST_CASE("V-FEN-02: a fenced Invalidate waits for all before it", "[qp][V-FEN-02][V-MWR-03][V-MWR-04]") {
   Raw raw;
   Region& sink = raw.us->region(64);
