@@ -265,6 +265,7 @@ Json ports(Machine& machine) {
                     {"dropped", counters.frames_dropped},
                     {"lost_at_port", lost},
                     {"no_buffer", counters.no_buffer},
+                    {"ended_for_buffers", counters.ended_for_buffers},
                     {"no_listener", counters.no_listener},
                     {"half_open", half_open},
                     {"syns_dropped", counters.syns_dropped},

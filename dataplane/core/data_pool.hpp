@@ -1,47 +1,78 @@
-// The part of a port's buffers that transmitted data may hold: all but a quarter of each class, which is left to
-// receiving and to acknowledgements. A device whose every buffer waited for acknowledgements could
-// not receive them; one whose every buffer held what came out of order could not receive what is
-// missing. So the device refuses such segments, too, when it is exhausted.
+// The part of a port's buffers that data may hold, and how much of it one stream may (core/shares.hpp): what it has
+// transmitted and waits to be acknowledged, and what it has received and waits for octets in front, or for a consumer.
+// The rest is left to receiving and to acknowledgements: a device whose every buffer waited for acknowledgements could
+// not receive them.
 //
 // Owned by one worker.
 #pragma once
 
+#include <limits>
+
 #include "base/buffer.hpp"
+#include "core/shares.hpp"
 
 namespace rnic::core {
 
 class DataPool final : public BufferPool {
  public:
   explicit DataPool(BufferPool& whole)
-      : whole_(whole), two_classes_(whole.small_room_bytes() != whole.room_bytes()), small_(whole.available()) {
-    large_ = two_classes_ ? Share(whole.large_available()) : small_;
+      : whole_(whole),
+        two_classes_(whole.small_room_bytes() != whole.room_bytes()),
+        small_(whole.available(), kSmallMinimum),
+        large_(two_classes_ ? whole.large_available() : 0, kLargeMinimum) {
     refresh();
   }
 
-  // Nothing may be taken before others have given back; of the class that `buffer` is of.
-  bool exhausted() const { return small_.allowance == 0 && large_available() == 0; }
-  bool exhausted(const Buffer& buffer) const { return share_of(buffer).allowance == 0; }
-  // Half of what is left to receiving is gone, too.
-  bool nearly_empty(const Buffer& buffer) const { return share_of(buffer).nearly_empty; }
-
-  // Once a turn: asking a pool what it has can cost more than taking from it.
+  // Of a turn. Then buffers are for whoever asks, up to the reserve, but between for_stream() and for_anybody().
   void refresh() {
     small_.refresh(whole_.available());
     if (two_classes_) large_.refresh(whole_.large_available());
+    some_ = two_classes_ ? std::min(small_.spare(), large_.spare()) : small_.spare();
+  }
+  // What is taken next is for a stream that holds so many already.
+  void for_stream(const BufferCount& held) {
+    left_small_ = small_.allowance(two_classes_ ? held.small : held.all());
+    left_large_ = two_classes_ ? large_.allowance(held.large) : 0;
+    limited_ = true;
+  }
+  void for_anybody() { limited_ = false; }
+
+  // Whether a stream that holds so many may take one.
+  bool has_some_for(const BufferCount& held) const {
+    if (!two_classes_) return small_.allowance(held.all()) != 0;
+    return small_.allowance(held.small) != 0 || large_.allowance(held.large) != 0;
+  }
+  // Whether a stream that keeps so many may keep `buffer` as well.
+  bool may_keep(const BufferCount& kept, const Buffer& buffer) const {
+    if (kept.all() < some_) [[likely]]
+      return true;
+    if (!two_classes_) return small_.allowance(kept.all()) != 0;
+    return is_large(buffer) ? large_.allowance(kept.large) != 0 : small_.allowance(kept.small) != 0;
+  }
+  bool pressed() const { return small_.pressed() || (two_classes_ && large_.pressed()); }
+  // Of what a stream holds, what would help.
+  std::uint32_t wanted_of(const BufferCount& held) const {
+    if (!two_classes_) return held.all();
+    return (small_.pressed() ? held.small : 0) + (large_.pressed() ? held.large : 0);
   }
 
   unsigned take(Buffer** out, unsigned n) override {
-    if (n > small_.allowance) n = small_.allowance;
+    n = std::min<unsigned>(n, available());
     if (n == 0) return 0;
     const unsigned taken = whole_.take(out, n);
-    small_.allowance -= taken;
+    count_small(taken);
     return taken;
   }
   Buffer* take_large() override {
-    Share& share = two_classes_ ? large_ : small_;
-    if (share.allowance == 0) return nullptr;
+    if (large_available() == 0) return nullptr;
     Buffer* const taken = whole_.take_large();
-    if (taken != nullptr) --share.allowance;
+    if (taken == nullptr) return nullptr;
+    if (!two_classes_) {
+      count_small(1);
+    } else {
+      large_.on_taken(1);
+      if (limited_) --left_large_;
+    }
     return taken;
   }
   // A buffer knows the pool that it came from, so this is called for none; but it is a pool.
@@ -49,27 +80,26 @@ class DataPool final : public BufferPool {
   bool shared(const Buffer& buffer) const override { return whole_.shared(buffer); }
   std::uint32_t room_bytes() const override { return whole_.room_bytes(); }
   std::uint32_t small_room_bytes() const override { return whole_.small_room_bytes(); }
-  std::uint32_t available() const override { return small_.allowance; }
-  std::uint32_t large_available() const override { return two_classes_ ? large_.allowance : small_.allowance; }
+  std::uint32_t available() const override { return limited_ ? left_small_ : small_.spare(); }
+  std::uint32_t large_available() const override {
+    if (!two_classes_) return available();
+    return limited_ ? left_large_ : large_.spare();
+  }
 
  private:
-  struct Share {
-    explicit Share(std::uint32_t all = 0) : reserve(all / 4) {}
-    void refresh(std::uint32_t available) {
-      allowance = available > reserve ? available - reserve : 0;
-      nearly_empty = available < reserve / 2;
-    }
-    std::uint32_t reserve;
-    std::uint32_t allowance = 0;
-    bool nearly_empty = false;
-  };
-  const Share& share_of(const Buffer& buffer) const {
-    return two_classes_ && buffer.room_bytes >= kHeadroom + whole_.room_bytes() ? large_ : small_;
+  static constexpr std::uint32_t kSmallMinimum = 8, kLargeMinimum = 1;
+
+  void count_small(std::uint32_t taken) {
+    small_.on_taken(taken);
+    if (limited_) left_small_ -= taken;
   }
 
   BufferPool& whole_;
   bool two_classes_;
-  Share small_, large_;
+  bool limited_ = false;
+  Shares small_, large_;
+  std::uint32_t some_ = 0;  // who holds fewer than so many may take one of either class
+  std::uint32_t left_small_ = 0, left_large_ = 0;
 };
 
 }  // namespace rnic::core

@@ -130,6 +130,8 @@ bool Device::Impl::receive(Instant now) {
   bool busy = false;
   replies_left_ = kRepliesPerTurnMax;
   data_pool_.refresh();
+  if (data_pool_.pressed()) [[unlikely]]
+    relieve_pool(now);
   // What two ends of a memif agree on is known once they have met; before a SYN of the peer's is answered.
   if (const std::uint32_t mtu = port_.link_mtu(); mtu != port_mtu_) [[unlikely]]
     set_link_mtu(port_mtu_ = mtu);
@@ -191,12 +193,14 @@ bool Device::Impl::transmit(Instant now) {
       stream.deficit_bytes = std::min(stream.deficit_bytes + quantum, kTransmitQuantumMax);
       if (stream.deficit_bytes <= 0) continue;
       const std::uint64_t before = stream.qp->counters().bytes_out;
+      data_pool_.for_stream(transmit_buffers_of(stream));
       busy |= stream.qp->transmit(now, static_cast<std::uint32_t>(stream.deficit_bytes));
       const auto used = static_cast<std::int64_t>(stream.qp->counters().bytes_out - before);
       stream.deficit_bytes = stream.qp->idle() ? 0 : stream.deficit_bytes - used;
       left -= used;
     }
   }
+  data_pool_.for_anybody();
   for (qp::QueuePair* qp : loose_) busy |= qp->transmit(now, 0);
   return busy;
 }

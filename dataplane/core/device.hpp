@@ -166,6 +166,7 @@ struct DeviceCounters {
   std::uint64_t other_vlan = 0;      // tagged for another VLAN than ours, or not at all
   std::uint64_t fragments_in = 0, reassembled = 0, fragments_dropped = 0;  // dropped: packets, for whatever reason
   std::uint64_t icmp_errors_out = 0;
+  std::uint64_t ended_for_buffers = 0;  // streams reset because they held buffers that others wanted
 };
 
 // A line of `rnic show conn`.

@@ -153,20 +153,12 @@ void Device::Impl::on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress&
   // The SYN-ACK's, for TIME-WAIT.
   if (in.header.has(wire::tcp_flags::kSyn) && stream.initiator && stream.phase == Stream::Phase::opening)
     stream.initial_receive = {in.header.sequence};
-  if (data_pool_.exhausted(*in.buffer) && must_refuse(stream, in)) {
+  if (!data_pool_.may_keep(stream.tcp.kept(), *in.buffer) && must_refuse(stream, in)) [[unlikely]] {
     ++counters_.no_buffer;
     return;
   }
   stream.tcp.on_segment(std::move(in), now);
   activate(stream);
-}
-
-// Buffers are short. What fills a gap, or carries no octets, is always taken: it is what frees
-// buffers. What would only be kept is taken for lost.
-bool Device::Impl::must_refuse(const Stream& stream, const tcp::SegmentIn& segment) const {
-  if (segment.payload.empty()) return false;
-  if (tcp::Seq{segment.header.sequence}.after(stream.receive_next(false))) return true;
-  return data_pool_.nearly_empty(*segment.buffer) && stream.tcp.received() - stream.tcp.consumed() > kUnconsumedMax;
 }
 
 // RFC 9293 s3.10.7.1 and s3.10.7.2.

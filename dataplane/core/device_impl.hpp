@@ -1,6 +1,6 @@
 // The inside of core::Device. Its sources: device.cpp (the turn), device_frames.cpp (Ethernet, IPv4 and
 // TCP headers, in and out), device_packets.cpp (IPv6, fragments, ICMP, and what ip::Station says),
-// device_streams.cpp (life of streams).
+// device_streams.cpp (life of streams), device_buffers.cpp (who holds buffers).
 #pragma once
 
 #include <array>
@@ -53,7 +53,13 @@ inline constexpr unsigned kRepliesPerTurnMax = 64;  // ICMP, RST: answers to any
 inline constexpr std::uint64_t kOrphanDiscardMax = 1u << 20;
 inline constexpr std::uint64_t kUnconsumedMax = 64 * 1024;   // of a stream, while buffers are nearly gone
 inline constexpr Duration kStarvedPause = microseconds(50);  // before a starved queue pair asks for buffers again
+inline constexpr Duration kSharePause = milliseconds(1);     // and one that holds its share: mostly its own come back
 inline constexpr Duration kTxStuck = milliseconds(100);      // a port that takes nothing for so long loses its frames
+inline constexpr std::uint32_t kBeyondWithoutQp = 8;  // segments kept out of order before the startup's end, and after
+inline constexpr Duration kPressedLook = milliseconds(100);  // between looks for who holds buffers
+inline constexpr Duration kPressedLookLost = seconds(1);     // what was seen longer ago is forgotten
+inline constexpr Duration kStuckAfter = seconds(3);          // and gives none back, and has none consumed
+inline constexpr unsigned kEndedPerLook = 8;
 inline constexpr Duration kLookAtLink = milliseconds(10);  // to ask a port costs a system call
 inline constexpr std::uint32_t kDoubtAfter = 3;            // timeouts without an answer: RFC 9293 s3.8.3's R1 (SHLD-10)
 inline constexpr Duration kCloseTimeout = seconds(5);        // after a refusal or a failed startup
@@ -81,7 +87,7 @@ struct Device::Impl {
   // `ecn`: what IP said (wire/ecn.hpp).
   void on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress& from, const wire::IpAddress& to, bool trusted,
               std::uint8_t ecn, Instant now);
-  bool must_refuse(const Stream& stream, const tcp::SegmentIn& segment) const;
+  bool must_refuse(Stream& stream, const tcp::SegmentIn& segment) const;
   void on_unknown_segment(const Flow& flow, tcp::SegmentIn&& segment, Instant now);
 
   // ---- what is not TCP over IPv4 in whole packets (device_packets.cpp) ---------------------
@@ -182,6 +188,10 @@ struct Device::Impl {
   std::optional<tcp::Seq> take_place_of_waiting(const Flow& flow);
   void activate(Stream& stream) { active_.push_back(stream); }
 
+  // ---- buffers (device_buffers.cpp) ---------------------------------------------------------
+  BufferCount transmit_buffers_of(const Stream& stream) const;
+  void relieve_pool(Instant now);
+
   void take_input(Stream& stream, Instant now);  // after the burst
   void begin_plain(Stream& stream, Instant now);
   void serve_plain(Stream& stream, Instant now);
@@ -245,6 +255,7 @@ struct Device::Impl {
   ip::Reassembly reassembly_;
   ip::TokenBucket complaints_{10, 100};  // ICMP errors
   std::uint64_t network_version_ = 0;
+  Instant pressed_looked_at_ = kNever;
   Instant link_looked_at_ = kNever;
   bool frame_to_all_ = false;  // the frame in hand came by a link multicast
   bool frame_looped_ = false;  // and from ourselves

@@ -126,6 +126,7 @@ Stream* Device::Impl::make_stream(const Flow& flow) {
   stream.hash = hash_of(flow, keys_);
   stream.local_peer = routes_.is_self(flow.remote);
   stream.path_mtu_bytes = mtu_towards(flow.remote);
+  stream.tcp.limit_beyond(kBeyondWithoutQp);
   flows_.insert(stream.hash, index);
   ++stream_count_;
   timers_.reserve(stream_count_);
@@ -291,12 +292,15 @@ void Device::Impl::stop_pending(Stream& stream) {
 void Device::Impl::begin_plain(Stream& stream, Instant now) {
   stop_pending(stream);
   stream.phase = Stream::Phase::plain;
+  stream.tcp.limit_beyond(options_.tcp.out_of_order_segments_max);
   options_.plain->on_open(stream.id(), stream.flow);
   serve_plain(stream, now);
 }
 
 void Device::Impl::serve_plain(Stream& stream, Instant now) {
+  data_pool_.for_stream(transmit_buffers_of(stream));
   stream.again_soon = options_.plain->on_turn(stream.id(), stream.tcp, now);
+  data_pool_.for_anybody();
   if (stream.tcp.ended() == tcp::Ended::no && stream.tcp.state() != tcp::State::time_wait) return;
   stream.told_end = true;
   options_.plain->on_end(stream.id(), stream.tcp);
@@ -428,6 +432,7 @@ void Device::Impl::attach(Stream& stream, const mpa::Negotiated& negotiated, Ins
   stream.established_ird = negotiated.ird;
   stream.established_ord = negotiated.ord;
   stream.phase = Stream::Phase::starting;
+  stream.tcp.limit_beyond(options_.tcp.out_of_order_segments_max);
   qp::Start start;
   start.initiator = stream.initiator;
   start.crc = negotiated.crc;
@@ -692,6 +697,7 @@ void Device::Impl::abandon(Stream& stream, Instant now) {
   stream.phase = Stream::Phase::orphan;
   stream.phase_deadline = now + options_.orphan_timeout;
   stream.tcp.hold_acknowledgements_from(tcp::Connection::kNoHold);
+  stream.tcp.limit_beyond(kBeyondWithoutQp);
   if (stream.tcp.ended() == tcp::Ended::no && !stream.fin_waits) stream.tcp.close(now);
   discard_input(stream, now);
   activate(stream);
@@ -741,7 +747,7 @@ bool Device::Impl::needs_turn(const Stream& stream, Instant now) const {
   // TCP gives up while it is asked for segments: who is above it hears of it in the next turn.
   if (stream.tcp.ended() != tcp::Ended::no && stream.phase != Stream::Phase::orphan && !stream.lost) return true;
   if (!stream.attached()) return false;
-  return (!stream.qp->idle() && !data_pool_.exhausted()) || stream.qp->next_deadline() <= now;
+  return (!stream.qp->idle() && data_pool_.has_some_for(transmit_buffers_of(stream))) || stream.qp->next_deadline() <= now;
 }
 
 void Device::Impl::rearm(Stream& stream, Instant now) {
@@ -749,7 +755,8 @@ void Device::Impl::rearm(Stream& stream, Instant now) {
   if (stream.attached()) {
     due = std::min(due, stream.qp->next_deadline());
     // Buffers come back without a word, from a port or from a peer on the same pair.
-    if (!stream.qp->idle()) due = std::min(due, now + kStarvedPause);
+    if (!stream.qp->idle())
+      due = std::min(due, now + (transmit_buffers_of(stream).all() > 0 ? kSharePause : kStarvedPause));
   }
   if (stream.again_soon) due = std::min(due, now + kStarvedPause);
   timers_.schedule(stream, due);

@@ -90,6 +90,10 @@ struct Stream : ListLink<ActiveTag>, Timers::Node {
   tcp::Seq initial_send, initial_receive;
   std::optional<std::uint32_t> timestamp_sent;
 
+  // While the port's buffers are nearly gone: what was acknowledged and consumed, and since when it is no more.
+  std::uint64_t progress = 0;
+  Instant stuck_since = kNever;
+
   std::int64_t deficit_bytes = 0;     // of this stream's share of the transmit turns
   bool more_segments = false;         // send() stopped at a bound
   std::uint64_t discarded_bytes = 0;  // orphan: octets that nobody wants any more

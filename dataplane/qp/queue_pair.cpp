@@ -607,6 +607,9 @@ void QueuePair::work_posted() { impl_->send_hint_ = true; }
 void QueuePair::receive_posted() { impl_->receive_hint_ = true; }
 bool QueuePair::idle() const { return impl_->idle(); }
 Instant QueuePair::next_deadline() const { return impl_->next_deadline(); }
+std::uint32_t QueuePair::filling() const {
+  return static_cast<std::uint32_t>(impl_->next_segment_ - impl_->first_segment_);
+}
 
 void QueuePair::on_moved(std::uint32_t token, bool ok) {
   Impl& impl = *impl_;

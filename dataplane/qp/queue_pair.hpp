@@ -113,6 +113,8 @@ class QueuePair final : public tpt::MoveOwner {
   // Nothing to do until an event or the deadline.
   bool idle() const;
   Instant next_deadline() const;
+  // Buffers of segments that are not with TCP yet.
+  std::uint32_t filling() const;
 
   void on_moved(std::uint32_t token, bool ok) override;
 

@@ -214,6 +214,8 @@ class Connection {
   void join_small_pieces() { readable_.join_all(); }
   // Buffers that hold what came and was not consumed, in order and beyond gaps.
   const BufferCount& kept() const { return keeper_.kept(); }
+  // And buffers that hold octets of ours that are not acknowledged.
+  BufferCount queued() const { return queue_.held(); }
   // No acknowledgement is sent for stream octets at and after this position (octets whose
   // placement is not done); kNoHold: none held.
   static constexpr std::uint64_t kNoHold = ~std::uint64_t{0};

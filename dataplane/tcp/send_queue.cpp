@@ -50,7 +50,7 @@ void SendQueue::clear() {
   Returns returns;
   for (; head_ != tail_; ++head_) returns.add(std::exchange(slot(head_).buffer, nullptr));
   next_ = judged_ = highest_sacked_ = lost_from_ = head_;
-  unsent_bytes_ = pipe_bytes_ = sacked_count_ = lost_waiting_ = resent_count_ = 0;
+  unsent_bytes_ = pipe_bytes_ = sacked_count_ = lost_waiting_ = resent_count_ = large_count_ = 0;
   una_ = nxt_;
   end_probe();
 }
@@ -73,6 +73,10 @@ void SendQueue::push(BufferRef payload) {
   s.length = payload->length;
   s.sequence = end_;
   s.flags = QueuedSegment::kWholeBuffer;
+  if (is_large(*payload)) {
+    s.flags |= QueuedSegment::kLarge;
+    ++large_count_;
+  }
   s.buffer = payload.release();
   end_ = end_ + s.length;
   unsent_bytes_ += s.length;
@@ -103,6 +107,7 @@ bool SendQueue::cut(Index i, std::uint32_t octets) {
   QueuedSegment& second = slot(i + 1);
   first.flags &= static_cast<std::uint8_t>(~QueuedSegment::kWholeBuffer);
   second = first;
+  if (first.has(QueuedSegment::kLarge)) ++large_count_;
   ++second.buffer->refs;
   second.sequence = first.sequence + octets;
   second.head += octets;
@@ -182,6 +187,7 @@ void SendQueue::acknowledge(Seq ack, Delivered& delivered) {
       plain_bytes += s.length;
     }
     largest = std::max(largest, s.length);
+    if (s.has(QueuedSegment::kLarge)) --large_count_;
     returns.add(std::exchange(s.buffer, nullptr));
   }
   if (last_plain != nullptr) {

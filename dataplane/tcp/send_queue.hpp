@@ -25,6 +25,7 @@ struct QueuedSegment {
     kSentTwice = 8,      // no round-trip sample from it (Karn)
     kFin = 16,           // no octets: our FIN
     kWholeBuffer = 32,   // all octets of the buffer, never cut nor partly acknowledged
+    kLarge = 64,         // in a large buffer
   };
 
   Buffer* buffer = nullptr;  // one counted reference
@@ -69,6 +70,8 @@ class SendQueue {
   Seq nxt() const { return nxt_; }
   bool all_acknowledged() const { return una_ == nxt_; }
   bool empty() const { return head_ == tail_; }
+  // Buffers held; one that was cut counts as two.
+  BufferCount held() const { return {tail_ - head_ - large_count_, large_count_}; }
   bool has_unsent() const { return next_ != tail_; }
   Index first_unsent() const { return next_; }
   Index oldest() const { return head_; }
@@ -147,6 +150,7 @@ class SendQueue {
   Index head_ = 0;  // oldest not acknowledged
   Index next_ = 0;  // first unsent
   Index tail_ = 0;  // behind the last
+  std::uint32_t large_count_ = 0;
   Seq una_{};
   Seq nxt_{};
   Seq end_{};  // behind the last octet appended

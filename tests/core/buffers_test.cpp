@@ -143,16 +143,16 @@ TEST_CASE("transmitted data may hold three quarters of each class, and what is s
   while (BufferRef one = BufferRef(data.take_large())) held.push_back(std::move(one));
   CHECK(held.size() == 5);  // of 8 less 1, 2 are kept back
   CHECK(data.large_available() == 0);
-  CHECK(data.exhausted(*large));
-  CHECK_FALSE(data.exhausted(*small));
-  CHECK_FALSE(data.exhausted());
+  CHECK_FALSE(data.may_keep({.small = 8, .large = 3}, *large));
+  CHECK(data.may_keep({.small = 8, .large = 3}, *small));
+  CHECK(data.has_some_for({.small = 8, .large = 3}));
   CHECK_FALSE(BufferRef::take(data, 9000));
   CHECK(BufferRef::take(data, 1518));
   data.refresh();
   for (int i = 0; i < 74; ++i) held.push_back(BufferRef::take(data, 100));
   CHECK(held.back());
   CHECK_FALSE(BufferRef::take(data, 100));
-  CHECK(data.exhausted());
+  CHECK_FALSE(data.has_some_for({.small = 8, .large = 3}));
   CHECK(whole.available() == 25);
   CHECK(whole.large_available() == 2);
 }

@@ -1,0 +1,57 @@
+// Who holds a port's buffers, and what becomes of one who holds too many.
+#include <algorithm>
+
+#include "core/device_impl.hpp"
+
+namespace rnic::core {
+
+BufferCount Device::Impl::transmit_buffers_of(const Stream& stream) const {
+  const std::uint32_t filling = stream.attached() ? stream.qp->filling() : 0;
+  return stream.tcp.queued() + BufferCount{filling, filling};  // of which class they are is not looked at
+}
+
+// The stream keeps its share. What fills a gap, or carries no octets, is taken all the same: it is what frees buffers.
+// What would only be kept is taken for lost. Small pieces take no buffer each where they are put together.
+bool Device::Impl::must_refuse(Stream& stream, const tcp::SegmentIn& segment) const {
+  if (segment.payload.empty()) return false;
+  stream.tcp.join_small_pieces();
+  if (segment.payload.size() <= tcp::Keeper::kCopiedMax && !data_pool_.pressed()) return false;
+  if (tcp::Seq{segment.header.sequence}.after(stream.receive_next(false))) return true;
+  return stream.tcp.received() - stream.tcp.consumed() > kUnconsumedMax;
+}
+
+// Shares did not help: so many streams hold some that half of the reserve is gone. Nothing that was acknowledged is
+// dropped (W-TCP-26), so those go that hold most of all who have neither had anything acknowledged nor consumed for a
+// while: peers that vanished or keep silent, queue pairs whose receives do not come.
+void Device::Impl::relieve_pool(Instant now) {
+  if (pressed_looked_at_ != kNever && now - pressed_looked_at_ < kPressedLook) return;
+  const bool first = pressed_looked_at_ == kNever || now - pressed_looked_at_ > kPressedLookLost;
+  pressed_looked_at_ = now;
+  struct Holder {
+    Stream* stream;
+    std::uint32_t count;
+  };
+  std::array<Holder, kEndedPerLook> greediest{};
+  for (const auto& each : streams_) {
+    if (each == nullptr) continue;
+    Stream& stream = *each;
+    const std::uint64_t progress = stream.tcp.acknowledged() + stream.tcp.consumed();
+    const std::uint32_t count = data_pool_.wanted_of(stream.tcp.kept() + transmit_buffers_of(stream));
+    if (first || count == 0 || stream.stuck_since == kNever || progress != stream.progress) {
+      stream.progress = progress;
+      stream.stuck_since = now;
+      continue;
+    }
+    if (now - stream.stuck_since < kStuckAfter) continue;
+    Holder& least = *std::min_element(greediest.begin(), greediest.end(),
+                                      [](const Holder& a, const Holder& b) { return a.count < b.count; });
+    if (count > least.count) least = {&stream, count};
+  }
+  for (const Holder& holder : greediest) {
+    if (holder.stream == nullptr) continue;
+    ++counters_.ended_for_buffers;
+    kill(holder.stream->id(), now);
+  }
+}
+
+}  // namespace rnic::core

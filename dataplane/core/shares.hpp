@@ -1,0 +1,56 @@
+// How many of a port's buffers one stream may hold.
+//
+// A dynamic threshold (Choudhury and Hahne, 1998): a stream may hold as many as are free. One that is alone gets half
+// of all; of n that want all they can get each has one in n + 1, and as much stays free for the next. So nobody who
+// stops giving back, a peer that vanished or a stranger who says nothing that can be used, takes them from others: what
+// he holds shrinks what he may hold.
+//
+// A quarter of all is reserved for receiving and for acknowledgements. Its first half serves streams that hold next to
+// nothing as well, so that each of them goes on, however many others hold their shares.
+//
+// Pure. One of each class of buffers.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace rnic::core {
+
+class Shares {
+ public:
+  // Next to nothing: what a stream has for its own while the reserve is not half gone.
+  explicit Shares(std::uint32_t all = 0, std::uint32_t minimum = 8) : reserve_(all / 4), minimum_(minimum) {
+    refresh(all);
+  }
+
+  // Once a turn: asking a pool what it has can cost more than taking from it.
+  void refresh(std::uint32_t available) {
+    spare_ = available > reserve_ ? available - reserve_ : 0;
+    least_ = available > reserve_ / 2 ? available - reserve_ / 2 - spare_ : 0;
+  }
+  void on_taken(std::uint32_t count) {
+    const std::uint32_t of_spare = std::min(count, spare_);
+    spare_ -= of_spare;
+    least_ -= std::min(count - of_spare, least_);
+  }
+
+  // What nobody has, but for the reserve.
+  std::uint32_t spare() const { return spare_; }
+  // Less than half of the reserve is left.
+  bool pressed() const { return spare_ == 0 && least_ == 0 && reserve_ > 1; }
+  // How many more a stream may take that holds so many.
+  std::uint32_t allowance(std::uint32_t held) const {
+    const std::uint32_t shared = spare_ > held ? (spare_ - held + 1) / 2 : 0;
+    if (held + shared >= minimum_) [[likely]]
+      return shared;
+    return std::min(minimum_ - held, spare_ + least_);
+  }
+
+ private:
+  std::uint32_t reserve_;
+  std::uint32_t minimum_;
+  std::uint32_t spare_ = 0;
+  std::uint32_t least_ = 0;  // of the reserve, for those with next to nothing
+};
+
+}  // namespace rnic::core
