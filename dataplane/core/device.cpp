@@ -323,7 +323,10 @@ Result<Done, StreamError> Device::listen(wire::IpAddress address, std::uint16_t 
     return Failure{StreamError::no_route};
   if (impl_->listeners_.open(address, port, backlog, cookie, v6_only) == Listeners::kNone)
     return Failure{StreamError::address_in_use};
-  while (impl_->backlog_queues_.size() < impl_->listeners_.size()) impl_->backlog_queues_.emplace_back();
+  while (impl_->backlog_queues_.size() < impl_->listeners_.size()) {
+    impl_->backlog_queues_.emplace_back();
+    impl_->callers_.emplace_back();
+  }
   return Done{};
 }
 

@@ -63,11 +63,7 @@ void Device::Impl::send_syn_ack(HalfOpen& half, Instant now) {
 void Device::Impl::run_half_open_timers(Instant now) {
   while (HalfOpen* half = half_opens_.next_due(now)) {
     if (half->awaits_backlog()) {
-      reset_idle_pending(half->listener, now);
-      if (half->until <= now)
-        forget(*half, now);
-      else
-        half_opens_.wake_at(half_opens_.slot_of(*half), now + kIdlePendingMax);
+      forget(*half, now);
     } else if (half->handshake.sent > tcp::handshake_repeats(options_.tcp, options_.tcp.syn_ack_retransmissions_max)) {
       forget(*half, now);
     } else {
@@ -142,7 +138,7 @@ void Device::Impl::on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& seg
   }
   const std::uint32_t listener = half.listener;
   // Not before those that have waited longer.
-  if (!has_backlog_room(listeners_.at(listener)) || !backlog_queues_[listener].empty()) {
+  if (!has_backlog_room(listener) || !backlog_queues_[listener].empty()) {
     await_backlog(half, segment, now);
     return;
   }
@@ -173,8 +169,9 @@ void Device::Impl::await_backlog(HalfOpen& half, const tcp::SegmentIn& segment, 
     half.until = now + kBacklogWait;
     const Instant sent_at = half.handshake.sent_at;
     half.round_trip = sent_at == kNever ? Duration{0} : now - sent_at;
-    half_opens_.wake_at(half_opens_.slot_of(half), now + kIdlePendingMax);
-    reset_idle_pending(half.listener, now);
+    half_opens_.wake_at(half_opens_.slot_of(half), half.until);
+    // Where it is places for streams that are wanting, those go first that ask for nothing.
+    if (!has_stream_room()) end_oldest_silent(half.listener, now);
   } else if (half.handshake.held && !segment.payload.empty() && replies_left_ > 0) {
     --replies_left_;
     send_bare_segment(half.flow, tcp::acknowledge(half.handshake, tcp_options(half.flow), now), now);
@@ -183,9 +180,16 @@ void Device::Impl::await_backlog(HalfOpen& half, const tcp::SegmentIn& segment, 
 
 void Device::Impl::admit_queued(Instant now) {
   backlog_room_ = false;
-  if (backlog_queued_ == 0) return;
+  if (backlog_queued_ + in_line_ == 0) return;
   for (std::uint32_t listener = 0; listener < backlog_queues_.size(); ++listener) {
-    while (HalfOpen* half = has_backlog_room(listeners_.at(listener)) ? backlog_queues_[listener].front() : nullptr) {
+    while (Stream* stream = listeners_.at(listener).has_room() ? callers_[listener].in_line.front() : nullptr) {
+      admit(*stream);
+      activate(*stream);
+    }
+    // Of those who waited none is to end the ones before, who have had no time to ask yet.
+    while (HalfOpen* half = has_backlog_room(listener) && listeners_.at(listener).silent < Listeners::kSilentMax / 2
+                                ? backlog_queues_[listener].front()
+                                : nullptr) {
       tcp::SegmentIn third;
       third.header = tcp::third_segment(half->handshake);
       // The wait is no part of the round trip.
@@ -195,30 +199,54 @@ void Device::Impl::admit_queued(Instant now) {
   }
 }
 
-// Resets pending connections that have sent nothing, while handshakes wait for the backlog. The MPA Request of an honest
-// peer comes with the third segment, or is soon sent again; so a few peers that only connect cannot block the listener.
-void Device::Impl::reset_idle_pending(std::uint32_t listener, Instant now) {
-  Listener& at = listeners_.at(listener);
-  if (at.has_room() || (at.idle_looked_at != kNever && now - at.idle_looked_at < Listeners::kLookAgain)) return;
-  at.idle_looked_at = now;
-  for (const auto& stream : streams_) {
-    if (stream == nullptr || stream->listener != listener || stream->phase != Stream::Phase::negotiating) continue;
-    if (stream->tcp.received() > 0 || now - stream->opened_at < kIdlePendingMax) continue;
-    stream->tcp.abort(now);
-    abandon(*stream, now);
+// Whoever only connects, or does not end his Request, takes no place from those who ask.
+void Device::Impl::end_oldest_silent(std::uint32_t listener, Instant now) {
+  Stream* oldest = callers_[listener].silent.front();
+  if (oldest == nullptr) return;
+  oldest->tcp.abort(now);
+  abandon(*oldest, now);
+}
+
+// Its MPA Request has come in full: it is told of when the backlog has a place for it.
+void Device::Impl::on_request(Stream& stream, Instant now) {
+  stream.phase = Stream::Phase::waiting;
+  stream.phase_deadline = kNever;
+  if (listeners_.at(stream.listener).has_room() && callers_[stream.listener].in_line.empty()) {
+    admit(stream);
+    return;
   }
+  ++counters_.backlog_waits;
+  ++in_line_;
+  stream.in_line = true;
+  stream.ListLink<ListenerTag>::unlink();
+  callers_[stream.listener].in_line.push_back(stream);
+  stream.phase_deadline = now + kBacklogWait;
+}
+
+void Device::Impl::admit(Stream& stream) {
+  Listener& at = listeners_.at(stream.listener);
+  if (stream.in_line) --in_line_;
+  stream.in_line = false;
+  stream.phase_deadline = kNever;
+  stream.ListLink<ListenerTag>::unlink();
+  --at.silent;
+  ++at.pending;
+  stream.pending = true;
+  stream.told_request = true;
+  tell_request(stream);
 }
 
 bool Device::Impl::make_passive_stream(std::uint32_t listener, const Flow& flow, const tcp::Handshake& handshake,
                                        tcp::SegmentIn&& third, Instant now) {
   Listener& at = listeners_.at(listener);
-  if (!at.has_room()) return false;
+  if (!has_backlog_room(listener)) return false;
+  if (at.silent >= Listeners::kSilentMax) end_oldest_silent(listener, now);
   Stream* stream = make_stream(flow);
   if (stream == nullptr) return false;
-  ++at.pending;
+  ++at.silent;
+  callers_[listener].silent.push_back(*stream);
   stream->listener = listener;
   stream->cookie = at.cookie;
-  stream->opened_at = now;
   stream->initial_receive = handshake.theirs;
   stream->initial_send = handshake.ours;
   stream->tcp.open_passive(handshake, third.header, now);

@@ -43,10 +43,8 @@ inline constexpr unsigned kTxQueue = 256;    // frames that wait for a full port
 inline constexpr unsigned kLoopRing = 4096;  // frames to our own addresses; a power of two
 inline constexpr unsigned kTimeWaitMax = 16384;
 inline constexpr unsigned kHalfOpenMax = 4096;  // and never more than a quarter of the streams
-// A handshake that has found the backlog full waits so long for room in it; and a connection that is in it and has not
-// sent an octet for so long is reset if one waits.
+// A handshake, or a Request, that has found the backlog full waits so long for room in it.
 inline constexpr Duration kBacklogWait = seconds(60);
-inline constexpr Duration kIdlePendingMax = seconds(1);
 inline constexpr std::uint32_t kSequenceStep = 65536;  // of a new connection's numbers behind those of the one before
 inline constexpr Duration kTimeWaitAnswers = milliseconds(100);  // between answers for one in TIME-WAIT
 inline constexpr unsigned kRepliesPerTurnMax = 64;  // ICMP, RST: answers to anybody
@@ -162,12 +160,16 @@ struct Device::Impl {
                            tcp::SegmentIn&& third, Instant now);
   void run_half_open_timers(Instant now);
   // Handshakes that found the backlog full get room in it in the order in which they came.
-  bool has_backlog_room(const Listener& listener) const {
-    return listener.has_room() && stream_count_ < options_.streams_max;
+  bool has_backlog_room(std::uint32_t index) {
+    const Listener& listener = listeners_.at(index);
+    if (!listener.has_room() || stream_count_ >= options_.streams_max) return false;
+    return listener.silent < Listeners::kSilentMax || !callers_[index].silent.empty();
   }
   void await_backlog(HalfOpen& half, const tcp::SegmentIn& segment, Instant now);
   void admit_queued(Instant now);
-  void reset_idle_pending(std::uint32_t listener, Instant now);
+  void end_oldest_silent(std::uint32_t listener, Instant now);
+  void on_request(Stream& stream, Instant now);
+  void admit(Stream& stream);
   void on_waiting_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now);
   bool acknowledge_again(Waiting& waiting, Instant now);
   void enter_time_wait(Stream& stream, Instant now);
@@ -227,6 +229,7 @@ struct Device::Impl {
 
   // ---- events -----------------------------------------------------------------------------
   StreamEvent& queue_event(StreamEvent::Kind kind, Stream& stream);
+  void tell_request(Stream& stream);
   void tell_established(Stream& stream);
   void tell_failed(Stream& stream, StreamFailure failure);
   void tell_disconnected(Stream& stream);
@@ -271,6 +274,12 @@ struct Device::Impl {
   HalfOpens half_opens_;
   std::deque<List<HalfOpen, BacklogTag>> backlog_queues_;  // of each listener: those that await_backlog()
   std::uint32_t backlog_queued_ = 0;
+  // Of each listener, oldest first: streams that have not asked, and those that asked when its backlog was full.
+  struct Callers {
+    List<Stream, ListenerTag> silent, in_line;
+  };
+  std::deque<Callers> callers_;
+  std::uint32_t in_line_ = 0;
   bool backlog_room_ = false;  // and one of them waits
   tcp::Cookies cookies_;
   Timers timers_;

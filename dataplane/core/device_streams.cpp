@@ -140,7 +140,7 @@ void Device::Impl::free_stream(Stream& stream) {
   flows_.erase(stream.hash, stream.index);
   free_slots_.push_back(stream.index);
   --stream_count_;
-  backlog_room_ = backlog_queued_ > 0;
+  backlog_room_ = backlog_queued_ + in_line_ > 0;
   streams_[stream.index].reset();
 }
 
@@ -282,9 +282,16 @@ void Device::Impl::swap_places(Stream& a, Stream& b) {
 
 void Device::Impl::stop_pending(Stream& stream) {
   if (stream.listener == Listeners::kNone) return;
-  --listeners_.at(stream.listener).pending;
+  if (stream.pending) {
+    --listeners_.at(stream.listener).pending;
+  } else {
+    --listeners_.at(stream.listener).silent;
+    if (stream.in_line) --in_line_;
+    stream.ListLink<ListenerTag>::unlink();
+  }
+  stream.pending = stream.in_line = false;
   stream.listener = Listeners::kNone;
-  backlog_room_ = backlog_queued_ > 0;
+  backlog_room_ = backlog_queued_ + in_line_ > 0;
 }
 
 // ---- plain --------------------------------------------------------------------------------
@@ -378,13 +385,7 @@ void Device::Impl::feed_startup(Stream& stream, Instant now) {
         end_rejected(stream, now);
         break;
       }
-      stream.phase = Stream::Phase::waiting;
-      stream.phase_deadline = kNever;
-      stream.told_request = true;
-      StreamEvent& event = queue_event(StreamEvent::Kind::connect_request, stream);
-      event.ird = depth_of(responder.negotiated().peer_ord);
-      event.ord = depth_of(responder.negotiated().peer_ird);
-      copy_private_data(responder.private_data(), event.private_data);
+      on_request(stream, now);
       break;
     }
     case Outcome::accepted:
@@ -406,6 +407,14 @@ void Device::Impl::feed_startup(Stream& stream, Instant now) {
       on_startup_failed(stream, now);
       break;
   }
+}
+
+void Device::Impl::tell_request(Stream& stream) {
+  const auto& responder = std::get<mpa::Responder>(*stream.startup);
+  StreamEvent& event = queue_event(StreamEvent::Kind::connect_request, stream);
+  event.ird = depth_of(responder.negotiated().peer_ord);
+  event.ord = depth_of(responder.negotiated().peer_ird);
+  copy_private_data(responder.private_data(), event.private_data);
 }
 
 void Device::Impl::on_accepted(Stream& stream, Instant now) {
@@ -638,7 +647,7 @@ void Device::Impl::take_input(Stream& stream, Instant now) {
 
 // Before a queue pair is attached nobody but us sees that the connection has ended.
 void Device::Impl::check_connection_lost(Stream& stream, Instant now) {
-  if (stream.phase == Stream::Phase::waiting) {
+  if (stream.phase == Stream::Phase::waiting && stream.told_request) {
     // The consumer has been told of a request: it finds out when it answers.
     stream.lost = true;
     stream.phase_deadline = now + kLostRequestKept;

@@ -1,4 +1,5 @@
-// The listeners of a device: address, port, backlog, and how many of their connections await an answer.
+// The listeners of a device: address, port, backlog, and how many of their connections await an answer, or have not
+// asked for one yet.
 //
 // Owned by one worker; looked at once per SYN.
 #pragma once
@@ -17,14 +18,14 @@ struct Listener {
   bool v6_only = false;
   std::uint16_t port = 0;
   std::uint32_t backlog = 0;
-  std::uint32_t pending = 0;    // connected, and neither accepted nor rejected yet
+  std::uint32_t pending = 0;    // have asked, and are neither accepted nor rejected yet
+  std::uint32_t silent = 0;     // connected, and have not asked, or asked when the backlog was full
   std::uint32_t half_open = 0;  // may become pending
   std::uint64_t cookie = 0;
   bool open = false;
   Instant closed_at = kNever;
   bool serving = false;  // closed: connections to its port still lived at looked_at
   Instant looked_at = kNever;
-  Instant idle_looked_at = kNever;  // for reset_idle_pending()
 
   bool has_room() const { return pending < backlog; }
 
@@ -38,6 +39,8 @@ struct Listener {
 class Listeners {
  public:
   static constexpr std::uint32_t kNone = 0xFFFFFFFF;
+  // Who connects and asks nothing costs no place in the backlog, but memory: so many of a listener, and the oldest goes.
+  static constexpr std::uint32_t kSilentMax = 256;
   // As the kernel's rdma_cm has it: 0 and what is more mean this.
   static constexpr std::uint32_t kBacklogMax = 1024;
   // So long after its end a listener's port is not said to be nobody's: a server that closes one and
@@ -56,7 +59,7 @@ class Listeners {
       if (other.open && other.port == port && (other.covers(address) || wanted.covers(other.address))) return kNone;
     std::uint32_t index = 0;
     // A closed one is used again when none of its connections is left.
-    while (index < listeners_.size() && (listeners_[index].open || listeners_[index].pending > 0)) ++index;
+    while (index < listeners_.size() && (listeners_[index].open || listeners_[index].pending + listeners_[index].silent > 0)) ++index;
     if (index == listeners_.size()) listeners_.emplace_back();
     listeners_[index] = {.address = address,
                          .v6_only = v6_only,

@@ -38,8 +38,9 @@
 namespace rnic::core {
 
 struct ActiveTag;
+struct ListenerTag;
 
-struct Stream : ListLink<ActiveTag>, Timers::Node {
+struct Stream : ListLink<ActiveTag>, ListLink<ListenerTag>, Timers::Node {
   enum class Phase : std::uint8_t { opening, negotiating, waiting, starting, running, plain, orphan };
   using Startup = std::variant<mpa::Initiator, mpa::Responder>;
 
@@ -54,8 +55,9 @@ struct Stream : ListLink<ActiveTag>, Timers::Node {
   tcp::Connection tcp;
   std::unique_ptr<Startup> startup;  // from the handshake until the QP is attached
   qp::QueuePair* qp = nullptr;
-  std::uint32_t listener = Listeners::kNone;  // that counts us as pending
-  Instant opened_at = kNever;                 // by its third segment
+  std::uint32_t listener = Listeners::kNone;  // that counts us, as pending or as silent
+  bool pending = false;                       // has asked, and has a place in its backlog
+  bool in_line = false;                       // has asked, and waits for one
   std::uint64_t cookie = 0;
   ConnectOptions wishes;  // of connect()
   bool without_markers = false;  // the peer has rejected a Request that asked for them

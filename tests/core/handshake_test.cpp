@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/flow.hpp"
+#include "core/listeners.hpp"
 #include "mpa/startup.hpp"
 #include "sim/stranger.hpp"
 #include "support/allocations.hpp"
@@ -30,6 +31,9 @@ wire::TcpHeader syn(std::uint32_t sequence) {
   header.window_scale = 7;
   return header;
 }
+
+// A whole one, of Revision 1.
+const std::string kRequest = std::string("MPA ID Req Frame") + std::string{0x40, 1, 0, 0};
 
 // What the peer of `answer`, a SYN-ACK, says next.
 wire::TcpHeader third(const wire::TcpHeader& answer, std::uint32_t sequence) {
@@ -431,7 +435,8 @@ TEST_CASE("a full backlog keeps a finished handshake waiting, and takes it when 
   const wire::TcpHeader second = call(3001, 500), last = call(3002, 900);
   CHECK(second.window == 0);
   CHECK(last.window == 0);
-  stranger.says(third(last, 901));
+  stranger.says(third(last, 901), kRequest);
+  REQUIRE(world.b.events.size() == 1);
   REQUIRE(world.b.device.stream_count() == 1);
   // There was room: it hears so at once, or it would wait for ever.
   REQUIRE(stranger.heard.size() == 1);
@@ -455,27 +460,84 @@ TEST_CASE("a full backlog keeps a finished handshake waiting, and takes it when 
   CHECK(stranger.take()[0].header.window == 0);
   CHECK(world.b.device.counters().backlog_waits == 2);
 
-  const auto ends = [&](std::uint16_t port, std::uint32_t sequence) {
-    stranger.source_port = port;
-    stranger.says(plain(flag::kRst, sequence));
+  const auto answered = [&](std::size_t event) {
+    REQUIRE(world.b.events.size() == event + 1);
+    REQUIRE(world.b.device.reject(world.b.events[event].stream, {}, world.clock.now));
     world.run_for(milliseconds(1));
   };
-  ends(3002, 901);
-  REQUIRE(world.b.device.stream_count() == 1);
-  CHECK(world.b.device.streams()[0].remote_port == 3001);
-  REQUIRE(stranger.heard.size() == 1);
-  CHECK(stranger.heard[0].header.flags == flag::kAck);
-  CHECK(stranger.heard[0].header.acknowledgement == 501);
-  CHECK(stranger.take()[0].header.window > 0);
-  ends(3001, 501);
-  REQUIRE(world.b.device.stream_count() == 1);
-  CHECK(world.b.device.streams()[0].remote_port == 3000);
-  // What it said was not kept, and comes again.
-  stranger.source_port = 3000;
-  stranger.says(third(first, 101), "abc");
-  CHECK(world.b.device.streams()[0].tcp.bytes_in == 3);
+  answered(0);
+  // Neither has asked, so neither has the place; each hears that its window is open.
   CHECK(world.b.device.half_open_count() == 0);
+  CHECK(world.b.device.stream_count() == 3);
+  std::vector<std::uint16_t> opened;
+  for (const Stranger::Heard& each : stranger.take())
+    if (each.header.destination_port != 3002 && each.header.window > 0) opened.push_back(each.header.destination_port);
+  CHECK(opened == std::vector<std::uint16_t>{3001, 3000});
+  // What was said was not kept, and comes again. Who asks first has the place.
+  stranger.source_port = 3000;
+  stranger.says(third(first, 101), kRequest);
+  REQUIRE(world.b.events.size() == 2);
+  CHECK(world.b.events[1].remote_port == 3000);
+  stranger.source_port = 3001;
+  stranger.says(third(second, 501), kRequest);
+  CHECK(world.b.events.size() == 2);
+  CHECK(world.b.device.counters().backlog_waits == 3);
+  answered(1);
+  REQUIRE(world.b.events.size() == 3);
+  CHECK(world.b.events[2].remote_port == 3001);
   CHECK(world.b.device.counters().syns_dropped == 0);
+}
+
+TEST_CASE("who has asked and waits in line may give up, is let go after a minute, and ends with the listener",
+          "[core]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 1, 77));
+  Stranger stranger(world);
+  const auto third_of = [&](std::uint16_t port) {
+    stranger.source_port = port;
+    stranger.says(syn(port));
+    return third(stranger.take().back().header, port + 1u);
+  };
+  const wire::TcpHeader first = third_of(3000), second = third_of(3001);
+  stranger.says(second);
+  stranger.source_port = 3000;
+  stranger.says(first, kRequest);
+  stranger.source_port = 3001;
+  stranger.says(second, kRequest);
+  REQUIRE(world.b.events.size() == 1);
+  REQUIRE(world.b.device.stream_count() == 2);
+  REQUIRE(world.b.device.counters().backlog_waits == 1);
+  stranger.heard.clear();
+  SECTION("a RST") {
+    stranger.says(plain(flag::kRst, 3002 + static_cast<std::uint32_t>(kRequest.size())));
+    world.run_for(milliseconds(1));
+    CHECK(world.b.device.stream_count() == 1);
+  }
+  SECTION("octets behind the Request") {
+    stranger.says(plain(flag::kAck, 3002 + static_cast<std::uint32_t>(kRequest.size()), second.acknowledgement), "x");
+    world.run_for(milliseconds(1));
+    CHECK(world.b.device.stream_count() == 1);
+  }
+  SECTION("a minute") {
+    world.run_for(seconds(59));
+    CHECK(world.b.device.stream_count() == 2);
+    world.run_for(seconds(40));
+    CHECK(world.b.device.stream_count() == 1);
+  }
+  SECTION("the listener ends") {
+    world.b.device.unlisten({}, kPort, world.clock.now);
+    world.run_for(milliseconds(1));
+    CHECK(world.b.device.stream_count() == 1);  // the one that was told of
+    CHECK(std::any_of(stranger.heard.begin(), stranger.heard.end(), [](const Stranger::Heard& each) {
+      return each.header.destination_port == 3001 && each.header.has(flag::kRst);
+    }));
+    return;
+  }
+  // Nobody is in line any more, and the place is free when the first has its answer.
+  REQUIRE(world.b.device.reject(world.b.events[0].stream, {}, world.clock.now));
+  world.run_for(milliseconds(1));
+  CHECK(world.b.events.size() == 1);
+  REQUIRE(connects(world));
 }
 
 TEST_CASE("who waits for a place in the backlog may give up, and is let go after a minute", "[core]") {
@@ -519,48 +581,49 @@ TEST_CASE("who waits for a place in the backlog may give up, and is let go after
   }
 }
 
-TEST_CASE("those who connect and say nothing do not keep the listener", "[core]") {
+TEST_CASE("those who connect and do not ask take no place in the backlog, however small it is", "[core]") {
+  const std::uint32_t backlog = GENERATE(1u, 3u, 128u);
+  const bool half_a_request = GENERATE(false, true);
+  CAPTURE(backlog, half_a_request);
   World world({});
-  REQUIRE(world.b.device.listen({}, kPort, 2, 77));
+  REQUIRE(world.b.device.listen({}, kPort, backlog, 77));
   Stranger stranger(world);
-  for (std::uint16_t port = 3000; port < 3002; ++port) {
+  for (std::uint16_t port = 3000; port < 3000 + 200; ++port) {
     stranger.source_port = port;
     stranger.says(syn(port));
-    stranger.says(third(stranger.take()[0].header, port + 1u));
+    stranger.says(third(stranger.take()[0].header, port + 1u), half_a_request ? "MPA ID" : "");
   }
-  REQUIRE(world.b.device.stream_count() == 2);
-  world.run_for(seconds(2));
-  CHECK(world.b.device.stream_count() == 2);  // while nobody wants their places they have them
-  stranger.heard.clear();
+  REQUIRE(world.b.device.stream_count() == 200);
   const Instant start = world.clock.now;
-  REQUIRE(connects(world));
-  CHECK(world.clock.now - start < seconds(2));
-  CHECK(std::count_if(stranger.heard.begin(), stranger.heard.end(),
-                      [](const Stranger::Heard& each) { return each.header.has(flag::kRst); }) == 2);
+  for (int i = 0; i < 5; ++i) REQUIRE(connects(world));
+  CHECK(world.clock.now - start < milliseconds(100));
+  CHECK(world.b.device.counters().backlog_waits == 0);
+  CHECK(world.b.device.stream_count() == 205);
 }
 
-TEST_CASE("one who is silent for less than a second keeps his place, and so does one who has spoken", "[core]") {
-  World world({});
-  REQUIRE(world.b.device.listen({}, kPort, 1, 77));
+TEST_CASE("of those who connect and do not ask so many are kept, and the oldest goes first", "[core]") {
+  WorldOptions options;
+  options.b.streams_max = 1024;
+  World world(options);
+  REQUIRE(world.b.device.listen({}, kPort, 3, 77));
   Stranger stranger(world);
-  stranger.says(syn(100));
-  const wire::TcpHeader answer = stranger.take()[0].header;
-  SECTION("silent") {
-    stranger.says(third(answer, 101));
-    world.run_for(milliseconds(500));
+  constexpr std::uint16_t kFirst = 3000, kTooMany = 5;
+  std::vector<std::uint16_t> reset;
+  for (std::uint16_t i = 0; i < core::Listeners::kSilentMax + kTooMany; ++i) {
+    stranger.source_port = static_cast<std::uint16_t>(kFirst + i);
+    stranger.says(syn(i));
+    wire::TcpHeader answer;
+    for (const Stranger::Heard& each : stranger.take()) {
+      if (each.header.has(flag::kRst)) reset.push_back(each.header.destination_port);
+      if (each.header.has(flag::kSyn)) answer = each.header;
+    }
+    stranger.says(third(answer, i + 1u));
   }
-  SECTION("has begun to ask") {
-    stranger.says(third(answer, 101), "MPA ID");
-    world.run_for(seconds(5));
-  }
-  stranger.heard.clear();
-  stranger.source_port = 3001;
-  stranger.says(syn(500));
-  stranger.says(third(stranger.take()[0].header, 501));
-  CHECK(world.b.device.counters().backlog_waits == 1);
-  world.run_for(milliseconds(300));
-  REQUIRE(world.b.device.stream_count() == 1);
-  CHECK(world.b.device.streams()[0].remote_port == 3000);
+  for (const Stranger::Heard& each : stranger.take())
+    if (each.header.has(flag::kRst)) reset.push_back(each.header.destination_port);
+  CHECK(world.b.device.stream_count() == core::Listeners::kSilentMax);
+  CHECK(reset == std::vector<std::uint16_t>{3000, 3001, 3002, 3003, 3004});
+  REQUIRE(connects(world));
 }
 
 TEST_CASE("W-TCP-01: a flood of SYNs takes no place in a small backlog", "[core][W-TCP-01]") {
@@ -583,7 +646,7 @@ TEST_CASE("W-TCP-01: a cookie that comes back to a full backlog waits like other
   REQUIRE(world.b.device.listen({}, kPort, 1, 77));
   Stranger stranger(world);
   stranger.says(syn(100));
-  stranger.says(third(stranger.take()[0].header, 101), "MPA");  // has the place
+  stranger.says(third(stranger.take()[0].header, 101), kRequest);  // has the place
   stranger.heard.clear();
   Flood flood;
   flood.send(stranger, 64);
@@ -598,20 +661,14 @@ TEST_CASE("W-TCP-01: a cookie that comes back to a full backlog waits like other
   CHECK(world.b.device.counters().syns_dropped == 1);  // no entry to wait in
   world.run_for(seconds(64));                          // the flood is forgotten
   REQUIRE(world.b.device.half_open_count() == 0);
-  REQUIRE(world.b.device.stream_count() == 0);  // so is he who never ended his Request
-  stranger.source_port = 3002;
-  stranger.says(syn(900));
-  stranger.says(third(stranger.take().back().header, 901), "MPA");
-  REQUIRE(world.b.device.stream_count() == 1);
-  stranger.source_port = 3001;
   stranger.says(third(cookie, 501));
   CHECK(world.b.device.counters().cookies_good == 1);
   CHECK(world.b.device.counters().backlog_waits == 1);
-  stranger.source_port = 3002;
-  stranger.says(plain(flag::kRst, 904));
-  world.run_for(milliseconds(1));
   REQUIRE(world.b.device.stream_count() == 1);
-  CHECK(world.b.device.streams()[0].remote_port == 3001);
+  REQUIRE(world.b.device.reject(world.b.events.at(0).stream, {}, world.clock.now));
+  world.run_for(milliseconds(1));
+  const auto streams = world.b.device.streams();
+  CHECK(std::any_of(streams.begin(), streams.end(), [](const auto& each) { return each.remote_port == 3001; }));
 }
 
 TEST_CASE("where only memory is between, a SYN-ACK comes again after 10 ms, doubling up to a second, and then as ever",
