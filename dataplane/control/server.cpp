@@ -499,6 +499,11 @@ void Server::on_worker_news(core::Worker& worker) {
       case Kind::network_change:
         if (event.cookie < machine_.devices.size()) on_network_change(*machine_.devices[event.cookie]);
         break;
+      case Kind::ended_for_buffers:
+        if (event.cookie < machine_.devices.size())
+          log_.info(machine_.devices[event.cookie]->name + ": " + std::to_string(event.count) +
+                    " connections reset: buffers were nearly gone, and these held most and got nowhere");
+        break;
     }
   }
 }

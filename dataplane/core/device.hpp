@@ -131,6 +131,12 @@ class StreamEvents {
   virtual void on_stream_event(const StreamEvent& event) = 0;
   // Addresses or routes of this device have changed.
   virtual void on_network_change(std::uint32_t device_index) { (void)device_index; }
+  // Streams were reset because they held buffers that others wanted: so many since this was last told, which is not
+  // more often than every ten seconds.
+  virtual void on_ended_for_buffers(std::uint32_t device_index, std::uint32_t streams) {
+    (void)device_index;
+    (void)streams;
+  }
 
  protected:
   ~StreamEvents() = default;

@@ -50,8 +50,11 @@ void Device::Impl::relieve_pool(Instant now) {
   for (const Holder& holder : greediest) {
     if (holder.stream == nullptr) continue;
     ++counters_.ended_for_buffers;
+    ++ended_untold_;
     kill(holder.stream->id(), now);
   }
+  if (ended_untold_ > 0 && ended_tells_.allows(now))
+    events_.on_ended_for_buffers(options_.index, std::exchange(ended_untold_, 0));
 }
 
 }  // namespace rnic::core

@@ -259,6 +259,8 @@ struct Device::Impl {
   ip::TokenBucket complaints_{10, 100};  // ICMP errors
   std::uint64_t network_version_ = 0;
   Instant pressed_looked_at_ = kNever;
+  std::uint32_t ended_untold_ = 0;  // streams, for their buffers
+  tcp::RateLimit ended_tells_{1, seconds(10)};
   Instant link_looked_at_ = kNever;
   bool frame_to_all_ = false;  // the frame in hand came by a link multicast
   bool frame_looped_ = false;  // and from ourselves

@@ -204,6 +204,14 @@ void Worker::on_network_change(std::uint32_t device_index) {
   tell({WorkerEvent::Kind::network_change, qp::Event::close_complete, device_index, {}, {}});
 }
 
+void Worker::on_ended_for_buffers(std::uint32_t device_index, std::uint32_t streams) {
+  WorkerEvent event;
+  event.kind = WorkerEvent::Kind::ended_for_buffers;
+  event.cookie = device_index;
+  event.count = streams;
+  tell(event);
+}
+
 // True while more waits than the rings can hold: the worker stays awake until control has made room.
 bool Worker::tell_control() {
   news_ |= events_.hand_over();

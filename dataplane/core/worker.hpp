@@ -36,11 +36,13 @@ struct WorkerEvent {
     cq_overflow,
     cq_notify,
     network_change,
+    ended_for_buffers,
   } kind = Kind::qp_event;
   qp::Event event = qp::Event::close_complete;
-  std::uint64_t cookie = 0;  // of the QP, SRQ or CQ; network_change: the device's index
+  std::uint64_t cookie = 0;  // of the QP, SRQ or CQ; network_change, ended_for_buffers: the device's index
   qp::Change change;         // qp_state: which
   Instant at{};              // when it was told
+  std::uint32_t count = 0;   // ended_for_buffers: streams
 };
 
 struct WorkerOptions {
@@ -99,6 +101,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   void cq_pushed(shm::CompletionQueue& cq) override { dirty_.push_back(cq); }
   void on_stream_event(const StreamEvent& event) override;
   void on_network_change(std::uint32_t device_index) override;
+  void on_ended_for_buffers(std::uint32_t device_index, std::uint32_t streams) override;
 
  private:
   struct Bell {

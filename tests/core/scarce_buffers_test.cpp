@@ -298,6 +298,7 @@ TEST_CASE("where so many hold buffers for nothing that the reserve goes, the gre
                 << " octets in 100 ms, longest silence " << after.silence.ns / 1000 << " us");
   CHECK(world.a.device.counters().ended_for_buffers > 0);
   CHECK(world.a.device.counters().ended_for_buffers < 120);
+  CHECK(world.a.told_of_ended.size() == 1);  // one line in the log, however many follow within ten seconds
   CHECK(pairs[120].a->qp->state() == qp::State::rts);
   CHECK(after.octets > 1'000'000);
   end_all(world);

@@ -101,6 +101,7 @@ class Rnic final : public core::StreamEvents {
 
   void on_stream_event(const core::StreamEvent& event) override;
   void on_network_change(std::uint32_t) override { ++network_changes; }
+  void on_ended_for_buffers(std::uint32_t, std::uint32_t streams) override { told_of_ended.push_back(streams); }
 
   Clock& clock;
   SimPort port;
@@ -109,6 +110,7 @@ class Rnic final : public core::StreamEvents {
   core::Device device;
   std::vector<core::StreamEvent> events;
   unsigned network_changes = 0;
+  std::vector<std::uint32_t> told_of_ended;  // for their buffers
   std::function<void(const core::StreamEvent&)> on_event;  // after it was noted
   std::vector<std::unique_ptr<Endpoint>> endpoints;
 
