@@ -19,7 +19,10 @@ struct Slot {
   std::atomic<std::uintptr_t> base{0};
   std::atomic<std::size_t> size{0};
   std::atomic<bool> dead{false};
+  const ApplicationMapping* mapping = nullptr;  // under slots_mutex, as what follows
+  bool told = false;
 };
+std::atomic<std::uint32_t> deaths_so_far{0};
 constexpr std::size_t kMappingsMax = 16384;
 std::array<Slot, kMappingsMax> slots;
 std::atomic<std::size_t> slots_used{0};  // none above this was ever used
@@ -34,6 +37,7 @@ void on_sigbus(int number, siginfo_t* info, void*) {
     const std::size_t size = slots[i].size.load(std::memory_order_relaxed);
     if (base == 0 || address < base || address - base >= size) continue;
     slots[i].dead.store(true, std::memory_order_release);
+    deaths_so_far.fetch_add(1, std::memory_order_release);
     // The whole mapping at once: huge pages cannot be replaced in part.
     if (mmap(reinterpret_cast<void*>(base), size, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED)
@@ -88,7 +92,26 @@ Result<std::unique_ptr<ApplicationMapping>, int> ApplicationMapping::create(int 
   mapping->size_ = size;
   mapping->octets_ = static_cast<std::byte*>(base) + (offset - start);
   mapping->slot_ = slot;
+  slots[slot].mapping = mapping.get();
+  slots[slot].told = false;
   return mapping;
+}
+
+std::uint32_t deaths() { return deaths_so_far.load(std::memory_order_relaxed); }
+
+std::vector<void*> take_dead_owners() {
+  std::vector<void*> owners;
+  const std::lock_guard lock(slots_mutex);
+  const std::size_t used = slots_used.load(std::memory_order_relaxed);
+  for (std::size_t i = 0; i < used; ++i) {
+    Slot& slot = slots[i];
+    if (slot.base.load(std::memory_order_relaxed) == 0 || slot.told || !slot.dead.load(std::memory_order_acquire)) continue;
+    slot.told = true;
+    owners.push_back(slot.mapping->owner);
+  }
+  std::sort(owners.begin(), owners.end());
+  owners.erase(std::unique(owners.begin(), owners.end()), owners.end());
+  return owners;
 }
 
 ApplicationMapping::~ApplicationMapping() {

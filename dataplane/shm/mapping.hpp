@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/result.hpp"
 
@@ -18,6 +19,11 @@ void install_sigbus_handler();
 // How many of them there can be: a quarter of the mappings that this process may have.
 std::size_t application_mappings_max();
 
+// How many have died so far. Cheap, from any thread: to be looked at after each burst.
+std::uint32_t deaths();
+// The owners of mappings that died since the last call, each once.
+std::vector<void*> take_dead_owners();
+
 class ApplicationMapping {
  public:
   // Maps `length` octets of `fd` from `offset`, writable if asked. The error is an errno; ENOMEM: there are
@@ -27,6 +33,7 @@ class ApplicationMapping {
   ~ApplicationMapping();
   std::byte* octets() const { return octets_; }  // of `offset`, which need not be a page's
   bool dead() const;                             // the application took it away; what is there now is ours
+  void* owner = nullptr;  // whom take_dead_owners() names
 
   // Files up to this size are mapped whole whatever part is asked for: huge pages want a huge offset, and
   // this suits every size of page up to it.

@@ -373,6 +373,20 @@ Result<Done, Refusal> Table::deregister(Stag stag) {
   return Done{};
 }
 
+void Table::revoke(Stag stag) {
+  Entry* at = find(stag);
+  if (at == nullptr) return;
+  Locked entry(*at);
+  if (!entry.fields.exists(stag)) return;
+  if (entry.fields.kind == Kind::window) {
+    if (entry.fields.valid) unbind(entry);
+    return;
+  }
+  entry.fields.valid = false;
+  entry.fields.direct = nullptr;
+  entry.write();
+}
+
 Result<Stag, RegisterError> Table::allocate_window(PdId pd, std::uint8_t key) {
   Fields fields;
   fields.kind = Kind::window;
@@ -409,7 +423,8 @@ std::optional<StagInfo> Table::query(Stag stag) const {
                   .base = fields.base,
                   .size = fields.size,
                   .memory = fields.memory(),
-                  .windows_bound = fields.kind == Kind::region ? fields.bound : 0};
+                  .windows_bound = fields.kind == Kind::region ? fields.bound : 0,
+                  .region_entry = fields.kind == Kind::region ? stag.index() & slot_mask_ : fields.bound};
 }
 
 // ---- workers ----

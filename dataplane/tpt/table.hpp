@@ -112,6 +112,7 @@ struct StagInfo {
   std::uint64_t base = 0, size = 0;  // TOs
   Memory memory{};
   std::uint32_t windows_bound = 0;   // a region's
+  std::uint32_t region_entry = 0;    // a region's own, a Valid window's region's
 };
 
 // Where the Response of an RDMA Read goes (V-RD-03, V-RD-05): into a region or window whose own STag the
@@ -154,6 +155,9 @@ class Table {
   // Not Valid any more, at once; refused while a window is bound to it (V-MW-14). No key is looked
   // at (V-MR-19). Its memory may be let go when the invalidation is complete (see above).
   Result<Done, Refusal> deregister(Stag stag);
+  // Its memory is gone: Invalid for good, whatever is bound to it or it is bound to. It is still there to be
+  // deregistered or deallocated; its memory may be let go when the invalidation is complete.
+  void revoke(Stag stag);
   Result<Stag, RegisterError> allocate_window(PdId pd, std::uint8_t key);
   Result<Done, Refusal> deallocate_window(Stag stag);
   std::uint32_t used() const;
