@@ -172,7 +172,8 @@ bool Device::Impl::settle(Instant now) {
     stream->tcp.end_of_burst(now);
     review(*stream, now);
   }
-  for (qp::QueuePair* qp : loose_) busy |= qp->settle(now);
+  unsigned left = kLooseTurnMax;
+  for (qp::QueuePair* qp = loose_.front(); qp != nullptr && left-- > 0; qp = loose_.after(*qp)) busy |= qp->settle(now);
   deliver_events();
   return busy;
 }
@@ -201,7 +202,9 @@ bool Device::Impl::transmit(Instant now) {
     }
   }
   data_pool_.for_anybody();
-  for (qp::QueuePair* qp : loose_) busy |= qp->transmit(now, 0);
+  unsigned left = kLooseTurnMax;
+  for (qp::QueuePair* qp = loose_.front(); qp != nullptr && left-- > 0; qp = loose_.after(*qp))
+    busy |= qp->transmit(now, 0);
   return busy;
 }
 
@@ -223,10 +226,19 @@ bool Device::Impl::send(Instant now) {
     }
     stream = next;
   }
-  std::erase_if(loose_, [](const qp::QueuePair* qp) { return qp->idle(); });
+  turn_loose();
   flush_port(now);
   deliver_events();
   return busy;
+}
+
+// Those that had this turn go, or to the end; the others are next.
+void Device::Impl::turn_loose() {
+  if (loose_.empty()) return;
+  List<qp::QueuePair, qp::LooseTag> again;
+  for (unsigned left = kLooseTurnMax; left > 0 && !loose_.empty(); --left)
+    if (qp::QueuePair* qp = loose_.pop_front(); !qp->idle()) again.push_back(*qp);
+  while (qp::QueuePair* qp = again.pop_front()) loose_.push_back(*qp);
 }
 
 bool Device::Impl::run_timers(Instant now) {
@@ -388,9 +400,8 @@ void Device::receive_posted(qp::QueuePair& qp) {
 void Device::touch(qp::QueuePair& qp) {
   if (Stream* stream = impl_->stream_of(qp)) {
     impl_->activate(*stream);
-  } else if (qp.state() != qp::State::idle &&
-             std::find(impl_->loose_.begin(), impl_->loose_.end(), &qp) == impl_->loose_.end()) {
-    impl_->loose_.push_back(&qp);
+  } else if (qp.state() != qp::State::idle) {
+    impl_->loose_.push_back(qp);
   }
 }
 

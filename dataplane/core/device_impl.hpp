@@ -72,6 +72,7 @@ struct Device::Impl {
   bool transmit(Instant now);
   bool send(Instant now);
   bool run_timers(Instant now);
+  void turn_loose();
   Instant next_deadline() const;
   bool idle() const;
 
@@ -293,8 +294,9 @@ struct Device::Impl {
   List<Stream, ActiveTag> active_;
   // QPs that have a stream. Looked at by doorbells.
   std::unordered_map<const qp::QueuePair*, Stream*> bound_;
-  // QPs without a stream whose doorbell rang: they flush what was posted too late.
-  std::vector<qp::QueuePair*> loose_;
+  // QPs without a stream whose doorbell rang: they flush what was posted too late, so many in a turn.
+  static constexpr unsigned kLooseTurnMax = 64;
+  List<qp::QueuePair, qp::LooseTag> loose_;
 
   std::vector<StreamEvent> queued_events_, delivering_;
 

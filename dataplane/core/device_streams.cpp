@@ -569,7 +569,7 @@ void Device::Impl::disconnect(StreamId id, Disconnect how, Instant now) {
 }
 
 void Device::Impl::release(qp::QueuePair& qp, Instant now) {
-  std::erase(loose_, &qp);
+  qp.ListLink<qp::LooseTag>::unlink();
   Stream* stream = stream_of(qp);
   if (stream == nullptr) {
     if (qp.attached()) qp.detach(now);

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
 
 namespace rnic::core {
@@ -120,7 +119,7 @@ void Worker::remove_device(Device& device) {
 int Worker::add_context(shm::ContextMemory& memory) {
   if (const int error = watch(memory.wake_fd(options_.index), kCounter); error != 0) return error;
   forget_sources();
-  contexts_.push_back({&memory, {}, {}});
+  contexts_.push_back({.memory = &memory});
   return 0;
 }
 
@@ -150,11 +149,11 @@ Worker::Bell& Worker::bell_at(shm::ContextMemory& memory, std::uint32_t doorbell
 }
 
 void Worker::bind_send(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp) {
-  bell_at(memory, doorbell) = {Bell::Kind::send, &device, &qp, {}};
+  bell_at(memory, doorbell) = {.kind = Bell::Kind::send, .device = &device, .qp = &qp};
 }
 
 void Worker::bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp) {
-  bell_at(memory, doorbell) = {Bell::Kind::receive, &device, &qp, {}};
+  bell_at(memory, doorbell) = {.kind = Bell::Kind::receive, .device = &device, .qp = &qp};
 }
 
 void Worker::bind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device,
@@ -170,7 +169,10 @@ void Worker::unbind(shm::ContextMemory& memory, std::uint32_t doorbell) {
 
 void Worker::unbind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, qp::QueuePair& qp) {
   if (find(memory) == nullptr) return;
-  std::erase_if(bell_at(memory, doorbell).shared, [&](const auto& entry) { return entry.second == &qp; });
+  Bell& bell = bell_at(memory, doorbell);
+  std::erase_if(bell.shared, [&](const auto& entry) { return entry.second == &qp; });
+  // Whoever has moved to a place that was told already is told once more.
+  if (bell.untold != 0) bell.untold = bell.shared.size();
 }
 
 // ---- news for control ----------------------------------------------------------------------------
@@ -255,7 +257,8 @@ bool Worker::answer_doorbells(Instant now) {
   bool busy = false;
   for (Context& context : contexts_) {
     rnic_doorbells& bells = context.memory->doorbells(options_.index);
-    if (std::atomic_ref(bells.any).load(std::memory_order_relaxed) == 0) continue;
+    const bool rung = Bells::rung(bells);
+    if (!rung && context.untold.empty()) continue;
     // Said by who woke us, and only then.
     if (const std::uint32_t from = std::atomic_ref(bells.rung_from).load(std::memory_order_relaxed); from != 0) {
       std::atomic_ref(bells.rung_from).store(0, std::memory_order_relaxed);
@@ -265,7 +268,7 @@ bool Worker::answer_doorbells(Instant now) {
         ringer_on_our_core_ |= here;
       }
     }
-    if (answer_doorbells(context)) {
+    if (answer_doorbells(context, rung)) {
       busy = true;
       source_ = &context.habit;
     }
@@ -273,36 +276,47 @@ bool Worker::answer_doorbells(Instant now) {
   return busy;
 }
 
-bool Worker::answer_doorbells(Context& context) {
-  rnic_doorbells& bells = context.memory->doorbells(options_.index);
-  // From the top, each by exchange: a ring that comes later sets all levels again.
-  std::atomic_ref(bells.any).exchange(0, std::memory_order_seq_cst);
+bool Worker::answer_doorbells(Context& context, bool rung) {
+  int left = Bells::kTurnMax;
   bool busy = false;
-  constexpr std::size_t kSummaries = RNIC_DOORBELLS_MAX / 64 / 64;
-  for (std::size_t s = 0; s < kSummaries; ++s) {
-    if (std::atomic_ref(bells.summary[s]).load(std::memory_order_relaxed) == 0) continue;
-    std::uint64_t summary = std::atomic_ref(bells.summary[s]).exchange(0, std::memory_order_seq_cst);
-    for (; summary != 0; summary &= summary - 1) {
-      const std::size_t w = s * 64 + static_cast<std::size_t>(std::countr_zero(summary));
-      std::uint64_t word = std::atomic_ref(bells.words[w]).exchange(0, std::memory_order_seq_cst);
-      for (; word != 0; word &= word - 1) {
-        const std::size_t index = w * 64 + static_cast<std::size_t>(std::countr_zero(word));
-        if (index < context.bells.size()) ring(context.bells[index]);
-        busy = true;
-      }
-    }
+  // Of shared receive queues of many queue pairs: those that were not told in the last turn.
+  while (left > 0 && !context.untold.empty()) {
+    Bell& bell = context.bells[context.untold.front()];
+    tell_shared(bell, left);
+    busy = true;
+    if (bell.untold == 0) context.untold.erase(context.untold.begin());
   }
-  return busy;
+  if (!rung) return busy;
+  return context.rung.answer(context.memory->doorbells(options_.index), context.bells.size(), left,
+                             [&](std::size_t index) {
+                               if (index < context.bells.size()) ring(context, index, left);
+                             }) ||
+         busy;
 }
 
-void Worker::ring(Bell& bell) {
+void Worker::ring(Context& context, std::size_t index, int& left) {
+  Bell& bell = context.bells[index];
   switch (bell.kind) {
     case Bell::Kind::none: break;
     case Bell::Kind::send: bell.device->work_posted(*bell.qp); break;
     case Bell::Kind::receive: bell.device->receive_posted(*bell.qp); break;
-    case Bell::Kind::shared:
-      for (const auto& [device, qp] : bell.shared) device->receive_posted(*qp);
+    case Bell::Kind::shared: {
+      const bool listed = bell.untold != 0;
+      bell.untold = bell.shared.size();  // all: those that were told before this ring, too
+      if (listed) break;
+      tell_shared(bell, left);
+      if (bell.untold != 0) context.untold.push_back(static_cast<std::uint32_t>(index));
       break;
+    }
+  }
+}
+
+void Worker::tell_shared(Bell& bell, int& left) {
+  if (bell.shared.empty()) bell.untold = 0;
+  for (; left > 0 && bell.untold != 0; --left, --bell.untold) {
+    if (bell.next >= bell.shared.size()) bell.next = 0;
+    const auto& [device, qp] = bell.shared[bell.next++];
+    device->receive_posted(*qp);
   }
 }
 
@@ -342,7 +356,7 @@ bool Worker::serve_calls(Instant now) {
 bool Worker::anything_waits() const {
   if (calls_.load(std::memory_order_relaxed) != nullptr) return true;
   for (const Context& context : contexts_) {
-    if (std::atomic_ref(context.memory->doorbells(options_.index).any).load(std::memory_order_relaxed) != 0) return true;
+    if (Bells::rung(context.memory->doorbells(options_.index)) || !context.untold.empty()) return true;
   }
   for (Device* device : devices_) {
     if (!device->idle()) return true;

@@ -16,6 +16,7 @@
 
 #include "base/list.hpp"
 #include "base/time.hpp"
+#include "core/bells.hpp"
 #include "core/cpu_choice.hpp"
 #include "core/device.hpp"
 #include "core/patience.hpp"
@@ -108,12 +109,15 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
     enum class Kind : std::uint8_t { none, send, receive, shared } kind = Kind::none;
     Device* device = nullptr;
     qp::QueuePair* qp = nullptr;
-    std::vector<std::pair<Device*, qp::QueuePair*>> shared;
+    std::vector<std::pair<Device*, qp::QueuePair*>> shared{};
+    std::size_t untold = 0, next = 0;  // of shared: how many wait to be told, and who is the next
   };
   struct Context {
     shm::ContextMemory* memory = nullptr;
-    std::vector<Bell> bells;
-    SourceHabit habit;
+    std::vector<Bell> bells{};
+    Bells rung{};
+    std::vector<std::uint32_t> untold{};  // bells that have some
+    SourceHabit habit{};
   };
   struct Call {
     const std::function<void(Instant)>* task = nullptr;
@@ -124,8 +128,9 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   void run();
   bool turn(Instant now);
   bool answer_doorbells(Instant now);
-  bool answer_doorbells(Context& context);
-  void ring(Bell& bell);
+  bool answer_doorbells(Context& context, bool rung);
+  void ring(Context& context, std::size_t index, int& left);
+  static void tell_shared(Bell& bell, int& left);
   void notify_completions();
   bool serve_calls(Instant now);
   void sleep(Instant now);

@@ -45,7 +45,7 @@ void QueuePair::Impl::complete_receive(std::uint32_t slot, bool shared, Status s
   (void)host_.complete(completion);
 }
 
-void QueuePair::Impl::flush_sends() {
+void QueuePair::Impl::flush_sends(std::uint32_t count_max) {
   while (!work_.empty()) {
     Work& work = work_.front();
     complete(work, work.status != Status::success ? work.status : Status::flushed);
@@ -63,14 +63,14 @@ void QueuePair::Impl::flush_sends() {
     has_next_ = false;
   }
   std::uint32_t count = 0;
-  while (count < kFlushMax && host_.take_send(next_)) {
+  while (count < count_max && host_.take_send(next_)) {
     flush_one(next_);
     ++count;
   }
-  send_hint_ = count == kFlushMax;
+  send_hint_ = count == count_max;
 }
 
-void QueuePair::Impl::flush_receives() {
+void QueuePair::Impl::flush_receives(std::uint32_t count_max) {
   while (!deliveries_.empty()) {
     const Delivery& delivery = deliveries_.front();
     if (delivery.act == Delivery::Act::receive) complete_receive(delivery.slot, delivery.shared, Status::flushed);
@@ -88,16 +88,16 @@ void QueuePair::Impl::flush_receives() {
   // What is left in a shared queue is other queue pairs' (V-SRQ-19).
   if (config_.shared_receive) return;
   std::uint32_t count = 0;
-  while (count < kFlushMax && host_.take_receive(receiving_.request)) {
+  while (count < count_max && host_.take_receive(receiving_.request)) {
     complete_receive(receiving_.request.slot, receiving_.request.shared, Status::flushed);
     ++count;
   }
-  receive_hint_ = count == kFlushMax;
+  receive_hint_ = count == count_max;
 }
 
-void QueuePair::Impl::flush() {
-  flush_receives();
-  flush_sends();
+void QueuePair::Impl::flush(std::uint32_t count_max) {
+  flush_receives(count_max);
+  flush_sends(count_max);
   flushed_ = true;
 }
 

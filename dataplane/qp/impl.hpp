@@ -42,6 +42,8 @@ inline constexpr std::uint32_t kLocalWorkMax = 64;
 inline constexpr std::uint32_t kWorkMax = 4096;
 // Flushed in one call at most; more are flushed by the next.
 inline constexpr std::uint32_t kFlushMax = 65536;
+// Of each queue, of what is posted in Error, in a step: it can be posted as fast as it is flushed.
+inline constexpr std::uint32_t kLateFlushMax = 64;
 // The first FPDU is due within this time where the startup says that one must come (W-MPA-90).
 inline constexpr Duration kFirstFpduTime = seconds(10);
 // An initiator that has spoken and heard nothing says a Write of no octets at these times after the
@@ -270,9 +272,9 @@ struct QueuePair::Impl {
   bool complete_work(Instant now);
   void complete(Work& work, Status status);
   void complete_receive(std::uint32_t slot, bool shared, Status status);
-  void flush_sends();
-  void flush_receives();
-  void flush();
+  void flush_sends(std::uint32_t count_max = kFlushMax);
+  void flush_receives(std::uint32_t count_max = kFlushMax);
+  void flush(std::uint32_t count_max = kFlushMax);
 
   QueuePair& owner_;
   Config config_;

@@ -407,7 +407,7 @@ void QueuePair::Impl::check_deadline(Instant now) {
 bool QueuePair::Impl::go_down(Instant now) {
   if (state_ == State::error) {
     if (!send_hint_ && !receive_hint_) return false;
-    flush();
+    flush(kLateFlushMax);
     return true;
   }
   if (connection_ == nullptr) return false;

@@ -11,6 +11,7 @@
 
 #include "base/buffer.hpp"
 #include "base/ids.hpp"
+#include "base/list.hpp"
 #include "base/time.hpp"
 #include "mpa/framer.hpp"
 #include "qp/work.hpp"
@@ -75,7 +76,10 @@ struct QpCounters {
   std::uint64_t fpdus_early = 0;  // of these, placed before their turn
 };
 
-class QueuePair final : public tpt::MoveOwner {
+struct LooseTag;
+
+// The link is its device's, for those that have no stream.
+class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
  public:
   QueuePair(const Config& config, Host& host, tpt::Table& table, tpt::Mover& mover, BufferPool& data_pool);
   ~QueuePair();
