@@ -96,7 +96,7 @@ std::string make_device(const Configuration& configuration, const DeviceConfigur
   served->name = wanted.name;
   served->port_spec = port::to_string(*wanted.port);
   served->port = std::move(port);
-  served->table = std::make_unique<tpt::Table>(kRegionsMax, random_seed());
+  served->table = std::make_unique<tpt::Table>(static_cast<std::uint32_t>(served->stags.total()), random_seed());
   served->node_guid = node_guid_of(served->port->facts().mac, served->index);
   served->hold_without_receive = wanted.hold_without_receive;
   served->rnr_timeout = seconds(wanted.rnr_timeout_s);

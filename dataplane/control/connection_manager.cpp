@@ -85,21 +85,25 @@ ConnectionManager::ConnectionManager(std::vector<CmDevice> devices, CmHost& host
 
 // ---- channels ------------------------------------------------------------------------------------
 
-std::uint32_t ConnectionManager::open_channel() {
+std::uint32_t ConnectionManager::open_channel(Holder holder) {
   while (next_channel_ == 0 || channels_.contains(next_channel_)) ++next_channel_;
-  channels_[next_channel_];
+  channels_[next_channel_].holder = holder;
   return next_channel_++;
 }
 
 void ConnectionManager::close_channel(std::uint32_t channel) {
-  if (!channels_.contains(channel)) return;
-  std::vector<std::uint32_t> numbers;
-  for (const auto& [number, id] : ids_)
-    if (id->channel == channel) numbers.push_back(number);
-  // The purging of a listener's events destroys ids of the list.
-  for (const std::uint32_t number : numbers)
-    if (Id* id = find(number)) destroy(*id);
+  const auto found = channels_.find(channel);
+  if (found == channels_.end()) return;
+  // All events first: nobody looks through them for those of each id. Ids of requests that they told of are the
+  // channel's, too.
+  found->second.events.clear();
+  Left left;
+  for (const std::uint32_t number : found->second.ids) {
+    take_apart(*ids_.at(number), left);
+    ids_.erase(number);
+  }
   channels_.erase(channel);
+  abandon(left);
 }
 
 Result<rnic_cm_get_event_reply, int> ConnectionManager::get_event(std::uint32_t channel) {
@@ -126,7 +130,9 @@ const ConnectionManager::Id* ConnectionManager::find(std::uint32_t id) const {
   return found == ids_.end() ? nullptr : found->second.get();
 }
 
-ConnectionManager::Id& ConnectionManager::make_id(std::uint32_t channel) {
+ConnectionManager::Id* ConnectionManager::make_id(std::uint32_t channel) {
+  Share share = shares_.take(channels_[channel].holder);
+  if (!share) return nullptr;
   // The number is the cookie's lower half: late news of an id that is gone find nobody.
   while (static_cast<std::uint32_t>(next_cookie_) == 0 || ids_.contains(static_cast<std::uint32_t>(next_cookie_)))
     ++next_cookie_;
@@ -134,21 +140,23 @@ ConnectionManager::Id& ConnectionManager::make_id(std::uint32_t channel) {
   id->cookie = next_cookie_++;
   id->number = static_cast<std::uint32_t>(id->cookie);
   id->channel = channel;
+  id->share = std::move(share);
   Id& made = *id;
   ids_.emplace(made.number, std::move(id));
-  return made;
+  channels_[channel].ids.insert(made.number);
+  return &made;
 }
 
 Result<std::uint32_t, int> ConnectionManager::create_id(std::uint32_t channel, std::uint32_t port_space,
                                                         std::uint64_t user_pointer, DeviceSet devices) {
   if (!channels_.contains(channel)) return Failure{EINVAL};
   if (port_space != kPortSpaceTcp) return Failure{EINVAL};
-  if (ids_.size() >= kIdsMax) return Failure{ENOMEM};
-  Id& id = make_id(channel);
-  id.user_pointer = user_pointer;
-  id.visible = devices;
-  id.known = true;
-  return id.number;
+  Id* id = make_id(channel);
+  if (id == nullptr) return Failure{ENOMEM};
+  id->user_pointer = user_pointer;
+  id->visible = devices;
+  id->known = true;
+  return id->number;
 }
 
 std::optional<std::uint32_t> ConnectionManager::channel_of(std::uint32_t number) const {
@@ -163,7 +171,8 @@ void ConnectionManager::unlisten(Id& id) {
   id.listening_on = 0;
 }
 
-std::uint32_t ConnectionManager::destroy(Id& id) {
+// All but its number and its events.
+void ConnectionManager::take_apart(Id& id, Left& left) {
   switch (id.state) {
     case IdState::listening:
       unlisten(id);
@@ -171,11 +180,9 @@ std::uint32_t ConnectionManager::destroy(Id& id) {
     case IdState::connecting:
     case IdState::accepting:
     case IdState::connected:
-      // Nobody has disconnected: its process may have been killed.
-      host_.disconnect(static_cast<std::uint32_t>(id.device), id.stream, core::Disconnect::abrupt);
-      break;
     case IdState::requested:
-      (void)host_.reject(static_cast<std::uint32_t>(id.device), id.stream, {}, Rejects::application);
+      // Nobody has disconnected: its process may have been killed.
+      left[static_cast<std::uint32_t>(id.device)].push_back({info_of(id), id.stream, id.state == IdState::requested});
       break;
     case IdState::idle:
     case IdState::bound:
@@ -184,18 +191,44 @@ std::uint32_t ConnectionManager::destroy(Id& id) {
     case IdState::ended:
       break;
   }
-  // Requests that the application was not told of go with their listener.
+  ports_.release(id.number);
+}
+
+// Requests that the application was not told of go with their listener.
+std::uint32_t ConnectionManager::purge_events(Id& id, Left& left) {
   std::vector<std::uint32_t> unheard;
   const auto purged = std::erase_if(channels_[id.channel].events, [&](const Event& event) {
     if (event.owner != id.number) return false;
     if (event.reply.event == RNIC_CM_CONNECT_REQUEST) unheard.push_back(event.reply.id);
     return true;
   });
-  ports_.release(id.number);
-  ids_.erase(id.number);
-  for (const std::uint32_t number : unheard)
-    if (Id* request = find(number)) destroy(*request);
+  // Such an id has no events of its own.
+  for (const std::uint32_t number : unheard) {
+    Id* request = find(number);
+    if (request == nullptr) continue;
+    take_apart(*request, left);
+    forget(*request);
+  }
   return static_cast<std::uint32_t>(purged);
+}
+
+void ConnectionManager::forget(const Id& id) {
+  const std::uint32_t number = id.number;
+  channels_[id.channel].ids.erase(number);
+  ids_.erase(number);
+}
+
+std::uint32_t ConnectionManager::destroy(Id& id) {
+  Left left;
+  take_apart(id, left);
+  const std::uint32_t purged = purge_events(id, left);
+  forget(id);
+  abandon(left);
+  return purged;
+}
+
+void ConnectionManager::abandon(const Left& left) {
+  for (const auto& [device, streams] : left) host_.abandon(device, streams);
 }
 
 Result<rnic_cm_destroy_id_reply, int> ConnectionManager::destroy_id(std::uint32_t number) {
@@ -221,10 +254,16 @@ Result<rnic_cm_migrate_id_reply, int> ConnectionManager::migrate_id(std::uint32_
     to.events.push_back(event);
     ++reply.purged;
     if (event.reply.event != RNIC_CM_CONNECT_REQUEST) continue;
-    if (Id* request = find(event.reply.id)) request->channel = channel;
+    if (Id* request = find(event.reply.id)) {
+      request->channel = channel;
+      from.ids.erase(request->number);
+      to.ids.insert(request->number);
+    }
   }
   std::erase_if(from.events, [&](const Event& event) { return event.owner == number; });
   id->channel = channel;
+  from.ids.erase(number);
+  to.ids.insert(number);
   if (reply.purged > 0) host_.events_added(channel, reply.purged);
   return reply;
 }
@@ -640,11 +679,12 @@ void ConnectionManager::queue_failure(Id& id, StreamFailure failure) {
 void ConnectionManager::on_request(const StreamEvent& event) {
   Id* listener = find(static_cast<std::uint32_t>(event.cookie));
   const bool listens = listener != nullptr && listener->cookie == event.cookie && listener->state == IdState::listening;
-  if (!listens || ids_.size() >= kIdsMax) {
+  Id* made = listens ? make_id(listener->channel) : nullptr;
+  if (made == nullptr) {
     (void)host_.reject(event.device, event.stream, {}, listens ? Rejects::too_many_ids : Rejects::nobody_listens);
     return;
   }
-  Id& id = make_id(listener->channel);
+  Id& id = *made;
   id.state = IdState::requested;
   id.visible = listener->visible;
   id.traffic_class = listener->traffic_class;

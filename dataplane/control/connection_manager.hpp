@@ -11,13 +11,16 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/result.hpp"
 #include "control/port_space.hpp"
+#include "control/shares.hpp"
 #include "core/device.hpp"
 #include "ip/routes.hpp"
 #include "rnic_control.h"
@@ -43,28 +46,6 @@ struct QpClaim {
 // Who says no to a call: the listener's application, with a command or by its end, or rnicd itself.
 enum class Rejects : std::uint8_t { application, nobody_listens, too_many_ids };
 
-// What the connection manager asks for. Answers at once.
-class CmHost {
- public:
-  virtual Result<Done, core::StreamError> listen(std::uint32_t device, const wire::IpAddress& address,
-                                                 std::uint16_t port, std::uint32_t backlog, std::uint64_t cookie,
-                                                 bool v6_only) = 0;
-  virtual void unlisten(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port) = 0;
-  // wrong_state: no such QP, on this device and of this process, that is Idle.
-  virtual Result<core::StreamId, core::StreamError> connect(std::uint32_t device, const core::ConnectOptions& options,
-                                                            const QpClaim& qp) = 0;
-  virtual Result<Done, core::StreamError> accept(std::uint32_t device, core::StreamId stream,
-                                                 const core::AcceptOptions& options, const QpClaim& qp) = 0;
-  virtual Result<Done, core::StreamError> reject(std::uint32_t device, core::StreamId stream,
-                                                 const core::PrivateData& private_data, Rejects who) = 0;
-  virtual void disconnect(std::uint32_t device, core::StreamId stream, core::Disconnect how) = 0;
-  // So many more events wait in the channel.
-  virtual void events_added(std::uint32_t channel, std::uint32_t count) = 0;
-
- protected:
-  ~CmHost() = default;
-};
-
 enum class IdState : std::uint8_t {
   idle,
   bound,
@@ -88,9 +69,39 @@ struct IdInfo {
   int device = -1;
 };
 
+// What the connection manager asks for. Answers at once.
+class CmHost {
+ public:
+  virtual Result<Done, core::StreamError> listen(std::uint32_t device, const wire::IpAddress& address,
+                                                 std::uint16_t port, std::uint32_t backlog, std::uint64_t cookie,
+                                                 bool v6_only) = 0;
+  virtual void unlisten(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port) = 0;
+  // wrong_state: no such QP, on this device and of this process, that is Idle.
+  virtual Result<core::StreamId, core::StreamError> connect(std::uint32_t device, const core::ConnectOptions& options,
+                                                            const QpClaim& qp) = 0;
+  virtual Result<Done, core::StreamError> accept(std::uint32_t device, core::StreamId stream,
+                                                 const core::AcceptOptions& options, const QpClaim& qp) = 0;
+  virtual Result<Done, core::StreamError> reject(std::uint32_t device, core::StreamId stream,
+                                                 const core::PrivateData& private_data, Rejects who) = 0;
+  virtual void disconnect(std::uint32_t device, core::StreamId stream, core::Disconnect how) = 0;
+  // Connections whose application has given up their ids: rejected if it has not answered the call yet, else
+  // ended abruptly.
+  struct Abandoned {
+    IdInfo id;
+    core::StreamId stream;
+    bool unanswered = false;
+  };
+  virtual void abandon(std::uint32_t device, const std::vector<Abandoned>& streams) = 0;
+  // So many more events wait in the channel.
+  virtual void events_added(std::uint32_t channel, std::uint32_t count) = 0;
+
+ protected:
+  ~CmHost() = default;
+};
+
 class ConnectionManager {
  public:
-  static constexpr std::uint32_t kIdsMax = 262'144;
+  static constexpr std::uint32_t kIdsMax = 262'144;  // of one process that is alone
   static constexpr std::size_t kPrivateDataMax = 508;  // MPA's 512 less the enhanced block (RFC 6581 s4.2)
 
   ConnectionManager(std::vector<CmDevice> devices, CmHost& host, std::uint64_t seed);
@@ -100,7 +111,8 @@ class ConnectionManager {
   using Answer = Result<T, int>;
 
   // ---- channels ----
-  std::uint32_t open_channel();
+  // `holder`: whose share of the ids its ids come from.
+  std::uint32_t open_channel(Holder holder = 0);
   void close_channel(std::uint32_t channel);  // its ids are destroyed
   bool has_channel(std::uint32_t channel) const { return channels_.contains(channel); }
   // EAGAIN: none waits.
@@ -138,10 +150,12 @@ class ConnectionManager {
   std::optional<IdInfo> info(std::uint32_t id) const;
   std::optional<IdInfo> info(std::uint32_t device, core::StreamId stream) const;
   std::size_t id_count() const { return ids_.size(); }
+  Shares& shares() { return shares_; }
   std::size_t channel_count() const { return channels_.size(); }
 
  private:
   struct Id {
+    Share share;
     std::uint32_t number = 0;
     std::uint64_t cookie = 0;
     std::uint64_t user_pointer = 0;
@@ -166,7 +180,9 @@ class ConnectionManager {
     rnic_cm_get_event_reply reply{};
   };
   struct Channel {
+    Holder holder = 0;
     std::deque<Event> events;
+    std::unordered_set<std::uint32_t> ids;
   };
   struct Route {
     std::uint32_t device = 0;
@@ -175,8 +191,14 @@ class ConnectionManager {
 
   Id* find(std::uint32_t id);
   const Id* find(std::uint32_t id) const;
-  Id& make_id(std::uint32_t channel);
+  Id* make_id(std::uint32_t channel);  // null: there are too many
+  // What is left to do with the connections of ids that are gone, by device.
+  using Left = std::map<std::uint32_t, std::vector<CmHost::Abandoned>>;
   std::uint32_t destroy(Id& id);   // how many of its events were purged
+  std::uint32_t purge_events(Id& id, Left& left);
+  void take_apart(Id& id, Left& left);
+  void forget(const Id& id);
+  void abandon(const Left& left);
   void unlisten(Id& id);
   bool sees(const Id& id, std::uint32_t device) const { return (id.visible >> device & 1u) != 0; }
   std::optional<std::uint32_t> owner_of(const wire::IpAddress& address, DeviceSet among) const;
@@ -195,6 +217,7 @@ class ConnectionManager {
   std::vector<CmDevice> devices_;
   CmHost& host_;
   PortSpace ports_;
+  Shares shares_ = Shares::for_one("connection ids", kIdsMax);
   std::unordered_map<std::uint32_t, Channel> channels_;
   std::unordered_map<std::uint32_t, std::unique_ptr<Id>> ids_;
   std::uint32_t next_channel_ = 1;

@@ -5,11 +5,14 @@
 #include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <climits>
 #include <fstream>
+#include <set>
 
+#include "control/batches.hpp"
 #include "control/limits.hpp"
 
 namespace rnic::control {
@@ -56,20 +59,40 @@ int errno_of(tpt::RegisterError error) {
 // One context may have a quarter of the mappings that there can be; what finds no room is reached by remote copy.
 constexpr std::size_t kMappingShares = 4;
 
+// And as many octets as this machine has memory.
+std::uint64_t mapped_octets_max() {
+  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Of a context: the status page, the doorbells, both ends of the async events, the application's memory.
+constexpr std::uint64_t kOwnDescriptors = 5;
+
 constexpr std::uint32_t kRungShared = 2, kRungSwapped = 3, kRungRemoteCopy = 4;
 
 }  // namespace
 
 // ---- life ----------------------------------------------------------------------------------------
 
+Context::Context(Machine& machine, ServedDevice& device, const Peer& peer)
+    : machine_(machine),
+      device_(device),
+      peer_(peer),
+      holder_(holder_of(peer)),
+      handles_(machine.first_handles),
+      mapped_octets_(Shares::for_one("octets of shared memory", mapped_octets_max())) {}
+
 Result<std::unique_ptr<Context>, int> Context::open(Machine& machine, ServedDevice& device, Loop& loop,
                                                     const Peer& peer, Descriptor memory, std::unique_ptr<Helper> helper) {
-  if (device.counts.contexts >= kContextsMax) return Failure{ENOMEM};
   std::unique_ptr<Context> made(new Context(machine, device, peer));
+  made->share_ = device.contexts.take(made->holder_);
+  if (!made->share_) return Failure{ENOMEM};
+  made->descriptors_ = machine.descriptors.take(made->holder_, kOwnDescriptors + machine.workers.size());
+  if (!made->descriptors_) return Failure{EMFILE};
   if (memory && !is_process_memory(memory.get())) return Failure{EINVAL};
   made->memory_fd_ = std::move(memory);
   made->helper_ = std::move(helper);
   made->program_ = program_of(peer.pid);
+  made->mapped_octets_.tell_by(machine.refusals);
 
   auto shared = shm::ContextMemory::create(static_cast<unsigned>(machine.workers.size()), machine.generation);
   if (!shared) return Failure{shared.error()};
@@ -106,25 +129,33 @@ void Context::describe(Reply& reply) {
   for (unsigned worker = 0; worker < memory_->worker_count(); ++worker) reply.add(memory_->wake_fd(worker));
 }
 
-// In one call of the worker: no turn sees a queue pair whose regions are gone already, which would
-// turn the peer's last octets into a protection error.
+// Queue pairs first, so that none is there whose regions are gone already, which would turn the peer's
+// last octets into a protection error. So many in a call of the worker: others wait meanwhile.
 Context::~Context() {
   if (!space_known_) return;
   memory_->mark_dead();
-  device_.worker->call([&](Instant now) {
-    for (const auto& [handle, window] : windows_) (void)device_.table->deallocate_window(window->stag);
-    for (const auto& [handle, region] : regions_) (void)device_.table->deregister(region->stag);
-    for (const auto& [number, qp] : qps_) destroy_on_worker(*qp, now);
-    for (const auto& [handle, srq] : srqs_) {
-      device_.worker->unbind(*memory_, srq->doorbell);
-      srq->queue.reset();
-    }
-    for (const auto& [handle, cq] : cqs_) cq->queue.reset();
-    device_.worker->remove_context(*memory_);
+  device_.worker->call([&](Instant) { device_.worker->remove_context(*memory_); });  // with all its bells
+  in_batches(*device_.worker, qps_, [&](auto& entry, Instant now) {
+    device_.device->release(*entry.second->qp, now);
+    entry.second->qp.reset();
   });
+  for (const auto& [handle, window] : windows_) (void)device_.table->deallocate_window(window->stag);
+  for (const auto& [handle, region] : regions_) (void)device_.table->deregister(region->stag);
+  in_batches(*device_.worker, srqs_, [](auto& entry, Instant) { entry.second->queue.reset(); });
+  in_batches(*device_.worker, cqs_, [](auto& entry, Instant) { entry.second->queue.reset(); });
   for (const auto& worker : machine_.workers)
     worker->call([&](Instant) { worker->mover().remove_space(space_); });
   machine_.free_space(space_);
+  // Events that wait are looked through once, and not for each object.
+  std::set<EventSocket*> channels{async_.get()};
+  for (const auto& [number, qp] : qps_) qp->events.gone = true;
+  for (const auto& [handle, srq] : srqs_) srq->events.gone = true;
+  for (const auto& [handle, cq] : cqs_) {
+    cq->events.gone = cq->completions.gone = true;
+    if (cq->channel != nullptr) channels.insert(cq->channel.get());
+  }
+  port_events_.gone = true;
+  for (EventSocket* channel : channels) channel->forget_gone();
   for (const auto& [number, qp] : qps_) forget(*qp);
   for (const auto& [handle, srq] : srqs_) forget(*srq);
   for (const auto& [handle, cq] : cqs_) forget(*cq);
@@ -137,6 +168,17 @@ Context::~Context() {
   counts.cqs -= static_cast<std::uint32_t>(cqs_.size());
   counts.srqs -= static_cast<std::uint32_t>(srqs_.size());
   counts.qps -= static_cast<std::uint32_t>(qps_.size());
+}
+
+Result<shm::ContextMemory::Piece, int> Context::allocate(std::uint64_t bytes) {
+  Share descriptor;
+  if (memory_->needs_arena(bytes)) {
+    descriptor = machine_.descriptors.take(holder_);
+    if (!descriptor) return Failure{EMFILE};
+  }
+  auto piece = memory_->allocate(bytes);
+  if (piece && piece->arena_is_new) arena_descriptors_.push_back(std::move(descriptor));
+  return piece;
 }
 
 Result<std::uint32_t, int> Context::take_doorbell() {
@@ -172,9 +214,11 @@ std::uint32_t Context::new_handle() {
 // ---- protection domains --------------------------------------------------------------------------
 
 Reply Context::alloc_pd() {
-  if (device_.counts.pds >= kPdsMax) return Reply::error(ENOMEM);
+  Share share = device_.pds.take(holder_);
+  if (!share) return Reply::error(ENOMEM);
   const std::uint32_t handle = new_handle();
   auto pd = std::make_unique<Pd>();
+  pd->share = std::move(share);
   pd->id = machine_.new_pd();
   pds_.emplace(handle, std::move(pd));
   ++device_.counts.pds;
@@ -197,11 +241,18 @@ Result<std::shared_ptr<shm::ApplicationMapping>, int> Context::map_part(int fd, 
                                                                         std::uint64_t length, bool writable,
                                                                         std::optional<File> whole_of) {
   if (mappings_ >= shm::application_mappings_max() / kMappingShares) return Failure{ENOMEM};
+  // Files can be much larger than what is in them: our addresses are used up before memory is.
+  Share octets = mapped_octets_.take(holder_, length);
+  if (!octets) return Failure{ENOMEM};
   auto mapped = shm::ApplicationMapping::create(fd, offset, length, writable);
   if (!mapped) return Failure{mapped.error()};
   ++mappings_;
-  return std::shared_ptr<shm::ApplicationMapping>(mapped->release(), [this, whole_of](shm::ApplicationMapping* mapping) {
+  (*mapped)->owner = this;
+  // std::function wants what can be copied.
+  auto kept = std::make_shared<Share>(std::move(octets));
+  return std::shared_ptr<shm::ApplicationMapping>(mapped->release(), [this, whole_of, kept](shm::ApplicationMapping* mapping) {
     delete mapping;
+    *kept = Share();
     --mappings_;
     if (!whole_of) return;
     const auto known = files_.find(*whole_of);
@@ -267,10 +318,11 @@ Result<std::byte*, int> Context::map_memory(const rnic_reg_mr& request, int fd, 
 Reply Context::reg_mr(const rnic_reg_mr& request, Descriptor shared) {
   Pd* pd = find(pds_, request.pd);
   if (pd == nullptr || request.length == 0 || (request.access & ~kRegionAccess) != 0) return Reply::error(EINVAL);
-  if (device_.counts.regions >= kRegionsMax) return Reply::error(ENOMEM);
   if (request.start + request.length < request.start) return Reply::error(EINVAL);
 
   auto region = std::make_unique<Region>();
+  region->share = device_.stags.take(holder_);
+  if (!region->share) return Reply::error(ENOMEM);
   region->rung = kRungRemoteCopy;
   std::byte* direct = nullptr;
   if (request.shared != RNIC_MEMORY_APPLICATION) {
@@ -320,14 +372,38 @@ Reply Context::dereg_mr(std::uint32_t handle) {
   return {};
 }
 
+// What is there instead of the application's memory is ours, and would grow as it is written to: the
+// regions' STags name nothing any more, for local work and for peers (whoever uses them hears of it, and
+// his queue pair fails), and then it is let go. Their handles stay until they are deregistered.
+void Context::drop_dead_memory() {
+  std::vector<std::shared_ptr<shm::ApplicationMapping>> dead;
+  std::set<std::uint32_t> entries;
+  tpt::Table& table = *device_.table;
+  for (const auto& [handle, region] : regions_) {
+    if (region->mapping == nullptr || !region->mapping->dead()) continue;
+    table.revoke(region->stag);
+    region->dead = true;
+    dead.push_back(std::move(region->mapping));
+    if (const auto info = table.query(region->stag)) entries.insert(info->region_entry);
+  }
+  if (dead.empty()) return;
+  // Nobody can bind one to them any more.
+  for (const auto& [handle, window] : windows_)
+    if (const auto info = table.query(window->stag); info && info->valid && entries.contains(info->region_entry))
+      table.revoke(window->stag);
+  machine_.wait_for_grace();
+}
+
 Reply Context::alloc_mw(const rnic_alloc_mw& request) {
   Pd* pd = find(pds_, request.pd);
   if (pd == nullptr) return Reply::error(EINVAL);
-  if (device_.counts.windows >= kRegionsMax) return Reply::error(ENOMEM);
+  Share share = device_.stags.take(holder_);
+  if (!share) return Reply::error(ENOMEM);
   const auto stag = device_.table->allocate_window(pd->id, static_cast<std::uint8_t>(request.key));
   if (!stag) return Reply::error(errno_of(stag.error()));
   const std::uint32_t handle = new_handle();
   auto window = std::make_unique<Window>();
+  window->share = std::move(share);
   window->pd = pd;
   window->stag = *stag;
   windows_.emplace(handle, std::move(window));

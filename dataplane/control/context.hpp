@@ -44,12 +44,17 @@ struct Peer {
 };
 inline bool same_process(const Peer& a, const Peer& b) { return a.uid == b.uid && a.process == b.process; }
 
+// Who counts as one where there is only so much of something.
+inline Holder holder_of(const Peer& peer) { return static_cast<Holder>(peer.pid); }
+
 struct Pd {
+  Share share;
   PdId id;
   std::uint32_t uses = 0;  // QPs, SRQs, regions, windows (V-PD-04)
 };
 
 struct Region {
+  Share share;
   std::uint32_t handle = 0;
   Pd* pd = nullptr;
   Stag stag;
@@ -57,14 +62,17 @@ struct Region {
   std::uint32_t access = 0;
   std::uint32_t rung = 0;
   std::shared_ptr<shm::ApplicationMapping> mapping;
+  bool dead = false;  // it was taken away
 };
 
 struct Window {
+  Share share;
   Pd* pd = nullptr;
   Stag stag;
 };
 
 struct Cq {
+  Share share;
   std::uint32_t handle = 0;
   std::uint64_t cookie = 0;
   std::uint64_t user_pointer = 0;
@@ -77,6 +85,7 @@ struct Cq {
 };
 
 struct Srq {
+  Share share;
   std::uint32_t handle = 0;
   std::uint64_t cookie = 0;
   std::uint64_t user_pointer = 0;
@@ -91,6 +100,7 @@ struct Srq {
 };
 
 struct Qp {
+  Share share;
   QpNumber number;
   std::uint64_t cookie = 0;
   std::uint64_t user_pointer = 0;
@@ -146,6 +156,7 @@ class Context {
   void on_cq_overflow(Cq& cq);
   void on_completions(Cq& cq);
   void on_addresses_changed();  // GID_CHANGE
+  void drop_dead_memory();
 
   // ---- what it is ----
   std::uint32_t number() const { return number_; }
@@ -161,7 +172,7 @@ class Context {
   Context& operator=(const Context&) = delete;
 
  private:
-  Context(Machine& machine, ServedDevice& device, const Peer& peer) : machine_(machine), device_(device), peer_(peer), handles_(machine.first_handles) {}
+  Context(Machine& machine, ServedDevice& device, const Peer& peer);
 
   template <typename T>
   static T* find(const std::map<std::uint32_t, std::unique_ptr<T>>& objects, std::uint32_t handle) {
@@ -171,6 +182,7 @@ class Context {
   // The thread by whose number this memory is copied; 0: by descriptor alone (architecture.md s4).
   pid_t copies_by() const { return helper_ == nullptr ? 0 : helper_->for_copies(); }
   std::uint32_t new_handle();
+  Result<shm::ContextMemory::Piece, int> allocate(std::uint64_t bytes);
   Result<std::uint32_t, int> take_doorbell();
   void give_doorbell(std::uint32_t doorbell) { free_doorbells_.push_back(doorbell); }
   void describe(Reply& reply, rnic_area& area, const shm::ContextMemory::Piece& piece);
@@ -195,6 +207,9 @@ class Context {
   Machine& machine_;
   ServedDevice& device_;
   Peer peer_;
+  Holder holder_ = 0;
+  Share share_, descriptors_;
+  std::vector<Share> arena_descriptors_;
   std::string program_;
   std::uint32_t number_ = 0;
   std::unique_ptr<shm::ContextMemory> memory_;
@@ -213,6 +228,7 @@ class Context {
   std::vector<bool> announced_;  // arenas whose memfd the application has
   std::map<std::uint32_t, std::unique_ptr<Pd>> pds_;
   std::size_t mappings_ = 0;  // of regions
+  Shares mapped_octets_;
   std::map<File, std::weak_ptr<shm::ApplicationMapping>> files_;
   std::map<std::uint32_t, std::unique_ptr<Region>> regions_;
   std::map<std::uint32_t, std::unique_ptr<Window>> windows_;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "control/async_events.hpp"
+#include "control/batches.hpp"
 #include "control/context.hpp"
 #include "control/limits.hpp"
 
@@ -44,12 +45,14 @@ int errno_of(qp::ModifyError error) {
 Reply Context::create_cq(const rnic_create_cq& request, std::shared_ptr<EventSocket> channel) {
   if (request.entries_min == 0 || request.entries_min > kCqesMax) return Reply::error(EINVAL);  // V-CQ-02
   if (request.vector >= kCompletionVectors) return Reply::error(EINVAL);                        // V-CQ-03
-  if (device_.counts.cqs >= kCqsMax) return Reply::error(ENOMEM);
+  Share share = device_.cqs.take(holder_);
+  if (!share) return Reply::error(ENOMEM);
   const std::uint32_t entries = std::bit_ceil(request.entries_min);
-  auto piece = memory_->allocate(shm::CompletionQueue::area_bytes(entries));
+  auto piece = allocate(shm::CompletionQueue::area_bytes(entries));
   if (!piece) return Reply::error(piece.error());
 
   auto cq = std::make_unique<Cq>();
+  cq->share = std::move(share);
   cq->handle = new_handle();
   cq->cookie = machine_.next_cookie++;
   cq->user_pointer = request.user_pointer;
@@ -76,7 +79,7 @@ Reply Context::resize_cq(const rnic_resize_cq& request) {
   Cq* cq = find(cqs_, request.cq);
   if (cq == nullptr || request.entries_min == 0 || request.entries_min > kCqesMax) return Reply::error(EINVAL);
   const std::uint32_t entries = std::bit_ceil(request.entries_min);
-  auto piece = memory_->allocate(shm::CompletionQueue::area_bytes(entries));
+  auto piece = allocate(shm::CompletionQueue::area_bytes(entries));
   if (!piece) return Reply::error(piece.error());
   bool done = false;
   machine_.with_all_stopped([&](Instant) { done = cq->queue->resize(piece->bytes(), entries); });
@@ -136,18 +139,20 @@ Reply Context::create_srq(const rnic_create_srq& request) {
   if (request.wr_min > kSrqWorkRequestsMax || request.sge_max > kSgesMax) return Reply::error(EINVAL);
   const std::uint32_t entries = std::bit_ceil(at_least_one(request.wr_min));
   if (request.limit > entries) return Reply::error(EINVAL);  // V-LIM-04
-  if (device_.counts.srqs >= kSrqsMax) return Reply::error(ENOMEM);
+  Share share = device_.srqs.take(holder_);
+  if (!share) return Reply::error(ENOMEM);
   const std::uint32_t sges = at_least_one(request.sge_max);
   const std::uint32_t stride = receive_stride(sges);
   const auto doorbell = take_doorbell();
   if (!doorbell) return Reply::error(doorbell.error());
-  auto piece = memory_->allocate(shm::SharedReceiveQueue::area_bytes(entries, stride));
+  auto piece = allocate(shm::SharedReceiveQueue::area_bytes(entries, stride));
   if (!piece) {
     give_doorbell(*doorbell);
     return Reply::error(piece.error());
   }
 
   auto srq = std::make_unique<Srq>();
+  srq->share = std::move(share);
   srq->handle = new_handle();
   srq->cookie = machine_.next_cookie++;
   srq->user_pointer = request.user_pointer;
@@ -181,7 +186,7 @@ Reply Context::create_srq(const rnic_create_srq& request) {
 Reply Context::modify_srq(const rnic_modify_srq& request) {
   Srq* srq = find(srqs_, request.srq);
   if (srq == nullptr || request.limit > srq->entries) return Reply::error(EINVAL);  // V-LIM-04
-  srq->queue->arm_limit(request.limit);  // V-LIM-03
+  device_.worker->call([&](Instant) { srq->queue->arm_limit(request.limit); });  // V-LIM-03
   return {};
 }
 
@@ -229,7 +234,8 @@ Reply Context::create_qp(const rnic_create_qp& request) {
   if (request.send_wr_min > kWorkRequestsMax || recv_wr > kWorkRequestsMax) return Reply::error(EINVAL);  // V-IS-15
   if (send_sges > kSgesMax || recv_sges > kSgesMax) return Reply::error(EINVAL);                          // V-IS-16
   if (request.inline_max > kInlineMax) return Reply::error(EINVAL);
-  if (device_.counts.qps >= kQpsMax) return Reply::error(ENOMEM);
+  Share share = device_.qps.take(holder_);
+  if (!share) return Reply::error(ENOMEM);
 
   const std::uint32_t send_entries = std::bit_ceil(at_least_one(request.send_wr_min));
   const std::uint32_t stride = send_stride(send_sges, request.inline_max);
@@ -237,6 +243,7 @@ Reply Context::create_qp(const rnic_create_qp& request) {
   const std::uint32_t recv_stride = recv_wr == 0 ? 0 : receive_stride(recv_sges);
 
   auto qp = std::make_unique<Qp>();
+  qp->share = std::move(share);
   int error = 0;
   bool has_send = false, has_recv = false;
   if (auto bell = take_doorbell(); bell) {
@@ -254,13 +261,13 @@ Reply Context::create_qp(const rnic_create_qp& request) {
     }
   }
   if (error == 0) {
-    if (auto piece = memory_->allocate(shm::SendQueue::area_bytes(send_entries, stride)); piece)
+    if (auto piece = allocate(shm::SendQueue::area_bytes(send_entries, stride)); piece)
       qp->send_piece = *piece;
     else
       error = piece.error();
   }
   if (error == 0 && srq == nullptr) {
-    if (auto piece = memory_->allocate(shm::SendQueue::area_bytes(recv_entries, recv_stride)); piece)
+    if (auto piece = allocate(shm::SendQueue::area_bytes(recv_entries, recv_stride)); piece)
       qp->recv_piece = *piece;
     else
       error = piece.error();
@@ -480,12 +487,11 @@ void Context::on_srq_limit(Srq& srq) {
 // The queue takes nothing more: whoever reports to it can do no more work (architecture.md s3).
 void Context::on_cq_overflow(Cq& cq) {
   async_->send_async(cq.events, cq.user_pointer, static_cast<std::uint32_t>(IbvEvent::cq_error));  // V-AE-37
-  device_.worker->call([&](Instant now) {
-    for (const auto& [number, qp] : qps_) {
-      if (qp->send_cq != &cq && qp->recv_cq != &cq) continue;
-      (void)qp->qp->modify_state(qp::State::error, now);
-      device_.device->touch(*qp->qp);
-    }
+  in_batches(*device_.worker, qps_, [&](auto& entry, Instant now) {
+    const Qp& qp = *entry.second;
+    if (qp.send_cq != &cq && qp.recv_cq != &cq) return;
+    (void)qp.qp->modify_state(qp::State::error, now);
+    device_.device->touch(*qp.qp);
   });
 }
 

@@ -40,8 +40,15 @@ void EventSocket::send_async(Subject& subject, std::uint64_t element, std::uint3
 }
 
 void EventSocket::forget(Subject& subject) {
-  std::erase_if(waiting_, [&](const Message& message) { return message.subject == &subject; });
-  subject.waiting = 0;
+  subject.gone = true;
+  if (subject.waiting != 0) forget_gone();
+}
+
+void EventSocket::forget_gone() {
+  std::erase_if(waiting_, [](const Message& message) {
+    if (message.subject->gone) message.subject->waiting = 0;
+    return message.subject->gone;
+  });
 }
 
 void EventSocket::submit(const Message& message) {

@@ -19,6 +19,7 @@ class EventSocket {
   struct Subject {
     std::uint32_t sent = 0;
     std::uint32_t waiting = 0;
+    bool gone = false;
   };
 
   // Null: errno says why.
@@ -37,6 +38,8 @@ class EventSocket {
   void send_async(Subject& subject, std::uint64_t element, std::uint32_t type);
   // Before the subject goes: those that wait are dropped.
   void forget(Subject& subject);
+  // The same for all that are marked as gone, in one go.
+  void forget_gone();
   // From one to the other nothing is written, and everything waits: what is in the socket is being
   // sorted. Each hold is released once.
   void hold();

@@ -1,5 +1,6 @@
-// What a device can do, and how much of it one application may have. What Query RNIC reports is
-// what is enforced (V-RNIC-08).
+// What a device can do, and how much of it one application may have. What Query RNIC reports is what is
+// enforced (V-RNIC-08): of objects, for an application that is alone; there are some more for those that
+// come after it (shares.hpp).
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,8 @@ inline constexpr std::uint32_t kSendStrideMin = 256;
 inline constexpr std::uint32_t kCompletionVectors = 1;
 
 inline constexpr std::uint32_t kSessionsMax = 8192;        // connections to the control socket
+inline constexpr std::uint32_t kSessionsKept = 16;         // more, for the rnic command
+inline constexpr std::uint32_t kDescriptorsKept = 128;     // that no application is given: for that, and on the way
 inline constexpr std::uint32_t kContextsMax = 4096;
 inline constexpr std::uint32_t kChannelsMax = 4096;        // of rdma_cm
 inline constexpr std::uint32_t kCompletionChannelsMax = 8192;

@@ -1,5 +1,7 @@
 #include "control/machine.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -14,6 +16,25 @@ std::vector<core::DeviceAddress> ServedDevice::addresses() const {
   for (const ip::OwnAddress& each : own)
     if (each.usable()) used.push_back({each.address, each.prefix_bits});
   return used;
+}
+
+namespace {
+std::uint64_t descriptors_for_applications() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = 1024;
+  return limit.rlim_cur - std::min<std::uint64_t>(kDescriptorsKept, limit.rlim_cur / 2);
+}
+}  // namespace
+
+Machine::Machine()
+    : descriptors("descriptors", descriptors_for_applications()), refusals([](Holder, const std::string&) {}) {}
+
+void Machine::tell_refusals(const Shares::Tell& tell) {
+  refusals = tell;
+  for (Shares* each : {&sessions, &completion_channels, &cm_channels, &descriptors}) each->tell_by(tell);
+  for (const auto& device : devices)
+    for (Shares* each : {&device->contexts, &device->pds, &device->stags, &device->cqs, &device->srqs, &device->qps})
+      each->tell_by(tell);
 }
 
 ServedDevice* Machine::find_device(const std::string& wanted) {

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "base/ids.hpp"
+#include "control/limits.hpp"
 #include "control/numbers.hpp"
+#include "control/shares.hpp"
 #include "core/device.hpp"
 #include "core/worker.hpp"
 #include "port/port.hpp"
@@ -42,6 +44,13 @@ struct ServedDevice {
     std::uint32_t contexts = 0, pds = 0, regions = 0, windows = 0, cqs = 0, srqs = 0, qps = 0;
   } counts;
 
+  Shares contexts = Shares::for_one("contexts", kContextsMax);
+  Shares pds = Shares::for_one("protection domains", kPdsMax);
+  Shares stags = Shares::for_one("regions and windows", kRegionsMax);
+  Shares cqs = Shares::for_one("completion queues", kCqsMax);
+  Shares srqs = Shares::for_one("shared receive queues", kSrqsMax);
+  Shares qps = Shares::for_one("queue pairs", kQpsMax);
+
   // Its network, as it was when it last had news of it: control's own copy.
   std::array<ip::OwnAddress, ip::OwnAddresses::kMax> own{};
   ip::Routes routes;
@@ -65,6 +74,16 @@ struct Machine {
   KeptNumbers pds;                             // over all devices
   Numbers first_handles;                       // what each context begins with
 
+  Shares sessions = Shares::for_one("connections to rnicd", kSessionsMax);
+  Shares completion_channels = Shares::for_one("completion channels", kCompletionChannelsMax);
+  Shares cm_channels = Shares::for_one("event channels", kChannelsMax);
+  // What the daemon has open for applications. All but kDescriptorsKept of what it may have, as it begins.
+  Shares descriptors;
+  // To whoever is to hear of refusals.
+  void tell_refusals(const Shares::Tell& tell);
+  Shares::Tell refusals;  // that; never empty
+
+  Machine();
   ServedDevice* find_device(const std::string& wanted);
   // Unused so far; reused as late as possible (V-SEC-26).
   QpNumber new_qp_number();

@@ -2,10 +2,13 @@
 #include "control/server.hpp"
 
 #include <fcntl.h>
+#include <malloc.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <sys/un.h>
 
 #include <algorithm>
@@ -25,6 +28,19 @@ namespace rnic::control {
 namespace {
 
 constexpr std::uint32_t kModePersonal = 1;
+// Of a session: its socket, and a pidfd.
+constexpr std::uint64_t kSessionDescriptors = 2;
+// A context that had so many queue pairs leaves memory that is worth giving back, so long after its end.
+constexpr std::size_t kTrimQps = 256;
+constexpr time_t kTrimDelayS = 2;
+// For one client, and what answering it takes.
+constexpr std::size_t kSpareDescriptors = 4;
+
+Instant clock_now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return {std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec};
+}
 
 CmDevice cm_device(const ServedDevice& served) {
   CmDevice device;
@@ -69,12 +85,29 @@ Server::Server(Machine& machine, Loop& loop, std::uint64_t seed, Log log)
   for (const auto& worker : machine_.workers)
     worker_watches_.push_back(
         loop_.add(worker->event_fd(), EPOLLIN, [this, &worker](std::uint32_t) { on_worker_news(*worker); }));
+  timer_ = Descriptor(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  timer_watch_ = loop_.add(timer_.get(), EPOLLIN, [this](std::uint32_t) { end_silent(); });
+  trim_timer_ = Descriptor(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  trim_watch_ = loop_.add(trim_timer_.get(), EPOLLIN, [this](std::uint32_t) {
+    std::uint64_t times;
+    if (read(trim_timer_.get(), &times, sizeof times) == sizeof times) malloc_trim(0);
+  });
+  resume_listener();
+  const Shares::Tell tell = [this](Holder holder, const std::string& what) {
+    std::uint64_t left_out = 0;
+    if (refusals_.take(clock_now(), left_out)) log_.info("process " + std::to_string(holder) + " gets " + what);
+  };
+  machine_.tell_refusals(tell);
+  cm_.shares().tell_by(tell);
 }
 
 Server::~Server() {
   end_all();
   for (const Loop::Watch watch : worker_watches_) loop_.remove(watch);
   if (listener_watch_ != Loop::kNone) loop_.remove(listener_watch_);
+  if (timer_watch_ != Loop::kNone) loop_.remove(timer_watch_);
+  if (trim_watch_ != Loop::kNone) loop_.remove(trim_watch_);
+  machine_.tell_refusals([](Holder, const std::string&) {});
 }
 
 std::size_t Server::context_count() const {
@@ -105,22 +138,96 @@ std::string Server::listen() {
   return {};
 }
 
+Descriptor Server::accept_client() {
+  Descriptor client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (client || (errno != EMFILE && errno != ENFILE)) return client;
+  // Whoever comes now is answered, if only that there is no room; nobody else is, until he has gone.
+  spare_.clear();
+  pause_listener();
+  log_.info("there are no more descriptors, for clients or anything else");
+  return Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
 void Server::accept_clients() {
-  for (int i = 0; i < 16; ++i) {
-    Descriptor client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  for (int i = 0; i < 16 && !listener_paused_; ++i) {
+    Descriptor client = accept_client();
     if (!client) return;
     ucred credentials{};
     socklen_t size = sizeof credentials;
     if (getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) continue;
     // A personal daemon serves its own user, and root. Not one who has no number here, and so the number of others.
     if (credentials.uid != 0 && !rnic_same_user(credentials.uid, geteuid())) continue;
-    if (sessions_.size() >= kSessionsMax) continue;
     adopt(std::move(client), {credentials.pid, credentials.uid});
   }
 }
 
+void Server::pause_listener() {
+  if (listener_paused_) return;
+  listener_paused_ = true;
+  if (listener_watch_ != Loop::kNone) loop_.change(listener_watch_, 0);
+  watch_silent();
+}
+
+void Server::resume_listener() {
+  while (spare_.size() < kSpareDescriptors) {
+    Descriptor spare(eventfd(0, EFD_CLOEXEC));
+    if (!spare) return;
+    spare_.push_back(std::move(spare));
+  }
+  if (!listener_paused_) return;
+  listener_paused_ = false;
+  if (listener_watch_ != Loop::kNone) loop_.change(listener_watch_, EPOLLIN);
+}
+
+// One that has said nothing for longest goes, where all places are taken.
+bool Server::make_place() {
+  while (!silent_.empty()) {
+    const std::uint64_t number = silent_.front().session;
+    silent_.pop_front();
+    const auto found = sessions_.find(number);
+    if (found == sessions_.end() || found->second->kind != 0) continue;
+    end(number);
+    return true;
+  }
+  return false;
+}
+
+// Ends those whose time is over; the timer is set for the next.
+void Server::end_silent() {
+  std::uint64_t times;
+  [[maybe_unused]] const auto got = read(timer_.get(), &times, sizeof times);
+  const Instant now = clock_now();
+  while (!silent_.empty() && silent_.front().until <= now) {
+    const auto found = sessions_.find(silent_.front().session);
+    silent_.pop_front();
+    if (found != sessions_.end() && found->second->kind == 0) end(found->first);
+  }
+  if (listener_paused_) resume_listener();
+  if (!silent_.empty() || listener_paused_) watch_silent();
+}
+
+void Server::watch_silent() {
+  const Duration span = silent_.empty() ? patience_ : std::max(silent_.front().until - clock_now(), Duration{1});
+  itimerspec when{};
+  when.it_value = {span.ns / 1'000'000'000, span.ns % 1'000'000'000};
+  timerfd_settime(timer_.get(), 0, &when, nullptr);
+}
+
 void Server::adopt(Descriptor socket, const Peer& peer) {
   auto session = std::make_unique<Session>();
+  const Holder holder = holder_of(peer);
+  const bool first = machine_.sessions.used_by(holder) == 0;
+  // Nobody gets a share of what there is none of.
+  while (!listener_paused_) {
+    session->share = machine_.sessions.take(holder);
+    if (session->share) session->descriptors = machine_.descriptors.take(holder, kSessionDescriptors);
+    if (session->descriptors) break;
+    session->share = Share();
+    // Who has none yet does not wait for those that say nothing.
+    if (!first || !make_place()) break;
+  }
+  const bool kept = !session->share;
+  if (kept && kept_places_ >= kSessionsKept) return;
   const std::uint64_t number = next_session_++;
   session->number = number;
   session->peer = peer;
@@ -128,6 +235,14 @@ void Server::adopt(Descriptor socket, const Peer& peer) {
   session->watch = loop_.add(session->socket.get(), EPOLLIN, [this, number](std::uint32_t) { on_readable(number); });
   if (session->watch == Loop::kNone) return;
   sessions_.emplace(number, std::move(session));
+  if (kept) ++kept_places_;
+  const auto has_spoken = [this](const Silent& each) {
+    const auto found = sessions_.find(each.session);
+    return found == sessions_.end() || found->second->kind != 0;
+  };
+  while (!silent_.empty() && has_spoken(silent_.front())) silent_.pop_front();
+  silent_.push_back({number, clock_now() + patience_});
+  if (silent_.size() == 1) watch_silent();
 }
 
 void Server::on_readable(std::uint64_t number) {
@@ -153,20 +268,34 @@ void Server::on_readable(std::uint64_t number) {
 void Server::end(std::uint64_t number) {
   const auto found = sessions_.find(number);
   if (found == sessions_.end()) return;
-  const std::unique_ptr<Session> session = std::move(found->second);
+  std::unique_ptr<Session> session = std::move(found->second);
   sessions_.erase(found);
+  if (!session->share) --kept_places_;
   loop_.remove(session->watch);
   if (session->process_watch != Loop::kNone) loop_.remove(session->process_watch);
   if (session->context != nullptr)
     for (const std::string& line :
          going(*session->context, "as process " + std::to_string(session->peer.pid) + " has let go of its context", 0))
       log_.debug([&] { return line; });
+  if (session->context != nullptr && session->context->qps().size() >= kTrimQps) trim_soon();
   session->context.reset();
   if (session->capture != nullptr)
     log_.info("the capture of process " + std::to_string(session->peer.pid) + " has ended");
   session->capture.reset();
   std::erase_if(completion_channels_, [&](const auto& entry) { return entry.second.session == number; });
   // Channels of rdma_cm end with their lifelines: a child of fork may have them.
+  for (const std::uint32_t channel : session->cm_channels)
+    if (const auto known = cm_channels_.find(channel); known != cm_channels_.end()) known->second.users.erase(number);
+  session.reset();
+  if (listener_paused_ || spare_.size() < kSpareDescriptors) resume_listener();
+}
+
+// What thousands of queue pairs were lies in pieces between what others have, where the heap keeps it. Not
+// at once, and not again and again: while it gives pages back nobody else gets memory.
+void Server::trim_soon() {
+  itimerspec when{};
+  when.it_value.tv_sec = kTrimDelayS;
+  timerfd_settime(trim_timer_.get(), 0, &when, nullptr);
 }
 
 void Server::end_all() {
@@ -216,6 +345,7 @@ Reply Server::hello(Session& session, const Request& request) {
   if (session.peer.process == ProcessToken{} &&
       getrandom(session.peer.process.data(), session.peer.process.size(), 0) != sizeof hello->process)
     return Reply::error(EIO);
+  if (!session.share && hello->kind != RNIC_CLIENT_ADMIN) return Reply::error(EMFILE);
   const std::string wanted = text_of(hello->device);
   if (!wanted.empty()) {
     session.device = machine_.find_device(wanted);
@@ -317,15 +447,20 @@ Reply Server::open_context(Session& session, Request& request) {
 
 Reply Server::create_channel(Session& session) {
   if (session.kind == RNIC_CLIENT_ADMIN) return Reply::error(EPERM);
-  if (completion_channels_.size() >= kCompletionChannelsMax) return Reply::error(ENOMEM);
-  std::shared_ptr<EventSocket> socket = EventSocket::create(loop_);
-  if (socket == nullptr) return Reply::error(errno);
+  Share share = machine_.completion_channels.take(holder_of(session.peer));
+  if (!share) return Reply::error(ENOMEM);
+  // Queues that report to it may keep it.
+  auto descriptor = std::make_shared<Share>(machine_.descriptors.take(holder_of(session.peer)));
+  if (!*descriptor) return Reply::error(EMFILE);
+  auto made = EventSocket::create(loop_);
+  if (made == nullptr) return Reply::error(errno);
+  std::shared_ptr<EventSocket> socket(made.release(), [descriptor](EventSocket* gone) { delete gone; });
   while (next_completion_channel_ == 0 || completion_channels_.contains(next_completion_channel_))
     ++next_completion_channel_;
   const std::uint32_t handle = next_completion_channel_++;
   Reply reply = Reply::with(rnic_create_channel_reply{handle, 0, socket->cookie()});
   reply.add(socket->take_reader());
-  completion_channels_[handle] = {handle, session.peer, session.number, std::move(socket)};
+  completion_channels_[handle] = {handle, session.peer, session.number, std::move(share), std::move(socket)};
   return reply;
 }
 
@@ -496,6 +631,7 @@ void Server::on_worker_news(core::Worker& worker) {
         if (const auto found = machine_.qps_by_cookie.find(event.cookie); found != machine_.qps_by_cookie.end())
           log_change(*found->second, event.change);
         break;
+      case Kind::memory_gone: on_memory_gone(); break;
       case Kind::network_change:
         if (event.cookie < machine_.devices.size()) on_network_change(*machine_.devices[event.cookie]);
         break;
@@ -505,6 +641,16 @@ void Server::on_worker_news(core::Worker& worker) {
                     " connections reset: buffers were nearly gone, and these held most and got nowhere");
         break;
     }
+  }
+}
+
+void Server::on_memory_gone() {
+  const std::vector<void*> owners = shm::take_dead_owners();
+  for (const auto& [number, session] : sessions_) {
+    Context* context = session->context.get();
+    if (context == nullptr || !std::binary_search(owners.begin(), owners.end(), static_cast<void*>(context))) continue;
+    context->drop_dead_memory();
+    log_.info("process " + std::to_string(session->peer.pid) + " has taken away memory that it registered: its STags are void");
   }
 }
 

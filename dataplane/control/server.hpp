@@ -5,6 +5,7 @@
 // Owned by the control thread.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -35,6 +36,8 @@ class Server final : private CmHost {
   void adopt(Descriptor socket, const Peer& peer);
   // What STOP does.
   void on_stop(std::function<void()> handler) { stop_ = std::move(handler); }
+  // A session that has not said HELLO so long after it began ends.
+  void set_patience(Duration patience) { patience_ = patience; }
   // Ends all sessions: objects destroyed, streams closed.
   void end_all();
 
@@ -51,11 +54,14 @@ class Server final : private CmHost {
     std::uint32_t handle = 0;
     Peer owner;
     std::uint64_t session = 0;
+    Share share;
     std::shared_ptr<EventSocket> socket;
   };
   struct CmChannel {
     std::array<std::uint8_t, 16> token{};
     std::uint32_t uid = 0;
+    Share share, descriptors;
+    std::set<std::uint64_t> users;  // sessions
     std::unique_ptr<EventCount> events;
     Descriptor lifeline;  // our end: hung up when no process has the channel any more
     Loop::Watch watch = Loop::kNone;
@@ -66,7 +72,8 @@ class Server final : private CmHost {
     Descriptor process;  // a pidfd, readable when the process is gone; a child may keep the socket
     Loop::Watch watch = Loop::kNone, process_watch = Loop::kNone;
     Peer peer;
-    std::uint32_t kind = 0;  // 0: no HELLO yet
+    Share share, descriptors;  // none: it is one of the few that are kept for the rnic command
+    std::uint32_t kind = 0;    // 0: no HELLO yet
     DeviceSet visible = 0;
     ServedDevice* device = nullptr;  // the only one it sees; null: all
     std::unique_ptr<Context> context;
@@ -76,6 +83,13 @@ class Server final : private CmHost {
 
   // ---- server.cpp ----
   void accept_clients();
+  Descriptor accept_client();
+  bool make_place();
+  void end_silent();
+  void watch_silent();
+  void pause_listener();
+  void resume_listener();
+  void trim_soon();
   void on_readable(std::uint64_t session);
   void end(std::uint64_t session);
   Reply serve(Session& session, Request& request);
@@ -90,6 +104,7 @@ class Server final : private CmHost {
   Reply serve_verbs(Session& session, Request& request);
   void on_worker_news(core::Worker& worker);
   void on_network_change(ServedDevice& device);
+  void on_memory_gone();
   std::string in_words_of(const Qp& qp) const;
   void log_terminate(const Qp& qp, const core::WorkerEvent& event);
   void log_change(const Qp& qp, const qp::Change& change);
@@ -116,17 +131,31 @@ class Server final : private CmHost {
   Result<Done, core::StreamError> reject(std::uint32_t device, core::StreamId stream,
                                          const core::PrivateData& private_data, Rejects who) override;
   void disconnect(std::uint32_t device, core::StreamId stream, core::Disconnect how) override;
+  void abandon(std::uint32_t device, const std::vector<Abandoned>& streams) override;
   void events_added(std::uint32_t channel, std::uint32_t count) override;
 
   Machine& machine_;
   Loop& loop_;
   Log log_;
-  LineLimit terminates_;
+  LineLimit terminates_, refusals_;
   const Session* asking_ = nullptr;  // whose command to the connection manager is being served; null: nobody's
   std::function<void()> stop_;
   ConnectionManager cm_;
   Descriptor listener_;
   Loop::Watch listener_watch_ = Loop::kNone;
+  bool listener_paused_ = false;
+  std::vector<Descriptor> spare_;  // given up where there are no others, so that one client can be answered
+  Duration patience_ = seconds(5);
+  struct Silent {
+    std::uint64_t session = 0;
+    Instant until{};
+  };
+  std::deque<Silent> silent_;  // sessions that have not said HELLO, and some that have or are gone
+  Descriptor timer_;
+  Loop::Watch timer_watch_ = Loop::kNone;
+  Descriptor trim_timer_;
+  Loop::Watch trim_watch_ = Loop::kNone;
+  std::size_t kept_places_ = 0;  // sessions in those
   std::vector<Loop::Watch> worker_watches_;
   std::uint64_t next_session_ = 1;
   std::uint32_t next_completion_channel_ = 1;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "control/addresses.hpp"
+#include "control/batches.hpp"
 #include "control/journal.hpp"
 #include "control/limits.hpp"
 #include "control/server.hpp"
@@ -20,10 +21,11 @@ Reply Server::cm_open(Session& session, const Request& request) {
     // A channel that another connection of this user made: a child of fork has its token.
     const auto wanted = request.as<rnic_cm_open>();
     if (!wanted) return Reply::error(EINVAL);
-    for (const auto& [number, channel] : cm_channels_) {
+    for (auto& [number, channel] : cm_channels_) {
       if (channel.uid != session.peer.uid) continue;
       if (std::memcmp(channel.token.data(), wanted->token, channel.token.size()) != 0) continue;
       session.cm_channels.insert(number);
+      channel.users.insert(session.number);
       body.channel = number;
       std::memcpy(body.token, channel.token.data(), sizeof body.token);
       return Reply::with(body);
@@ -31,8 +33,12 @@ Reply Server::cm_open(Session& session, const Request& request) {
     return Reply::error(ENOENT);
   }
 
-  if (cm_channels_.size() >= kChannelsMax) return Reply::error(ENOMEM);
   CmChannel channel;
+  const Holder holder = holder_of(session.peer);
+  channel.share = machine_.cm_channels.take(holder);
+  if (!channel.share) return Reply::error(ENOMEM);
+  channel.descriptors = machine_.descriptors.take(holder, 2);
+  if (!channel.descriptors) return Reply::error(EMFILE);
   channel.uid = session.peer.uid;
   channel.events = EventCount::create(loop_);
   int ends[2];
@@ -42,7 +48,7 @@ Reply Server::cm_open(Session& session, const Request& request) {
   if (getrandom(channel.token.data(), channel.token.size(), 0) != static_cast<ssize_t>(channel.token.size()))
     return Reply::error(EIO);
 
-  const std::uint32_t number = cm_.open_channel();
+  const std::uint32_t number = cm_.open_channel(holder);
   // Nothing is read of it, and nothing can be sent to it: all it says is that it hung up.
   shutdown(ends[0], SHUT_RD);
   channel.watch = loop_.add(ends[0], 0, [this, number](std::uint32_t) { close_cm_channel(number); });
@@ -57,6 +63,7 @@ Reply Server::cm_open(Session& session, const Request& request) {
   reply.add(channel.events->take_reader());
   reply.add(std::move(theirs));
   session.cm_channels.insert(number);
+  channel.users.insert(session.number);
   cm_channels_.emplace(number, std::move(channel));
   return reply;
 }
@@ -66,8 +73,9 @@ void Server::close_cm_channel(std::uint32_t number) {
   if (found == cm_channels_.end()) return;
   cm_.close_channel(number);
   loop_.remove(found->second.watch);
-  cm_channels_.erase(number);
-  for (const auto& [session_number, session] : sessions_) session->cm_channels.erase(number);
+  for (const std::uint64_t user : found->second.users)
+    if (const auto session = sessions_.find(user); session != sessions_.end()) session->second->cm_channels.erase(number);
+  cm_channels_.erase(found);
 }
 
 void Server::events_added(std::uint32_t channel, std::uint32_t count) {
@@ -284,6 +292,23 @@ void Server::disconnect(std::uint32_t device, core::StreamId stream, core::Disco
            (how == core::Disconnect::graceful ? " disconnects" : " gives the id up without a disconnect");
   });
   served.worker->call([&](Instant now) { served.device->disconnect(stream, how, now); });
+}
+
+void Server::abandon(std::uint32_t device, const std::vector<Abandoned>& streams) {
+  ServedDevice& served = *machine_.devices[device];
+  for (const Abandoned& each : streams)
+    log_.debug([&] {
+      const IdInfo& id = each.id;
+      return in_words(Ends{id.source, id.destination, id.source_port, id.destination_port}) + ", id " +
+             std::to_string(id.id) + ": " + asker() +
+             (each.unanswered ? " rejects, with 0 octets of private data" : " gives the id up without a disconnect");
+    });
+  in_batches(*served.worker, streams, [&](const Abandoned& each, Instant now) {
+    if (each.unanswered)
+      (void)served.device->reject(each.stream, {}, now);
+    else
+      served.device->disconnect(each.stream, core::Disconnect::abrupt, now);
+  });
 }
 
 }  // namespace rnic::control

@@ -173,7 +173,7 @@ Json regions(const std::vector<Context*>& contexts) {
       row["rights"] = rights_text(region->access);
       row["rung"] = region->rung;
       row["reach"] = rung_text(region->rung);
-      row["dead"] = region->mapping != nullptr && region->mapping->dead();
+      row["dead"] = region->dead;
       rows.push_back(std::move(row));
     }
   return rows;

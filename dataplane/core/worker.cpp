@@ -243,6 +243,10 @@ bool Worker::turn(Instant now) {
     if (device->next_deadline() <= now) busy |= device->run_timers(now);
   for (Device* device : devices_) busy |= device->send(now);
   notify_completions();
+  if (const std::uint32_t deaths = shm::deaths(); deaths != deaths_seen_) [[unlikely]] {
+    deaths_seen_ = deaths;
+    tell({WorkerEvent::Kind::memory_gone, qp::Event::close_complete, 0, {}, {}});
+  }
   busy |= serve_calls(now);
   busy |= tell_control();
   if (now - last_tend_ > kTendEvery) {

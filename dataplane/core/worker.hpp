@@ -23,6 +23,7 @@
 #include "core/ring.hpp"
 #include "core/shared_core.hpp"
 #include "shm/context_memory.hpp"
+#include "shm/mapping.hpp"
 #include "shm/mover.hpp"
 #include "shm/queue_host.hpp"
 
@@ -38,6 +39,7 @@ struct WorkerEvent {
     cq_notify,
     network_change,
     ended_for_buffers,
+    memory_gone,  // what an application shared, of whatever context (shm::take_dead_owners())
   } kind = Kind::qp_event;
   qp::Event event = qp::Event::close_complete;
   std::uint64_t cookie = 0;  // of the QP, SRQ or CQ; network_change, ended_for_buffers: the device's index
@@ -163,6 +165,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   int epoll_fd_ = -1;
   int event_fd_ = -1;  // towards control
   int call_fd_ = -1;   // from control
+  std::uint32_t deaths_seen_ = shm::deaths();
   int watch_error_ = 0;  // that the constructor met: told to whoever adds a device
   Duration timed_sleep_{0};
   Instant last_tend_{0};

@@ -62,6 +62,13 @@ ContextMemory::~ContextMemory() {
   if (doorbells_fd_ >= 0) close(doorbells_fd_);
 }
 
+bool ContextMemory::needs_arena(std::uint64_t bytes) const {
+  if (bytes > kQuotaBytes) return false;  // it is refused
+  const std::uint64_t size = std::bit_ceil(std::max(bytes, kPieceMinBytes));
+  if (const auto spots = free_.find(size); spots != free_.end() && !spots->second.empty()) return false;
+  return arenas_.empty() || arenas_.back().size - arenas_.back().used < size;
+}
+
 Result<ContextMemory::Piece, int> ContextMemory::allocate(std::uint64_t bytes) {
   if (bytes == 0 || bytes > kQuotaBytes) return Failure{ENOMEM};
   // Powers of two, so that what was given back fits the next of its kind.

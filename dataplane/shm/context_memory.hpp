@@ -45,6 +45,7 @@ class ContextMemory {
   };
   // Zeroed, aligned to a page's 64th; at most kQuotaBytes in all (ENOMEM).
   Result<Piece, int> allocate(std::uint64_t bytes);
+  bool needs_arena(std::uint64_t bytes) const;  // and so a descriptor more
   void release(const Piece& piece);
 
   rnic_doorbells& doorbells(unsigned worker) { return doorbells_[worker]; }

@@ -172,23 +172,7 @@ void SharedReceiveQueue::set_worker(std::uint32_t worker) {
   std::atomic_ref(control_->worker).store(worker, std::memory_order_release);
 }
 
-namespace {
-class Held {
- public:
-  explicit Held(std::atomic_flag& lock) : lock_(lock) {
-    while (lock_.test_and_set(std::memory_order_acquire)) __builtin_ia32_pause();
-  }
-  ~Held() { lock_.clear(std::memory_order_release); }
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
-
- private:
-  std::atomic_flag& lock_;
-};
-}  // namespace
-
 bool SharedReceiveQueue::take(qp::ReceiveRequest& out) {
-  const Held held(lock_);
   const std::uint32_t produced = std::atomic_ref(control_->produced).load(std::memory_order_acquire);
   if (produced == taken_ || produced - taken_ > size_) return false;
   const std::uint32_t slot = std::atomic_ref(ring_[taken_ & (size_ - 1)]).load(std::memory_order_relaxed);
@@ -211,7 +195,6 @@ bool SharedReceiveQueue::take(qp::ReceiveRequest& out) {
 }
 
 void SharedReceiveQueue::arm_limit(std::uint32_t limit) {
-  const Held held(lock_);
   limit_.store(limit, std::memory_order_relaxed);
   if (limit == 0) limit_event_.store(false, std::memory_order_relaxed);
 }
@@ -222,7 +205,6 @@ bool SharedReceiveQueue::take_limit_event() {
 }
 
 std::uint32_t SharedReceiveQueue::available() const {
-  const Held held(lock_);
   const std::uint32_t waiting = std::atomic_ref(control_->produced).load(std::memory_order_acquire) - taken_;
   return waiting > size_ ? 0 : waiting;
 }

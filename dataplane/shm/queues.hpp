@@ -55,12 +55,13 @@ class ReceiveQueue {
   std::uint32_t taken_ = 0;
 };
 
-// Takers of several workers are serialised by a lock of the daemon's (V-SRQ-12, -13).
+// All its takers are queue pairs of one device, and so of one worker, which takes for one after the other
+// (V-SRQ-12, -13). What else there is to do is done there, too: a lock would have it wait for control.
 class SharedReceiveQueue {
  public:
   SharedReceiveQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride, std::uint32_t sge_max);
   bool take(qp::ReceiveRequest& out);
-  // Sets and arms the limit; 0 disarms (V-LIM-01..03).
+  // Sets and arms the limit; 0 disarms (V-LIM-01..03). On the worker, once it has takers.
   void arm_limit(std::uint32_t limit);
   std::uint32_t limit() const { return limit_.load(std::memory_order_relaxed); }  // 0 once fired
   // True once after the available receives fell below the armed limit (V-LIM-02).
@@ -80,7 +81,6 @@ class SharedReceiveQueue {
   std::uint32_t taken_ = 0;
   std::atomic<std::uint32_t> limit_{0};
   std::atomic<bool> limit_event_{false};
-  mutable std::atomic_flag lock_;
 };
 
 struct DirtyTag {};

@@ -638,6 +638,37 @@ TEST_CASE("a channel ends with its ids", "[control][cm]") {
   CHECK_FALSE(w.cm.has_channel(w.channel));
 }
 
+TEST_CASE("a channel with many ids ends in one go", "[control][cm]") {
+  CmWorld w;
+  const auto other = w.cm.open_channel();
+  const auto stays = *w.cm.create_id(other, 0x0106, 1, CmWorld::kAll);
+  const auto listener = w.listening();
+  for (std::uint64_t i = 0; i < 100; ++i) w.cm.on_stream_event(w.request_for(listener, {1000 + i}));
+  std::vector<std::uint32_t> resolved;
+  for (int i = 0; i < 16'500; ++i) {
+    resolved.push_back(w.id());
+    w.cm.resolve_address(resolved.back(), {}, ipv4(10, 0, 0, 2, 1));
+  }
+  REQUIRE(w.cm.migrate_id(resolved.back(), other));
+  w.cm.close_channel(w.channel);
+  CHECK(w.cm.id_count() == 2);
+  CHECK(w.host.rejects.size() == 100);
+  CHECK(w.host.abandons == 1);
+  CHECK(w.cm.channel_of(stays) == other);
+  w.cm.close_channel(other);
+  CHECK(w.cm.id_count() == 0);
+  CHECK(w.cm.shares().used() == 0);
+}
+
+TEST_CASE("ids of one process leave some for another", "[control][cm]") {
+  CmWorld w;
+  const auto other = w.cm.open_channel(4711);
+  while (w.cm.create_id(w.channel, 0x0106, 1, CmWorld::kAll)) {
+  }
+  CHECK(w.cm.id_count() == control::ConnectionManager::kIdsMax);
+  CHECK(w.cm.create_id(other, 0x0106, 1, CmWorld::kAll));
+}
+
 // ---- small questions --------------------------------------------------------------------------
 
 TEST_CASE("only the TCP port space is served", "[control][cm]") {

@@ -40,6 +40,7 @@ struct FakeCmHost final : control::CmHost {
   std::optional<control::Rejects> last_rejects;
   std::vector<StreamOf> disconnects;
   std::size_t abrupt = 0;  // of these
+  std::size_t abandons = 0;  // calls
   std::map<std::uint32_t, std::uint64_t> counts;  // of each channel's descriptor
   // What the next commands answer, first of each kind first.
   std::vector<core::StreamError> connect_errors, accept_errors, listen_errors;
@@ -77,6 +78,14 @@ struct FakeCmHost final : control::CmHost {
   void disconnect(std::uint32_t device, core::StreamId stream, core::Disconnect how) override {
     disconnects.push_back({device, stream});
     abrupt += how == core::Disconnect::abrupt;
+  }
+  void abandon(std::uint32_t device, const std::vector<Abandoned>& streams) override {
+    ++abandons;
+    for (const Abandoned& each : streams)
+      if (each.unanswered)
+        (void)reject(device, each.stream, {}, control::Rejects::application);
+      else
+        disconnect(device, each.stream, core::Disconnect::abrupt);
   }
   void events_added(std::uint32_t channel, std::uint32_t count) override { counts[channel] += count; }
 

@@ -1,9 +1,17 @@
 // What there is only so much of: numbers, watches, descriptors, places; and who gets what is left.
 #include "control/limits.hpp"
 
+#include <sys/resource.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <memory>
 #include <set>
 
 #include "control/server_world.hpp"
+#include "shm/mapping.hpp"
 #include "support/watches.hpp"
 
 using namespace rnic;
@@ -151,4 +159,303 @@ TEST_CASE("Numbers go round, and leave out what is in use", "[control][limits]")
   CHECK(next() == ~0u - 1);
   CHECK(next() == 3);
   CHECK(next() == 4);
+}
+
+// ---- shares -----------------------------------------------------------------------------------
+
+namespace {
+// As where another process has connected: who it is comes from the kernel, and here from the test.
+struct Another : Client {
+  Another(Daemon& daemon, pid_t pid) : Client(daemon, {pid, getuid(), {}}, 1) {}
+};
+std::size_t lines_with(const Daemon& daemon, const std::string& words) {
+  return static_cast<std::size_t>(std::count_if(daemon.log.begin(), daemon.log.end(), [&](const auto& line) {
+    return line.second.find(words) != std::string::npos;
+  }));
+}
+}  // namespace
+
+TEST_CASE("V-RNIC-08: one application has as many protection domains as are reported, and the next has some, too",
+          "[control][limits][V-RNIC-08]") {
+  Daemon daemon;
+  App first(daemon);
+  const auto limit = first.opened.as<rnic_open_context_reply>().attributes.max_pd;
+  for (std::uint32_t i = 0; i < limit; ++i) REQUIRE(first.ask(RNIC_ALLOC_PD).status == 0);
+  for (int i = 0; i < 10; ++i) CHECK(first.ask(RNIC_ALLOC_PD).status == ENOMEM);
+  CHECK(lines_with(daemon, "gets no more protection domains") == 1);
+  auto& pds = daemon.machine.devices[0]->pds;
+  CHECK(pds.used() == limit);
+  CHECK(pds.take(4711));
+}
+
+TEST_CASE("Descriptors are shared out, and are back when they are not needed", "[control][limits]") {
+  Daemon daemon;
+  auto& descriptors = daemon.machine.descriptors;
+  {
+    App app(daemon);
+    const std::uint64_t of_app = descriptors.used();
+    CHECK(of_app > 5);
+    // Channels, and memory for queues.
+    REQUIRE(app.ask(RNIC_CREATE_CHANNEL).status == 0);
+    CHECK(descriptors.used() == of_app + 1);
+    app.cq();
+    CHECK(descriptors.used() == of_app + 2);
+    app.cq();
+    CHECK(descriptors.used() == of_app + 2);
+
+    descriptors.set_total(descriptors.used() + 1);
+    CHECK(app.ask(RNIC_CREATE_CHANNEL).status == EMFILE);
+    CHECK(app.try_cq(control::kCqesMax).status == EMFILE);
+    CHECK(app.try_cq(16).status == 0);
+    CHECK(Client(daemon).hello(RNIC_CLIENT_VERBS).status == EMFILE);
+    CHECK(lines_with(daemon, "gets no more descriptors") == 1);
+    descriptors.set_total(10'000);
+    CHECK(app.ask(RNIC_CREATE_CHANNEL).status == 0);
+  }
+  daemon.settle();
+  CHECK(descriptors.used() == 0);
+  CHECK(daemon.machine.sessions.used() == 0);
+  CHECK(daemon.machine.completion_channels.used() == 0);
+}
+
+// ---- sessions ---------------------------------------------------------------------------------
+
+TEST_CASE("A connection that says nothing ends", "[control][limits]") {
+  Daemon daemon;
+  daemon.server->set_patience(milliseconds(1));
+  const Client silent(daemon);
+  char octet;
+  ssize_t got = -1;
+  while ((got = recv(silent.socket.get(), &octet, 1, MSG_DONTWAIT)) < 0) daemon.loop.turn(100);
+  CHECK(got == 0);
+  CHECK(daemon.server->session_count() == 0);
+  // Who has said HELLO may be silent for as long as it likes.
+  daemon.server->set_patience(seconds(3600));
+  Client spoken(daemon, RNIC_CLIENT_VERBS, "");
+  daemon.server->set_patience(milliseconds(1));
+  {
+    const Client other(daemon);
+    while (daemon.server->session_count() == 2) daemon.loop.turn(100);
+  }
+  CHECK(spoken.ask(RNIC_LIST_DEVICES).status == 0);
+}
+
+TEST_CASE("Whoever fills all places with connections that say nothing locks nobody out", "[control][limits]") {
+  Daemon daemon;
+  daemon.machine.sessions.set_total(64);
+  std::vector<std::unique_ptr<Client>> silent;
+  // Many processes, as a program that forks.
+  for (pid_t pid = 100'000; pid < 100'200; ++pid) silent.push_back(std::make_unique<Another>(daemon, pid));
+  Another application(daemon, 200'000);
+  CHECK(application.hello(RNIC_CLIENT_VERBS).status == 0);
+  Another command(daemon, 200'001);
+  CHECK(command.hello(RNIC_CLIENT_ADMIN).status == 0);
+}
+
+TEST_CASE("Where all places are taken by those that have said HELLO there are some for the rnic command",
+          "[control][limits]") {
+  Daemon daemon;
+  daemon.machine.sessions.set_total(32);
+  std::vector<std::unique_ptr<Client>> all;
+  int refused = 0;
+  for (pid_t pid = 100'000; pid < 100'100; ++pid) {
+    all.push_back(std::make_unique<Another>(daemon, pid));
+    const int status = all.back()->hello(RNIC_CLIENT_VERBS).status;
+    if (status != 0) {
+      CHECK(status == EMFILE);
+      ++refused;
+    }
+  }
+  CHECK(refused == 100 - 31);
+  Another command(daemon, 200'001);
+  CHECK(command.hello(RNIC_CLIENT_ADMIN).status == 0);
+  rnic_show show{};
+  std::memcpy(show.what, "qp", 2);
+  CHECK(command.ask(RNIC_SHOW, show).status == 0);
+}
+
+namespace {
+// No more descriptors than are open, and `more`.
+struct DescriptorLimit {
+  explicit DescriptorLimit(int more) {
+    getrlimit(RLIMIT_NOFILE, &before);
+    const control::Descriptor next(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    rlimit now = before;
+    now.rlim_cur = static_cast<rlim_t>(next.get() + more);
+    setrlimit(RLIMIT_NOFILE, &now);
+  }
+  ~DescriptorLimit() { setrlimit(RLIMIT_NOFILE, &before); }
+  rlimit before{};
+};
+}  // namespace
+
+TEST_CASE("Without a descriptor left the daemon does not spin, and who comes hears why", "[control][limits]") {
+  char directory[] = "/tmp/rnic-limits-XXXXXX";
+  REQUIRE(mkdtemp(directory) != nullptr);
+  Daemon daemon;
+  daemon.machine.run_directory = directory;
+  REQUIRE(daemon.server->listen().empty());
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, (std::string(directory) + "/control.sock").c_str());
+  std::vector<control::Descriptor> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.emplace_back(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    REQUIRE(connect(clients.back().get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  }
+  const auto say_hello = [&](int fd, std::uint32_t kind) {
+    struct {
+      rnic_msg header;
+      rnic_hello hello;
+    } message{};
+    message.header = {RNIC_HELLO, 1, 0, sizeof message};
+    message.hello.abi_version = RNIC_ABI_VERSION;
+    message.hello.kind = kind;
+    REQUIRE(send(fd, &message, sizeof message, MSG_NOSIGNAL) == sizeof message);
+    rnic_msg answer{};
+    for (int i = 0; i < 100 && recv(fd, &answer, sizeof answer, MSG_DONTWAIT) < 0; ++i) daemon.settle();
+    return answer.type == RNIC_HELLO ? answer.status : -1;
+  };
+  {
+    const DescriptorLimit none(0);
+    int turns = 0;
+    while (turns < 100 && daemon.loop.turn(0)) ++turns;
+    CHECK(turns < 100);
+    CHECK(daemon.server->session_count() == 1);
+    CHECK(say_hello(clients[0].get(), RNIC_CLIENT_VERBS) == EMFILE);
+    CHECK(say_hello(clients[1].get(), RNIC_CLIENT_ADMIN) == 0);
+    turns = 0;
+    while (turns < 100 && daemon.loop.turn(0)) ++turns;
+    CHECK(turns < 100);
+  }
+  clients.erase(clients.begin(), clients.begin() + 2);
+  daemon.settle();
+  CHECK(say_hello(clients[0].get(), RNIC_CLIENT_VERBS) == 0);
+  daemon.server->end_all();
+  unlink(address.sun_path);
+  rmdir(directory);
+}
+
+// ---- memory that an application shares and takes away --------------------------------------------
+
+namespace {
+std::uint32_t register_file(App& app, std::uint32_t pd, int fd, std::uint64_t length, int& status, Stag* stag = nullptr) {
+  rnic_reg_mr body{};
+  body.pd = pd;
+  body.access = RNIC_ACCESS_LOCAL_READ | RNIC_ACCESS_LOCAL_WRITE | RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_WINDOW_BIND;
+  body.start = body.iova = 0x10000;
+  body.length = length;
+  body.shared = RNIC_MEMORY_SHARED;
+  Answer answer = app.ask(RNIC_REG_MR, body, {fd});
+  status = answer.status;
+  if (status != 0) return 0;
+  if (stag != nullptr) *stag = Stag{answer.as<rnic_reg_mr_reply>().stag};
+  return answer.as<rnic_reg_mr_reply>().mr;
+}
+}  // namespace
+
+TEST_CASE("Shared files can be larger than memory, and what is mapped of them cannot", "[control][limits]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd();
+  const control::Descriptor file(memfd_create("sparse", MFD_CLOEXEC));
+  constexpr std::uint64_t kSize = std::uint64_t{1} << 44;
+  REQUIRE(ftruncate(file.get(), kSize) == 0);
+  int status = 0;
+  for (int i = 0; i < 3; ++i) {
+    register_file(app, pd, file.get(), kSize, status);
+    CHECK(status == ENOMEM);
+  }
+  CHECK(lines_with(daemon, "gets no more octets of shared memory") == 1);
+  // As much as there is memory, in whatever pieces.
+  const auto memory = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  std::vector<std::uint32_t> regions;
+  for (int i = 0; i < 4; ++i) {
+    regions.push_back(register_file(app, pd, file.get(), memory / 4, status));
+    CHECK(status == 0);
+  }
+  register_file(app, pd, file.get(), memory / 4, status);
+  CHECK(status == ENOMEM);
+  REQUIRE(app.by_handle(RNIC_DEREG_MR, regions[0]).status == 0);
+  register_file(app, pd, file.get(), memory / 4, status);
+  CHECK(status == 0);
+}
+
+TEST_CASE("Memory that was taken away leaves the table, and does not become the daemon's", "[control][limits]") {
+  shm::install_sigbus_handler();
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd();
+  constexpr std::uint64_t kSize = 64 << 20;
+  const control::Descriptor file(memfd_create("shrinks", MFD_CLOEXEC)), other(memfd_create("stays", MFD_CLOEXEC));
+  REQUIRE((ftruncate(file.get(), kSize) == 0 && ftruncate(other.get(), kSize) == 0));
+  int status = 0;
+  Stag stag, kept;
+  const auto region = register_file(app, pd, file.get(), kSize, status, &stag);
+  register_file(app, pd, other.get(), kSize, status, &kept);
+  auto& table = *daemon.machine.devices[0]->table;
+  rnic_alloc_mw alloc{};
+  alloc.pd = pd;
+  const auto window = app.ask(RNIC_ALLOC_MW, alloc).as<rnic_alloc_mw_reply>();
+  const PdId pd_id = table.query(stag)->pd;
+  const QpNumber qp{5};
+  REQUIRE(table.bind(Stag{window.stag}, 1, stag, pd_id, qp, tpt::Rights::remote_write, 0x10000, 4096));
+  std::byte* const octets = table.query(stag)->memory.direct;
+
+  REQUIRE(ftruncate(file.get(), 0) == 0);
+  daemon.machine.workers[0]->call([&](Instant) { std::memset(octets, 1, kSize); });
+  const auto resident = [&] {
+    std::ifstream maps("/proc/self/smaps");
+    std::string line;
+    const auto at = reinterpret_cast<std::uintptr_t>(octets);
+    for (bool inside = false; std::getline(maps, line);) {
+      unsigned long from = 0, to = 0;
+      unsigned long kilobytes = 0;
+      if (std::sscanf(line.c_str(), "%lx-%lx ", &from, &to) == 2) inside = from <= at && at < to;
+      if (inside && std::sscanf(line.c_str(), "Anonymous: %lu kB", &kilobytes) == 1) return kilobytes * 1024;
+    }
+    return 0ul;
+  };
+  // The worker has noticed at the end of its turn, and control hears of it.
+  for (int i = 0; i < 1000 && table.query(stag)->valid; ++i) {
+    daemon.loop.turn(10);
+    daemon.machine.workers[0]->call([](Instant) {});
+  }
+  CHECK_FALSE(table.query(stag)->valid);
+  CHECK_FALSE(table.query(Stag{window.stag})->valid);
+  CHECK_FALSE(table.check_remote(stag, pd_id, qp, tpt::Rights::remote_write, 0x10000, 8));
+  CHECK(resident() == 0);
+  CHECK(table.query(kept)->valid);
+  CHECK(lines_with(daemon, "has taken away memory") == 1);
+  // The application's business with it goes on as with any other.
+  CHECK(app.by_handle(RNIC_DEREG_MR, region).status == 0);
+  CHECK(app.by_handle(RNIC_DEALLOC_MW, window.mw).status == 0);
+}
+
+// ---- many of something ----------------------------------------------------------------------------
+
+TEST_CASE("A worker serves others between the many queue pairs of an application that ends", "[control][limits]") {
+  Daemon daemon;
+  const auto& counters = daemon.machine.workers[0]->counters();
+  std::uint64_t before = 0;
+  {
+    App app(daemon);
+    const auto pd = app.pd(), cq = app.cq();
+    for (int i = 0; i < 640; ++i) app.qp(pd, cq);
+    before = counters.calls;
+  }
+  daemon.settle();
+  CHECK(daemon.machine.devices[0]->counts.qps == 0);
+  CHECK(counters.calls - before >= 10);
+}
+
+TEST_CASE("V-LIM-03: a limit is armed where receives are taken, so that nobody waits for a lock",
+          "[control][limits][V-LIM-03]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto srq = app.try_srq(app.pd(), 8).as<rnic_create_srq_reply>().srq;
+  const std::uint64_t before = daemon.machine.workers[0]->counters().calls;
+  CHECK(app.ask(RNIC_MODIFY_SRQ, rnic_modify_srq{srq, 4}).status == 0);
+  CHECK(daemon.machine.workers[0]->counters().calls == before + 1);
+  CHECK(app.by_handle(RNIC_QUERY_SRQ, srq).as<rnic_query_srq_reply>().limit == 4);
 }

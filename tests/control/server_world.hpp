@@ -75,11 +75,12 @@ class Client {
  public:
   // `process`: those of one number say that they are of one process.
   explicit Client(Daemon& daemon, std::uint32_t uid = getuid(), std::uint8_t process = 1)
-      : daemon_(daemon), process_(process) {
+      : Client(daemon, control::Peer{getpid(), uid, {}}, process) {}
+  Client(Daemon& daemon, const control::Peer& peer, std::uint8_t process) : daemon_(daemon), process_(process) {
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
     socket = control::Descriptor(ends[0]);
-    daemon_.server->adopt(control::Descriptor(ends[1]), {getpid(), uid});
+    daemon_.server->adopt(control::Descriptor(ends[1]), peer);
   }
   // One that has introduced itself.
   Client(Daemon& daemon, std::uint32_t kind, const std::string& device, std::uint32_t uid = getuid(),
