@@ -43,7 +43,10 @@ Helper::Helper() : end_(eventfd(0, EFD_CLOEXEC)) {
   tid_ = tid.get();
 }
 
-Helper::~Helper() {
+Helper::~Helper() { end(); }
+
+void Helper::end() {
+  if (!thread_.joinable()) return;
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(end_.get(), &one, sizeof one);
   thread_.join();
@@ -94,6 +97,11 @@ Application::~Application() {
   for (const auto& [number, arena] : arenas_) munmap(arena.at, arena.size);
   munmap(const_cast<rnic_status_page*>(status), sizeof *status);
   munmap(doorbells, opened.worker_count * sizeof *doorbells);
+}
+
+std::uint32_t Application::end_helper() {
+  helper_->end();
+  return helper_->tid();
 }
 
 std::byte* Application::map(const rnic_area& area, Answer& answer) {
@@ -168,15 +176,21 @@ QueuePair Application::queue_pair(std::uint32_t pd, std::uint32_t send_cq, std::
   rnic_modify_qp change{};
   change.mask = RNIC_MODIFY_ACCESS;
   change.access = RNIC_ACCESS_REMOTE_READ | RNIC_ACCESS_REMOTE_WRITE;
-  const Answer answer = modify(qp, change);
+  const Answer answer = modify(qp.number, change);
   if (!answer.good()) fail("MODIFY_QP: " + answer.words());
   return qp;
 }
 
-Answer Application::modify(const QueuePair& qp, const rnic_modify_qp& change) {
-  rnic_modify_qp request = change;
-  request.qp_number = qp.number;
-  return control.ask(RNIC_MODIFY_QP, request);
+Answer Application::modify(std::uint32_t qp_number, rnic_modify_qp change) {
+  change.qp_number = qp_number;
+  return control.ask(RNIC_MODIFY_QP, change);
+}
+
+Answer Application::to_error(std::uint32_t qp_number) {
+  rnic_modify_qp change{};
+  change.mask = RNIC_MODIFY_STATE;
+  change.state = RNIC_QP_ERROR;
+  return modify(qp_number, change);
 }
 
 Answer Application::try_region(std::uint32_t pd, void* at, std::size_t size, std::uint32_t access, int shared_fd,

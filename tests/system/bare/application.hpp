@@ -18,6 +18,7 @@ class Helper {
  public:
   Helper();
   ~Helper();
+  void end();
   std::uint32_t tid() const { return tid_; }
 
  private:
@@ -91,7 +92,8 @@ class Application {
   Answer try_region(std::uint32_t pd, void* at, std::size_t size, std::uint32_t access, int shared_fd = -1,
                     std::uint64_t offset = 0, rnic_memory kind = RNIC_MEMORY_SHARED);
   Region region(std::uint32_t pd, void* at, std::size_t size, std::uint32_t access, int shared_fd = -1);
-  Answer modify(const QueuePair& qp, const rnic_modify_qp& change);  // qp_number is filled in
+  Answer modify(std::uint32_t qp_number, rnic_modify_qp change);
+  Answer to_error(std::uint32_t qp_number);
 
   // The octets of an area that a reply names; its memfd, if it is new, is the reply's next descriptor.
   std::byte* map(const rnic_area& area, Answer& answer);
@@ -105,6 +107,8 @@ class Application {
   void post_receive(QueuePair& qp, const rnic_sge& to);
   void ring(std::uint32_t worker, std::uint32_t doorbell);
 
+  // Ends the thread that the context was opened with, and says which it was.
+  std::uint32_t end_helper();
   const rnic_device_info& device() const { return opened.device; }
 
   Connection control;

@@ -1,6 +1,7 @@
 // An honest application: two queue pairs of its own, one writing to the other, a control call now and then, and now
-// and then a newcomer who asks for `rnic show`. It tells how long it ever waited and how much it got done, on one
-// line of JSON, when it is told to end (SIGTERM) or its time is over. What fails ends it with 1.
+// and then a newcomer who asks for `rnic show`. It tells how long it ever waited and how much it got done since it was
+// told to begin (SIGUSR1), on one line of JSON, when it is told to end (SIGTERM) or its time is over. What fails ends
+// it with 1.
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -26,6 +27,8 @@ constexpr int kCallsPerNewcomer = 10;
 constexpr Seconds kHungAfter = 120;
 
 std::atomic<bool> g_end = false;
+std::atomic<int> g_begun = 0;  // how often it was told to begin to count anew, and when
+std::atomic<Seconds> g_begun_at = 0;
 
 // How long each of many took.
 struct Waits {
@@ -63,10 +66,25 @@ class Rate {
   std::uint64_t in_second_ = 0, least_ = 0, seconds_ = 0;
 };
 
+// What is counted, from the last time on that it was told to begin.
+struct Work {
+  Waits waits;
+  Seconds start = now();
+  Rate rate{start};
+  int begun = 0;
+
+  void add(Seconds from) {
+    if (const int told = g_begun; begun != told) *this = {}, begun = told, start = g_begun_at, rate = Rate(start);
+    waits.add(now() - from);
+    rate.add(now());
+  }
+};
+
 struct Calls {
   Waits waits, newcomers;
   std::uint64_t turned_away = 0;
   std::string why;
+  int begun = 0;
 };
 
 struct Bystander : Pair {
@@ -110,6 +128,7 @@ void make_calls(Bystander& b, const std::string& socket, Calls& calls) {
     const auto ask = [&](const char* what, auto&& call) {
       const Seconds start = now();
       bare::Answer answer = call();
+      if (const int told = g_begun; calls.begun != told) calls = {}, calls.begun = told;
       calls.waits.add(now() - start);
       if (!answer.good()) bare::fail(std::string("the bystander's ") + what + ": " + answer.words());
       return answer;
@@ -137,21 +156,19 @@ void make_calls(Bystander& b, const std::string& socket, Calls& calls) {
 }
 
 // A Write each ms: how long until its last octet is there and it is completed.
-void paced(Bystander& b, Waits& waits, Rate& rate, Seconds end) {
+void paced(Bystander& b, Work& work, Seconds end) {
   const auto word = [](std::byte* at) { return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(at)); };
   std::byte* sent = b.from.at + kWriteBytes - sizeof(std::uint64_t);
   std::byte* arrived = b.to.at + kWriteBytes - sizeof(std::uint64_t);
   timespec next{};
   clock_gettime(CLOCK_MONOTONIC, &next);
-  while (!g_end && now() < end) {
-    const std::uint64_t number = waits.count + 1;
+  for (std::uint64_t number = 1; !g_end && now() < end; ++number) {
     word(sent).store(number);
     const Seconds start = now();
     b.write(0, kWriteBytes);
     b.wait_for([&] { return b.completed(); });
     b.wait_for([&] { return word(arrived).load() == number; });
-    waits.add(now() - start);
-    rate.add(now());
+    work.add(start);
     next.tv_nsec += kPaceNs;
     if (next.tv_nsec >= 1'000'000'000) next.tv_nsec -= 1'000'000'000, ++next.tv_sec;
     timespec current{};
@@ -165,14 +182,13 @@ void paced(Bystander& b, Waits& waits, Rate& rate, Seconds end) {
 }
 
 // As many as go; how long between two completions.
-void bulk(Bystander& b, Waits& waits, Rate& rate, Seconds end) {
+void bulk(Bystander& b, Work& work, Seconds end) {
   for (std::uint32_t slot = 0; slot < kBulkDepth; ++slot) b.write(slot, kBulkBytes);
   Seconds last = now();
   for (std::uint32_t slot = 0; !g_end && now() < end; slot = (slot + 1) % kBulkDepth) {
     b.wait_for([&] { return b.completed(); });
-    waits.add(now() - last);
+    work.add(last);
     last = now();
-    rate.add(last);
     b.write(slot, kBulkBytes);
   }
   for (std::uint32_t left = 0; left < kBulkDepth; ++left) b.wait_for([&] { return b.completed(); });
@@ -184,6 +200,12 @@ int bystander(const Options& options) {
   struct sigaction action {};
   action.sa_handler = [](int) { g_end = true; };
   sigaction(SIGTERM, &action, nullptr);
+  action.sa_handler = [](int) {
+    g_begun_at = now();
+    ++g_begun;
+  };
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGUSR1, &action, nullptr);
 
   Bystander b(options);
   b.write(0, kWriteBytes);
@@ -192,24 +214,23 @@ int bystander(const Options& options) {
   Calls calls;
   std::thread caller([&] { make_calls(b, options.socket, calls); });
   say("ready");
-  Waits waits;
-  const Seconds start = now();
-  Rate rate(start);
-  (options.bulk ? bulk : paced)(b, waits, rate, start + options.seconds);
-  const Seconds took = now() - start;
-  const std::uint64_t least = rate.least(now());
+  Work work;
+  (options.bulk ? bulk : paced)(b, work, now() + options.seconds);
+  const Seconds took = now() - work.start;
+  const std::uint64_t least = work.rate.least(now());
   g_end = true;
   caller.join();
   std::printf(
       "{\"seconds\": %.3f, \"writes\": %llu, \"per_second\": %.1f, \"least_in_a_second\": %llu, \"mbit_s\": %.1f, "
-      "\"longest_wait_ms\": %.1f, \"waits_over_10ms\": %llu, \"control_calls\": %llu, \"longest_control_ms\": %.1f, "
+      "\"longest_wait_ms\": %.1f, \"waits_over_10ms\": %llu, \"control_calls\": %llu, \"control_calls_per_second\": "
+      "%.1f, \"longest_control_ms\": %.1f, "
       "\"newcomers\": %llu, \"longest_newcomer_ms\": %.1f, \"turned_away\": %llu, \"why\": \"%s\"}\n",
-      took, static_cast<unsigned long long>(waits.count), static_cast<double>(waits.count) / took,
+      took, static_cast<unsigned long long>(work.waits.count), static_cast<double>(work.waits.count) / took,
       static_cast<unsigned long long>(least),
-      static_cast<double>(waits.count) * (options.bulk ? kBulkBytes : kWriteBytes) * 8 / took / 1e6,
-      waits.longest * 1e3, static_cast<unsigned long long>(waits.over_10ms),
-      static_cast<unsigned long long>(calls.waits.count), calls.waits.longest * 1e3,
-      static_cast<unsigned long long>(calls.newcomers.count), calls.newcomers.longest * 1e3,
+      static_cast<double>(work.waits.count) * (options.bulk ? kBulkBytes : kWriteBytes) * 8 / took / 1e6,
+      work.waits.longest * 1e3, static_cast<unsigned long long>(work.waits.over_10ms),
+      static_cast<unsigned long long>(calls.waits.count), static_cast<double>(calls.waits.count) / took,
+      calls.waits.longest * 1e3, static_cast<unsigned long long>(calls.newcomers.count), calls.newcomers.longest * 1e3,
       static_cast<unsigned long long>(calls.turned_away), calls.why.c_str());
   return 0;
 }

@@ -23,9 +23,25 @@ struct Options {
 };
 
 // An attack says what it does on lines of standard output; the first, `attacking`, when all is made ready. Its exit
-// code is 1 where it got what it may not have, or where it could not do what it wants to try.
+// code is 1 where it got what it may not have, or where it could not do what it wants to try; 77 where this machine
+// does not allow the attack.
 int bystander(const Options& options);
+int bells(const Options& options);
+int block_eventfd(const Options& options);
+int claim(const Options& options);
+int exec_held(const Options& options);
+int ids(const Options& options);
+int linger(const Options& options);
+int loose(const Options& options);
+int many_contexts(const Options& options);
+int map_bomb(const Options& options);
+int random(const Options& options);
 int slow_page(const Options& options);
+int silent(const Options& options);
+int stale_thread(const Options& options);
+int steal_channel(const Options& options);
+int swell(const Options& options);
+int watches(const Options& options);
 
 void say(const std::string& line);  // to standard output, at once
 void attacking();

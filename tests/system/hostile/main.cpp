@@ -42,7 +42,22 @@ struct Row {
 
 constexpr Row kRows[] = {
     {"bystander", bystander, "no attack: who suffers from them"},
+    {"bells", bells, "all doorbells, all the time"},
+    {"block-eventfd", block_eventfd, "the descriptor that tells of a channel's events is full"},
+    {"claim", claim, "another process's idle queue pair is connected"},
+    {"contexts", many_contexts, "as many contexts as go"},
+    {"exec-held", exec_held, "a program is replaced, and a child of fork holds its context"},
+    {"ids", ids, "a process with thousands of resolved ids is killed"},
+    {"linger", linger, "descriptors are sent whose close() waits"},
+    {"loose", loose, "thousands of queue pairs in Error ring"},
+    {"map-bomb", map_bomb, "regions of sparse files fill the daemon's addresses"},
+    {"random", random, "messages and ring entries that are nearly right"},
+    {"silent", silent, "connections that never say HELLO"},
     {"slow-page", slow_page, "the target of a Write is a page that does not come"},
+    {"stale-thread", stale_thread, "the thread is gone by whose number memory was reached"},
+    {"steal-channel", steal_channel, "another process's completion channel, by its cookie"},
+    {"swell", swell, "a file is cut short under the daemon, and written to"},
+    {"watches", watches, "the user's epoll watches are used up"},
 };
 
 int usage() {

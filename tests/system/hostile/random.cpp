@@ -1,0 +1,333 @@
+// Chance: control messages and ring entries of which most are nearly right, from processes that die of what they do
+// to themselves. The same seed says the same things in the same order.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+
+#include "system/hostile/victim.hpp"
+
+namespace rnic::hostile {
+namespace {
+
+constexpr int kNoAnswer = 3;  // exit code of a child that was not answered
+constexpr int kAnswerMs = 60'000;
+constexpr std::uint32_t kActs = 400;
+
+class Chance {
+ public:
+  explicit Chance(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t next() {  // splitmix64
+    std::uint64_t z = (state_ += 0x9E3779B97F4A7C15);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+    return z ^ (z >> 31);
+  }
+  std::uint64_t below(std::uint64_t end) { return next() % end; }
+  bool one_in(std::uint64_t n) { return below(n) == 0; }
+
+ private:
+  std::uint64_t state_;
+};
+
+struct Kind {
+  std::uint32_t type;
+  std::uint32_t size;
+};
+constexpr Kind kVerbs[] = {
+    {RNIC_LIST_DEVICES, 0},
+    {RNIC_OPEN_CONTEXT, sizeof(rnic_open_context)},
+    {RNIC_ALLOC_PD, 0},
+    {RNIC_DEALLOC_PD, sizeof(rnic_handle)},
+    {RNIC_REG_MR, sizeof(rnic_reg_mr)},
+    {RNIC_DEREG_MR, sizeof(rnic_handle)},
+    {RNIC_CREATE_CHANNEL, 0},
+    {RNIC_DESTROY_CHANNEL, sizeof(rnic_handle)},
+    {RNIC_CREATE_CQ, sizeof(rnic_create_cq)},
+    {RNIC_RESIZE_CQ, sizeof(rnic_resize_cq)},
+    {RNIC_DESTROY_CQ, sizeof(rnic_handle)},
+    {RNIC_CREATE_SRQ, sizeof(rnic_create_srq)},
+    {RNIC_MODIFY_SRQ, sizeof(rnic_modify_srq)},
+    {RNIC_QUERY_SRQ, sizeof(rnic_handle)},
+    {RNIC_DESTROY_SRQ, sizeof(rnic_handle)},
+    {RNIC_CREATE_QP, sizeof(rnic_create_qp)},
+    {RNIC_MODIFY_QP, sizeof(rnic_modify_qp)},
+    {RNIC_QUERY_QP, sizeof(rnic_handle)},
+    {RNIC_DESTROY_QP, sizeof(rnic_handle)},
+    {RNIC_ALLOC_MW, sizeof(rnic_alloc_mw)},
+    {RNIC_DEALLOC_MW, sizeof(rnic_handle)},
+    {RNIC_HOLD_EVENTS, sizeof(rnic_hold_events)},
+    {RNIC_RELEASE_EVENTS, 0},
+    {RNIC_SHOW, sizeof(rnic_show)},
+};
+constexpr Kind kManagement[] = {
+    {RNIC_CM_OPEN, 0},
+    {RNIC_CM_OPEN, sizeof(rnic_cm_open)},
+    {RNIC_CM_CLOSE, sizeof(rnic_handle)},
+    {RNIC_CM_CREATE_ID, sizeof(rnic_cm_create_id)},
+    {RNIC_CM_DESTROY_ID, sizeof(rnic_handle)},
+    {RNIC_CM_BIND, sizeof(rnic_cm_bind)},
+    {RNIC_CM_RESOLVE_ADDRESS, sizeof(rnic_cm_resolve_address)},
+    {RNIC_CM_RESOLVE_ROUTE, sizeof(rnic_cm_resolve_route)},
+    {RNIC_CM_QUERY, sizeof(rnic_handle)},
+    {RNIC_CM_CONNECT, sizeof(rnic_cm_connect)},
+    {RNIC_CM_LISTEN, sizeof(rnic_cm_listen)},
+    {RNIC_CM_ACCEPT, sizeof(rnic_cm_connect)},
+    {RNIC_CM_REJECT, sizeof(rnic_cm_reject)},
+    {RNIC_CM_DISCONNECT, sizeof(rnic_handle)},
+    {RNIC_CM_INIT_QP_ATTRIBUTES, sizeof(rnic_cm_init_qp_attributes)},
+    {RNIC_CM_GET_EVENT, sizeof(rnic_handle)},
+    {RNIC_CM_SET_OPTION, sizeof(rnic_cm_set_option)},
+    {RNIC_CM_NOTIFY, sizeof(rnic_cm_notify)},
+    {RNIC_CM_MIGRATE_ID, sizeof(rnic_cm_migrate_id)},
+};
+
+class Player {
+ public:
+  Player(const std::string& socket, std::uint64_t seed) : chance_(seed), socket_(socket), pair_(socket) {
+    region_ = pair_.app.region(pair_.pd, bare::private_memory(kBytes), kBytes, bare::kAllAccess);
+    shared_at_ = bare::shared_memory(kBytes, shared_);
+    mapped_ = pair_.app.region(pair_.pd, shared_at_, kBytes, bare::kAllAccess, shared_.get());
+    known_ = {pair_.pd,     pair_.cq.handle, pair_.caller.number, pair_.called.number, region_.handle,
+              region_.stag, mapped_.handle,  mapped_.stag,        pair_.listener,      pair_.channel.number};
+  }
+
+  void act() {
+    switch (chance_.below(16)) {
+      case 0:
+        return stranger();
+      case 1:
+      case 2:
+      case 3:
+        return request(pair_.app.control, kVerbs);
+      case 4:
+      case 5:
+        return request(pair_.channel.control, kManagement);
+      case 6:
+        return scribble();
+      case 7:
+        return cut();
+      default:
+        return entries();
+    }
+  }
+
+ private:
+  static constexpr std::size_t kBytes = 64 * 4096;
+
+  std::uint32_t word() {
+    switch (chance_.below(8)) {
+      case 0:
+        return 0;
+      case 1:
+        return static_cast<std::uint32_t>(chance_.below(32));
+      case 2:
+        return ~std::uint32_t{0} - static_cast<std::uint32_t>(chance_.below(2));
+      case 3:
+        return std::uint32_t{1} << chance_.below(32);
+      case 4:
+        return static_cast<std::uint32_t>(chance_.next());
+      default:
+        return known_[chance_.below(known_.size())] + static_cast<std::uint32_t>(chance_.one_in(8));
+    }
+  }
+
+  bare::Descriptor descriptor() {
+    switch (chance_.below(8)) {
+      case 0:
+        return bare::Descriptor(open("/proc/self/mem", O_RDWR | O_CLOEXEC));
+      case 1:
+        return bare::Descriptor(open("/dev/null", O_RDWR | O_CLOEXEC));
+      case 2:
+        return bare::Descriptor(open("/", O_RDONLY | O_CLOEXEC));
+      case 3:
+        return bare::Descriptor(eventfd(0, EFD_CLOEXEC));
+      case 4:
+        return bare::Descriptor(epoll_create1(EPOLL_CLOEXEC));
+      case 5:
+        return bare::Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+      case 6:
+        return bare::Descriptor(memfd_create("random", MFD_CLOEXEC));
+      default:
+        return bare::Descriptor(dup(shared_.get()));
+    }
+  }
+
+  std::vector<std::byte> body(std::uint32_t size) {
+    if (chance_.one_in(16)) size = static_cast<std::uint32_t>(chance_.below(RNIC_MSG_MAX - sizeof(rnic_msg) + 1));
+    std::vector<std::byte> octets(size);
+    for (std::size_t at = 0; at + sizeof(std::uint32_t) <= size; at += sizeof(std::uint32_t)) {
+      const std::uint32_t value = at < 256 || chance_.one_in(8) ? word() : 0;
+      std::memcpy(octets.data() + at, &value, sizeof value);
+    }
+    return octets;
+  }
+
+  // Whoever says something is answered, or told to go.
+  void heard(bare::Connection& connection) {
+    const bare::Answer answer = connection.hear(kAnswerMs);
+    if (answer.status == bare::Answer::kSilent) _exit(kNoAnswer);
+    if (answer.status == bare::Answer::kEnded) _exit(0);
+    // What was made is of use later.
+    if (answer.good() && answer.body.size() >= sizeof(std::uint32_t)) {
+      std::uint32_t number = 0;
+      std::memcpy(&number, answer.body.data(), sizeof number);
+      known_[chance_.below(known_.size())] = number;
+    }
+  }
+
+  template <std::size_t N>
+  void request(bare::Connection& connection, const Kind (&kinds)[N]) {
+    const Kind& kind = kinds[chance_.below(N)];
+    std::vector<std::byte> octets = body(kind.size);
+    // One that may well be taken: a region that is ours.
+    if (kind.type == RNIC_REG_MR && octets.size() >= sizeof(rnic_reg_mr) && !chance_.one_in(4)) {
+      rnic_reg_mr usual{};
+      std::memcpy(&usual, octets.data(), sizeof usual);
+      usual.pd = pair_.pd;
+      usual.access = static_cast<std::uint32_t>(chance_.below(128));
+      usual.start = reinterpret_cast<std::uintptr_t>(chance_.one_in(2) ? region_.at : shared_at_) + chance_.below(64);
+      usual.length = 1 + chance_.below(kBytes);
+      usual.shared = static_cast<std::uint32_t>(chance_.below(3));
+      usual.shared_offset = chance_.below(kBytes);
+      std::memcpy(octets.data(), &usual, sizeof usual);
+    }
+    std::vector<bare::Descriptor> fds;
+    std::vector<int> numbers;
+    while (fds.size() < RNIC_FDS_MAX + 4 && chance_.one_in(fds.size() < 2 ? 3 : 2)) {
+      fds.push_back(descriptor());
+      if (fds.back()) numbers.push_back(fds.back().get());
+    }
+    if (connection.say_octets(kind.type, octets, numbers)) heard(connection);
+  }
+
+  // One who does not keep to the protocol, or not for long.
+  void stranger() {
+    bare::Connection other(socket_);
+    if (!other.connected()) return;
+    if (chance_.one_in(2) && !other.hello(static_cast<std::uint32_t>(1 + chance_.below(2))).good()) return;
+    const std::uint64_t messages = chance_.below(4);
+    for (std::uint64_t i = 0; i < messages; ++i) {
+      std::vector<std::byte> octets = body(static_cast<std::uint32_t>(sizeof(rnic_msg) + chance_.below(64)));
+      if (chance_.one_in(2) && octets.size() >= sizeof(rnic_msg)) {
+        const rnic_msg header{static_cast<std::uint32_t>(chance_.below(RNIC_STOP)), 1, 0,
+                              static_cast<std::uint32_t>(octets.size())};
+        std::memcpy(octets.data(), &header, sizeof header);
+      }
+      if (octets.empty() || !other.say_raw(octets)) return;
+      if (chance_.one_in(4)) return;  // without waiting for what is said
+      if (other.hear(kAnswerMs).status == bare::Answer::kSilent) _exit(kNoAnswer);
+    }
+  }
+
+  rnic_sge sge() {
+    const bare::Region& region = chance_.one_in(2) ? region_ : mapped_;
+    rnic_sge made = region.sge(chance_.below(kBytes), static_cast<std::uint32_t>(chance_.below(kBytes)));
+    if (chance_.one_in(16)) made.lkey = word();
+    if (chance_.one_in(16)) made.length = word();
+    if (chance_.one_in(16)) made.address = chance_.next();
+    return made;
+  }
+
+  void entries() {
+    bare::QueuePair& qp = chance_.one_in(2) ? pair_.caller : pair_.called;
+    for (std::uint64_t count = 1 + chance_.below(8); count > 0; --count) {
+      const rnic_sge target = sge();
+      rnic_sqe entry{};
+      entry.opcode = static_cast<std::uint8_t>(chance_.one_in(16) ? chance_.next() : chance_.below(11));
+      entry.flags = static_cast<std::uint8_t>(chance_.one_in(8) ? chance_.next() : chance_.below(2));
+      entry.sge_count = static_cast<std::uint8_t>(chance_.one_in(16) ? chance_.next() : chance_.below(2));
+      entry.length = chance_.one_in(8) ? word() : static_cast<std::uint32_t>(chance_.below(256));
+      entry.remote_address = target.address;
+      entry.rkey = target.lkey;
+      entry.invalidate = word();
+      entry.argument = chance_.below(1 << 20);
+      const std::array<rnic_sge, 1> from{sge()};
+      pair_.app.write_entry(qp, entry, from);
+      if (chance_.one_in(4)) pair_.app.post_receive(qp, sge());
+    }
+    if (chance_.one_in(64)) qp.send.produced += static_cast<std::uint32_t>(chance_.below(1 << 10));
+    pair_.app.publish(qp.send);
+    while (pair_.cq.poll()) {
+    }
+  }
+
+  // Anywhere in what is shared but the status page.
+  void scribble() {
+    const auto spoil = [&](void* at, std::size_t size) {
+      auto* words = static_cast<std::uint32_t*>(at);
+      std::atomic_ref(words[chance_.below(size / sizeof *words)]).store(word(), std::memory_order_relaxed);
+    };
+    switch (chance_.below(4)) {
+      case 0:
+        spoil(pair_.app.doorbells, sizeof *pair_.app.doorbells);
+        break;
+      case 1:
+        spoil(pair_.cq.control, sizeof *pair_.cq.control + pair_.cq.size * sizeof(rnic_cqe));
+        break;
+      case 2:
+        spoil(pair_.called.send.control, sizeof(rnic_ring_control));
+        break;
+      default:
+        spoil(pair_.caller.receive.control, sizeof(rnic_ring_control));
+        break;
+    }
+    pair_.app.ring(word(), static_cast<std::uint32_t>(chance_.below(RNIC_DOORBELLS_MAX)));
+  }
+
+  // The file that the daemon maps, too.
+  void cut() {
+    const std::uint64_t what = chance_.below(8);
+    if (what == 0) fallocate(shared_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes);
+    if (what == 1) madvise(region_.at, kBytes, MADV_DONTNEED);
+    [[maybe_unused]] const int done = ftruncate(shared_.get(), what == 2 ? 0 : kBytes);
+  }
+
+  Chance chance_;
+  std::string socket_;
+  Pair pair_;
+  bare::Region region_, mapped_;
+  std::byte* shared_at_ = nullptr;
+  bare::Descriptor shared_;
+  std::vector<std::uint32_t> known_;
+};
+
+}  // namespace
+
+int random(const Options& options) {
+  say("seed " + std::to_string(options.seed) + ", a process for each from there on");
+  attacking();
+  const Seconds start = now();
+  std::uint64_t seed = options.seed, died = 0;
+  for (; now() - start < options.seconds; ++seed) {
+    if (options.count != 0 && seed - options.seed >= options.count) break;
+    const pid_t child = fork();
+    if (child == 0) {
+      Player player(options.socket, seed);
+      for (std::uint32_t i = 0; i < kActs; ++i) player.act();
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (WIFSIGNALED(status)) ++died;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kNoAnswer) {
+      say("seed " + std::to_string(seed) + ": a request was never answered");
+      return 1;
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 1) {  // it could not begin
+      say("seed " + std::to_string(seed) + ": no application could begin");
+      return 1;
+    }
+  }
+  say(std::to_string(seed - options.seed) + " processes, " + std::to_string(died) + " died of it");
+  return 0;
+}
+
+}  // namespace rnic::hostile
