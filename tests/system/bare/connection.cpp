@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -22,6 +23,16 @@ std::string socket_of(const std::string& daemon) {
   char path[4096];
   if (!rnic_run_directory(daemon.c_str(), path, sizeof path)) fail("no run directory for " + daemon);
   return std::string(path) + "/control.sock";
+}
+
+const ProcessToken& process_token() {
+  static ProcessToken token;
+  static pid_t drawn_by = -1;
+  if (drawn_by != getpid()) {
+    if (getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) fail("getrandom", errno);
+    drawn_by = getpid();
+  }
+  return token;
 }
 
 std::string Answer::words() const {
@@ -53,6 +64,8 @@ Answer Connection::hello(std::uint32_t kind, const std::string& device, std::uin
   body.abi_version = version;
   body.kind = kind;
   body.pid = static_cast<std::uint32_t>(getpid());
+  const ProcessToken& token = process_token();
+  std::memcpy(body.process, token.data(), token.size());
   device.copy(body.device, sizeof body.device - 1);
   return ask(RNIC_HELLO, body);
 }

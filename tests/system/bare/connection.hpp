@@ -2,6 +2,7 @@
 // hands over what comes back. No part of the product: what the product's clients would never say can be said here.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -21,6 +22,10 @@ using control::Descriptor;
 
 // The control socket of the daemon of this name, as abi/rnic_run.h finds it.
 std::string socket_of(const std::string& daemon);
+
+// What HELLO says of the process that the connection is of: drawn at the first use, and anew by a child of fork.
+using ProcessToken = std::array<std::uint8_t, RNIC_PROCESS_TOKEN>;
+const ProcessToken& process_token();
 
 struct Answer {
   static constexpr int kEnded = -1;   // the connection has ended
