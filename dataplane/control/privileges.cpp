@@ -17,7 +17,8 @@ constexpr std::uint64_t bit(unsigned capability) { return std::uint64_t{1} << ca
 
 // Rings and sockets of the kernel's, its interfaces and their programs; buffers that are locked memory (af_xdp).
 constexpr std::uint64_t kNetwork = bit(CAP_NET_RAW) | bit(CAP_NET_ADMIN) | bit(CAP_IPC_LOCK);
-constexpr std::uint64_t kPrograms = bit(CAP_BPF) | bit(CAP_PERFMON);
+// XDP's programs; libxdp looks at the one that is there by its number, which takes CAP_SYS_ADMIN.
+constexpr std::uint64_t kPrograms = bit(CAP_BPF) | bit(CAP_PERFMON) | bit(CAP_SYS_ADMIN);
 // Where memory lies (/proc/self/pagemap), a NIC's registers and ports.
 constexpr std::uint64_t kNic = bit(CAP_SYS_ADMIN) | bit(CAP_SYS_RAWIO);
 
@@ -48,8 +49,6 @@ std::string lay_down_privileges(std::uint64_t needed) {
   __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
   const auto wrong = [](const char* what) { return std::string(what) + ": " + std::strerror(errno); };
   if (syscall(SYS_capget, &header, data) != 0) return wrong("cannot ask for the capabilities of this process");
-  // Before Linux 5.8 programs are loaded with this one.
-  if ((needed & bit(CAP_BPF)) != 0 && prctl(PR_CAPBSET_READ, CAP_BPF, 0, 0, 0) < 0) needed |= bit(CAP_SYS_ADMIN);
   const bool serves_root = geteuid() == 0;
   for (unsigned i = 0; i < _LINUX_CAPABILITY_U32S_3; ++i) {
     const auto these = static_cast<std::uint32_t>((needed & ~bit(CAP_SYS_PTRACE)) >> (32 * i));

@@ -59,6 +59,7 @@ class Process {
     pid = fork();
     if (pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
+      prctl(PR_SET_DUMPABLE, 1);  // a test before us may have been another user for a moment
       prepares();
       std::thread([&] {
         const auto tid_here = static_cast<std::uint32_t>(syscall(SYS_gettid));
