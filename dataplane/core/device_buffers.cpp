@@ -17,7 +17,8 @@ bool Device::Impl::must_refuse(Stream& stream, const tcp::SegmentIn& segment) co
   stream.tcp.join_small_pieces();
   if (segment.payload.size() <= tcp::Keeper::kCopiedMax && !data_pool_.pressed()) return false;
   if (tcp::Seq{segment.header.sequence}.after(stream.receive_next(false))) return true;
-  return stream.tcp.received() - stream.tcp.consumed() > kUnconsumedMax;
+  // An FPDU may need more than one segment to be consumed; but not while nearly nothing is left for others.
+  return stream.tcp.received() - stream.tcp.consumed() > (data_pool_.pressed() ? 0 : kUnconsumedMax);
 }
 
 // Shares did not help: so many streams hold some that half of the reserve is gone. Nothing that was acknowledged is
