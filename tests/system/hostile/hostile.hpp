@@ -28,6 +28,7 @@ struct Options {
 int bystander(const Options& options);
 int bells(const Options& options);
 int block_eventfd(const Options& options);
+int busy(const Options& options);
 int claim(const Options& options);
 int exec_held(const Options& options);
 int ids(const Options& options);

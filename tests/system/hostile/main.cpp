@@ -44,6 +44,7 @@ constexpr Row kRows[] = {
     {"bystander", bystander, "no attack: who suffers from them"},
     {"bells", bells, "all doorbells, all the time"},
     {"block-eventfd", block_eventfd, "the descriptor that tells of a channel's events is full"},
+    {"busy", busy, "no attack: long answers, one behind the other"},
     {"claim", claim, "another process's idle queue pair is connected"},
     {"contexts", many_contexts, "as many contexts as go"},
     {"exec-held", exec_held, "a program is replaced, and a child of fork holds its context"},
