@@ -11,6 +11,7 @@
 #include <climits>
 #include <fstream>
 #include <set>
+#include <utility>
 
 #include "control/batches.hpp"
 #include "control/limits.hpp"
@@ -92,7 +93,10 @@ Result<std::unique_ptr<Context>, int> Context::open(Machine& machine, ServedDevi
   made->memory_fd_ = std::move(memory);
   made->helper_ = std::move(helper);
   made->program_ = program_of(peer.pid);
-  made->mapped_octets_.tell_by(machine.refusals);
+  // Once: whoever asks for more than there is may have none so far, and does not count as refused before.
+  made->mapped_octets_.tell_by([told = false, tell = machine.refusals](Holder holder, const std::string& what) mutable {
+    if (!std::exchange(told, true)) tell(holder, what);
+  });
 
   auto shared = shm::ContextMemory::create(static_cast<unsigned>(machine.workers.size()), machine.generation);
   if (!shared) return Failure{shared.error()};
