@@ -283,6 +283,13 @@ void on_connection_lost(std::uint64_t epoch) {
   }
 }
 
+void move_lifeline(int from, int to) {
+  const Locked locked(g_mutex);
+  for (Channel* channel = g_channels; channel != nullptr; channel = channel->next) {
+    if (channel->lifeline == from) channel->lifeline = to;
+  }
+}
+
 void lock_channels() { g_mutex.lock(); }
 void unlock_channels() { g_mutex.unlock(); }
 void renew_channels() {

@@ -62,6 +62,9 @@ void on_connection_lost(std::uint64_t epoch);
 // The daemon has closed its end of the channel's socket, be it by dying.
 void on_channel_end(Channel& channel);
 
+// The lifeline that was at the first number is at the second.
+void move_lifeline(int from, int to);
+
 void lock_channels();
 void unlock_channels();
 void renew_channels();

@@ -30,8 +30,15 @@ struct Connection {
   std::uint64_t watched_epoch = 0;
 };
 
-Mutex g_mutex;  // held for the length of a request
+// One request at a time. What the connection is, changes under both locks and is read under either; so
+// a fork, which takes the second only, waits for no answer.
+Mutex g_request_mutex;
+Mutex g_mutex;
 Connection g_connection;
+struct Connecting {
+  int fd = -1;
+  std::uint64_t cookie = 0;
+} g_connecting;  // the socket that is to be the connection
 std::uint64_t g_epochs = 0;
 std::uint64_t g_forks = 0;
 pid_t g_pid = 0;
@@ -92,7 +99,15 @@ std::size_t receive_reply(int socket, char* octets, std::size_t size, Received& 
 }
 
 // A descriptor, or -1 and errno: EPERM where somebody answers, or could, whom we do not trust, and that has been said.
-int connect_socket() {
+// `for_process`: where a child of fork is to find it, and let go of it.
+int make_socket(bool for_process) {
+  const Locked locked(g_mutex);
+  const int fd = libc().socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (for_process) g_connecting = {fd, socket_cookie(fd)};
+  return fd;
+}
+
+int connect_socket(bool for_process = false) {
   char why[RNIC_WHY_MAX];
   const int directory = rnic_run_open(settings().run_dir, why, sizeof why);
   if (directory < 0) {
@@ -101,7 +116,7 @@ int connect_socket() {
     errno = EPERM;
     return -1;
   }
-  const int fd = libc().socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  const int fd = make_socket(for_process);
   int result = -1;
   if (fd >= 0) {
     // The directory that was looked at, whatever has its name by now; and no name is too long.
@@ -134,7 +149,7 @@ void say_version_mismatch(std::uint32_t theirs) {
       libc().write(STDERR_FILENO, text, static_cast<std::size_t>(length));
 }
 
-void drop_connection() {
+void drop_connection_locked() {
   if (g_connection.fd < 0) return;
   if (socket_cookie(g_connection.fd) == g_connection.cookie) {
     // In a child of fork the connection is its parent's; there we only let go of it.
@@ -144,9 +159,16 @@ void drop_connection() {
   g_connection.fd = -1;
 }
 
+void drop_connection() {
+  const Locked locked(g_mutex);
+  drop_connection_locked();
+}
+
 // 0, kNoDaemon or an errno.
 int connect_process() {
   const Connected made = connect_to_daemon(RNIC_CLIENT_CM, settings().device);
+  const Locked locked(g_mutex);
+  g_connecting.fd = -1;
   if (made.error != 0) return made.error;
   g_connection.fd = hide_descriptor(made.fd);
   g_connection.cookie = socket_cookie(g_connection.fd);
@@ -167,7 +189,7 @@ void* watch(void* argument) {
   while (entry.fd >= 0 && poll(&entry, 1, -1) < 0 && errno == EINTR) {
   }
   {
-    const Locked locked(g_mutex);
+    const Locked one_at_a_time(g_request_mutex);
     if (g_connection.epoch == epoch) drop_connection();
   }
   on_connection_lost(epoch);
@@ -209,7 +231,7 @@ int exchange(int socket, Call& call) {
 
 Connected connect_to_daemon(std::uint32_t kind, const char* device) {
   if (!settings().active) return {-1, kNoDaemon};
-  const int fd = connect_socket();
+  const int fd = connect_socket(kind == RNIC_CLIENT_CM);
   if (fd < 0) {
     const bool absent = errno == ENOENT || errno == ECONNREFUSED || errno == ENOTDIR;
     return {-1, absent ? kNoDaemon : errno};
@@ -244,7 +266,7 @@ int process_call(Call& call) {
   std::uint64_t lost_epoch = 0;
   int error = 0;
   {
-    const Locked locked(g_mutex);
+    const Locked one_at_a_time(g_request_mutex);
     const bool usable = g_connection.fd >= 0 && g_connection.pid == getpid() &&
                         socket_cookie(g_connection.fd) == g_connection.cookie;
     if (!usable && g_connection.fd >= 0) {
@@ -298,6 +320,15 @@ void watch_connection(std::uint64_t epoch) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
+void spare_hidden(int fd) {
+  if (kind_of(fd) != Kind::internal) return;
+  const Locked one_at_a_time(g_request_mutex);
+  const Locked locked(g_mutex);
+  const int moved = move_hidden(fd);
+  if (moved >= 0 && g_connection.fd == fd) g_connection.fd = moved;
+  if (moved >= 0) move_lifeline(fd, moved);
+}
+
 bool in_this_process() { return g_pid == getpid(); }
 
 std::uint64_t forks_so_far() { return g_forks; }
@@ -322,12 +353,16 @@ void after_fork_in_child() {
   g_pid = getpid();
   renew_descriptors();
   renew_channels();
+  g_request_mutex.renew();
   g_mutex.renew();
   // What it makes is its own, and of its parent's it has only channels of rdma_cm, by their tokens.
   g_token_mutex.renew();
   g_token_drawn = false;
   // Held open here, the parent's connection would outlive the parent.
-  drop_connection();
+  drop_connection_locked();
+  const bool ours = g_connecting.fd >= 0 && socket_cookie(g_connecting.fd) == g_connecting.cookie;
+  if (ours) libc().close(g_connecting.fd);
+  g_connecting.fd = -1;
 }
 
 }  // namespace

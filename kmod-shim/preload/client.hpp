@@ -55,6 +55,9 @@ int process_call(Call& call);
 // Watches the connection of `epoch`, and tells on_connection_lost() when the daemon ends it.
 void watch_connection(std::uint64_t epoch);
 
+// Before the application puts a descriptor of its own at a number where one of ours is: ours is moved.
+void spare_hidden(int fd);
+
 // The process as fork left it: a child of vfork, or of a clone that we did not see, shares our
 // memory or has a stale copy of it, and is not this process.
 bool in_this_process();

@@ -20,6 +20,7 @@ constexpr rlim_t kHiddenRoom = 192;
 
 Mutex g_mutex;
 Object* g_objects[kDescriptorsMax];
+std::uint64_t g_hidden_cookies[kDescriptorsMax];  // all that is hidden are sockets
 
 bool still_names(int fd, const Object& object) {
   return object.cookie != 0 && socket_cookie(fd) == object.cookie;
@@ -69,6 +70,7 @@ void add_internal(int fd) {
   if (fd < 0 || fd >= kDescriptorsMax) return;
   const Locked locked(g_mutex);
   unlink_locked(fd);
+  g_hidden_cookies[fd] = socket_cookie(fd);
   g_kinds[fd].store(Kind::internal, std::memory_order_relaxed);
 }
 
@@ -127,6 +129,25 @@ void forget_descriptor(int fd) {
   if (closed == nullptr) return;
   closed->on_close(*closed);
   release(*closed);
+}
+
+bool is_hidden(int fd) {
+  if (kind_of(fd) != Kind::internal) return false;
+  const int saved = errno;
+  const Locked locked(g_mutex);
+  const std::uint64_t cookie = socket_cookie(fd);
+  errno = saved;
+  return cookie != 0 && cookie == g_hidden_cookies[fd];
+}
+
+int move_hidden(int fd) {
+  if (!is_hidden(fd)) return -1;
+  int moved = libc().fcntl(fd, F_DUPFD_CLOEXEC, fd + 1);
+  if (moved < 0) moved = libc().fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  if (moved < 0) return -1;
+  add_internal(moved);
+  g_kinds[fd].store(Kind::other, std::memory_order_relaxed);
+  return moved;
 }
 
 int hide_descriptor(int fd) {

@@ -67,6 +67,11 @@ void forget_descriptor(int fd);
 // Moves a descriptor of ours out of the way of the application's, which may count on small
 // numbers, and marks it.
 int hide_descriptor(int fd);
+// Whether such a number still names what was hidden there: a program may have closed it unseen.
+bool is_hidden(int fd);
+// A copy of what is hidden there, at another number and hidden; what is at the first is the
+// caller's to close. -1: nothing is hidden there, or there is no room.
+int move_hidden(int fd);
 void close_hidden(int fd);
 
 // Around fork.

@@ -148,13 +148,22 @@ bool write_device(int fd, const void* data, size_t size, ssize_t& result) {
 // A child of vfork closes in its own table of descriptors, but sees our memory.
 int close_known(int fd) {
   if (!in_this_process()) return libc().close(fd);
-  if (kind_of(fd) == Kind::internal) {
+  if (is_hidden(fd)) {
     errno = EBADF;
     return -1;
   }
   const NoCancel no_cancel;
   forget_descriptor(fd);
   return libc().close(fd);
+}
+
+// dup2 and dup3 close what is at `to`. A descriptor that is not one fails, and ours stays.
+void before_dup(int from, int to) {
+  if (from == to || kind_of(to) != Kind::internal || !in_this_process()) return;
+  const NoCancel no_cancel;
+  const int saved = errno;
+  if (libc().fcntl(from, F_GETFD) >= 0) spare_hidden(to);
+  errno = saved;
 }
 
 int after_dup(int from, int to) {
@@ -246,9 +255,13 @@ RNIC_EXPORT int close(int fd) {
 
 RNIC_EXPORT int dup(int fd) noexcept { return after_dup(fd, libc().dup(fd)); }
 
-RNIC_EXPORT int dup2(int from, int to) noexcept { return after_dup(from, libc().dup2(from, to)); }
+RNIC_EXPORT int dup2(int from, int to) noexcept {
+  before_dup(from, to);
+  return after_dup(from, libc().dup2(from, to));
+}
 
 RNIC_EXPORT int dup3(int from, int to, int flags) noexcept {
+  before_dup(from, to);
   return after_dup(from, libc().dup3(from, to, flags));
 }
 

@@ -161,7 +161,14 @@ bool FakeDaemon::serve_one(Connection& connection) {
   Request request{header.type, connection.number,
                   {octets.begin() + sizeof header, octets.begin() + got}};
   requests_.push_back(request);
+  if (header.type == stalled_type_) {
+    stalled_.push_back({connection.fd, header, request});
+    return true;
+  }
+  return answer(connection.fd, header, request);
+}
 
+bool FakeDaemon::answer(int fd, rnic_msg header, const Request& request) {
   Reply reply;
   if (const auto refusal = refusals_.find(header.type); refusal != refusals_.end()) {
     reply.status = refusal->second;
@@ -185,8 +192,8 @@ bool FakeDaemon::serve_one(Connection& connection) {
     part->cmsg_len = CMSG_LEN(sizeof(int) * reply.fds.size());
     std::memcpy(CMSG_DATA(part), reply.fds.data(), sizeof(int) * reply.fds.size());
   }
-  const bool sent = sendmsg(connection.fd, &message, MSG_NOSIGNAL) >= 0;
-  for (const int fd : reply.fds) close(fd);
+  const bool sent = sendmsg(fd, &message, MSG_NOSIGNAL) >= 0;
+  for (const int passed : reply.fds) close(passed);
   return sent;
 }
 
@@ -325,6 +332,23 @@ std::size_t FakeDaemon::count(std::uint32_t type) {
 void FakeDaemon::refuse(std::uint32_t type, int error) {
   const std::lock_guard guard(mutex_);
   refusals_[type] = error;
+}
+
+void FakeDaemon::stall(std::uint32_t type) {
+  const std::lock_guard guard(mutex_);
+  stalled_type_ = type;
+}
+
+void FakeDaemon::release() {
+  const std::lock_guard guard(mutex_);
+  stalled_type_ = 0;
+  for (const Stalled& each : stalled_) answer(each.fd, each.header, each.request);
+  stalled_.clear();
+}
+
+std::size_t FakeDaemon::stalled() {
+  const std::lock_guard guard(mutex_);
+  return stalled_.size();
 }
 
 void FakeDaemon::count_up(const Channel& channel) {

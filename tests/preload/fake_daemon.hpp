@@ -48,6 +48,12 @@ class FakeDaemon {
   // The next request of this type is answered with this errno.
   void refuse(std::uint32_t type, int error);
 
+  // Requests of this type get no answer until release().
+  void stall(std::uint32_t type);
+  void release();
+  // How many wait for that.
+  std::size_t stalled();
+
   // An event on a channel, and one more octet for it.
   void post(std::uint32_t channel, const rnic_cm_get_event_reply& event);
   // A count without an event, as a purge leaves it for an instant.
@@ -83,6 +89,7 @@ class FakeDaemon {
   void write_file(const std::string& path, const std::string& text);
   void serve();
   bool serve_one(Connection& connection);
+  bool answer(int fd, rnic_msg header, const Request& request);
   Reply reply_to(const Request& request);
   Reply open_channel(const Request& request);
   std::uint32_t purge(Channel& channel, std::uint32_t id);
@@ -96,6 +103,13 @@ class FakeDaemon {
   std::vector<Connection> connections_;
   std::vector<Request> requests_;
   std::map<std::uint32_t, int> refusals_;
+  std::uint32_t stalled_type_ = 0;
+  struct Stalled {
+    int fd;
+    rnic_msg header;
+    Request request;
+  };
+  std::vector<Stalled> stalled_;
   std::map<std::uint32_t, Channel> channels_;
   std::map<std::uint32_t, std::uint32_t> channel_of_id_;
   std::map<std::uint32_t, std::uint32_t> reported_;

@@ -1,10 +1,12 @@
 // What the daemon hears of which process a connection is of.
 #include "support/catch.hpp"
 
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <array>
+#include <thread>
 
 #include "preload/commands.hpp"
 
@@ -58,5 +60,35 @@ TEST_CASE("all connections of a process bring one token, those of its children o
   CHECK(all[4] == all[3]);
   close(device);
   close(second);
+  close(channel);
+}
+
+TEST_CASE("fork does not wait for an answer of the daemon's", "[preload][process]") {
+  FakeDaemon& daemon = daemon_at_work();
+  const int channel = open_cm();
+  daemon.stall(RNIC_CM_LISTEN);
+  int error = -1;
+  std::thread asking([&] { error = command(channel, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{1, 1}); });
+  while (daemon.stalled() == 0) std::this_thread::yield();
+  const pid_t child = fork();
+  if (child == 0) _exit(open_cm() >= 0 ? 0 : 1);  // on a connection of its own
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  daemon.release();
+  asking.join();
+  CHECK(error == 0);
+  close(channel);
+}
+
+TEST_CASE("dup2 over every number leaves a channel alive", "[preload][others]") {
+  const int channel = open_cm();
+  const std::uint32_t id = create_id(channel, 1);
+  const std::uint32_t number = channel_of_last_id();
+  for (int i = 600; i < 1024; ++i) REQUIRE(dup2(STDIN_FILENO, i) == i);
+  CHECK_FALSE(daemon_at_work().lifeline_hung_up(number));
+  CHECK(command(channel, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id, 1}) == 0);
+  for (int i = 600; i < 1024; ++i) close(i);
+  CHECK(command(channel, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id, 1}) == 0);
   close(channel);
 }
