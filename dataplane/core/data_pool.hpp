@@ -49,8 +49,13 @@ class DataPool final : public BufferPool {
     if (!two_classes_) return small_.allowance(kept.all()) != 0;
     return is_large(buffer) ? large_.allowance(kept.large) != 0 : small_.allowance(kept.small) != 0;
   }
+  // What is left of the class of `buffer` is the reserve.
+  bool at_reserve(const Buffer& buffer) const {
+    return (two_classes_ && is_large(buffer) ? large_ : small_).spare() == 0;
+  }
   bool pressed() const { return small_.pressed() || (two_classes_ && large_.pressed()); }
-  // Of what a stream holds, what would help.
+  // How many are wanted back then; and of what a stream holds, what would help.
+  std::uint32_t shortage() const { return small_.shortage() + (two_classes_ ? large_.shortage() : 0); }
   std::uint32_t wanted_of(const BufferCount& held) const {
     if (!two_classes_) return held.all();
     return (small_.pressed() ? held.small : 0) + (large_.pressed() ? held.large : 0);

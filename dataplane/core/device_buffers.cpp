@@ -17,8 +17,9 @@ bool Device::Impl::must_refuse(Stream& stream, const tcp::SegmentIn& segment) co
   stream.tcp.join_small_pieces();
   if (segment.payload.size() <= tcp::Keeper::kCopiedMax && !data_pool_.pressed()) return false;
   if (tcp::Seq{segment.header.sequence}.after(stream.receive_next(false))) return true;
-  // An FPDU may need more than one segment to be consumed; but not while nearly nothing is left for others.
-  return stream.tcp.received() - stream.tcp.consumed() > (data_pool_.pressed() ? 0 : kUnconsumedMax);
+  // An FPDU may need more segments than its share to be consumed; but the reserve is for others, too.
+  const std::uint64_t most = data_pool_.at_reserve(*segment.buffer) ? 0 : kUnconsumedMax;
+  return stream.tcp.received() - stream.tcp.consumed() > most;
 }
 
 // Shares did not help: so many streams hold some that half of the reserve is gone. Nothing that was acknowledged is
@@ -48,8 +49,11 @@ void Device::Impl::relieve_pool(Instant now) {
                                       [](const Holder& a, const Holder& b) { return a.count < b.count; });
     if (count > least.count) least = {&stream, count};
   }
+  std::sort(greediest.begin(), greediest.end(), [](const Holder& a, const Holder& b) { return a.count > b.count; });
+  std::uint32_t shortage = data_pool_.shortage();
   for (const Holder& holder : greediest) {
-    if (holder.stream == nullptr) continue;
+    if (holder.stream == nullptr || shortage == 0) break;
+    shortage -= std::min(shortage, holder.count);
     ++counters_.ended_for_buffers;
     ++ended_untold_;
     kill(holder.stream->id(), now);

@@ -25,6 +25,7 @@ class Shares {
 
   // Once a turn: asking a pool what it has can cost more than taking from it.
   void refresh(std::uint32_t available) {
+    available_ = available;
     spare_ = available > reserve_ ? available - reserve_ : 0;
     least_ = available > reserve_ / 2 ? available - reserve_ / 2 - spare_ : 0;
   }
@@ -38,17 +39,23 @@ class Shares {
   std::uint32_t spare() const { return spare_; }
   // Less than half of the reserve is left.
   bool pressed() const { return spare_ == 0 && least_ == 0 && reserve_ > 1; }
+  // Then: how many would have to come back, so that three quarters of it are there.
+  std::uint32_t shortage() const { return pressed() ? reserve_ - reserve_ / 4 - std::min(available_, reserve_ / 2) : 0; }
   // How many more a stream may take that holds so many.
   std::uint32_t allowance(std::uint32_t held) const {
     const std::uint32_t shared = spare_ > held ? (spare_ - held + 1) / 2 : 0;
     if (held + shared >= minimum_) [[likely]]
       return shared;
-    return std::min(minimum_ - held, spare_ + least_);
+    // Of the reserve the less, the more of it is gone: the last ones are for those that have nothing at all.
+    const std::uint32_t half = reserve_ - reserve_ / 2;
+    const std::uint32_t most = half == 0 ? 0 : (minimum_ * least_ + half - 1) / half;
+    return most > held ? std::max(shared, std::min(most - held, spare_ + least_)) : shared;
   }
 
  private:
   std::uint32_t reserve_;
   std::uint32_t minimum_;
+  std::uint32_t available_ = 0;  // at refresh()
   std::uint32_t spare_ = 0;
   std::uint32_t least_ = 0;  // of the reserve, for those with next to nothing
 };

@@ -41,20 +41,24 @@ struct Memory {
   Stag stag;
 };
 
+qp::WorkRequest write(const Memory& from, const Memory& to) {
+  qp::WorkRequest request;
+  request.opcode = qp::Opcode::write;
+  request.signaled = true;
+  request.sge_count = 1;
+  request.sges[0] = from.all();
+  request.remote_stag = to.stag;
+  request.remote_to = to.at();
+  return request;
+}
+
 // Always has some Writes to do; what is delivered is counted.
 struct Writer {
   Writer(sim::Rnic& writer, sim::Endpoint& endpoint, sim::Rnic& peer, std::size_t size = 256 * 1024)
       : rnic(writer), by(endpoint), from(writer, size), to(peer, size) {}
   void post() {
     for (; posted < by.host.completions.size() + 8; ++posted) {
-      qp::WorkRequest request;
-      request.opcode = qp::Opcode::write;
-      request.signaled = true;
-      request.sge_count = 1;
-      request.sges[0] = from.all();
-      request.remote_stag = to.stag;
-      request.remote_to = to.at();
-      rnic.post_send(by, request);
+      rnic.post_send(by, write(from, to));
     }
   }
   sim::Rnic& rnic;
@@ -265,41 +269,48 @@ TEST_CASE("queue pairs whose Sends of 64 KiB find no receive leave those of othe
              << after.silence.ns / 1000 << " us; back " << before_back.octets << ", " << after_back.octets << ", "
              << after_back.silence.ns / 1000 << " us; large free " << world.a.port.pool().large_available() << ", "
              << world.b.port.pool().large_available());
-  CHECK(after.octets > before.octets * 2 / 5);
-  CHECK(after_back.octets > before_back.octets * 2 / 5);
+  // Hundreds may take the large ones, and all of the small ones but the reserve: far more than one's part is left.
+  const std::uint64_t least = stuck == 120 ? before.octets * 2 / 5 : before.octets / 50;
+  CHECK(after.octets > least);
+  CHECK(after_back.octets > least);
   CHECK(after.silence < milliseconds(5));
   CHECK(after_back.silence < milliseconds(5));
   CHECK(world.a.port.pool().large_available() > 0);
   CHECK(world.b.port.pool().large_available() > 0);
+  // Those who hold most and get nowhere end, where the reserve goes.
+  world.run_for(seconds(8));
+  CHECK(observe(world, there, milliseconds(50)).octets > before.octets / 3);
+  CHECK(observe(world, back, milliseconds(50)).octets > before_back.octets / 3);
   end_all(world);
   check_none_is_lost(world, options);
 }
 
 TEST_CASE("where so many hold buffers for nothing that the reserve goes, the greediest end, and the others go on",
           "[core][scarce]") {
+  constexpr std::size_t kVanished = 600;
   WorldOptions options = wire_of_ten_gigabits();
   options.a.buffers = options.b.buffers = 512;
   World world(options);
+  Memory from(world.a, 64 * 1024), to(world.b, 64 * 1024);
   std::vector<sim::Connected> pairs;
-  std::vector<std::unique_ptr<Writer>> writers;
-  for (std::uint16_t i = 0; i < 121; ++i) {
+  for (std::uint16_t i = 0; i <= kVanished; ++i) {
     pairs.push_back(sim::connect(world, plain(), plain(), static_cast<std::uint16_t>(kPort + i)));
     REQUIRE(pairs.back().established);
-    writers.push_back(std::make_unique<Writer>(world.a, *pairs.back().a, world.b, 64 * 1024));
   }
   Vanished vanished(world);
-  for (std::size_t i = 0; i < 120; ++i) {
+  for (std::size_t i = 0; i < kVanished; ++i) {
     vanished.ports.insert(local_port(world.a, pairs[i].a->stream));
-    writers[i]->post();
+    world.a.post_send(*pairs[i].a, write(from, to));
   }
-  (void)observe(world, *writers[120], seconds(5));
-  const Observed after = observe(world, *writers[120], milliseconds(100));
+  Writer bystander(world.a, *pairs[kVanished].a, world.b, 64 * 1024);
+  (void)observe(world, bystander, seconds(20));
+  const Observed after = observe(world, bystander, milliseconds(100));
   INFO("ended " << world.a.device.counters().ended_for_buffers << ", bystander " << after.octets
                 << " octets in 100 ms, longest silence " << after.silence.ns / 1000 << " us");
   CHECK(world.a.device.counters().ended_for_buffers > 0);
-  CHECK(world.a.device.counters().ended_for_buffers < 120);
+  CHECK(world.a.device.counters().ended_for_buffers < kVanished);
   CHECK(world.a.told_of_ended.size() == 1);  // one line in the log, however many follow within ten seconds
-  CHECK(pairs[120].a->qp->state() == qp::State::rts);
+  CHECK(pairs[kVanished].a->qp->state() == qp::State::rts);
   CHECK(after.octets > 1'000'000);
   end_all(world);
   check_none_is_lost(world, options);
@@ -344,10 +355,14 @@ TEST_CASE("share of buffers among streams: of the reserve one half is for those 
   CHECK(shares.allowance(0) == 8);
   CHECK(shares.allowance(8) == 0);
   shares.refresh(127);
-  CHECK(shares.allowance(0) == 2);
+  CHECK(shares.allowance(0) == 1);
+  CHECK(shares.allowance(1) == 0);
   CHECK_FALSE(shares.pressed());
+  shares.refresh(125 + 63);
+  CHECK(shares.allowance(0) == 5);
+  CHECK(shares.allowance(5) == 0);
   shares.refresh(126);
-  CHECK(shares.allowance(7) == 1);
+  CHECK(shares.allowance(0) == 1);
   shares.on_taken(1);
   CHECK(shares.allowance(0) == 0);
   CHECK(shares.pressed());
