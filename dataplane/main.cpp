@@ -237,9 +237,16 @@ int serve(const Options& options) {
     unlink(rnic::control::control_socket(options.run_directory).c_str());
     server.end_all();
   }
-  stop_machine(machine);
+  const bool all_back = stop_machine(machine);
   rnic::control::remove_sysfs_trees(options.run_directory);
   spdlog::info("has ended");
+  if (!all_back) {
+    // The kernel ends a copy that waits for a page with its process. Nothing that it copies into or
+    // from may be freed before.
+    spdlog::default_logger_raw()->flush();
+    unlink(rnic::control::pid_file(options.run_directory).c_str());
+    _exit(0);
+  }
   return 0;
 }
 

@@ -49,6 +49,7 @@ void make_workers(const Configuration& configuration, Machine& machine) {
     options.sleep_delay = microseconds(configuration.sleep_delay_us);
     options.cpu = configuration.cores.empty() ? -1 : configuration.cores[i];
     options.realtime = configuration.sched_fifo;
+    options.copier = machine.copier;
 #ifndef RNIC_NO_DPDK
     options.on_start = [] { port::dpdk_register_thread(); };
 #endif
@@ -159,6 +160,7 @@ void join_mates(const Configuration& configuration, Machine& machine) {
 std::string build_machine(const Configuration& configuration, const std::function<void(const std::string&)>& log,
                           Machine& machine) {
   machine.name = configuration.name;
+  machine.page_wait = seconds(configuration.page_wait_s);
   machine.generation = static_cast<std::uint32_t>(random_seed()) | 1u;
   if (const int core = missing_core(configuration.cores); core >= 0)
     return "cores: this machine has no core " + std::to_string(core) + ", or rnicd may not use it; there are " +
@@ -187,7 +189,7 @@ void start_workers(Machine& machine) {
   for (const auto& worker : machine.workers) worker->start();
 }
 
-void stop_machine(Machine& machine) {
+bool stop_machine(Machine& machine) {
   // Enough for what was lost on the way to be sent again where the peer is near.
   constexpr int kTries = 40;
   constexpr useconds_t kPauseUs = 5'000;
@@ -206,7 +208,9 @@ void stop_machine(Machine& machine) {
     });
   // A turn sends before it serves calls: the resets leave in this one's.
   for (const auto& worker : machine.workers) worker->call([](Instant) {});
-  for (const auto& worker : machine.workers) worker->stop();
+  bool all_back = true;
+  for (const auto& worker : machine.workers) all_back &= worker->stop();
+  if (!all_back) return false;
   for (const auto& device : machine.devices) {
     device->worker->remove_device(*device->device);
     device->device.reset();
@@ -214,6 +218,7 @@ void stop_machine(Machine& machine) {
   }
   machine.devices.clear();
   machine.workers.clear();
+  return true;
 }
 
 }  // namespace rnic::control

@@ -16,6 +16,8 @@ std::string build_machine(const Configuration& configuration, const std::functio
 void start_workers(Machine& machine);
 // Waits, for a fifth of a second at most, until the streams of applications that have gone are closed, and
 // resets those whose peers have not answered by then; then stops the workers and lets go of devices and ports.
-void stop_machine(Machine& machine);
+// False: a thread is in a copy that waits for a page of an application's. Then nothing is taken apart,
+// and nothing may be: the kernel may still copy into it. The process can end.
+bool stop_machine(Machine& machine);
 
 }  // namespace rnic::control

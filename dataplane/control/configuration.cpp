@@ -333,6 +333,7 @@ constexpr Key<Configuration> kRootKeys[] = {
     {"poll", [](const Field& field, auto& daemon) { field.take_choice("always", "sleep", daemon.poll_always); }},
     {"sleep_delay_us",
      [](const Field& field, auto& daemon) { field.take_number(0, 1'000'000, daemon.sleep_delay_us); }},
+    {"page_wait_s", [](const Field& field, auto& daemon) { field.take_number(0, 86'400, daemon.page_wait_s); }},
     {"sched_fifo", [](const Field& field, auto& daemon) { field.take(daemon.sched_fifo); }},
     {"cores", read_cores},
 };

@@ -3,6 +3,7 @@
 //
 //   name = "default"            poll = "sleep" | "always"     sleep_delay_us = 0
 //   log_level = "info"          cores = [2]                    sched_fifo = true
+//   page_wait_s = 2
 //
 //   [[device]]
 //   port = "memif:/run/user/1000/a.sock,role=server"
@@ -77,6 +78,7 @@ struct Configuration {
   bool poll_always = false;
   std::uint32_t sleep_delay_us = 0;
   bool sched_fifo = true;
+  std::uint32_t page_wait_s = 2;
   std::vector<int> cores;  // a worker for each; none: one worker, on any
   std::vector<DeviceConfiguration> devices;
   DeviceConfiguration for_all;  // what the command line says before its first --port

@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <climits>
+#include <csignal>
 #include <fstream>
 #include <set>
 #include <utility>
@@ -65,8 +67,9 @@ std::uint64_t mapped_octets_max() {
   return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-// Of a context: the status page, the doorbells, both ends of the async events, the application's memory.
-constexpr std::uint64_t kOwnDescriptors = 5;
+// Of a context: the status page, the doorbells, both ends of the async events, the application's memory,
+// and its helper's thread and directory.
+constexpr std::uint64_t kOwnDescriptors = 7;
 
 constexpr std::uint32_t kRungShared = 2, kRungSwapped = 3, kRungRemoteCopy = 4;
 
@@ -83,7 +86,9 @@ Context::Context(Machine& machine, ServedDevice& device, const Peer& peer)
       mapped_octets_(Shares::for_one("octets of shared memory", mapped_octets_max())) {}
 
 Result<std::unique_ptr<Context>, int> Context::open(Machine& machine, ServedDevice& device, Loop& loop,
-                                                    const Peer& peer, Descriptor memory, std::unique_ptr<Helper> helper) {
+                                                    const Peer& peer, Descriptor memory,
+                                                    std::shared_ptr<const Descriptor> process,
+                                                    std::unique_ptr<Helper> helper) {
   std::unique_ptr<Context> made(new Context(machine, device, peer));
   made->share_ = device.contexts.take(made->holder_);
   if (!made->share_) return Failure{ENOMEM};
@@ -91,6 +96,7 @@ Result<std::unique_ptr<Context>, int> Context::open(Machine& machine, ServedDevi
   if (!made->descriptors_) return Failure{EMFILE};
   if (memory && !is_process_memory(memory.get())) return Failure{EINVAL};
   made->memory_fd_ = std::move(memory);
+  made->process_ = std::move(process);
   made->helper_ = std::move(helper);
   made->program_ = program_of(peer.pid);
   // Once: whoever asks for more than there is may have none so far, and does not count as refused before.
@@ -110,11 +116,13 @@ Result<std::unique_ptr<Context>, int> Context::open(Machine& machine, ServedDevi
   made->space_ = machine.new_space();
   made->space_known_ = true;
   ++device.counts.contexts;
-  const shm::SpaceReach reach{.helper_tid = made->copies_by(), .mem_fd = made->memory_fd_.get()};
+  const shm::SpaceReach reach{.helper_tid = made->copies_by(),
+                              .mem_fd = made->memory_fd_.get(),
+                              .process = made->process_ == nullptr ? -1 : made->process_->get()};
   for (const auto& worker : machine.workers)
     worker->call([&](Instant) { worker->mover().add_space(made->space_, reach); });
   int error = 0;
-  device.worker->call([&](Instant) { error = device.worker->add_context(*made->memory_); });
+  device.worker->call([&](Instant) { error = device.worker->add_context(*made->memory_, made->space_); });
   if (error != 0) return Failure{error};
   return made;
 }
@@ -143,13 +151,19 @@ Context::~Context() {
     device_.device->release(*entry.second->qp, now);
     entry.second->qp.reset();
   });
-  for (const auto& [handle, window] : windows_) (void)device_.table->deallocate_window(window->stag);
-  for (const auto& [handle, region] : regions_) (void)device_.table->deregister(region->stag);
+  for (const auto& [handle, window] : windows_)
+    if (!window->ends) (void)device_.table->deallocate_window(window->stag);
+  for (const auto& [handle, region] : regions_)
+    if (!region->ends) (void)device_.table->deregister(region->stag);
   in_batches(*device_.worker, srqs_, [](auto& entry, Instant) { entry.second->queue.reset(); });
   in_batches(*device_.worker, cqs_, [](auto& entry, Instant) { entry.second->queue.reset(); });
+  bool over = true;
   for (const auto& worker : machine_.workers)
-    worker->call([&](Instant) { worker->mover().remove_space(space_); });
-  machine_.free_space(space_);
+    worker->call([&](Instant) { over &= worker->mover().remove_space(space_); });
+  if (over)
+    machine_.free_space(space_);
+  else
+    machine_.leaving.push_back({space_, std::move(memory_fd_), std::move(process_)});
   // Events that wait are looked through once, and not for each object.
   std::set<EventSocket*> channels{async_.get()};
   for (const auto& [number, qp] : qps_) qp->events.gone = true;
@@ -183,6 +197,10 @@ Result<shm::ContextMemory::Piece, int> Context::allocate(std::uint64_t bytes) {
   auto piece = memory_->allocate(bytes);
   if (piece && piece->arena_is_new) arena_descriptors_.push_back(std::move(descriptor));
   return piece;
+}
+
+void Context::kill_process() {
+  if (process_ != nullptr) syscall(SYS_pidfd_send_signal, process_->get(), SIGKILL, nullptr, 0);
 }
 
 Result<std::uint32_t, int> Context::take_doorbell() {
@@ -367,9 +385,10 @@ Reply Context::reg_mr(const rnic_reg_mr& request, Descriptor shared) {
 Reply Context::dereg_mr(std::uint32_t handle) {
   Region* region = find(regions_, handle);
   if (region == nullptr) return Reply::error(EINVAL);
-  if (!device_.table->deregister(region->stag)) return Reply::error(EBUSY);  // V-MR-19
+  if (!region->ends && !device_.table->deregister(region->stag)) return Reply::error(EBUSY);  // V-MR-19
+  region->ends = true;
   // Not one more octet when we answer (V-MR-20), and only then is the memory let go.
-  machine_.wait_for_grace();
+  if (!machine_.wait_for_grace(*device_.worker, space_)) return Reply::not_yet();
   --region->pd->uses;
   --device_.counts.regions;
   regions_.erase(handle);
@@ -380,22 +399,24 @@ Reply Context::dereg_mr(std::uint32_t handle) {
 // regions' STags name nothing any more, for local work and for peers (whoever uses them hears of it, and
 // his queue pair fails), and then it is let go. Their handles stay until they are deregistered.
 void Context::drop_dead_memory() {
-  std::vector<std::shared_ptr<shm::ApplicationMapping>> dead;
   std::set<std::uint32_t> entries;
   tpt::Table& table = *device_.table;
   for (const auto& [handle, region] : regions_) {
-    if (region->mapping == nullptr || !region->mapping->dead()) continue;
+    if (region->ends || region->mapping == nullptr || !region->mapping->dead()) continue;
     table.revoke(region->stag);
     region->dead = true;
-    dead.push_back(std::move(region->mapping));
+    dead_mappings_.push_back(std::move(region->mapping));
     if (const auto info = table.query(region->stag)) entries.insert(info->region_entry);
   }
-  if (dead.empty()) return;
+  if (dead_mappings_.empty()) return;
   // Nobody can bind one to them any more.
-  for (const auto& [handle, window] : windows_)
+  for (const auto& [handle, window] : windows_) {
+    if (window->ends) continue;
     if (const auto info = table.query(window->stag); info && info->valid && entries.contains(info->region_entry))
       table.revoke(window->stag);
-  machine_.wait_for_grace();
+  }
+  // What waits behind a copy that waits for a page may go there still: we are called again when it is over.
+  if (machine_.wait_for_grace(*device_.worker, space_)) dead_mappings_.clear();
 }
 
 Reply Context::alloc_mw(const rnic_alloc_mw& request) {
@@ -419,8 +440,9 @@ Reply Context::alloc_mw(const rnic_alloc_mw& request) {
 Reply Context::dealloc_mw(std::uint32_t handle) {
   Window* window = find(windows_, handle);
   if (window == nullptr) return Reply::error(EINVAL);
-  if (!device_.table->deallocate_window(window->stag)) return Reply::error(EBUSY);
-  machine_.wait_for_grace();
+  if (!window->ends && !device_.table->deallocate_window(window->stag)) return Reply::error(EBUSY);
+  window->ends = true;
+  if (!machine_.wait_for_grace(*device_.worker, space_)) return Reply::not_yet();
   --window->pd->uses;
   --device_.counts.windows;
   windows_.erase(handle);

@@ -63,12 +63,14 @@ struct Region {
   std::uint32_t rung = 0;
   std::shared_ptr<shm::ApplicationMapping> mapping;
   bool dead = false;  // it was taken away
+  bool ends = false;  // it is in the table no more, but a copy may still be under way
 };
 
 struct Window {
   Share share;
   Pd* pd = nullptr;
   Stag stag;
+  bool ends = false;  // as of a region
 };
 
 struct Cq {
@@ -121,9 +123,12 @@ struct Qp {
 
 class Context {
  public:
-  // `memory`: the application's /proc/self/mem, or none; `helper`: or null. Errors are errno values, here and below.
+  // `memory`: the application's /proc/self/mem, or none; `process`: a pidfd of it, or null; `helper`: or null.
+  // Errors are errno values, here and below.
   static Result<std::unique_ptr<Context>, int> open(Machine& machine, ServedDevice& device, Loop& loop,
-                                                    const Peer& peer, Descriptor memory, std::unique_ptr<Helper> helper);
+                                                    const Peer& peer, Descriptor memory,
+                                                    std::shared_ptr<const Descriptor> process,
+                                                    std::unique_ptr<Helper> helper);
   // Destroys what is left, in the order MW, MR, QP, SRQ, CQ, PD.
   ~Context();
   void describe(Reply& reply);  // of OPEN_CONTEXT
@@ -158,8 +163,12 @@ class Context {
   void on_addresses_changed();  // GID_CHANGE
   void drop_dead_memory();
 
+  // Ends the process, where we may.
+  void kill_process();
+
   // ---- what it is ----
   std::uint32_t number() const { return number_; }
+  SpaceId space() const { return space_; }
   const Peer& peer() const { return peer_; }
   const std::string& program() const { return program_; }
   ServedDevice& device() { return device_; }
@@ -216,6 +225,7 @@ class Context {
   SpaceId space_;
   bool space_known_ = false;
   Descriptor memory_fd_;
+  std::shared_ptr<const Descriptor> process_;
   std::unique_ptr<Helper> helper_;
   std::shared_ptr<EventSocket> async_;
   Descriptor async_reader_;
@@ -231,6 +241,7 @@ class Context {
   Shares mapped_octets_;
   std::map<File, std::weak_ptr<shm::ApplicationMapping>> files_;
   std::map<std::uint32_t, std::unique_ptr<Region>> regions_;
+  std::vector<std::shared_ptr<shm::ApplicationMapping>> dead_mappings_;  // of regions; a copy may be on its way there
   std::map<std::uint32_t, std::unique_ptr<Window>> windows_;
   std::map<std::uint32_t, std::unique_ptr<Cq>> cqs_;
   std::map<std::uint32_t, std::unique_ptr<Srq>> srqs_;

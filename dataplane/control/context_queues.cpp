@@ -307,6 +307,7 @@ Reply Context::create_qp(const rnic_create_qp& request) {
   qp::Config config;
   config.number = qp->number;
   config.pd = pd->id;
+  config.space = space_;
   config.receive_pd = srq != nullptr ? srq->pd->id : pd->id;  // V-SRQ-15
   config.access = tpt::Rights::window_bind;  // ibverbs has no enable for it (s1.5)
   config.send_depth = send_entries;
@@ -454,10 +455,15 @@ Reply Context::destroy_qp(std::uint32_t number) {
   Qp* qp = find(qps_, number);
   if (qp == nullptr) return Reply::error(EINVAL);
   bool bound = false;
+  bool stuck = false;
   device_.worker->call([&](Instant now) {
+    // Its buffers are the application's again when we answer.
+    stuck = device_.worker->mover().is_stuck(space_);
+    if (stuck) return;
     bound = device_.table->window_bound_to(qp->number);  // V-QP-15
     if (!bound) destroy_on_worker(*qp, now);
   });
+  if (stuck) return Reply::not_yet();
   if (bound) return Reply::error(EBUSY);
   forget(*qp);
   give_doorbell(qp->send_doorbell);

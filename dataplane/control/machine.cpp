@@ -67,8 +67,17 @@ void Machine::with_all_stopped(const std::function<void(Instant)>& task, std::si
   });
 }
 
-void Machine::wait_for_grace() {
-  for (const auto& worker : workers) worker->call([](Instant) {});
+bool Machine::wait_for_grace(core::Worker& worker, SpaceId space) {
+  bool stuck = false;
+  for (const auto& each : workers)
+    each->call([&](Instant) {
+      if (each.get() == &worker) stuck = worker.mover().is_stuck(space);
+    });
+  return !stuck;
+}
+
+void Machine::space_is_free(SpaceId space) {
+  if (std::erase_if(leaving, [&](const Leaving& left) { return left.space == space; }) != 0) free_space(space);
 }
 
 std::uint64_t node_guid_of(const wire::Mac& mac, std::uint32_t index) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/ids.hpp"
+#include "control/descriptor.hpp"
 #include "control/limits.hpp"
 #include "control/numbers.hpp"
 #include "control/shares.hpp"
@@ -58,6 +59,13 @@ struct ServedDevice {
   std::vector<core::DeviceAddress> addresses() const;  // those in use
 };
 
+// What is left of a context, until a copy that waits for a page of its application's is over.
+struct Leaving {
+  SpaceId space;
+  Descriptor memory;
+  std::shared_ptr<const Descriptor> process;
+};
+
 struct Machine {
   std::string name;
   std::string run_directory;
@@ -87,6 +95,9 @@ struct Machine {
   ServedDevice* find_device(const std::string& wanted);
   // Unused so far; reused as late as possible (V-SEC-26).
   QpNumber new_qp_number();
+  shm::Copier* copier = nullptr;    // null: the kernel's
+  Duration page_wait = seconds(2);  // how long a copy may wait for a page; 0: for ever
+  std::vector<Leaving> leaving;
   SpaceId new_space();
   void free_space(SpaceId space) { free_spaces_.push_back(space); }
   PdId new_pd() { return PdId{pds.take()}; }
@@ -95,7 +106,10 @@ struct Machine {
   // Runs `task` while every worker stands between two turns.
   void with_all_stopped(const std::function<void(Instant now)>& task, std::size_t from = 0);
   // Every worker has passed between two turns since the call: what an invalidation waits for.
-  void wait_for_grace();
+  // False: a copy of this space, whose worker is `worker`, waits for a page.
+  bool wait_for_grace(core::Worker& worker, SpaceId space);
+  // Its last copy is over.
+  void space_is_free(SpaceId space);
 
   rnic_device_info info(const ServedDevice& device) const;
   rnic_device_attributes attributes(const ServedDevice& device) const;

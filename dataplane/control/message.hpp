@@ -47,6 +47,7 @@ Received receive_request(int socket, Request& request);
 
 struct Reply {
   int status = 0;
+  bool later = false;  // none yet: the request is to be served again when a copy that waits for a page is over
   std::vector<std::byte> body;
   std::vector<int> descriptors;  // in the order of the protocol; borrowed
   std::vector<Descriptor> owned;  // closed once the reply is gone
@@ -54,6 +55,11 @@ struct Reply {
   static Reply error(int status) {
     Reply reply;
     reply.status = status;
+    return reply;
+  }
+  static Reply not_yet() {
+    Reply reply;
+    reply.later = true;
     return reply;
   }
   template <typename T>

@@ -99,6 +99,8 @@ Server::Server(Machine& machine, Loop& loop, std::uint64_t seed, Log log)
   };
   machine_.tell_refusals(tell);
   cm_.shares().tell_by(tell);
+  page_timer_ = Descriptor(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  page_watch_ = loop_.add(page_timer_.get(), EPOLLIN, [this](std::uint32_t) { look_at_stuck(); });
 }
 
 Server::~Server() {
@@ -108,6 +110,7 @@ Server::~Server() {
   if (timer_watch_ != Loop::kNone) loop_.remove(timer_watch_);
   if (trim_watch_ != Loop::kNone) loop_.remove(trim_watch_);
   machine_.tell_refusals([](Holder, const std::string&) {});
+  if (page_watch_ != Loop::kNone) loop_.remove(page_watch_);
 }
 
 std::size_t Server::context_count() const {
@@ -232,7 +235,7 @@ void Server::adopt(Descriptor socket, const Peer& peer) {
   session->number = number;
   session->peer = peer;
   session->socket = std::move(socket);
-  session->watch = loop_.add(session->socket.get(), EPOLLIN, [this, number](std::uint32_t) { on_readable(number); });
+  session->watch = loop_.add(session->socket.get(), EPOLLIN, [this, number](std::uint32_t events) { on_readable(number, events); });
   if (session->watch == Loop::kNone) return;
   sessions_.emplace(number, std::move(session));
   if (kept) ++kept_places_;
@@ -245,8 +248,12 @@ void Server::adopt(Descriptor socket, const Peer& peer) {
   if (silent_.size() == 1) watch_silent();
 }
 
-void Server::on_readable(std::uint64_t number) {
+void Server::on_readable(std::uint64_t number, std::uint32_t events) {
   Session& session = *sessions_.at(number);
+  if (session.waiting != nullptr) {  // for a page; it is not asked for more
+    if ((events & (EPOLLHUP | EPOLLERR)) != 0) end(number);
+    return;
+  }
   switch (receive_request(session.socket.get(), request_)) {
     case Received::nothing: return;
     case Received::ended:
@@ -261,6 +268,11 @@ void Server::on_readable(std::uint64_t number) {
   const bool introduced = session.kind != 0;
   const Reply reply = serve(session, request_);
   request_.descriptors.clear();
+  if (reply.later) {
+    session.waiting = std::make_unique<Request>(std::move(request_));
+    loop_.change(session.watch, 0);
+    return;
+  }
   const bool sent = send_reply(session.socket.get(), request_.header, reply);
   if (!sent || (!introduced && session.kind == 0)) end(number);
 }
@@ -272,6 +284,7 @@ void Server::end(std::uint64_t number) {
   sessions_.erase(found);
   if (!session->share) --kept_places_;
   loop_.remove(session->watch);
+  if (session->stuck) --stuck_sessions_;
   if (session->process_watch != Loop::kNone) loop_.remove(session->process_watch);
   if (session->context != nullptr)
     for (const std::string& line :
@@ -355,11 +368,12 @@ Reply Server::hello(Session& session, const Request& request) {
     session.visible = (DeviceSet{1} << machine_.devices.size()) - 1;
   }
   if (hello->kind == RNIC_CLIENT_VERBS) {
-    session.process = process_behind(session.socket.get(), session.peer.pid);
-    if (!session.process && errno == ESRCH) return Reply::error(ESRCH);
-    if (session.process) {
+    Descriptor process = process_behind(session.socket.get(), session.peer.pid);
+    if (!process && errno == ESRCH) return Reply::error(ESRCH);
+    if (process) {
+      session.process = std::make_shared<const Descriptor>(std::move(process));
       const std::uint64_t number = session.number;
-      session.process_watch = loop_.add(session.process.get(), EPOLLIN, [this, number](std::uint32_t) { end(number); });
+      session.process_watch = loop_.add(session.process->get(), EPOLLIN, [this, number](std::uint32_t) { end(number); });
     }
   }
   session.kind = hello->kind;
@@ -433,11 +447,11 @@ Reply Server::open_context(Session& session, Request& request) {
   const std::string name = text_of(wanted->device);
   ServedDevice* device = name.empty() ? session.device : machine_.find_device(name);
   if (device == nullptr || (session.visible >> device->index & 1u) == 0) return Reply::error(ENODEV);
-  auto helper = Helper::find(loop_, session.process.get(), session.peer.pid, wanted->helper_tid,
+  auto helper = Helper::find(loop_, session.process == nullptr ? -1 : session.process->get(), session.peer.pid, wanted->helper_tid,
                              [this, number = session.number] { end(number); });
   if (!helper) return Reply::error(helper.error());
   auto opened =
-      Context::open(machine_, *device, loop_, session.peer, request.take_descriptor(), std::move(*helper));
+      Context::open(machine_, *device, loop_, session.peer, request.take_descriptor(), session.process, std::move(*helper));
   if (!opened) return Reply::error(opened.error());
   session.context = std::move(*opened);
   Reply reply;
@@ -523,7 +537,7 @@ Reply Server::serve_verbs(Session& session, Request& request) {
       std::vector<std::string> lines;
       if (body && body->handle != 0) lines = going(context, "its application's wish", body->handle);
       Reply reply = by_handle(&Context::destroy_qp);
-      if (reply.status == 0)  // a window may be bound to it (V-QP-15)
+      if (reply.status == 0 && !reply.later)  // a window may be bound to it (V-QP-15)
         for (const std::string& line : lines) log_.debug([&] { return line; });
       return reply;
     }
@@ -632,6 +646,8 @@ void Server::on_worker_news(core::Worker& worker) {
           log_change(*found->second, event.change);
         break;
       case Kind::memory_gone: on_memory_gone(); break;
+      case Kind::copy_stuck: on_copy_stuck(SpaceId{static_cast<std::uint32_t>(event.cookie)}); break;
+      case Kind::copy_back: on_copy_back(SpaceId{static_cast<std::uint32_t>(event.cookie)}); break;
       case Kind::network_change:
         if (event.cookie < machine_.devices.size()) on_network_change(*machine_.devices[event.cookie]);
         break;

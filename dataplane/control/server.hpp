@@ -69,7 +69,8 @@ class Server final : private CmHost {
   struct Session {
     std::uint64_t number = 0;
     Descriptor socket;
-    Descriptor process;  // a pidfd, readable when the process is gone; a child may keep the socket
+    // A pidfd, readable when the process is gone (a child may keep the socket), or null. Its context's, too.
+    std::shared_ptr<const Descriptor> process;
     Loop::Watch watch = Loop::kNone, process_watch = Loop::kNone;
     Peer peer;
     Share share, descriptors;  // none: it is one of the few that are kept for the rnic command
@@ -79,6 +80,9 @@ class Server final : private CmHost {
     std::unique_ptr<Context> context;
     std::unique_ptr<Capture> capture;
     std::set<std::uint32_t> cm_channels;  // those it may use
+    std::unique_ptr<Request> waiting;     // to be answered when no copy waits for a page any more
+    unsigned stuck_looks = 0;             // while one does: ticks until it has waited too long
+    bool stuck = false, told_stuck = false;
   };
 
   // ---- server.cpp ----
@@ -90,7 +94,7 @@ class Server final : private CmHost {
   void pause_listener();
   void resume_listener();
   void trim_soon();
-  void on_readable(std::uint64_t session);
+  void on_readable(std::uint64_t session, std::uint32_t events);
   void end(std::uint64_t session);
   Reply serve(Session& session, Request& request);
   Reply hello(Session& session, const Request& request);
@@ -109,6 +113,12 @@ class Server final : private CmHost {
   void log_terminate(const Qp& qp, const core::WorkerEvent& event);
   void log_change(const Qp& qp, const qp::Change& change);
   std::vector<std::string> going(Context& context, const std::string& why, std::uint32_t only) const;
+
+  // ---- server_pages.cpp ----
+  Session* session_of(SpaceId space);
+  void on_copy_stuck(SpaceId space);
+  void on_copy_back(SpaceId space);
+  void look_at_stuck();
 
   // ---- server_cm.cpp ----
   Reply serve_cm(Session& session, const Request& request);
@@ -157,6 +167,9 @@ class Server final : private CmHost {
   Loop::Watch trim_watch_ = Loop::kNone;
   std::size_t kept_places_ = 0;  // sessions in those
   std::vector<Loop::Watch> worker_watches_;
+  Descriptor page_timer_;
+  Loop::Watch page_watch_ = Loop::kNone;
+  unsigned stuck_sessions_ = 0;
   std::uint64_t next_session_ = 1;
   std::uint32_t next_completion_channel_ = 1;
   std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;

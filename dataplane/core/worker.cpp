@@ -5,12 +5,15 @@
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
+#include <utility>
 
 namespace rnic::core {
 namespace {
@@ -43,10 +46,25 @@ void signal_eventfd(int fd) {
   [[maybe_unused]] const auto written = write(fd, &one, sizeof one);
 }
 
+// Of the thread that is a worker.
+thread_local const void* own_worker = nullptr;
+
+// How long stop() waits for threads that are stuck.
+constexpr Duration kStopPatience = milliseconds(100);
+
 }  // namespace
 
 Worker::Worker(const WorkerOptions& options)
-    : options_(options), events_(kEventsMax), stream_events_(kStreamEventsMax) {
+    : options_(options),
+      mover_(options.copier != nullptr ? *options.copier : shm::Copier::kernel()),
+      events_(kEventsMax),
+      stream_events_(kStreamEventsMax),
+      crew_(mover_.watch(), {.on_thread = [this] { set_up_thread(); },
+                             .on_watcher = [this] { set_up_watcher(); },
+                             .work = [this] { return work(); },
+                             .on_taken_over = [this] { taken_over_ = true; },
+                             .on_nobody_left = [this] { end_stuck_process(); },
+                             .is_asleep = [this] { return asleep_.load(std::memory_order_relaxed); }}) {
   epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
   event_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   call_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -57,6 +75,7 @@ Worker::Worker(const WorkerOptions& options)
 
 Worker::~Worker() {
   stop();
+  crew_.join();
   close(epoll_fd_);
   close(event_fd_);
   close(call_fd_);
@@ -66,18 +85,19 @@ Worker::~Worker() {
 void Worker::start() {
   RNIC_ASSERT(!running_);
   running_ = true;
-  thread_ = std::thread([this] { run(); });
+  crew_.start();
 }
 
-void Worker::stop() {
-  if (!running_) return;
+bool Worker::stop() {
+  if (!running_) return true;
   call([this](Instant) { stopping_ = true; });
-  thread_.join();
+  const bool all_back = crew_.end(kStopPatience);
   running_ = false;
+  return all_back;
 }
 
 void Worker::call(const std::function<void(Instant)>& task) {
-  if (!running_ || std::this_thread::get_id() == thread_.get_id()) {
+  if (!running_ || own_worker == this) {
     task(clock_now());
     return;
   }
@@ -116,10 +136,10 @@ void Worker::remove_device(Device& device) {
   std::erase(devices_, &device);
 }
 
-int Worker::add_context(shm::ContextMemory& memory) {
+int Worker::add_context(shm::ContextMemory& memory, SpaceId space) {
   if (const int error = watch(memory.wake_fd(options_.index), kCounter); error != 0) return error;
   forget_sources();
-  contexts_.push_back({.memory = &memory});
+  contexts_.push_back({.memory = &memory, .space = space});
   return 0;
 }
 
@@ -227,34 +247,88 @@ bool Worker::tell_control() {
 
 // ---- the turn ------------------------------------------------------------------------------------
 
-bool Worker::turn(Instant now) {
-  now_ = now;
-  bool busy = false;
-  for (Device* device : devices_) busy |= device->receive(now);
+Worker::Work Worker::turn() {
+  // A thread that takes over begins with the flush in which the other is stuck.
+  switch (step_) {
+    case Step::receive:
+      receive();
+      step_ = Step::transmit;
+      [[fallthrough]];
+    case Step::transmit:
+      if (!move()) return Work::replaced;
+      transmit();
+      step_ = Step::send;
+      [[fallthrough]];
+    case Step::send:
+      if (!move()) return Work::replaced;
+      send();
+      step_ = Step::serve;
+      [[fallthrough]];
+    case Step::serve:
+      // What is submitted late in a turn is on its way before control hears that we passed (V-MR-20).
+      if (!move()) return Work::replaced;
+      serve();
+      step_ = Step::receive;
+  }
+  rested_ = !busy_;
+  return busy_ ? Work::busy : Work::idle;
+}
+
+// False: we are in nobody's place any more.
+bool Worker::move() {
+  if (!mover_.has_moves()) return true;
+  crew_.wake_watcher();
+  if (!mover_.carry_out()) return false;
+  for (shm::ApplicationMover::News news; mover_.pop_news(news);) {
+    tell({news.stuck ? WorkerEvent::Kind::copy_stuck : WorkerEvent::Kind::copy_back, qp::Event::close_complete,
+          news.space.value, {}, {}});
+    if (!news.stuck) wake_queue_pairs(news.space);
+    busy_ = true;
+  }
+  return true;
+}
+
+// They have waited for a copy of this space, in no list.
+void Worker::wake_queue_pairs(SpaceId space) {
+  for (const Context& context : contexts_) {
+    if (context.space != space) continue;
+    for (const Bell& bell : context.bells)
+      if (bell.kind == Bell::Kind::send) bell.device->touch(*bell.qp);
+  }
+}
+
+void Worker::receive() {
+  busy_ = false;
+  for (Device* device : devices_) busy_ |= device->receive(now_);
   // Frames that follow a doorbell are that doorbell's: acknowledgements, or those of a pair.
-  if (busy && rested_) source_ = &wire_habit_;
-  mover_.flush();
-  for (Device* device : devices_) busy |= device->settle(now);
-  busy |= answer_doorbells(now);
-  for (Device* device : devices_) busy |= device->transmit(now);
-  mover_.flush();
-  for (Device* device : devices_) busy |= device->settle(now);
+  if (busy_ && rested_) source_ = &wire_habit_;
+}
+
+void Worker::transmit() {
+  for (Device* device : devices_) busy_ |= device->settle(now_);
+  busy_ |= answer_doorbells(now_);
+  for (Device* device : devices_) busy_ |= device->transmit(now_);
+}
+
+void Worker::send() {
+  for (Device* device : devices_) busy_ |= device->settle(now_);
   for (Device* device : devices_)
-    if (device->next_deadline() <= now) busy |= device->run_timers(now);
-  for (Device* device : devices_) busy |= device->send(now);
+    if (device->next_deadline() <= now_) busy_ |= device->run_timers(now_);
+  for (Device* device : devices_) busy_ |= device->send(now_);
+}
+
+void Worker::serve() {
   notify_completions();
   if (const std::uint32_t deaths = shm::deaths(); deaths != deaths_seen_) [[unlikely]] {
     deaths_seen_ = deaths;
     tell({WorkerEvent::Kind::memory_gone, qp::Event::close_complete, 0, {}, {}});
   }
-  busy |= serve_calls(now);
-  busy |= tell_control();
-  if (now - last_tend_ > kTendEvery) {
-    last_tend_ = now;
+  busy_ |= serve_calls(now_);
+  busy_ |= tell_control();
+  if (now_ - last_tend_ > kTendEvery) {
+    last_tend_ = now_;
     for (Device* device : devices_) device->port().tend();
   }
-  rested_ = !busy;
-  return busy;
 }
 
 bool Worker::answer_doorbells(Instant now) {
@@ -358,7 +432,7 @@ bool Worker::serve_calls(Instant now) {
 // ---- sleep ---------------------------------------------------------------------------------------
 
 bool Worker::anything_waits() const {
-  if (calls_.load(std::memory_order_relaxed) != nullptr) return true;
+  if (calls_.load(std::memory_order_relaxed) != nullptr || mover_.has_moves_to_begin()) return true;
   for (const Context& context : contexts_) {
     if (Bells::rung(context.memory->doorbells(options_.index)) || !context.untold.empty()) return true;
   }
@@ -399,6 +473,8 @@ void Worker::sleep(Instant now) {
   for (std::size_t i = 0; i < armed; ++i) devices_[i]->port().disarm();
   for (const Context& context : contexts_) context.memory->set_asleep(options_.index, false);
   asleep_.store(false, std::memory_order_relaxed);
+  // Pairs with the watcher's, before it sleeps: it sees that we are awake, or we that it sleeps.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 // The ringer is on our core, and cannot go on while we work there. Where another is better we move to it, once: under
@@ -441,7 +517,7 @@ bool Worker::set_realtime(bool on) {
   return pthread_setschedparam(pthread_self(), on ? SCHED_FIFO : SCHED_OTHER, &parameter) == 0 && on;
 }
 
-void Worker::run() {
+void Worker::set_up_thread() {
   pthread_setname_np(pthread_self(), "rnic-worker");
   if (options_.cpu >= 0) {
     cpu_set_t cpus;
@@ -449,53 +525,97 @@ void Worker::run() {
     CPU_SET(static_cast<std::size_t>(options_.cpu), &cpus);
     pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);
   }
-  // One that polls always has a core of its own, and would keep everybody from it.
-  bool polls = options_.poll_always;
-  bool realtime = options_.realtime && !polls && set_realtime(true);
-  // Others are put on idle cores by the scheduler itself.
-  movable_ = realtime && options_.cpu < 0 && stat_fd_ >= 0;
+  // Also while it waits: it is to go on at once.
+  if (options_.realtime) set_realtime(true);
   if (options_.on_start) options_.on_start();
+}
 
-  Instant rest_since = clock_now();
-  Duration rested{};
+// It does next to nothing, and before all others.
+void Worker::set_up_watcher() {
+  pthread_setname_np(pthread_self(), "rnic-watcher");
+  if (!options_.realtime) return;
+  for (const int priority : {2, 1}) {
+    sched_param parameter{};
+    parameter.sched_priority = priority;
+    if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &parameter) == 0) return;
+  }
+}
+
+// All threads are in copies that wait. With the application's end one of them is free.
+void Worker::end_stuck_process() {
+  const int process = mover_.reach_of(mover_.copying()).process;
+  if (process >= 0) syscall(SYS_pidfd_send_signal, process, SIGKILL, nullptr, 0);
+}
+
+bool Worker::work() {
+  own_worker = this;
+  if (std::exchange(taken_over_, false)) {
+    mover_.on_taken_over();
+    ++counters_.replaced;
+    // Its scheduling is to be made ours.
+    realtime_ = set_realtime(options_.realtime && !polls_);
+  } else {
+    // One that polls always has a core of its own, and would keep everybody from it.
+    polls_ = options_.poll_always;
+    realtime_ = set_realtime(options_.realtime && !polls_);
+  }
+  // Others are put on idle cores by the scheduler itself.
+  movable_ = realtime_ && options_.cpu < 0 && stat_fd_ >= 0;
+  rest_since_ = clock_now();
+  rested_span_ = {};
+  const bool over = loop();
+  own_worker = nullptr;
+  // Back from a copy that waited: whoever is the worker now is to see to it.
+  if (!over) signal_eventfd(call_fd_);
+  return over;
+}
+
+bool Worker::loop() {
   while (!stopping_) {
-    const Instant now = clock_now();
-    ++counters_.turns;
-    if (turn(now)) {
-      ++counters_.busy_turns;
-      patience_.on_work(now, source_);
-      shared_core_detector_.on_work();
-      timed_sleep_ = {};
-      if (ringer_on_our_core_) [[unlikely]] {
-        ringer_on_our_core_ = false;
-        leave_core_of_ringer(now);
-      }
-      if (realtime && now - rest_since > kRestEvery) {
-        if (rested < kRest) {
-          const timespec nap{0, (kRest - rested).ns};
-          nanosleep(&nap, nullptr);
+    if (step_ == Step::receive) {
+      now_ = clock_now();
+      ++counters_.turns;
+    }
+    const Instant now = now_;
+    switch (turn()) {
+      case Work::replaced: return false;
+      case Work::idle: break;
+      case Work::busy:
+        ++counters_.busy_turns;
+        patience_.on_work(now, source_);
+        shared_core_detector_.on_work();
+        timed_sleep_ = {};
+        if (ringer_on_our_core_) [[unlikely]] {
+          ringer_on_our_core_ = false;
+          leave_core_of_ringer(now);
         }
-        rest_since = clock_now();
-        rested = {};
-      }
-      continue;
+        if (realtime_ && now - rest_since_ > kRestEvery) {
+          if (rested_span_ < kRest) {
+            const timespec nap{0, (kRest - rested_span_).ns};
+            nanosleep(&nap, nullptr);
+          }
+          rest_since_ = clock_now();
+          rested_span_ = {};
+        }
+        continue;
     }
     if (options_.poll_always) {
-      if (shared_core_detector_.polls(now) != polls) {
-        polls = !polls;
-        realtime = set_realtime(options_.realtime && !polls);
-        movable_ = realtime && options_.cpu < 0 && stat_fd_ >= 0;
+      if (shared_core_detector_.polls(now) != polls_) {
+        polls_ = !polls_;
+        realtime_ = set_realtime(options_.realtime && !polls_);
+        movable_ = realtime_ && options_.cpu < 0 && stat_fd_ >= 0;
       }
-      if (polls) continue;
+      if (polls_) continue;
     }
     if (now - patience_.last_work() < options_.sleep_delay) continue;
     if (patience_.waits(now)) continue;
     sleep(now);
     shared_core_detector_.on_work();
     const Duration slept = clock_now() - now;
-    rested = rested + slept;
+    rested_span_ = rested_span_ + slept;
     patience_.on_slept(slept);
   }
+  return true;
 }
 
 }  // namespace rnic::core

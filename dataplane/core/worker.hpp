@@ -11,13 +11,13 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "base/list.hpp"
 #include "base/time.hpp"
 #include "core/bells.hpp"
 #include "core/cpu_choice.hpp"
+#include "core/crew.hpp"
 #include "core/device.hpp"
 #include "core/patience.hpp"
 #include "core/ring.hpp"
@@ -40,9 +40,12 @@ struct WorkerEvent {
     network_change,
     ended_for_buffers,
     memory_gone,  // what an application shared, of whatever context (shm::take_dead_owners())
+    copy_stuck,   // a page of an application's does not come
+    copy_back,    // it has, or its application is no more
   } kind = Kind::qp_event;
   qp::Event event = qp::Event::close_complete;
-  std::uint64_t cookie = 0;  // of the QP, SRQ or CQ; network_change, ended_for_buffers: the device's index
+  // Of the QP, SRQ or CQ; network_change, ended_for_buffers: the device's index; copy_…: the address space.
+  std::uint64_t cookie = 0;
   qp::Change change;         // qp_state: which
   Instant at{};              // when it was told
   std::uint32_t count = 0;   // ended_for_buffers: streams
@@ -54,13 +57,15 @@ struct WorkerOptions {
   Duration sleep_delay{0};       // stays awake so long after the last work
   int cpu = -1;                  // -1: any
   bool realtime = true;          // SCHED_FIFO where allowed
-  std::function<void()> on_start;  // on the new thread, first (DPDK's registration)
+  std::function<void()> on_start;  // on each thread that works, first (DPDK's registration)
+  shm::Copier* copier = nullptr;   // null: the kernel's
 };
 
 struct WorkerCounters {
   std::uint64_t turns = 0, busy_turns = 0, sleeps = 0, wakes_by_timer = 0;
   std::uint64_t calls = 0;  // control's, that were served
   std::uint64_t moves = 0;  // to another core than the one that rings
+  std::uint64_t replaced = 0;  // threads that were left in a copy
 };
 
 class Worker final : public shm::WorkerEvents, public StreamEvents {
@@ -68,7 +73,9 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   explicit Worker(const WorkerOptions& options);
   ~Worker();
   void start();
-  void stop();
+  // False: a thread is still in a copy that waits for a page, and all that it copies into or from must
+  // stay where it is. The destructor waits for it.
+  bool stop();
 
   // ---- control's side ----
   // Runs `task` on the worker's thread between two turns, and waits. Before start() and after
@@ -86,7 +93,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   // whatever program of his. What is refused is not served.
   int add_device(Device& device);
   void remove_device(Device& device);
-  int add_context(shm::ContextMemory& memory);
+  int add_context(shm::ContextMemory& memory, SpaceId space);
   void remove_context(shm::ContextMemory& memory);
   // What a doorbell index of a context means to this worker.
   void bind_send(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp);
@@ -116,6 +123,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   };
   struct Context {
     shm::ContextMemory* memory = nullptr;
+    SpaceId space{};
     std::vector<Bell> bells{};
     Bells rung{};
     std::vector<std::uint32_t> untold{};  // bells that have some
@@ -127,8 +135,21 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
     Call* next = nullptr;
   };
 
-  void run();
-  bool turn(Instant now);
+  // The thread that is the worker. What comes behind a flush may be another's, which took over.
+  enum class Work : std::uint8_t { idle, busy, replaced };
+  enum class Step : std::uint8_t { receive, transmit, send, serve };
+  void set_up_thread();
+  void set_up_watcher();
+  bool work();
+  bool loop();
+  Work turn();
+  bool move();
+  void receive();
+  void transmit();
+  void send();
+  void serve();
+  void wake_queue_pairs(SpaceId space);
+  void end_stuck_process();
   bool answer_doorbells(Instant now);
   bool answer_doorbells(Context& context, bool rung);
   void ring(Context& context, std::size_t index, int& left);
@@ -149,10 +170,12 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   void unwatch(int descriptor);
 
   WorkerOptions options_;
-  std::thread thread_;
   std::atomic<bool> running_{false};
   std::atomic<bool> stopping_{false};
   shm::ApplicationMover mover_;
+  Step step_ = Step::receive;
+  bool busy_ = false;        // this turn
+  bool taken_over_ = false;  // from a thread that is stuck
   std::vector<Device*> devices_;
   std::vector<Context> contexts_;
   List<shm::CompletionQueue, shm::DirtyTag> dirty_;
@@ -177,10 +200,15 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   SharedCoreDetector shared_core_detector_;
   bool movable_ = false;             // the core is ours to choose
   bool ringer_on_our_core_ = false;  // that is where the ringer who woke us ran
+  // How the thread that is the worker runs.
+  bool polls_ = false, realtime_ = false;
+  Instant rest_since_{0};
+  Duration rested_span_{};
   int stat_fd_ = -1;
   std::array<char, 65536> stat_text_{};
   std::array<Duration, CpuChoice::kCpusMax> idle_times_{};
   WorkerCounters counters_;
+  Crew crew_;  // last: its threads use all of this
 };
 
 }  // namespace rnic::core

@@ -117,6 +117,8 @@ class Framer {
   // An FPDU with `stored` is done with, its octets are not needed any more. Until then another one
   // that would need the store is held back: next() says nothing, as if it was not there in full.
   void release_store() { store_in_use_ = false; }
+  // Null, or what such octets are in. Whoever shares it keeps them as they are, if the framer ends too.
+  const std::shared_ptr<std::byte[]>& store() const { return store_; }
 
  private:
   Result<std::optional<Fpdu>, FramingError> next_slow(Cursor& at, SpanList& ulpdu);
@@ -126,7 +128,7 @@ class Framer {
   bool store_in_use_ = false;
   std::optional<FramingError> failed_;
   std::uint64_t position_;
-  std::unique_ptr<std::byte[]> store_;  // taken when it is needed for the first time
+  std::shared_ptr<std::byte[]> store_;  // taken when it is needed for the first time
 };
 
 }  // namespace rnic::mpa

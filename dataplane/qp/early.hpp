@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "base/buffer.hpp"
 #include "tpt/table.hpp"
@@ -107,6 +108,9 @@ class Early {
   // ---- moves under way, and the buffers that they are made from: TCP may let go of these ----
   bool has_room_for(std::size_t buffers) const { return buffer_count_ + buffers <= kBuffersMax; }
   void keep(BufferRef buffer) { buffers_[buffer_count_++] = std::move(buffer); }
+  void share_kept(std::vector<BufferRef>& out) const {
+    for (std::uint32_t i = 0; i < buffer_count_; ++i) out.push_back(buffers_[i].share());
+  }
   void moves_later(std::uint32_t slot, std::uint32_t count) {
     placed_[slot].moves = count;
     moves_ += count;

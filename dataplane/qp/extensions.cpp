@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "qp/impl.hpp"
 #include "qp/status.hpp"
@@ -127,16 +128,14 @@ void QueuePair::Impl::on_atomic_response(const rdmap::Inbound& in, std::span<con
   --responses_due_;
   Delivery& delivery = next_delivery();
   delivery.act = Delivery::Act::read_response;
-  delivery.original = response->original;
   // Checked when it was posted; but that was then (V-INV-10).
   const auto sink =
       table_.check_local(atomic.sink.consumers, config_.pd, tpt::Rights::local_write, atomic.next_to, kAtomicBytes);
   if (!sink) {
     delivery.refused = status_of(sink.error());
   } else {
-    const Bytes result = as_bytes(&delivery.original, sizeof delivery.original);  // the host's order (W-EXT-05)
     const tpt::MoveTicket ticket{&owner_, deliveries_.next() & (deliveries_.size() - 1)};
-    switch (mover_.place(result, *sink, tpt::Part::tail, ticket)) {
+    switch (mover_.place_word(response->original, *sink, ticket)) {  // in the host's order (W-EXT-05)
       case tpt::Moved::done: break;
       case tpt::Moved::failed: delivery.failed = true; break;
       case tpt::Moved::later:
@@ -157,47 +156,58 @@ bool QueuePair::Impl::begin_atomic_response(Instant now) {
   // A Read before it shall not see what it changes.
   if (response_gathers_ != 0) return false;
   const rdmap::InboundRead& read = reads_in_.front();
-  const auto original = execute(*read.atomic);
-  if (!original) {
-    begin_terminate(original.error(), read.culprit, now);
+  if (executing_.state == Executing::State::nothing) {
+    if (const auto refused = execute(*read.atomic)) {
+      begin_terminate(*refused, read.culprit, now);
+      return true;
+    }
+  }
+  if (executing_.state == Executing::State::begun) return false;
+  const Executing done = std::exchange(executing_, {});
+  if (done.state == Executing::State::failed) {
+    begin_terminate(rdmap::Fault::catastrophic, read.culprit, now);
     return true;
   }
   sending_ = {};
   sending_.kind = Sending::Kind::atomic_response;
   sending_.message = sender_.atomic_response();
-  wire::emit(wire::AtomicResponseHeader{.request_id = read.atomic->request_id, .original = *original},
+  wire::emit(wire::AtomicResponseHeader{.request_id = read.atomic->request_id, .original = done.original},
              sending_.header);
   work_was_last_ = false;
   return true;
 }
 
 // The checks in the order of V-ACC-08, the alignment of the address last (W-EXT-03, -04).
-Result<std::uint64_t, rdmap::Fault> QueuePair::Impl::execute(const wire::AtomicRequestHeader& request) {
+std::optional<rdmap::Fault> QueuePair::Impl::execute(const wire::AtomicRequestHeader& request) {
   const auto access = table_.check_remote(request.stag, config_.pd, config_.number, tpt::Rights::remote_atomic,
                                           request.tagged_offset, kAtomicBytes);
   // The queue pair's own enable is one of the access rights.
   if (!tpt::permits(config_.access, tpt::Rights::remote_atomic) &&
       (access || (access.error() != tpt::Refusal::invalid_stag && access.error() != tpt::Refusal::not_associated)))
-    return Failure{rdmap::Fault::atomic_access};
-  if (!access) return Failure{rdmap::atomic_fault(access.error())};
-  if (access->address % kAtomicBytes != 0) return Failure{rdmap::Fault::atomic_alignment};
+    return rdmap::Fault::atomic_access;
+  if (!access) return rdmap::atomic_fault(access.error());
+  if (access->address % kAtomicBytes != 0) return rdmap::Fault::atomic_alignment;
   if (early_ != nullptr) early_->placed_in_order(*access);
-  std::uint64_t original = 0;
-  bool done = false;
+  const tpt::MoveTicket ticket{&owner_, token::kAtomic};
+  tpt::Moved moved = tpt::Moved::failed;
   switch (request.opcode) {
     case wire::AtomicOpcode::fetch_add:
-      done = mover_.fetch_add(*access, request.data, request.data_mask, original);
+      moved = mover_.fetch_add(*access, request.data, request.data_mask, executing_.original, ticket);
       break;
     case wire::AtomicOpcode::swap:  // compares with nothing, and looks at no mask
-      done = mover_.compare_swap(*access, 0, 0, request.data, UINT64_MAX, original);
+      moved = mover_.compare_swap(*access, 0, 0, request.data, UINT64_MAX, executing_.original, ticket);
       break;
     case wire::AtomicOpcode::compare_swap:
-      done = mover_.compare_swap(*access, request.compare, request.compare_mask, request.data, request.data_mask,
-                                 original);
+      moved = mover_.compare_swap(*access, request.compare, request.compare_mask, request.data, request.data_mask,
+                                  executing_.original, ticket);
       break;
   }
-  if (!done) return Failure{rdmap::Fault::catastrophic};
-  return original;
+  switch (moved) {
+    case tpt::Moved::done: executing_.state = Executing::State::done; break;
+    case tpt::Moved::failed: executing_.state = Executing::State::failed; break;
+    case tpt::Moved::later: executing_.state = Executing::State::begun; break;
+  }
+  return std::nullopt;
 }
 
 }  // namespace rnic::qp

@@ -95,7 +95,12 @@ void QueuePair::Impl::flush_receives(std::uint32_t count_max) {
   receive_hint_ = count == count_max;
 }
 
+// Not before the last octet that could still be copied: a flushed request gives its memory back.
 void QueuePair::Impl::flush(std::uint32_t count_max) {
+  if (still_copied_) {
+    send_hint_ = receive_hint_ = true;
+    return;
+  }
   flush_receives(count_max);
   flush_sends(count_max);
   flushed_ = true;

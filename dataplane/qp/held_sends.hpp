@@ -19,12 +19,14 @@ class HeldSends {
  public:
   // Memory is taken once; untouched pages cost nothing.
   void reserve(std::uint32_t size_bytes) {
-    if (size_bytes > size_) {
-      room_ = std::make_unique_for_overwrite<std::byte[]>(size_bytes);
+    // Somebody shares it: a copy out of it is not over.
+    if (size_bytes > size_ || room_.use_count() > 1) {
+      room_.reset(new std::byte[size_bytes]);
       size_ = size_bytes;
     }
     clear();
   }
+  const std::shared_ptr<std::byte[]>& memory() const { return room_; }
   void clear() { released_ = read_ = written_ = 0; }
 
   bool unread() const { return read_ != written_; }
@@ -83,7 +85,7 @@ class HeldSends {
   }
   void store(std::uint64_t at, std::uint32_t value) { std::memcpy(room_.get() + at % size_, &value, sizeof value); }
 
-  std::unique_ptr<std::byte[]> room_;
+  std::shared_ptr<std::byte[]> room_;
   std::uint32_t size_ = 0;
   std::uint64_t released_ = 0, read_ = 0, written_ = 0;
 };

@@ -100,7 +100,6 @@ struct Delivery {
   std::uint32_t length = 0;
   std::uint32_t word = 0;
   Stag invalidate;
-  std::uint64_t original = 0;  // of an atomic: it is placed from here
   std::uint32_t msn = 0, offset = 0, ulpdu_size = 0;  // of the last segment, for a Terminate
 };
 
@@ -114,6 +113,12 @@ struct Receiving {
   std::uint32_t sge_offset = 0;
   std::uint64_t checked_in = 0;  // the turn in which `access` was made
   std::array<tpt::Access, kSgesMax> access;
+};
+
+// The peer's atomic operation that is executed now: the front of the requests.
+struct Executing {
+  enum class State : std::uint8_t { nothing, begun, done, failed } state = State::nothing;
+  std::uint64_t original = 0;
 };
 
 // The message being sent: at most one at a time, whatever it is (W-DDP-10).
@@ -142,11 +147,12 @@ struct PendingFault {
   rdmap::Culprit culprit;
 };
 
-// A token names a gather (segment slot and work request), a place (delivery slot), or a place that is
-// ahead of its turn (slot of Early).
+// A token names a gather (segment slot and work request), a place (delivery slot), a place that is
+// ahead of its turn (slot of Early), or the atomic operation that is executed.
 namespace token {
 inline constexpr std::uint32_t kGather = 0x80000000;
 inline constexpr std::uint32_t kEarly = 0x40000000;
+inline constexpr std::uint32_t kAtomic = 0x20000000;
 static_assert(kSegmentsMax <= 256);
 // No work request's: a Read Response's.
 inline constexpr std::uint32_t kNoWork = 0xFFFF;
@@ -190,7 +196,8 @@ struct QueuePair::Impl {
   void drop_segments();
   void forget_stream();
   void cancel_moves();
-  bool moving() const { return gathers_ != 0 || places_ != 0; }
+  bool moving() const { return gathers_ != 0 || places_ != 0 || executing_.state == Executing::State::begun; }
+  void keep(tpt::Kept& kept);
 
   // ---- send_path.cpp
   bool transmit(Instant now, std::uint32_t budget_bytes);
@@ -255,7 +262,7 @@ struct QueuePair::Impl {
   Status begin_atomic(std::uint32_t index);
   void begin_immediate();
   bool begin_atomic_response(Instant now);
-  Result<std::uint64_t, rdmap::Fault> execute(const wire::AtomicRequestHeader& request);
+  std::optional<rdmap::Fault> execute(const wire::AtomicRequestHeader& request);
   bool immediate_is_well_formed(const rdmap::Inbound& in, std::span<const Bytes> spans, std::uint32_t size,
                                 Instant now);
   void place_immediate(const rdmap::Inbound& in, std::span<const Bytes> spans, Instant now);
@@ -353,6 +360,7 @@ struct QueuePair::Impl {
   Instant held_since_ = kNever;
   rdmap::Ring<rdmap::InboundRead> reads_in_;
   std::uint32_t reads_ready_ = 0;   // of these, may be served
+  Executing executing_;
   rdmap::Ring<Delivery> deliveries_;
   std::uint32_t places_ = 0;
   std::unique_ptr<Early> early_;    // with markers toward us
@@ -365,6 +373,7 @@ struct QueuePair::Impl {
   bool fin_due_ = false;
   bool told_by_event_ = false;  // the cause of Terminate
   bool flushed_ = true;         // nothing begun is left; what is posted now is flushed as it is found
+  bool still_copied_ = false;   // a copy of what was cancelled waits for a page: the flush waits for it
   bool drop_unsent_ = false;    // what was filled is not sent any more
   std::uint32_t flushed_sends_ = 0, flushed_receives_ = 0;  // since RTS was left
 };

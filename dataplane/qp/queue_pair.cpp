@@ -135,9 +135,24 @@ QueuePair::Leftover QueuePair::Impl::detach(Instant now, BufferRef last_words) {
 
 // Nothing is on its way to or from memory any more.
 void QueuePair::Impl::cancel_moves() {
-  mover_.cancel(owner_);
+  still_copied_ |= mover_.cancel(owner_);
   gathers_ = response_gathers_ = places_ = 0;
+  executing_ = {};
   if (early_ != nullptr) early_->clear();
+}
+
+// Where its moves are made from and into.
+void QueuePair::Impl::keep(tpt::Kept& kept) {
+  for (std::uint64_t i = first_segment_; i != next_segment_; ++i)
+    if (const FillingSegment& segment = segments_[i % kSegmentsMax]; segment.gathers != 0)
+      kept.buffers.push_back(segment.buffer.share());
+  if (places_ == 0) return;
+  if (connection_ != nullptr)
+    for (std::size_t i = 0; i < connection_->readable_count(); ++i)
+      kept.buffers.push_back(connection_->readable(i).buffers->share());
+  if (early_ != nullptr) early_->share_kept(kept.buffers);
+  if (framer_ && framer_->store() != nullptr) kept.memory.push_back(framer_->store());
+  if (held_.memory() != nullptr) kept.memory.push_back(held_.memory());
 }
 
 // Nothing of the stream is referred to any more.
@@ -152,6 +167,7 @@ void QueuePair::Impl::forget_stream() {
   gate_open_ = gate_rtr_ = nudge_due_ = false;
   reads_in_.clear();
   reads_ready_ = 0;
+  executing_ = {};
 }
 
 void QueuePair::Impl::drop_segments() {
@@ -331,7 +347,10 @@ bool QueuePair::Impl::check_stream(Instant now) {
   if (connection_ == nullptr) return false;
   const bool down = state_ == State::closing || state_ == State::terminate;
   // What was placed is told before the queue pair is Idle.
-  if (state_ == State::closing && !deliveries_.empty() && deliveries_.front().moves != 0) return false;
+  // (An abort has let go of what is to be placed.)
+  if (state_ == State::closing && !deliveries_.empty() && deliveries_.front().moves != 0 &&
+      connection_->ended() != tcp::Ended::aborted)
+    return false;
   switch (connection_->ended()) {
     case tcp::Ended::no: break;
     case tcp::Ended::gracefully:
@@ -406,7 +425,7 @@ void QueuePair::Impl::check_deadline(Instant now) {
 // flushed. Error: what is posted late is flushed.
 bool QueuePair::Impl::go_down(Instant now) {
   if (state_ == State::error) {
-    if (!send_hint_ && !receive_hint_) return false;
+    if (still_copied_ || (!send_hint_ && !receive_hint_)) return false;
     flush(kLateFlushMax);
     return true;
   }
@@ -531,8 +550,10 @@ bool QueuePair::Impl::settle(Instant now) {
 
 bool QueuePair::Impl::idle() const {
   if (state_ == State::idle) return true;
-  if (connection_ == nullptr) return !send_hint_ && !receive_hint_;
-  if (moving() || starved_) return false;
+  if (connection_ == nullptr) return still_copied_ || (!send_hint_ && !receive_hint_);
+  // What waits for a page of the application's waits without us, and all that it asks for behind it.
+  if (moving()) return mover_.is_stuck(config_.space);
+  if (starved_) return false;
   if (state_ != State::rts) return !send_hint_ && !receive_hint_;
   if (receive_hint_ || parse_paused_) return false;
   // Filled, and not with TCP: for want of a slot there, whose coming free wakes us; or because their
@@ -559,7 +580,7 @@ Instant QueuePair::Impl::next_deadline() const {
 QueuePair::QueuePair(const Config& config, Host& host, tpt::Table& table, tpt::Mover& mover, BufferPool& data_pool)
     : impl_(std::make_unique<Impl>(*this, config, host, table, mover, data_pool)) {}
 
-QueuePair::~QueuePair() { impl_->mover_.cancel(*this); }
+QueuePair::~QueuePair() { impl_->mover_.forget(*this); }
 
 void QueuePair::attach(tcp::Connection& connection, const Start& start, Instant now) {
   impl_->attach(connection, start, now);
@@ -631,11 +652,25 @@ void QueuePair::on_moved(std::uint32_t token, bool ok) {
     --impl.places_;
     return;
   }
+  if ((token & token::kAtomic) != 0) {
+    RNIC_ASSERT(impl.executing_.state == Executing::State::begun);
+    impl.executing_.state = ok ? Executing::State::done : Executing::State::failed;
+    return;
+  }
   Delivery& delivery = impl.deliveries_[token];
   RNIC_ASSERT(delivery.moves != 0 && impl.places_ != 0);
   --delivery.moves;
   --impl.places_;
   if (!ok) delivery.failed = true;
+}
+
+void QueuePair::keep(tpt::Kept& kept) { impl_->keep(kept); }
+
+void QueuePair::on_let_go() {
+  Impl& impl = *impl_;
+  impl.still_copied_ = false;
+  // What waited for this is flushed in the next turn.
+  if (impl.state_ == State::error) impl.receive_hint_ = impl.send_hint_ = true;
 }
 
 State QueuePair::state() const { return impl_->state_; }

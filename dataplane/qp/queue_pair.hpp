@@ -34,6 +34,7 @@ enum class ModifyError : std::uint8_t { invalid_state, invalid_attribute, still_
 struct Config {
   QpNumber number;
   PdId pd;
+  SpaceId space;    // whose memory its work is about
   PdId receive_pd;  // of the shared receive queue, else the QP's (V-SRQ-15)
   tpt::Rights access = tpt::Rights::none;  // remote_read, remote_write, remote_atomic, window_bind
   std::uint32_t ird = 0, ord = 0;
@@ -121,6 +122,8 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
   std::uint32_t filling() const;
 
   void on_moved(std::uint32_t token, bool ok) override;
+  void keep(tpt::Kept& kept) override;
+  void on_let_go() override;
 
   // ---- what it is ----
   State state() const;

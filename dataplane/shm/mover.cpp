@@ -1,11 +1,9 @@
 #include "shm/mover.hpp"
 
-#include <unistd.h>
-
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 
 #include "tpt/atomic.hpp"
 
@@ -30,16 +28,43 @@ void store_tail(std::byte* to, const std::byte* from, std::size_t length) {
 }
 
 // A word that is fetched, changed and written back is nobody else's meanwhile: no other worker's
-// (W-EXT-08). The application itself is not kept out.
-std::mutex remote_atomics;
+// (W-EXT-08). The application itself is not kept out. Whoever takes over a copy that waits for a page
+// gives this back in its name: nobody waits for an application.
+class RemoteAtomics {
+ public:
+  void take(const void* who) {
+    const void* holder = nullptr;
+    while (!holder_.compare_exchange_weak(holder, who, std::memory_order_acquire, std::memory_order_relaxed)) {
+      if (holder != nullptr) holder_.wait(holder, std::memory_order_relaxed);
+      holder = nullptr;
+    }
+  }
+  void give(const void* who) {
+    if (holder_.load(std::memory_order_relaxed) != who) return;
+    holder_.store(nullptr, std::memory_order_release);
+    holder_.notify_one();
+  }
+
+ private:
+  std::atomic<const void*> holder_{nullptr};
+} remote_atomics;
+
+constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
+
+bool is_refused(const CopyCall& call) { return call.moved < 0 && (call.error == EPERM || call.error == ENOSYS); }
 
 }  // namespace
 
-ApplicationMover::ApplicationMover() : items_(new Item[kItemsMax]), staging_(new std::byte[kStagingBytes]) {
-  touched_.reserve(256);
-}
+ApplicationMover::ApplicationMover(Copier& copier) : copier_(copier), call_(new CopyCall) { touched_.reserve(256); }
 
-ApplicationMover::~ApplicationMover() = default;
+// What a thread is still in is left to it.
+ApplicationMover::~ApplicationMover() {
+  for (Space& space : spaces_) {
+    if (space.stuck == nullptr || space.stuck->call->returned.load(std::memory_order_acquire)) continue;
+    (void)space.stuck.release();
+    for (auto& operand : operands_) (void)operand.release();
+  }
+}
 
 void ApplicationMover::add_space(SpaceId space, const SpaceReach& reach) {
   if (spaces_.size() <= space.value) spaces_.resize(space.value + 1);
@@ -48,21 +73,39 @@ void ApplicationMover::add_space(SpaceId space, const SpaceReach& reach) {
   added.reach = reach;
   added.known = true;
   added.by_thread = reach.helper_tid != 0;
-  for (auto& pending : added.pending) pending.reserve(kItemsMax);
+  constexpr std::size_t kItemsUsual = 256;
+  for (Queue& queue : added.queues) queue.items.reserve(kItemsUsual);
   if (touched_.capacity() < spaces_.size()) touched_.reserve(spaces_.size() * 2);
 }
 
-void ApplicationMover::remove_space(SpaceId space) {
+bool ApplicationMover::remove_space(SpaceId space) {
   Space* gone = find(space);
-  if (gone == nullptr) return;
-  flush();
+  if (gone == nullptr) return true;
+  gone->leaving = true;
+  telling_ = true;
+  for (Queue& queue : gone->queues) {
+    queue.done = queue.items.size();
+    for (Item& item : queue.items) item.ok = false;
+    tell(queue);
+  }
+  telling_ = false;
+  if (gone->stuck != nullptr) return false;
+  std::erase(touched_, space);
   *gone = Space{};
+  return true;
 }
 
 ApplicationMover::Space* ApplicationMover::find(SpaceId space) {
   if (space.value >= spaces_.size() || !spaces_[space.value].known) return nullptr;
   return &spaces_[space.value];
 }
+
+bool ApplicationMover::is_stuck(SpaceId space) const {
+  const Space* there = find(space);
+  return there != nullptr && there->stuck != nullptr;
+}
+
+// ---- what is submitted -----------------------------------------------------------------------------
 
 tpt::Moved ApplicationMover::gather(const tpt::Access& from, MutableBytes into, tpt::MoveTicket ticket) {
   RNIC_ASSERT(into.size() == from.length);
@@ -71,255 +114,442 @@ tpt::Moved ApplicationMover::gather(const tpt::Access& from, MutableBytes into, 
     std::memcpy(into.data(), from.direct, into.size());
     return tpt::Moved::done;
   }
-  return submit(Way::gather, {from.space, from.address, into.data(), from.length, false, false, ticket});
+  return submit(from.space, Way::gather,
+                {.address = from.address, .local = into.data(), .length = from.length, .ticket = ticket});
 }
 
 tpt::Moved ApplicationMover::place(Bytes from, const tpt::Access& to, tpt::Part part, tpt::MoveTicket ticket) {
   RNIC_ASSERT(from.size() == to.length);
   if (to.length == 0) return tpt::Moved::done;
+  // The octets are only read; one item type serves both ways.
+  auto* const local = const_cast<std::byte*>(from.data());
+  const bool tail = part == tpt::Part::tail;
   if (to.direct != nullptr) {
     // The rest of this message may wait for a remote copy: the edges of a swapped region (V-ORD-09).
-    if (part == tpt::Part::tail && item_count_ != 0) place_pending(to.space);
-    if (part == tpt::Part::tail)
+    if (tail && !touched_.empty())
+      if (Space* there = find(to.space); there != nullptr && !there->empty())
+        return submit(to.space, Way::place,
+                      {.address = reinterpret_cast<std::uintptr_t>(to.direct), .local = local, .length = to.length,
+                       .kind = Kind::direct, .tail = true, .ticket = ticket});
+    if (tail)
       store_tail(to.direct, from.data(), from.size());
     else
       std::memcpy(to.direct, from.data(), from.size());
     return tpt::Moved::done;
   }
-  // The octets are only read; one item type serves both ways.
-  return submit(Way::place, {to.space, to.address, const_cast<std::byte*>(from.data()), to.length,
-                             part == tpt::Part::tail, false, ticket});
+  return submit(to.space, Way::place,
+                {.address = to.address, .local = local, .length = to.length, .tail = tail, .ticket = ticket});
 }
 
-tpt::Moved ApplicationMover::submit(Way way, const Item& item) {
-  Space* space = find(item.space);
-  if (space == nullptr) return tpt::Moved::failed;
-  if (item_count_ == kItemsMax) {
-    // Very many small FPDUs in one burst: everything before it first, so that the order of tails holds,
-    // and this one alone.
-    for (const SpaceId touched : touched_)
-      for (const Way each : {Way::gather, Way::place}) run(spaces_[touched.value], each);
-    return move_now(*space, way, item.address, item.local, item.length) ? tpt::Moved::done : tpt::Moved::failed;
+tpt::Moved ApplicationMover::place_word(std::uint64_t word, const tpt::Access& to, tpt::MoveTicket ticket) {
+  RNIC_ASSERT(to.length == kWordBytes);
+  if (const Space* there = find(to.space); to.direct != nullptr && (there == nullptr || there->empty())) {
+    store_tail(to.direct, as_bytes(&word, sizeof word).data(), sizeof word);
+    return tpt::Moved::done;
   }
-  if (space->pending[0].empty() && space->pending[1].empty()) touched_.push_back(item.space);
-  items_[item_count_] = item;
-  space->pending[static_cast<std::size_t>(way)].push_back(static_cast<std::uint32_t>(item_count_));
-  ++item_count_;
+  Operand& operand = new_operand();
+  operand.written = word;
+  Item item{.address = to.address, .local = reinterpret_cast<std::byte*>(&operand.written), .operand = &operand,
+            .length = kWordBytes, .kind = Kind::word, .tail = true, .ticket = ticket};
+  if (to.direct != nullptr) {
+    item.address = reinterpret_cast<std::uintptr_t>(to.direct);
+    item.kind = Kind::direct;
+  }
+  const tpt::Moved moved = submit(to.space, Way::place, item);
+  if (moved == tpt::Moved::failed) free_operand(item);
+  return moved;
+}
+
+tpt::Moved ApplicationMover::submit(SpaceId id, Way way, const Item& item) {
+  Space* space = find(id);
+  if (space == nullptr || space->leaving) return tpt::Moved::failed;
+  if (space->empty()) touched_.push_back(id);
+  space->queue(way).items.push_back(item);
   return tpt::Moved::later;
 }
 
-// What waits to be placed there, now; it is told at the next flush as ever.
-void ApplicationMover::place_pending(SpaceId space) {
-  Space* there = find(space);
-  if (there != nullptr && !there->pending[static_cast<std::size_t>(Way::place)].empty()) run(*there, Way::place);
-}
-
-void ApplicationMover::run(Space& space, Way way) {
-  auto& pending = space.pending[static_cast<std::size_t>(way)];
-  std::size_t done = 0;
-  while (done < pending.size()) {
-    const std::size_t count = std::min(pending.size() - done, kVectorMax);
-    if (space.by_thread)
-      run_by_thread(space, way, done, count);
-    else
-      run_by_descriptor(space, way, done, count);
-    done += count;
+tpt::Moved ApplicationMover::fetch_add(const tpt::Access& at, std::uint64_t add, std::uint64_t mask,
+                                       std::uint64_t& original, tpt::MoveTicket ticket) {
+  if (at.direct == nullptr) {
+    return submit_atomic(at, {.argument = add, .mask = mask, .original = &original}, ticket);
   }
-  pending.clear();
-}
-
-void ApplicationMover::run_by_thread(Space& space, Way way, std::size_t first, std::size_t count) {
-  const auto& pending = space.pending[static_cast<std::size_t>(way)];
-  std::size_t at = first;
-  const std::size_t end = first + count;
-  while (at < end) {
-    std::size_t locals = 0;
-    std::size_t remotes = 0;
-    std::size_t wanted = 0;
-    for (std::size_t i = at; i < end; ++i) {
-      const Item& item = items_[pending[i]];
-      // A tail keeps a vector of its own: the kernel copies vector by vector, in order.
-      local_[locals++] = {item.local, item.length};
-      const auto address = reinterpret_cast<std::byte*>(item.address);
-      if (remotes > 0 && static_cast<std::byte*>(remote_[remotes - 1].iov_base) + remote_[remotes - 1].iov_len == address)
-        remote_[remotes - 1].iov_len += item.length;
-      else
-        remote_[remotes++] = {address, item.length};
-      wanted += item.length;
-    }
-    ++counters_.calls;
-    const ssize_t moved = way == Way::gather
-                              ? process_vm_readv(space.reach.helper_tid, local_.data(), locals, remote_.data(), remotes, 0)
-                              : process_vm_writev(space.reach.helper_tid, local_.data(), locals, remote_.data(), remotes, 0);
-    if (moved < 0 && (errno == EPERM || errno == ENOSYS) && space.reach.mem_fd >= 0) {
-      space.by_thread = false;
-      run_by_descriptor(space, way, at, end - at);
-      return;
-    }
-    // A partial result fails the item that it stopped at; the rest is submitted again.
-    std::size_t left = moved < 0 ? 0 : static_cast<std::size_t>(moved);
-    counters_.bytes += left;
-    bool failed = false;
-    while (at < end && !failed) {
-      Item& item = items_[pending[at]];
-      item.ok = left >= item.length;
-      failed = !item.ok;
-      left -= item.ok ? item.length : left;
-      ++at;
-      ++counters_.pieces;
-    }
-    if (failed) {
-      ++counters_.failures;
-      if (moved < 0 && errno == ESRCH) {  // the process is gone, or became another program
-        for (; at < end; ++at) items_[pending[at]].ok = false;
-      }
-    }
+  std::atomic_ref word(*reinterpret_cast<std::uint64_t*>(at.direct));
+  std::uint64_t seen = word.load(std::memory_order_relaxed);
+  while (!word.compare_exchange_weak(seen, tpt::fetch_add_result(seen, add, mask))) {
   }
+  original = seen;
+  return tpt::Moved::done;
 }
 
-void ApplicationMover::run_by_descriptor(Space& space, Way way, std::size_t first, std::size_t count) {
-  const auto& pending = space.pending[static_cast<std::size_t>(way)];
-  std::size_t at = first;
-  const std::size_t end = first + count;
-  while (at < end) {
-    // A run: items that follow one another in the application, up to a tail, as one call.
-    std::size_t run_end = at;
-    std::size_t bytes = 0;
-    const std::uint64_t start = items_[pending[at]].address;
-    while (run_end < end) {
-      const Item& item = items_[pending[run_end]];
-      if (item.address != start + bytes || bytes + item.length > kStagingBytes) break;
-      if (item.tail && run_end != at) break;
-      bytes += item.length;
-      ++run_end;
-      if (item.tail) break;
-    }
-    ssize_t moved = -1;
-    ++counters_.calls;
-    if (run_end == at) {  // larger than the staging buffer: by itself
-      const Item& item = items_[pending[at]];
-      bytes = item.length;
-      run_end = at + 1;
-      if (space.reach.mem_fd >= 0)
-        moved = way == Way::gather ? pread(space.reach.mem_fd, item.local, bytes, static_cast<off_t>(start))
-                                   : pwrite(space.reach.mem_fd, item.local, bytes, static_cast<off_t>(start));
-    } else if (space.reach.mem_fd >= 0) {
-      if (way == Way::place) {
-        std::size_t offset = 0;
-        for (std::size_t i = at; i < run_end; ++i) {
-          std::memcpy(staging_.get() + offset, items_[pending[i]].local, items_[pending[i]].length);
-          offset += items_[pending[i]].length;
-        }
-        moved = pwrite(space.reach.mem_fd, staging_.get(), bytes, static_cast<off_t>(start));
-      } else {
-        moved = pread(space.reach.mem_fd, staging_.get(), bytes, static_cast<off_t>(start));
-        std::size_t offset = 0;
-        for (std::size_t i = at; i < run_end && moved > 0; ++i) {
-          if (offset + items_[pending[i]].length > static_cast<std::size_t>(moved)) break;
-          std::memcpy(items_[pending[i]].local, staging_.get() + offset, items_[pending[i]].length);
-          offset += items_[pending[i]].length;
-        }
-      }
-    }
-    std::size_t left = moved < 0 ? 0 : static_cast<std::size_t>(moved);
-    counters_.bytes += left;
-    bool failed = false;
-    while (at < run_end && !failed) {
-      Item& item = items_[pending[at]];
-      item.ok = left >= item.length;
-      failed = !item.ok;
-      left -= item.ok ? item.length : left;
-      ++at;
-      ++counters_.pieces;
-    }
-    if (failed) ++counters_.failures;
+tpt::Moved ApplicationMover::compare_swap(const tpt::Access& at, std::uint64_t compare, std::uint64_t compare_mask,
+                                          std::uint64_t swap, std::uint64_t swap_mask, std::uint64_t& original,
+                                          tpt::MoveTicket ticket) {
+  if (at.direct == nullptr) {
+    return submit_atomic(at,
+                         {.swaps = true, .argument = compare, .mask = compare_mask, .swap = swap,
+                          .swap_mask = swap_mask, .original = &original},
+                         ticket);
   }
+  std::atomic_ref word(*reinterpret_cast<std::uint64_t*>(at.direct));
+  std::uint64_t seen = word.load(std::memory_order_relaxed);
+  while (tpt::compares_equal(seen, compare, compare_mask) &&
+         !word.compare_exchange_weak(seen, tpt::swap_result(seen, swap, swap_mask))) {
+  }
+  original = seen;
+  return tpt::Moved::done;
 }
 
-void ApplicationMover::flush() {
-  if (item_count_ == 0 || telling_) return;
+tpt::Moved ApplicationMover::submit_atomic(const tpt::Access& at, const Operand& wanted, tpt::MoveTicket ticket) {
+  if (at.length != kWordBytes) return tpt::Moved::failed;
+  Operand& operand = new_operand();
+  operand = wanted;
+  Item item{.address = at.address, .operand = &operand, .length = kWordBytes, .kind = Kind::atomic, .ticket = ticket};
+  const tpt::Moved moved = submit(at.space, Way::place, item);
+  if (moved == tpt::Moved::failed) free_operand(item);
+  return moved;
+}
+
+ApplicationMover::Operand& ApplicationMover::new_operand() {
+  if (free_operands_.empty()) {
+    operands_.push_back(std::make_unique<Operand>());
+    free_operands_.push_back(operands_.back().get());
+  }
+  Operand& operand = *free_operands_.back();
+  free_operands_.pop_back();
+  operand = {};
+  return operand;
+}
+
+void ApplicationMover::free_operand(Item& item) {
+  if (item.operand != nullptr) free_operands_.push_back(std::exchange(item.operand, nullptr));
+}
+
+// ---- carried out -----------------------------------------------------------------------------------
+
+bool ApplicationMover::carry_out() {
+  if (touched_.empty() || telling_) return true;
+  if (stuck_ != 0) take_back();
   // Reads first: what was asked to be sent before this turn's writes arrived is sent as it was.
   for (const Way way : {Way::gather, Way::place})
-    for (const SpaceId touched : touched_) run(spaces_[touched.value], way);
-  touched_.clear();
-  // Telling may submit more; that waits for the next flush.
-  telling_ = true;
-  const std::size_t count = item_count_;
-  for (std::size_t i = 0; i < count; ++i) {
-    const Item& item = items_[i];
-    if (item.ticket.owner != nullptr) item.ticket.owner->on_moved(item.ticket.token, item.ok);
-  }
-  RNIC_ASSERT(item_count_ == count);
-  item_count_ = 0;
-  telling_ = false;
+    for (const SpaceId touched : touched_)
+      if (!run(touched, way)) return false;
+  tell();
+  return true;
 }
 
-void ApplicationMover::cancel(tpt::MoveOwner& owner) {
-  for (std::size_t i = 0; i < item_count_; ++i) {
-    if (items_[i].ticket.owner == &owner) items_[i].ticket.owner = nullptr;
+// One call at a time, and none while one is stuck, in order.
+bool ApplicationMover::run(SpaceId id, Way way) {
+  Space& space = spaces_[id.value];
+  Queue& queue = space.queue(way);
+  copying_ = id;
+  copying_way_ = way;
+  while (space.stuck == nullptr && queue.done != queue.items.size()) {
+    Item& next = queue.items[queue.done];
+    if (next.kind == Kind::direct) {
+      store_tail(reinterpret_cast<std::byte*>(next.address), next.local, next.length);
+      next.ok = true;
+      ++queue.done;
+      continue;
+    }
+    if (next.kind == Kind::atomic) {
+      if (!run_atomic(space)) return false;
+      continue;
+    }
+    if (space.by_thread)
+      prepare_by_thread(queue);
+    else
+      prepare_by_descriptor(queue, way);
+    if (!execute(space, way)) return false;
+    queue.done += settle(space, *call_, queue.items.data() + queue.done);
   }
-  if (telling_) return;
-  // What was submitted must not be touched later: leave the items of others, drop the owner's.
-  for (const SpaceId touched : touched_) {
-    for (auto& pending : spaces_[touched.value].pending)
-      std::erase_if(pending, [&](std::uint32_t i) { return items_[i].ticket.owner == nullptr; });
-  }
+  return true;
 }
 
-// One piece, by itself, at once.
-bool ApplicationMover::move_now(Space& space, Way way, std::uint64_t address, std::byte* here, std::size_t length) {
-  const auto wanted = static_cast<ssize_t>(length);
-  if (space.by_thread) {
-    const iovec local{here, length};
-    const iovec remote{reinterpret_cast<void*>(address), length};
-    const ssize_t moved = way == Way::gather ? process_vm_readv(space.reach.helper_tid, &local, 1, &remote, 1, 0)
-                                             : process_vm_writev(space.reach.helper_tid, &local, 1, &remote, 1, 0);
-    if (moved >= 0 || (errno != EPERM && errno != ENOSYS)) return moved == wanted;
+// False: it took too long.
+bool ApplicationMover::execute(const Space& space, Way way) {
+  CopyCall& call = *call_;
+  call.way = way;
+  call.by_thread = space.by_thread;
+  call.reach = space.reach;
+  ++counters_.calls;
+  const CopyWatch::Number number = watch_.begin();
+  copier_.copy(call);
+  if (watch_.end(number)) [[likely]]
+    return true;
+  call.returned.store(true, std::memory_order_release);
+  return false;
+}
+
+void ApplicationMover::prepare_by_thread(Queue& queue) {
+  CopyCall& call = *call_;
+  call.staged = false;
+  call.first = queue.done;
+  std::size_t locals = 0;
+  std::size_t remotes = 0;
+  for (std::size_t i = queue.done; i < queue.items.size() && locals < CopyCall::kVectorMax; ++i) {
+    const Item& item = queue.items[i];
+    if (item.kind >= Kind::atomic) break;
+    // A tail keeps a vector of its own: the kernel copies vector by vector, in order.
+    call.local[locals++] = {item.local, item.length};
+    auto* const address = reinterpret_cast<std::byte*>(item.address);
+    if (remotes > 0 &&
+        static_cast<std::byte*>(call.remote[remotes - 1].iov_base) + call.remote[remotes - 1].iov_len == address)
+      call.remote[remotes - 1].iov_len += item.length;
+    else
+      call.remote[remotes++] = {address, item.length};
+  }
+  call.locals = call.count = locals;
+  call.remotes = remotes;
+}
+
+// A run: items that follow one another in the application, up to a tail, as one call.
+void ApplicationMover::prepare_by_descriptor(Queue& queue, Way way) {
+  CopyCall& call = *call_;
+  const Item* const items = queue.items.data() + queue.done;
+  const std::size_t most = std::min(queue.items.size() - queue.done, CopyCall::kVectorMax);
+  std::size_t count = 1;
+  std::size_t bytes = items[0].length;
+  while (count < most && !items[count - 1].tail) {
+    const Item& item = items[count];
+    if (item.kind >= Kind::atomic || item.tail || item.address != items[0].address + bytes) break;
+    if (bytes + item.length > CopyCall::kStagingBytes) break;
+    bytes += item.length;
+    ++count;
+  }
+  std::byte* here = items[0].local;
+  call.staged = count > 1;
+  if (call.staged) {
+    if (call.staging == nullptr) call.staging = std::make_unique_for_overwrite<std::byte[]>(CopyCall::kStagingBytes);
+    here = call.staging.get();
+    if (way == Way::place) {
+      for (std::size_t i = 0; i < count; ++i) {
+        std::memcpy(here, items[i].local, items[i].length);
+        here += items[i].length;
+      }
+      here = call.staging.get();
+    }
+  }
+  call.local[0] = {here, bytes};
+  call.remote[0] = {reinterpret_cast<void*>(items[0].address), bytes};
+  call.locals = call.remotes = 1;
+  call.first = queue.done;
+  call.count = count;
+}
+
+// What became of a call's items, and of how many: a partial result fails the item that it stopped at,
+// and the rest is submitted again.
+std::size_t ApplicationMover::settle(Space& space, const CopyCall& call, Item* items) {
+  if (call.by_thread && is_refused(call) && space.reach.mem_fd >= 0) {
     space.by_thread = false;
+    return 0;
   }
-  if (space.reach.mem_fd < 0) return false;
-  const auto offset = static_cast<off_t>(address);
-  return (way == Way::gather ? pread(space.reach.mem_fd, here, length, offset)
-                             : pwrite(space.reach.mem_fd, here, length, offset)) == wanted;
-}
-
-bool ApplicationMover::move_word(const tpt::Access& at, Way way, std::uint64_t& word) {
-  Space* space = find(at.space);
-  if (space == nullptr || at.length != sizeof word) return false;
-  return move_now(*space, way, at.address, reinterpret_cast<std::byte*>(&word), sizeof word);
-}
-
-bool ApplicationMover::fetch_add(const tpt::Access& at, std::uint64_t add, std::uint64_t mask, std::uint64_t& original) {
-  if (at.direct != nullptr) {
-    std::atomic_ref word(*reinterpret_cast<std::uint64_t*>(at.direct));
-    std::uint64_t seen = word.load(std::memory_order_relaxed);
-    while (!word.compare_exchange_weak(seen, tpt::fetch_add_result(seen, add, mask))) {
+  std::size_t left = call.moved < 0 ? 0 : static_cast<std::size_t>(call.moved);
+  counters_.bytes += left;
+  std::size_t offset = 0;
+  std::size_t i = 0;
+  for (bool failed = false; i < call.count && !failed; ++i) {
+    Item& item = items[i];
+    item.ok = left >= item.length;
+    failed = !item.ok;
+    if (failed) {
+      ++counters_.failures;
+    } else if (call.staged && call.way == Way::gather && !item.dropped) {
+      std::memcpy(item.local, call.staging.get() + offset, item.length);
     }
-    original = seen;
+    left -= item.ok ? item.length : left;
+    offset += item.length;
+    ++counters_.pieces;
+  }
+  if (call.by_thread && call.moved < 0 && call.error == ESRCH)  // the process is gone, or became another program
+    for (; i < call.count; ++i) items[i].ok = false;
+  return i;
+}
+
+bool ApplicationMover::run_atomic(Space& space) {
+  Queue& queue = space.queue(Way::place);
+  Item& item = queue.items[queue.done];
+  Operand& operand = *item.operand;
+  const auto copy_word = [&](Way way, std::uint64_t& word) {
+    call_->local[0] = {&word, kWordBytes};
+    call_->remote[0] = {reinterpret_cast<void*>(item.address), kWordBytes};
+    call_->locals = call_->remotes = call_->count = 1;
+    call_->first = queue.done;
+    call_->staged = false;
+    return execute(space, way);
+  };
+  const auto moved = [&] { return call_->moved == static_cast<ssize_t>(kWordBytes); };
+  remote_atomics.take(this);
+  if (!copy_word(Way::gather, operand.seen)) return false;
+  if (call_->by_thread && is_refused(*call_) && space.reach.mem_fd >= 0) {
+    space.by_thread = false;  // and once more
+    remote_atomics.give(this);
     return true;
   }
-  const std::lock_guard lock(remote_atomics);
-  if (!move_word(at, Way::gather, original)) return false;
-  std::uint64_t result = tpt::fetch_add_result(original, add, mask);
-  return move_word(at, Way::place, result);
+  item.ok = moved();
+  const bool writes =
+      item.ok && (!operand.swaps || tpt::compares_equal(operand.seen, operand.argument, operand.mask));
+  if (writes) {
+    operand.written = operand.swaps ? tpt::swap_result(operand.seen, operand.swap, operand.swap_mask)
+                                    : tpt::fetch_add_result(operand.seen, operand.argument, operand.mask);
+    if (!copy_word(Way::place, operand.written)) return false;
+    item.ok = moved();
+  }
+  remote_atomics.give(this);
+  ++queue.done;
+  return true;
 }
 
-bool ApplicationMover::compare_swap(const tpt::Access& at, std::uint64_t compare, std::uint64_t compare_mask,
-                                    std::uint64_t swap, std::uint64_t swap_mask, std::uint64_t& original) {
-  if (at.direct != nullptr) {
-    std::atomic_ref word(*reinterpret_cast<std::uint64_t*>(at.direct));
-    std::uint64_t seen = word.load(std::memory_order_relaxed);
-    while (tpt::compares_equal(seen, compare, compare_mask) &&
-           !word.compare_exchange_weak(seen, tpt::swap_result(seen, swap, swap_mask))) {
-    }
-    original = seen;
-    return true;
+// ---- told ------------------------------------------------------------------------------------------
+
+// Telling may submit more; that waits for the next flush.
+void ApplicationMover::tell() {
+  telling_ = true;
+  for (const SpaceId touched : touched_)
+    for (Queue& queue : spaces_[touched.value].queues) tell(queue);
+  for (std::size_t i = 0; i < let_go_.size(); ++i)
+    if (let_go_[i] != nullptr) let_go_[i]->on_let_go();
+  let_go_.clear();
+  telling_ = false;
+  if (dropped_) {
+    dropped_ = false;
+    for (const SpaceId touched : touched_)
+      for (Queue& queue : spaces_[touched.value].queues) drop(queue);
   }
-  const std::lock_guard lock(remote_atomics);
-  if (!move_word(at, Way::gather, original)) return false;
-  if (!tpt::compares_equal(original, compare, compare_mask)) return true;
-  std::uint64_t result = tpt::swap_result(original, swap, swap_mask);
-  return move_word(at, Way::place, result);
+  std::erase_if(touched_, [this](SpaceId touched) { return spaces_[touched.value].empty(); });
+}
+
+void ApplicationMover::tell(Queue& queue) {
+  for (std::size_t i = 0; i < queue.done; ++i) {
+    Item& item = queue.items[i];
+    const tpt::MoveTicket ticket = item.ticket;
+    const bool ok = item.ok;
+    if (item.operand != nullptr) [[unlikely]] {
+      if (ticket.owner != nullptr && item.kind == Kind::atomic && ok) *item.operand->original = item.operand->seen;
+      free_operand(item);
+    }
+    if (ticket.owner != nullptr) ticket.owner->on_moved(ticket.token, ok);
+  }
+  if (queue.done == queue.items.size())
+    queue.items.clear();
+  else
+    queue.items.erase(queue.items.begin(), queue.items.begin() + static_cast<std::ptrdiff_t>(queue.done));
+  queue.done = 0;
+}
+
+void ApplicationMover::drop(Queue& queue) {
+  std::erase_if(queue.items, [this](Item& item) {
+    if (item.dropped) free_operand(item);
+    return item.dropped;
+  });
+}
+
+bool ApplicationMover::cancel(tpt::MoveOwner& owner) {
+  bool copied = false;
+  const auto drop_of_owner = [&](std::vector<Item>& items) {
+    bool any = false;
+    for (Item& item : items) {
+      if (item.ticket.owner != &owner) continue;
+      item.ticket.owner = nullptr;
+      item.dropped = any = true;
+    }
+    return any;
+  };
+  for (const SpaceId touched : touched_) {
+    Space& space = spaces_[touched.value];
+    for (Queue& queue : space.queues) {
+      if (!drop_of_owner(queue.items)) continue;
+      // What was submitted must not be touched later.
+      if (telling_)
+        dropped_ = true;
+      else
+        drop(queue);
+    }
+    if (space.stuck == nullptr || !drop_of_owner(space.stuck->items)) continue;
+    space.stuck->cancelled.push_back(&owner);
+    copied = true;
+  }
+  return copied;
+}
+
+void ApplicationMover::forget(tpt::MoveOwner& owner) {
+  (void)cancel(owner);
+  for (const SpaceId touched : touched_)
+    if (Space& space = spaces_[touched.value]; space.stuck != nullptr) std::erase(space.stuck->cancelled, &owner);
+  std::replace(let_go_.begin(), let_go_.end(), &owner, static_cast<tpt::MoveOwner*>(nullptr));
+}
+
+// ---- taken over ------------------------------------------------------------------------------------
+
+// We are another thread than the one in call_.
+void ApplicationMover::on_taken_over() {
+  Space& space = spaces_[copying_.value];
+  Queue& queue = space.queue(copying_way_);
+  auto stuck = std::make_unique<Stuck>();
+  stuck->way = copying_way_;
+  stuck->call = std::exchange(call_, std::make_unique<CopyCall>());
+  const auto first = queue.items.begin() + static_cast<std::ptrdiff_t>(queue.done);
+  const auto end = first + static_cast<std::ptrdiff_t>(stuck->call->count);
+  stuck->items.assign(first, end);
+  queue.items.erase(first, end);
+  remote_atomics.give(this);
+  std::vector<tpt::MoveOwner*> owners;
+  for (const Item& item : stuck->items)
+    if (item.ticket.owner != nullptr) owners.push_back(item.ticket.owner);
+  std::sort(owners.begin(), owners.end());
+  owners.erase(std::unique(owners.begin(), owners.end()), owners.end());
+  for (tpt::MoveOwner* owner : owners) owner->keep(stuck->kept);
+  space.stuck = std::move(stuck);
+  ++stuck_;
+  ++counters_.stuck;
+  news_.push_back({copying_, true});
+}
+
+void ApplicationMover::take_back() {
+  for (std::size_t i = 0; i < touched_.size(); ++i)
+    if (const Space& space = spaces_[touched_[i].value];
+        space.stuck != nullptr && space.stuck->call->returned.load(std::memory_order_acquire))
+      take_back(touched_[i]);
+  std::erase_if(touched_, [this](SpaceId touched) { return !spaces_[touched.value].known; });
+}
+
+void ApplicationMover::take_back(SpaceId id) {
+  Space& space = spaces_[id.value];
+  const std::unique_ptr<Stuck> stuck = std::move(space.stuck);
+  --stuck_;
+  news_.push_back({id, false});
+  stuck->kept = {};
+  let_go_.insert(let_go_.end(), stuck->cancelled.begin(), stuck->cancelled.end());
+  std::vector<Item>& items = stuck->items;
+  std::size_t settled = items.size();
+  if (space.leaving) {
+    for (Item& item : items) free_operand(item);
+    space = Space{};
+    return;
+  }
+  if (items.front().kind == Kind::atomic) {
+    // What was fetched may have changed meanwhile: once more from the start. What was written is done.
+    const bool moved = stuck->call->moved == static_cast<ssize_t>(kWordBytes);
+    items.front().ok = moved;
+    settled = moved && stuck->call->way == Way::gather ? 0 : 1;
+  } else {
+    settled = settle(space, *stuck->call, items.data());
+  }
+  // Before all that came behind them.
+  Queue& queue = space.queue(stuck->way);
+  queue.items.insert(queue.items.begin() + static_cast<std::ptrdiff_t>(queue.done), items.begin(), items.end());
+  queue.done += settled;
+  const std::size_t kept = queue.done - static_cast<std::size_t>(std::count_if(
+                                      queue.items.begin(), queue.items.begin() + static_cast<std::ptrdiff_t>(queue.done),
+                                      [](const Item& item) { return item.dropped; }));
+  drop(queue);
+  queue.done = kept;
+}
+
+bool ApplicationMover::pop_news(News& out) {
+  if (news_.empty()) return false;
+  out = news_.front();
+  news_.erase(news_.begin());
+  return true;
 }
 
 }  // namespace rnic::shm

@@ -9,90 +9,149 @@
 // (Yama, a sandbox) it is pread/pwrite on the /proc/self/mem descriptor that the application passed,
 // through a staging buffer; that descriptor is bound to the address space, and dies with it.
 //
-// Owned by one worker. All memory is taken at construction.
+// A copy that waits for a page of the application's is left to its thread (copy.hpp): its space is
+// stuck, and what is submitted for it waits, in order, until the copy is back. Other spaces go on.
+//
+// Owned by one worker. All memory is taken at construction, but for what waits.
 #pragma once
-
-#include <sys/types.h>
-#include <sys/uio.h>
 
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "shm/copy.hpp"
 #include "tpt/mover.hpp"
 
 namespace rnic::shm {
 
-// How an address space is reached. The descriptor stays the caller's.
-struct SpaceReach {
-  pid_t helper_tid = 0;  // 0: not by thread id
-  int mem_fd = -1;       // -1: not by descriptor
-};
-
 struct MoverCounters {
   std::uint64_t calls = 0, pieces = 0, bytes = 0, failures = 0;
+  std::uint64_t stuck = 0;  // calls that were taken over
 };
 
 class ApplicationMover final : public tpt::Mover {
  public:
-  ApplicationMover();
+  explicit ApplicationMover(Copier& copier = Copier::kernel());
   ~ApplicationMover();
 
   void add_space(SpaceId space, const SpaceReach& reach);
-  // What is pending for it is carried out first.
-  void remove_space(SpaceId space);
+  // Nobody has anything to move there any more. False: it is stuck, and goes when the copy is back,
+  // which pop_news() tells; until then its number and its descriptors are not to be used again.
+  bool remove_space(SpaceId space);
 
   tpt::Moved gather(const tpt::Access& from, MutableBytes into, tpt::MoveTicket ticket) override;
   tpt::Moved place(Bytes from, const tpt::Access& to, tpt::Part part, tpt::MoveTicket ticket) override;
-  void flush() override;
-  void cancel(tpt::MoveOwner& owner) override;
-  bool fetch_add(const tpt::Access& at, std::uint64_t add, std::uint64_t mask, std::uint64_t& original) override;
-  bool compare_swap(const tpt::Access& at, std::uint64_t compare, std::uint64_t compare_mask, std::uint64_t swap,
-                    std::uint64_t swap_mask, std::uint64_t& original) override;
+  void flush() override { (void)carry_out(); }
+  tpt::Moved place_word(std::uint64_t word, const tpt::Access& to, tpt::MoveTicket ticket) override;
+  tpt::Moved fetch_add(const tpt::Access& at, std::uint64_t add, std::uint64_t mask, std::uint64_t& original,
+                       tpt::MoveTicket ticket) override;
+  tpt::Moved compare_swap(const tpt::Access& at, std::uint64_t compare, std::uint64_t compare_mask, std::uint64_t swap,
+                          std::uint64_t swap_mask, std::uint64_t& original, tpt::MoveTicket ticket) override;
+  bool cancel(tpt::MoveOwner& owner) override;
+  void forget(tpt::MoveOwner& owner) override;
+  bool is_stuck(SpaceId space) const override;
+
+  // As flush(). False: a copy did not return in time, and another thread has everything that was the
+  // caller's, this object too.
+  bool carry_out();
+  bool has_moves() const { return !touched_.empty(); }
+  // That no page is waited for.
+  bool has_moves_to_begin() const { return touched_.size() > stuck_; }
+
+  // ---- for whoever takes over (watch().take_over() has succeeded) ----
+  CopyWatch& watch() { return watch_; }
+  SpaceId copying() const { return copying_; }
+  const SpaceReach& reach_of(SpaceId space) const { return spaces_[space.value].reach; }
+  // First of all. Then carry_out() goes on where the other was.
+  void on_taken_over();
+
+  struct News {
+    SpaceId space;
+    bool stuck = false;  // or it is no more
+  };
+  bool pop_news(News& out);
 
   const MoverCounters& counters() const { return counters_; }
 
  private:
-  enum class Way : std::uint8_t { gather, place };
+  enum class Kind : std::uint8_t { copy, word, atomic, direct };
+  // Of a word, or of an atomic operation.
+  struct Operand {
+    bool swaps = false;  // compare and swap; else fetch and add
+    std::uint64_t argument = 0, mask = 0, swap = 0, swap_mask = 0;
+    std::uint64_t seen = 0, written = 0;
+    std::uint64_t* original = nullptr;
+  };
   struct Item {
-    SpaceId space;
-    std::uint64_t address = 0;
+    std::uint64_t address = 0;  // direct: here
     std::byte* local = nullptr;
+    Operand* operand = nullptr;
     std::uint32_t length = 0;
+    Kind kind = Kind::copy;
     bool tail = false;
     bool ok = false;
+    bool dropped = false;  // cancelled where it could not be taken out
     tpt::MoveTicket ticket;
+  };
+  // In order of submission; the first `done` are carried out and not told.
+  struct Queue {
+    std::vector<Item> items;
+    std::size_t done = 0;
+  };
+  // A call that was taken over.
+  struct Stuck {
+    Way way = Way::gather;
+    std::unique_ptr<CopyCall> call;
+    std::vector<Item> items;
+    std::vector<tpt::MoveOwner*> cancelled;  // to be told that it is over
+    tpt::Kept kept;
   };
   struct Space {
     SpaceReach reach;
     bool known = false;
     bool by_thread = false;
-    // Indexes of this flush's items, in order of submission.
-    std::vector<std::uint32_t> pending[2];
+    bool leaving = false;
+    Queue queues[2];
+    std::unique_ptr<Stuck> stuck;
+
+    Queue& queue(Way way) { return queues[static_cast<std::size_t>(way)]; }
+    bool empty() const { return queues[0].items.empty() && queues[1].items.empty() && stuck == nullptr; }
   };
 
-  tpt::Moved submit(Way way, const Item& item);
-  void run(Space& space, Way way);
-  void place_pending(SpaceId space);
-  void run_by_thread(Space& space, Way way, std::size_t first, std::size_t count);
-  void run_by_descriptor(Space& space, Way way, std::size_t first, std::size_t count);
-  bool move_now(Space& space, Way way, std::uint64_t address, std::byte* here, std::size_t length);
-  bool move_word(const tpt::Access& at, Way way, std::uint64_t& word);
+  tpt::Moved submit(SpaceId space, Way way, const Item& item);
+  tpt::Moved submit_atomic(const tpt::Access& at, const Operand& operand, tpt::MoveTicket ticket);
+  bool run(SpaceId id, Way way);
+  void prepare_by_thread(Queue& queue);
+  void prepare_by_descriptor(Queue& queue, Way way);
+  bool run_atomic(Space& space);
+  bool execute(const Space& space, Way way);
+  std::size_t settle(Space& space, const CopyCall& call, Item* items);
+  void take_back();
+  void take_back(SpaceId id);
+  void tell();
+  void tell(Queue& queue);
+  void drop(Queue& queue);
+  void touch(SpaceId space, const Space& there);
   Space* find(SpaceId space);
+  const Space* find(SpaceId space) const { return const_cast<ApplicationMover*>(this)->find(space); }
+  Operand& new_operand();
+  void free_operand(Item& item);
 
-  static constexpr std::size_t kItemsMax = 16384;
-  static constexpr std::size_t kVectorMax = 1024;  // IOV_MAX
-  static constexpr std::size_t kStagingBytes = 256 * 1024;
-
+  Copier& copier_;
+  CopyWatch watch_;
   std::vector<Space> spaces_;  // by SpaceId
   std::vector<SpaceId> touched_;
-  std::unique_ptr<Item[]> items_;
-  std::size_t item_count_ = 0;
+  std::unique_ptr<CopyCall> call_;
+  SpaceId copying_;
+  Way copying_way_ = Way::gather;
+  std::vector<std::unique_ptr<Operand>> operands_;
+  std::vector<Operand*> free_operands_;
+  std::vector<tpt::MoveOwner*> let_go_;
+  std::vector<News> news_;
+  unsigned stuck_ = 0;
   bool telling_ = false;
-  std::array<iovec, kVectorMax> local_{};
-  std::array<iovec, kVectorMax> remote_{};
-  std::unique_ptr<std::byte[]> staging_;
+  bool dropped_ = false;  // while telling
   MoverCounters counters_;
 };
 

@@ -4,17 +4,32 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
+#include "base/buffer.hpp"
 #include "base/bytes.hpp"
 #include "tpt/table.hpp"
 
 namespace rnic::tpt {
+
+// What a copy that waits for a page of the application's reads or writes here, whatever becomes of its
+// owner: nobody else gets it before the copy is over.
+struct Kept {
+  std::vector<BufferRef> buffers;
+  std::vector<std::shared_ptr<const std::byte[]>> memory;
+};
 
 // Told when what was submitted is done. Called from flush() or from a later turn of the worker,
 // never from gather() or place(). It submits nothing itself.
 class MoveOwner {
  public:
   virtual void on_moved(std::uint32_t token, bool ok) = 0;
+  // A copy with moves of this owner's waits for a page: all that its moves are made from or into is
+  // added to `kept`.
+  virtual void keep(Kept& kept) { (void)kept; }
+  // Of cancel(): nothing of the owner is touched from here on.
+  virtual void on_let_go() {}
 
  protected:
   ~MoveOwner() = default;
@@ -45,13 +60,24 @@ class Mover {
   virtual Moved place(Bytes from, const Access& to, Part part, MoveTicket ticket) = 0;
   // At the latest at the end of a burst: starts all that was submitted.
   virtual void flush() = 0;
-  // Nothing of this owner is touched or told any more when it returns.
-  virtual void cancel(MoveOwner& owner) = 0;
-  // An atomic operation on 8 aligned octets of application memory, at once (W-EXT-08).
-  // Returns false if the memory cannot be reached.
-  virtual bool fetch_add(const Access& at, std::uint64_t add, std::uint64_t mask, std::uint64_t& original) = 0;
-  virtual bool compare_swap(const Access& at, std::uint64_t compare, std::uint64_t compare_mask, std::uint64_t swap,
-                            std::uint64_t swap_mask, std::uint64_t& original) = 0;
+  // A word, the mover's to keep, as place() of a message's tail.
+  virtual Moved place_word(std::uint64_t word, const Access& to, MoveTicket ticket) = 0;
+  // An atomic operation on 8 aligned octets of application memory (W-EXT-08), done in the order of
+  // places. `original` is written before it is told, and not after cancel().
+  virtual Moved fetch_add(const Access& at, std::uint64_t add, std::uint64_t mask, std::uint64_t& original,
+                          MoveTicket ticket) = 0;
+  virtual Moved compare_swap(const Access& at, std::uint64_t compare, std::uint64_t compare_mask, std::uint64_t swap,
+                             std::uint64_t swap_mask, std::uint64_t& original, MoveTicket ticket) = 0;
+  // Nothing of this owner is told any more when it returns, and no move of its is begun. True: a copy
+  // that has begun goes on as long as a page does not come; on_let_go() is told when it is over.
+  virtual bool cancel(MoveOwner& owner) = 0;
+  // The owner ends: cancel(), and not even on_let_go() is told.
+  virtual void forget(MoveOwner& owner) { (void)cancel(owner); }
+  // A copy there waits for a page; what is submitted waits behind it.
+  virtual bool is_stuck(SpaceId space) const {
+    (void)space;
+    return false;
+  }
 };
 
 }  // namespace rnic::tpt

@@ -44,10 +44,12 @@ struct Answer {
 };
 
 struct Daemon {
-  explicit Daemon(const std::string& toml =
-                      "sched_fifo = false\n"
-                      "[[device]]\nport = \"pair:t\"\naddress = \"127.0.9.1/24\"\n"
-                      "[[device]]\nport = \"pair:t\"\naddress = \"127.0.9.2/24\"\n") {
+  static constexpr const char* kTwoDevices =
+      "sched_fifo = false\n"
+      "[[device]]\nport = \"pair:t\"\naddress = \"127.0.9.1/24\"\n"
+      "[[device]]\nport = \"pair:t\"\naddress = \"127.0.9.2/24\"\n";
+  explicit Daemon(const std::string& toml = kTwoDevices, shm::Copier* copier = nullptr) {
+    machine.copier = copier;
     control::Configuration configuration;
     REQUIRE(control::parse_configuration(toml, "test", configuration).empty());
     REQUIRE(control::complete(configuration).empty());
@@ -76,11 +78,16 @@ class Client {
   // `process`: those of one number say that they are of one process.
   explicit Client(Daemon& daemon, std::uint32_t uid = getuid(), std::uint8_t process = 1)
       : Client(daemon, control::Peer{getpid(), uid, {}}, process) {}
-  Client(Daemon& daemon, const control::Peer& peer, std::uint8_t process) : daemon_(daemon), process_(process) {
+  Client(Daemon& daemon, const control::Peer& peer, std::uint8_t process = 1) : daemon_(daemon), process_(process) {
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
     socket = control::Descriptor(ends[0]);
     daemon_.server->adopt(control::Descriptor(ends[1]), peer);
+  }
+  // Of another process, which made this connection.
+  Client(Daemon& daemon, const control::Peer& peer, control::Descriptor own, control::Descriptor daemons)
+      : socket(std::move(own)), daemon_(daemon) {
+    daemon_.server->adopt(std::move(daemons), peer);
   }
   // One that has introduced itself.
   Client(Daemon& daemon, std::uint32_t kind, const std::string& device, std::uint32_t uid = getuid(),
@@ -166,7 +173,7 @@ class Client {
  protected:
   Daemon& daemon_;
   std::uint32_t id_ = 0;
-  std::uint8_t process_;
+  std::uint8_t process_ = 1;
 };
 
 // An application with an open context.

@@ -32,11 +32,14 @@ struct Recorder final : tpt::Mover {
     return answer;
   }
   void flush() override {}
-  void cancel(tpt::MoveOwner&) override {}
-  bool fetch_add(const tpt::Access&, std::uint64_t, std::uint64_t, std::uint64_t&) override { return false; }
-  bool compare_swap(const tpt::Access&, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t,
-                    std::uint64_t&) override {
-    return false;
+  bool cancel(tpt::MoveOwner&) override { return false; }
+  tpt::Moved place_word(std::uint64_t, const tpt::Access&, tpt::MoveTicket) override { return answer; }
+  tpt::Moved fetch_add(const tpt::Access&, std::uint64_t, std::uint64_t, std::uint64_t&, tpt::MoveTicket) override {
+    return answer;
+  }
+  tpt::Moved compare_swap(const tpt::Access&, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t,
+                          std::uint64_t&, tpt::MoveTicket) override {
+    return answer;
   }
 };
 

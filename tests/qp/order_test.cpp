@@ -556,6 +556,41 @@ TEST_CASE("V-POLL-06: nothing is moved for a queue pair in Error", "[qp][V-POLL-
   CHECK(r.memory == std::vector<std::byte>(4000));
 }
 
+TEST_CASE("V-ERRST-03: a flushed request gives its memory back, so not while a copy of it waits for a page",
+          "[qp][V-ERRST-03][V-MR-20]") {
+  Raw raw(default_start(), {}, Moves::at_flush);
+  Region& r = raw.us->region(4000);
+  raw.run();
+  raw.us->mover.stalled = raw.us->mover.stuck = true;
+  raw.us->post_receive({Side::sge(r, 0, 4000)});
+  raw.us->post(write({Side::sge(r, 0, 100)}, {1}, 0));
+  raw.say(untagged(3, true, 0, 1, 0, filled(100)));
+  raw.run();
+  CHECK(raw.us->qp.idle());  // it is told when the copy is over
+  tpt::Kept kept;
+  raw.us->qp.keep(kept);
+  CHECK(kept.buffers.size() == 2);  // the Send's that came, and the Write's that goes
+  const bool by_peer = GENERATE(false, true);
+  if (by_peer) {
+    raw.tcp.abort(raw.wire.now);
+    raw.run();
+  } else {
+    REQUIRE(raw.us->qp.modify_state(State::error, raw.wire.now));
+  }
+  REQUIRE(raw.us->qp.state() == State::error);
+  CHECK(raw.us->app.completions.empty());
+  raw.run();
+  CHECK(raw.us->qp.idle());
+  CHECK(raw.us->app.completions.empty());
+  CHECK(raw.us->qp.modify_state(State::idle, raw.wire.now).error() == qp::ModifyError::still_flushing);
+  raw.us->mover.stalled = raw.us->mover.stuck = false;
+  raw.us->qp.on_let_go();
+  CHECK_FALSE(raw.us->qp.idle());
+  raw.run();
+  CHECK(raw.us->app.completions.size() == 2);
+  CHECK(raw.us->qp.modify_state(State::idle, raw.wire.now));
+}
+
 TEST_CASE("V-INV-10: an Invalidate completes only when nothing is on its way to the memory any more", "[qp][V-INV-10]") {
   Raw raw(default_start(), {}, Moves::at_flush);
   Region& r = raw.us->region(64);

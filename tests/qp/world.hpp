@@ -88,6 +88,7 @@ class PlainMover final : public tpt::Mover {
 
   std::set<std::uint32_t> unreachable;  // STags whose memory cannot be reached
   bool stalled = false;                 // nothing is done
+  bool stuck = false;                   // and all that was submitted is in a copy that has begun
   bool gathers_stalled = false;         // with at_flush: only places are
   std::uint64_t tail_places = 0, tail_octets_max = 0;
   std::vector<std::pair<tpt::Part, std::uint32_t>> places;
@@ -131,23 +132,30 @@ class PlainMover final : public tpt::Mover {
       i = 0;
     }
   }
-  void cancel(tpt::MoveOwner& owner) override {
-    std::erase_if(items_, [&](const Item& item) { return item.ticket.owner == &owner; });
+  bool cancel(tpt::MoveOwner& owner) override {
+    const bool any = std::erase_if(items_, [&](const Item& item) { return item.ticket.owner == &owner; }) != 0;
+    return stuck && any;
   }
-  bool fetch_add(const tpt::Access& at, std::uint64_t add, std::uint64_t mask, std::uint64_t& original) override {
-    if (unreachable.contains(at.stag.value)) return false;
-    auto* word = reinterpret_cast<std::uint64_t*>(at.address);
-    original = *word;
-    *word = tpt::fetch_add_result(original, add, mask);
-    return true;
+  bool is_stuck(SpaceId) const override { return stuck; }
+  tpt::Moved place_word(std::uint64_t word, const tpt::Access& to, tpt::MoveTicket ticket) override {
+    places.emplace_back(tpt::Part::tail, to.length);
+    ++tail_places;
+    tail_octets_max = std::max<std::uint64_t>(tail_octets_max, to.length);
+    return submit_word(to, ticket, [word](std::uint64_t* there) { *there = word; });
   }
-  bool compare_swap(const tpt::Access& at, std::uint64_t compare, std::uint64_t compare_mask, std::uint64_t swap,
-                    std::uint64_t swap_mask, std::uint64_t& original) override {
-    if (unreachable.contains(at.stag.value)) return false;
-    auto* word = reinterpret_cast<std::uint64_t*>(at.address);
-    original = *word;
-    if (tpt::compares_equal(original, compare, compare_mask)) *word = tpt::swap_result(original, swap, swap_mask);
-    return true;
+  tpt::Moved fetch_add(const tpt::Access& at, std::uint64_t add, std::uint64_t mask, std::uint64_t& original,
+                       tpt::MoveTicket ticket) override {
+    return submit_word(at, ticket, [=, &original](std::uint64_t* word) {
+      original = *word;
+      *word = tpt::fetch_add_result(original, add, mask);
+    });
+  }
+  tpt::Moved compare_swap(const tpt::Access& at, std::uint64_t compare, std::uint64_t compare_mask, std::uint64_t swap,
+                          std::uint64_t swap_mask, std::uint64_t& original, tpt::MoveTicket ticket) override {
+    return submit_word(at, ticket, [=, &original](std::uint64_t* word) {
+      original = *word;
+      if (tpt::compares_equal(original, compare, compare_mask)) *word = tpt::swap_result(original, swap, swap_mask);
+    });
   }
   bool idle() const {
     return items_.empty() || stalled || (gathers_stalled && std::all_of(items_.begin(), items_.end(), is_gather));
@@ -163,7 +171,11 @@ class PlainMover final : public tpt::Mover {
     tpt::MoveTicket ticket;
     std::uint32_t delay;
     std::uint64_t number;
+    std::function<void(std::uint64_t*)> word{};  // what is done to it
   };
+  tpt::Moved submit_word(const tpt::Access& at, tpt::MoveTicket ticket, std::function<void(std::uint64_t*)> change) {
+    return submit({true, tpt::Part::tail, at, nullptr, sizeof(std::uint64_t), ticket, 0, 0, std::move(change)});
+  }
   static bool is_gather(const Item& item) { return !item.is_place; }
   tpt::Moved submit(Item item) {
     if (moves_ == Moves::direct && !stalled) {
@@ -183,7 +195,9 @@ class PlainMover final : public tpt::Mover {
   }
   void copy(const Item& item) {
     auto* memory = reinterpret_cast<std::byte*>(item.access.address);
-    if (item.is_place)
+    if (item.word)
+      item.word(reinterpret_cast<std::uint64_t*>(memory));
+    else if (item.is_place)
       std::memcpy(memory, item.buffer, item.size);
     else
       std::memcpy(item.buffer, memory, item.size);

@@ -35,6 +35,10 @@ tpt::Moved SimMover::place(Bytes from, const tpt::Access& to, tpt::Part part, tp
 }
 
 void SimMover::execute(const Item& item) {
+  if (item.word) {
+    item.word(item.to.data());
+    return;
+  }
   std::memmove(item.to.data(), item.from.data(), item.from.size());
   if (!item.is_gather) check_order(item);
 }
@@ -90,26 +94,39 @@ void SimMover::flush() {
     if (told_[i].owner != nullptr) told_[i].owner->on_moved(told_[i].token, true);
 }
 
-void SimMover::cancel(tpt::MoveOwner& owner) {
+bool SimMover::cancel(tpt::MoveOwner& owner) {
   std::erase_if(items_, [&](const Item& item) { return item.ticket.owner == &owner; });
   for (tpt::MoveTicket& ticket : told_)
     if (ticket.owner == &owner) ticket.owner = nullptr;
+  return false;
 }
 
-bool SimMover::fetch_add(const tpt::Access& at, std::uint64_t add, std::uint64_t mask, std::uint64_t& original) {
-  std::memcpy(&original, at.direct, sizeof original);
-  const std::uint64_t result = tpt::fetch_add_result(original, add, mask);
-  std::memcpy(at.direct, &result, sizeof result);
-  return true;
+tpt::Moved SimMover::place_word(std::uint64_t word, const tpt::Access& to, tpt::MoveTicket ticket) {
+  const MutableBytes there{to.direct, to.length};
+  return take({false, there, there, tpt::Part::tail, ticket,
+               [word](std::byte* at) { std::memcpy(at, &word, sizeof word); }});
 }
 
-bool SimMover::compare_swap(const tpt::Access& at, std::uint64_t compare, std::uint64_t compare_mask,
-                            std::uint64_t swap, std::uint64_t swap_mask, std::uint64_t& original) {
-  std::memcpy(&original, at.direct, sizeof original);
-  if (!tpt::compares_equal(original, compare, compare_mask)) return true;
-  const std::uint64_t result = tpt::swap_result(original, swap, swap_mask);
-  std::memcpy(at.direct, &result, sizeof result);
-  return true;
+tpt::Moved SimMover::fetch_add(const tpt::Access& at, std::uint64_t add, std::uint64_t mask, std::uint64_t& original,
+                               tpt::MoveTicket ticket) {
+  const MutableBytes there{at.direct, at.length};
+  return take({false, there, there, tpt::Part::tail, ticket, [=, &original](std::byte* word) {
+                 std::memcpy(&original, word, sizeof original);
+                 const std::uint64_t result = tpt::fetch_add_result(original, add, mask);
+                 std::memcpy(word, &result, sizeof result);
+               }});
+}
+
+tpt::Moved SimMover::compare_swap(const tpt::Access& at, std::uint64_t compare, std::uint64_t compare_mask,
+                                  std::uint64_t swap, std::uint64_t swap_mask, std::uint64_t& original,
+                                  tpt::MoveTicket ticket) {
+  const MutableBytes there{at.direct, at.length};
+  return take({false, there, there, tpt::Part::tail, ticket, [=, &original](std::byte* word) {
+                 std::memcpy(&original, word, sizeof original);
+                 if (!tpt::compares_equal(original, compare, compare_mask)) return;
+                 const std::uint64_t result = tpt::swap_result(original, swap, swap_mask);
+                 std::memcpy(word, &result, sizeof result);
+               }});
 }
 
 }  // namespace rnic::sim

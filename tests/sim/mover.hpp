@@ -22,10 +22,12 @@ class SimMover final : public tpt::Mover {
   tpt::Moved gather(const tpt::Access& from, MutableBytes into, tpt::MoveTicket ticket) override;
   tpt::Moved place(Bytes from, const tpt::Access& to, tpt::Part part, tpt::MoveTicket ticket) override;
   void flush() override;
-  void cancel(tpt::MoveOwner& owner) override;
-  bool fetch_add(const tpt::Access& at, std::uint64_t add, std::uint64_t mask, std::uint64_t& original) override;
-  bool compare_swap(const tpt::Access& at, std::uint64_t compare, std::uint64_t compare_mask, std::uint64_t swap,
-                    std::uint64_t swap_mask, std::uint64_t& original) override;
+  bool cancel(tpt::MoveOwner& owner) override;
+  tpt::Moved place_word(std::uint64_t word, const tpt::Access& to, tpt::MoveTicket ticket) override;
+  tpt::Moved fetch_add(const tpt::Access& at, std::uint64_t add, std::uint64_t mask, std::uint64_t& original,
+                       tpt::MoveTicket ticket) override;
+  tpt::Moved compare_swap(const tpt::Access& at, std::uint64_t compare, std::uint64_t compare_mask, std::uint64_t swap,
+                          std::uint64_t swap_mask, std::uint64_t& original, tpt::MoveTicket ticket) override;
 
   // Items that a flush() or a later one will do.
   bool pending() const { return !items_.empty(); }
@@ -41,6 +43,7 @@ class SimMover final : public tpt::Mover {
     MutableBytes to;
     tpt::Part part;
     tpt::MoveTicket ticket;
+    std::function<void(std::byte*)> word{};  // what is done to it
   };
   struct Watch {
     const std::byte* at;
