@@ -16,8 +16,8 @@ namespace rnic::core {
 
 class Bells {
  public:
-  // Of a turn, over all bells and words of an application.
-  static constexpr int kTurnMax = 512;
+  // Of a turn, over all bells and words of all applications that ring.
+  static constexpr int kTurnMax = 256;
 
   static bool rung(const rnic_doorbells& area) {
     return std::atomic_ref(const_cast<std::uint32_t&>(area.any)).load(std::memory_order_relaxed) != 0;

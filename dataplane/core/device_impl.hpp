@@ -295,7 +295,7 @@ struct Device::Impl {
   // QPs that have a stream. Looked at by doorbells.
   std::unordered_map<const qp::QueuePair*, Stream*> bound_;
   // QPs without a stream whose doorbell rang: they flush what was posted too late, so many in a turn.
-  static constexpr unsigned kLooseTurnMax = 64;
+  static constexpr unsigned kLooseTurnMax = 32;
   List<qp::QueuePair, qp::LooseTag> loose_;
 
   std::vector<StreamEvent> queued_events_, delivering_;

@@ -21,6 +21,7 @@ namespace {
 constexpr std::size_t kEventsMax = 65536;
 constexpr std::size_t kStreamEventsMax = 1024;
 constexpr Duration kTendEvery = milliseconds(100);
+constexpr int kBellsMin = 16;  // of an application and a turn, however many ring
 // What wakes us. Eventfds edge-triggered: their counts need not be read, as the loop looks at everything
 // anyway. Ports by level: what waits in a port waits until it is received.
 constexpr std::uint32_t kCounter = EPOLLIN | EPOLLET;
@@ -333,6 +334,12 @@ void Worker::serve() {
 
 bool Worker::answer_doorbells(Instant now) {
   bool busy = false;
+  // One process may have many contexts: what a turn answers is divided by those that want some.
+  int ringing = 0;
+  for (const Context& context : contexts_)
+    ringing += Bells::rung(context.memory->doorbells(options_.index)) || !context.untold.empty() ? 1 : 0;
+  if (ringing == 0) return false;
+  const int most = std::max(kBellsMin, Bells::kTurnMax / ringing);
   for (Context& context : contexts_) {
     rnic_doorbells& bells = context.memory->doorbells(options_.index);
     const bool rung = Bells::rung(bells);
@@ -346,7 +353,7 @@ bool Worker::answer_doorbells(Instant now) {
         ringer_on_our_core_ |= here;
       }
     }
-    if (answer_doorbells(context, rung)) {
+    if (answer_doorbells(context, rung, most)) {
       busy = true;
       source_ = &context.habit;
     }
@@ -354,8 +361,7 @@ bool Worker::answer_doorbells(Instant now) {
   return busy;
 }
 
-bool Worker::answer_doorbells(Context& context, bool rung) {
-  int left = Bells::kTurnMax;
+bool Worker::answer_doorbells(Context& context, bool rung, int left) {
   bool busy = false;
   // Of shared receive queues of many queue pairs: those that were not told in the last turn.
   while (left > 0 && !context.untold.empty()) {

@@ -151,7 +151,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   void wake_queue_pairs(SpaceId space);
   void end_stuck_process();
   bool answer_doorbells(Instant now);
-  bool answer_doorbells(Context& context, bool rung);
+  bool answer_doorbells(Context& context, bool rung, int left);
   void ring(Context& context, std::size_t index, int& left);
   static void tell_shared(Bell& bell, int& left);
   void notify_completions();
