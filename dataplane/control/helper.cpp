@@ -52,7 +52,11 @@ Descriptor process_behind(int socket, pid_t pid) {
   int process = -1;
   socklen_t size = sizeof process;
   if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &process, &size) == 0) return Descriptor(process);
-  if (errno != ENOPROTOOPT) return {};
+  if (errno != ENOPROTOOPT) {
+    // Linux before 6.16 says so of a process that is gone.
+    if (errno == EINVAL || errno == ENODATA) errno = ESRCH;
+    return {};
+  }
   return Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
 }
 
