@@ -184,11 +184,12 @@ void Server::resume_listener() {
 
 // One that has said nothing for longest goes, where all places are taken.
 bool Server::make_place() {
-  while (!silent_.empty()) {
-    const std::uint64_t number = silent_.front().session;
-    silent_.pop_front();
+  for (auto at = silent_.begin(); at != silent_.end(); ++at) {
+    const std::uint64_t number = at->session;
     const auto found = sessions_.find(number);
     if (found == sessions_.end() || found->second->kind != 0) continue;
+    if (!found->second->share) continue;  // of the few that are kept: its end makes no place
+    silent_.erase(at);
     end(number);
     return true;
   }
@@ -374,6 +375,7 @@ Reply Server::hello(Session& session, const Request& request) {
       session.process = std::make_shared<const Descriptor>(std::move(process));
       const std::uint64_t number = session.number;
       session.process_watch = loop_.add(session.process->get(), EPOLLIN, [this, number](std::uint32_t) { end(number); });
+      if (session.process_watch == Loop::kNone) return Reply::error(errno);
     }
   }
   session.kind = hello->kind;
