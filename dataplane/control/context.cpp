@@ -59,14 +59,6 @@ int errno_of(tpt::RegisterError error) {
   return EINVAL;
 }
 
-// One context may have a quarter of the mappings that there can be; what finds no room is reached by remote copy.
-constexpr std::size_t kMappingShares = 4;
-
-// And as many octets as this machine has memory.
-std::uint64_t mapped_octets_max() {
-  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-}
-
 // Of a context: the status page, the doorbells, both ends of the async events, the application's memory,
 // and its helper's thread and directory.
 constexpr std::uint64_t kOwnDescriptors = 7;
@@ -82,8 +74,7 @@ Context::Context(Machine& machine, ServedDevice& device, const Peer& peer)
       device_(device),
       peer_(peer),
       holder_(holder_of(peer)),
-      handles_(machine.first_handles),
-      mapped_octets_(Shares::for_one("octets of shared memory", mapped_octets_max())) {}
+      handles_(machine.first_handles) {}
 
 Result<std::unique_ptr<Context>, int> Context::open(Machine& machine, ServedDevice& device, Loop& loop,
                                                     const Peer& peer, Descriptor memory,
@@ -99,10 +90,6 @@ Result<std::unique_ptr<Context>, int> Context::open(Machine& machine, ServedDevi
   made->process_ = std::move(process);
   made->helper_ = std::move(helper);
   made->program_ = program_of(peer.pid);
-  // Once: whoever asks for more than there is may have none so far, and does not count as refused before.
-  made->mapped_octets_.tell_by([told = false, tell = machine.refusals](Holder holder, const std::string& what) mutable {
-    if (!std::exchange(told, true)) tell(holder, what);
-  });
 
   auto shared = shm::ContextMemory::create(static_cast<unsigned>(machine.workers.size()), machine.generation);
   if (!shared) return Failure{shared.error()};
@@ -262,20 +249,22 @@ Reply Context::dealloc_pd(std::uint32_t handle) {
 Result<std::shared_ptr<shm::ApplicationMapping>, int> Context::map_part(int fd, std::uint64_t offset,
                                                                         std::uint64_t length, bool writable,
                                                                         std::optional<File> whole_of) {
-  if (mappings_ >= shm::application_mappings_max() / kMappingShares) return Failure{ENOMEM};
-  // Files can be much larger than what is in them: our addresses are used up before memory is.
-  Share octets = mapped_octets_.take(holder_, length);
-  if (!octets) return Failure{ENOMEM};
+  // Files can be much larger than what is in them: our addresses are used up before memory is. Shares remember who
+  // was refused only while he has some; a context tells once.
+  if (refused_mapping_ && !(machine_.mapped_octets.may_take(holder_, length) && machine_.mappings.may_take(holder_, 1)))
+    return Failure{ENOMEM};
+  Share octets = machine_.mapped_octets.take(holder_, length);
+  Share place = octets ? machine_.mappings.take(holder_) : Share();
+  refused_mapping_ = !place;
+  if (!place) return Failure{ENOMEM};
   auto mapped = shm::ApplicationMapping::create(fd, offset, length, writable);
   if (!mapped) return Failure{mapped.error()};
-  ++mappings_;
   (*mapped)->owner = this;
   // std::function wants what can be copied.
-  auto kept = std::make_shared<Share>(std::move(octets));
+  auto kept = std::make_shared<std::pair<Share, Share>>(std::move(octets), std::move(place));
   return std::shared_ptr<shm::ApplicationMapping>(mapped->release(), [this, whole_of, kept](shm::ApplicationMapping* mapping) {
     delete mapping;
-    *kept = Share();
-    --mappings_;
+    *kept = {};
     if (!whole_of) return;
     const auto known = files_.find(*whole_of);
     if (known != files_.end() && known->second.expired()) files_.erase(known);

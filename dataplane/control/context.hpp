@@ -237,8 +237,7 @@ class Context {
   std::deque<std::uint32_t> free_doorbells_;
   std::vector<bool> announced_;  // arenas whose memfd the application has
   std::map<std::uint32_t, std::unique_ptr<Pd>> pds_;
-  std::size_t mappings_ = 0;  // of regions
-  Shares mapped_octets_;
+  bool refused_mapping_ = false;  // the last region that was to be mapped here, too
   std::map<File, std::weak_ptr<shm::ApplicationMapping>> files_;
   std::map<std::uint32_t, std::unique_ptr<Region>> regions_;
   std::vector<std::shared_ptr<shm::ApplicationMapping>> dead_mappings_;  // of regions; a copy may be on its way there

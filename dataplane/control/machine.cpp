@@ -1,6 +1,7 @@
 #include "control/machine.hpp"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -24,14 +25,19 @@ std::uint64_t descriptors_for_applications() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = 1024;
   return limit.rlim_cur - std::min<std::uint64_t>(kDescriptorsKept, limit.rlim_cur / 2);
 }
+std::uint64_t memory_octets() {
+  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
 }  // namespace
 
 Machine::Machine()
-    : descriptors("descriptors", descriptors_for_applications()), refusals([](Holder, const std::string&) {}) {}
+    : descriptors("descriptors", descriptors_for_applications()),
+      mapped_octets(Shares::for_one("octets of shared memory", memory_octets())),
+      refusals([](Holder, const std::string&) {}) {}
 
 void Machine::tell_refusals(const Shares::Tell& tell) {
   refusals = tell;
-  for (Shares* each : {&sessions, &completion_channels, &cm_channels, &descriptors}) each->tell_by(tell);
+  for (Shares* each : {&sessions, &completion_channels, &cm_channels, &descriptors, &mapped_octets, &mappings}) each->tell_by(tell);
   for (const auto& device : devices)
     for (Shares* each : {&device->contexts, &device->pds, &device->stags, &device->cqs, &device->srqs, &device->qps})
       each->tell_by(tell);

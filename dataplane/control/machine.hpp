@@ -17,6 +17,7 @@
 #include "core/worker.hpp"
 #include "port/port.hpp"
 #include "rnic_control.h"
+#include "shm/mapping.hpp"
 #include "tpt/table.hpp"
 
 namespace rnic::control {
@@ -87,6 +88,10 @@ struct Machine {
   Shares cm_channels = Shares::for_one("event channels", kChannelsMax);
   // What the daemon has open for applications. All but kDescriptorsKept of what it may have, as it begins.
   Shares descriptors;
+  // Of shared files that are mapped here: as many octets as this machine has memory for one process alone, and the
+  // places for mappings (shm/mapping.hpp). What finds no place is reached by remote copy.
+  Shares mapped_octets;
+  Shares mappings{"mappings of shared memory", shm::application_mappings_max()};
   // To whoever is to hear of refusals.
   void tell_refusals(const Shares::Tell& tell);
   Shares::Tell refusals;  // that; never empty

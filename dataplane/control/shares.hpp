@@ -59,10 +59,13 @@ class Shares {
   void tell_by(Tell tell) { tell_ = std::move(tell); }
   void set_total(std::uint64_t total) { total_ = total; }
 
+  // Whether take() would give so much; nobody hears of it.
+  bool may_take(Holder holder, std::uint64_t count) const {
+    return count <= total_ - std::min(used_, total_) && used_by(holder) + count <= kTimes * (total_ - used_ - count);
+  }
   Share take(Holder holder, std::uint64_t count = 1) {
-    const std::uint64_t own = used_by(holder);
-    if (count > total_ - std::min(used_, total_) || own + count > kTimes * (total_ - used_ - count)) {
-      refuse(holder, own);
+    if (!may_take(holder, count)) {
+      refuse(holder, used_by(holder));
       return {};
     }
     used_ += count;
