@@ -395,6 +395,7 @@ struct Options {
   tcp::Options tcp;
   qp::Start start;  // of the initiator's side; the responder's is its mirror
   std::uint32_t budget_bytes = 1u << 20;
+  std::uint32_t buffer_bytes = 9216;  // of both pools; a segment lies in one
   std::function<void(qp::Config&)> a, b;  // changes to the configurations
   bool attach_b = true;
 };
@@ -413,8 +414,8 @@ struct Pair {
     qp::Config ca = default_config(1), cb = default_config(2);
     if (options.a) options.a(ca);
     if (options.b) options.b(cb);
-    a = std::make_unique<Side>(ca, options.moves, options.seed, options.tcp);
-    b = std::make_unique<Side>(cb, options.moves, options.seed + 1, options.tcp);
+    a = std::make_unique<Side>(ca, options.moves, options.seed, options.tcp, options.buffer_bytes);
+    b = std::make_unique<Side>(cb, options.moves, options.seed + 1, options.tcp, options.buffer_bytes);
     wire.options = options.tcp;
     wire.a.tcp = &a->tcp;
     wire.a.pool = &a->pool;
