@@ -81,7 +81,8 @@ bool Connection::may_retransmit(SendQueue::Index i) const {
   if (send_one_anyway_) return true;
   if (spurious_.frto() == SpuriousCheck::Frto::second) return false;  // new data first
   const std::uint32_t pipe = pipe_bytes();
-  return pipe == 0 || pipe + segment.length <= congestion_.window_bytes();
+  // Of one that is too long and finds no slot to be cut in, its front goes.
+  return pipe == 0 || pipe + std::min(segment.length, emss_) <= congestion_.window_bytes();
 }
 
 bool Connection::acknowledgement_due() const {
