@@ -82,9 +82,12 @@ static inline int rnic_directory_good(int directory, const char *path, int enter
 	if (!rnic_daemon_user(found.st_uid)) {
 		if (found.st_uid == rnic_uid_of_strangers())
 			snprintf(why, size, "%s belongs to uid %lu, " RNIC_WHY_STRANGER, path, (unsigned long)found.st_uid);
+		else if (geteuid() == 0)
+			snprintf(why, size, "%s belongs to uid %lu and not to uid 0; run this as that user, or set "
+				 "RNIC_RUN_BASE to a directory of root's", path, (unsigned long)found.st_uid);
 		else
-			snprintf(why, size, "%s belongs to uid %lu and not to uid %lu or root; remove it, or set RNIC_RUN_BASE to a "
-				 "directory of yours", path, (unsigned long)found.st_uid, (unsigned long)geteuid());
+			snprintf(why, size, "%s belongs to uid %lu and not to uid %lu or root; set RNIC_RUN_BASE to a directory of "
+				 "yours, or remove it", path, (unsigned long)found.st_uid, (unsigned long)geteuid());
 		return 0;
 	}
 	if ((found.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !(entered && (found.st_mode & S_ISVTX) != 0)) {

@@ -113,7 +113,7 @@ TEST_CASE("V-SEC-10: a directory of another user is no daemon's", "[control][tru
   const std::string base = scratch.make("/base", 0755);
   const std::string directory = scratch.make("/base/default", 0700);
   REQUIRE(chown(directory.c_str(), kStranger, kStranger) == 0);
-  CHECK(has(wrong_with(directory), directory + " belongs to uid 61001 and not to uid 0 or root; remove it"));
+  CHECK(has(wrong_with(directory), directory + " belongs to uid 61001 and not to uid 0; run this as that user"));
   REQUIRE(chown(directory.c_str(), 0, 0) == 0);
   REQUIRE(chown(base.c_str(), kStranger, kStranger) == 0);
   CHECK(has(wrong_with(directory), base + " belongs to uid 61001"));
