@@ -114,7 +114,8 @@ static inline int rnic_directory_enter(int at, const char *name, const char *pat
 	if (error == ENOTDIR || error == ELOOP)
 		snprintf(why, size, "%s is a link, or no directory; remove it, or set RNIC_RUN_BASE to a directory of yours", path);
 	else if (error != ENOENT)
-		snprintf(why, size, "cannot open %s: %s", path, strerror(error));
+		snprintf(why, size, "cannot open %s: %s%s", path, strerror(error),
+			 error == EACCES ? "; set RNIC_RUN_BASE to a directory of yours" : "");
 	errno = error;
 	return -1;
 }

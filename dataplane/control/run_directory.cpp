@@ -54,7 +54,8 @@ std::string make_directory(const std::string& path_of_it) {
     if (mkdirat(at.get(), name.c_str(), 0700) == 0)
       ours = true;
     else if (errno != EEXIST)
-      return "cannot make the directory " + path + ": " + std::strerror(errno);
+      return "cannot make the directory " + path + ": " + std::strerror(errno) +
+             (errno == EACCES ? "; set RNIC_RUN_BASE to a directory of yours" : "");
     const int next = ours ? rnic_directory_enter(at.get(), name.c_str(), path.c_str(), !last, why, sizeof why)
                           : openat(at.get(), name.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (next < 0) return *why != '\0' ? why : "cannot open the directory " + path + ": " + std::strerror(errno);
