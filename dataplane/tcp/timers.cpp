@@ -60,8 +60,9 @@ void Connection::on_retransmission_timeout(Instant now) {
     return;
   }
   if (path_.on_timeout(retransmissions_, queue_.at(queue_.oldest()).length + option_bytes(), now)) on_path_changed();
-  // RFC 5682 s3.1 step 1: F-RTO, unless a recovery was under way that was no timeout's.
-  const bool tries_new = recovery_ == Recovery::none || spurious_.frto() != SpuriousCheck::Frto::off;
+  // RFC 5682 s2.1 and s3.1, step 1: F-RTO, unless a recovery was under way. A timer that has run out again with
+  // nothing acknowledged in between is still the same attempt: only the oldest segment has gone again.
+  const bool tries_new = recovery_ == Recovery::none || spurious_.frto() == SpuriousCheck::Frto::first;
   if (recovery_ == Recovery::fast) congestion_.break_off_recovery();
   if (retransmissions_ == 1) {
     congestion_.on_timeout(queue_.nxt().since(queue_.una()));

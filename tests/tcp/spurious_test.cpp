@@ -223,7 +223,25 @@ TEST_CASE("W-TCP-01: F-RTO: after a timeout's first ACK two new segments go", "[
     c.says(full(1));
     CHECK(c->counters().timeouts == 2);
     CHECK(c->counters().spurious_recoveries == 0);
+    // RFC 5682 s2.1 step 1: a recovery was under way and SND.UNA within it, so it goes on as without F-RTO.
+    c.hears(up_to(2));
+    c.says(full(2)).says(full(3));
+    c.is_silent();
+    c.hears(up_to(4));
+    CHECK(c->counters().spurious_recoveries == 0);
   }
+}
+
+TEST_CASE("W-TCP-01: F-RTO: a timer that runs out again before any ACK tries once more",
+          "[tcp][rfc5682][W-TCP-01]") {
+  auto c = ten_out();
+  c.at(200).says(full(0));
+  c.wakes();
+  c.says(full(0));
+  CHECK(c->counters().timeouts == 2);
+  c.hears(up_to(1));
+  c.says(full(10)).says(full(11));
+  c.is_silent();
 }
 
 TEST_CASE("W-TCP-01: F-RTO: not when the first ACK covers all that was out", "[tcp][rfc5682][W-TCP-01]") {
