@@ -90,6 +90,7 @@ class PlainMover final : public tpt::Mover {
   bool stalled = false;                 // nothing is done
   bool stuck = false;                   // and all that was submitted is in a copy that has begun
   bool gathers_stalled = false;         // with at_flush: only places are
+  bool bottomless = false;              // what is placed goes nowhere: for regions that have no memory
   std::uint64_t tail_places = 0, tail_octets_max = 0;
   std::vector<std::pair<tpt::Part, std::uint32_t>> places;
 
@@ -197,9 +198,9 @@ class PlainMover final : public tpt::Mover {
     auto* memory = reinterpret_cast<std::byte*>(item.access.address);
     if (item.word)
       item.word(reinterpret_cast<std::uint64_t*>(memory));
-    else if (item.is_place)
+    else if (item.is_place && !bottomless)
       std::memcpy(memory, item.buffer, item.size);
-    else
+    else if (!item.is_place)
       std::memcpy(item.buffer, memory, item.size);
   }
   void finish(const Item& item) {
