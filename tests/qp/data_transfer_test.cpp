@@ -107,6 +107,20 @@ TEST_CASE("V-ACC-07: accesses of no octets look at no STag", "[qp][V-ACC-07][V-S
   CHECK(pair.b->app.completions[0].length == 0);
 }
 
+TEST_CASE("W-RDMAP-12: a Read of no octets is answered by a Response of none, to the sink it names",
+          "[qp][W-RDMAP-12][W-RDMAP-09]") {
+  Raw raw;
+  const wire::ReadRequestHeader request{.sink_stag = {0x1234ab},
+                                        .sink_to = 0x7000'0000'0005,
+                                        .size_bytes = 0,
+                                        .source_stag = {0xdeadbe00},
+                                        .source_to = ~std::uint64_t{0}};
+  raw.say(read_request(1, request));
+  CHECK(raw.heard == std::vector<Octets>{tagged(2, true, request.sink_stag, request.sink_to)});
+  CHECK(raw.us->app.events.empty());
+  CHECK(raw.us->qp.state() == qp::State::rts);
+}
+
 TEST_CASE("V-WR-16: inline data is sent as it was posted", "[qp][V-WR-16]") {
   Pair pair;
   Region& to = pair.b->region(100);

@@ -200,7 +200,7 @@ TEST_CASE("W-EXT-06: atomics and Reads share queue 1, its order and its depth", 
   CHECK(pair.b->qp.state() == qp::State::rts);
 }
 
-TEST_CASE("W-EXT-06: no more atomics and Reads together are out than ORD", "[qp][W-EXT-06]") {
+TEST_CASE("W-EXT-06: no more atomics and Reads together are out than ORD", "[qp][W-EXT-06][W-RDMAP-19]") {
   Raw raw(initiator_start(2), extend);
   Words words(*raw.us);
   raw.us->post(read({words.sge(0)}, {9}, 0));
@@ -225,7 +225,7 @@ TEST_CASE("W-EXT-06: without ORD an atomic fails", "[qp][W-EXT-06][V-RD-09]") {
   CHECK(raw.us->app.completions[0].status == Status::zero_read_resources);
 }
 
-TEST_CASE("W-EXT-06: an atomic more than IRD is too many", "[qp][W-EXT-06][W-RDMAP-20]") {
+TEST_CASE("W-EXT-06: an atomic more than IRD is too many", "[qp][W-EXT-06][W-RDMAP-19][W-RDMAP-20]") {
   qp::Start start = responder_start();
   start.ird = 2;
   Scene s(extend, kAtomicRights, kPd, start);

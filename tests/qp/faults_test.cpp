@@ -287,7 +287,8 @@ TEST_CASE("V-EH-20: a message longer than its receive fails that receive, and is
 TEST_CASE("W-RDMAP-15: each Send takes a receive, one of no octets too", "[qp][W-RDMAP-15][V-SR-02]") {
   Scene s;
   Region& to = s.raw.us->region(100);
-  for (std::uint32_t i = 0; i < 4; ++i) s.raw.us->post_receive({Side::sge(to, 10 * i, 10)});
+  std::vector<std::uint32_t> slots;
+  for (std::uint32_t i = 0; i < 4; ++i) slots.push_back(s.raw.us->post_receive({Side::sge(to, 10 * i, 10)}));
   std::uint32_t msn = 0;
   for (const std::uint32_t size : {0u, 10u, 0u, 3u}) s.raw.say(untagged(3, true, 0, ++msn, 0, filled(size)));
   CHECK(s.raw.terminates().empty());
@@ -295,7 +296,11 @@ TEST_CASE("W-RDMAP-15: each Send takes a receive, one of no octets too", "[qp][W
   std::uint32_t i = 0;
   for (const std::uint32_t size : {0u, 10u, 0u, 3u}) {
     CHECK(s.raw.us->app.completions[i].status == qp::Status::success);
-    CHECK(s.raw.us->app.completions[i++].length == size);
+    CHECK(s.raw.us->app.completions[i].slot == slots[i]);
+    CHECK(s.raw.us->app.completions[i].length == size);
+    const Octets there(to.memory.begin() + 10 * i, to.memory.begin() + 10 * i + 10);
+    CHECK(there == filled(size) + Octets(10 - size));
+    ++i;
   }
 }
 
