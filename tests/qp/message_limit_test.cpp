@@ -36,7 +36,8 @@ struct LongMessage {
     const auto stag = raw.us->table.register_region(
         {.pd = kPd, .rights = kAllRights, .base = kBase, .size = 3ull * kPart, .key = 1, .memory = {}});
     REQUIRE(stag);
-    slot = raw.us->post_receive({{kBase, kPart, *stag}, {kBase + kPart, kPart, *stag}, {kBase + 2ull * kPart, kPart, *stag}});
+    slot = raw.us->post_receive(
+        {{kBase, kPart, *stag}, {kBase + kPart, kPart, *stag}, {kBase + 2ull * kPart, kPart, *stag}});
   }
   // All but its end, of the longest there is.
   void say_the_longest() {
