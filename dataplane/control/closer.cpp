@@ -1,6 +1,7 @@
 #include "control/closer.hpp"
 
 #include <pthread.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -9,21 +10,40 @@
 #include <system_error>
 #include <thread>
 #include <unordered_map>
+#include <utility>
+
+#include "base/assert.hpp"
 
 namespace rnic::control {
 
 struct Closer::State {
+  struct Open {
+    int fd;
+    std::uint64_t ticket;
+  };
   struct Owner {
-    std::deque<int> open;
+    std::deque<Open> open;
     bool being_served = false;
+    std::size_t waiting() const { return open.size() + (being_served ? 1 : 0); }
   };
   std::mutex mutex;
   std::condition_variable work_there;
   std::unordered_map<pid_t, Owner> owners;
+  std::vector<std::uint64_t> done;
   std::size_t waiting = 0;
   unsigned threads = 0, idle = 0;
-  bool ending = false;
+  bool ending = false, news_wanted = false;
+  int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  ~State() { ::close(event_fd); }
 
+  void tell() const {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(event_fd, &one, sizeof one);
+  }
+  std::size_t waiting_of(pid_t owner) const {
+    const auto found = owners.find(owner);
+    return found == owners.end() ? 0 : found->second.waiting();
+  }
   std::unordered_map<pid_t, Owner>::iterator next() {
     for (auto at = owners.begin(); at != owners.end(); ++at)
       if (!at->second.being_served && !at->second.open.empty()) return at;
@@ -31,7 +51,7 @@ struct Closer::State {
   }
 };
 
-Closer::Closer() : state_(std::make_shared<State>()) {}
+Closer::Closer() : state_(std::make_shared<State>()), event_fd_(state_->event_fd) { RNIC_ASSERT(event_fd_ >= 0); }
 
 Closer::~Closer() {
   const std::lock_guard guard(state_->mutex);
@@ -39,32 +59,47 @@ Closer::~Closer() {
   state_->work_there.notify_all();
 }
 
-void Closer::close(int fd, pid_t owner) {
+void Closer::close(int fd, pid_t owner, std::uint64_t ticket) {
   const std::lock_guard guard(state_->mutex);
-  state_->owners[owner].open.push_back(fd);
+  state_->owners[owner].open.push_back({fd, ticket});
   ++state_->waiting;
-  if (state_->idle > 0) {
-    state_->work_there.notify_one();
-    return;
-  }
-  if (state_->threads >= kThreadsMax) return;
-  try {
-    std::thread(work, state_).detach();
-    ++state_->threads;
-  } catch (const std::system_error&) {
-    // With the next one, then.
-  }
+  need_thread(state_);
 }
 
 std::size_t Closer::waiting(pid_t owner) const {
   const std::lock_guard guard(state_->mutex);
-  const auto found = state_->owners.find(owner);
-  return found == state_->owners.end() ? 0 : found->second.open.size() + (found->second.being_served ? 1 : 0);
+  return state_->waiting_of(owner);
 }
 
 std::size_t Closer::waiting() const {
   const std::lock_guard guard(state_->mutex);
   return state_->waiting;
+}
+
+void Closer::want_news(pid_t owner) {
+  const std::lock_guard guard(state_->mutex);
+  state_->news_wanted = true;
+  if (state_->waiting_of(owner) < kShare) state_->tell();
+}
+
+std::vector<std::uint64_t> Closer::take_done() {
+  const std::lock_guard guard(state_->mutex);
+  std::uint64_t count;
+  [[maybe_unused]] const ssize_t got = read(event_fd_, &count, sizeof count);
+  return std::exchange(state_->done, {});
+}
+
+// Under the lock. Who waits may have been called for another already: whoever takes work asks again.
+void Closer::need_thread(const std::shared_ptr<State>& state) {
+  if (state->idle == 0 && state->threads >= kThreadsMax) return;
+  if (state->next() == state->owners.end()) return;
+  if (state->idle > 0) return state->work_there.notify_one();
+  try {
+    std::thread(work, state).detach();
+    ++state->threads;
+  } catch (const std::system_error&) {
+    // With the next one, then.
+  }
 }
 
 void Closer::work(std::shared_ptr<State> state) {
@@ -80,16 +115,19 @@ void Closer::work(std::shared_ptr<State> state) {
       continue;
     }
     const pid_t owner = found->first;
-    const int fd = found->second.open.front();
+    const State::Open taken = found->second.open.front();
     found->second.open.pop_front();
     found->second.being_served = true;
+    need_thread(state);
     guard.unlock();
-    ::close(fd);
+    ::close(taken.fd);
     guard.lock();
     --state->waiting;
     State::Owner& served = state->owners.at(owner);
     served.being_served = false;
     if (served.open.empty()) state->owners.erase(owner);
+    if (taken.ticket != 0) state->done.push_back(taken.ticket);
+    if (std::exchange(state->news_wanted, false) || taken.ticket != 0) state->tell();
   }
   --state->threads;
 }

@@ -2,10 +2,8 @@
 #include "control/context.hpp"
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,23 +15,10 @@
 
 #include "control/batches.hpp"
 #include "control/limits.hpp"
+#include "control/sent_file.hpp"
 
 namespace rnic::control {
 namespace {
-
-// procfs' `mem` of some process: what reads and writes of it reach is that process's memory.
-bool is_process_memory(int fd) {
-  struct statfs filesystem {};
-  if (fstatfs(fd, &filesystem) != 0 || filesystem.f_type != PROC_SUPER_MAGIC) return false;
-  struct stat status {};
-  if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return false;
-  if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDWR) return false;
-  char path[PATH_MAX];
-  const std::string link = "/proc/self/fd/" + std::to_string(fd);
-  const ssize_t length = readlink(link.c_str(), path, sizeof path);
-  constexpr std::string_view kName = "/mem";
-  return length > 0 && std::string_view(path, static_cast<std::size_t>(length)).ends_with(kName);
-}
 
 std::string program_of(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
@@ -85,7 +70,7 @@ Result<std::unique_ptr<Context>, int> Context::open(Machine& machine, ServedDevi
   if (!made->share_) return Failure{ENOMEM};
   made->descriptors_ = machine.descriptors.take(made->holder_, kOwnDescriptors + machine.workers.size());
   if (!made->descriptors_) return Failure{EMFILE};
-  if (memory && !is_process_memory(memory.get())) return Failure{EINVAL};
+  if (memory && !is_process_memory(memory.get(), peer.pid)) return Failure{EINVAL};
   made->memory_fd_ = std::move(memory);
   made->process_ = std::move(process);
   made->helper_ = std::move(helper);
@@ -286,11 +271,8 @@ Result<std::shared_ptr<shm::ApplicationMapping>, int> Context::map_whole(int fd,
 // Only memory that behaves as memory: a file on a disk or across a network would let the
 // application decide how long a worker waits.
 Result<std::byte*, int> Context::map_shared(const rnic_reg_mr& request, std::uint64_t length, int fd, Region& region) {
-  struct statfs filesystem {};
   struct stat status {};
-  if (fstatfs(fd, &filesystem) != 0 || fstat(fd, &status) != 0) return Failure{EINVAL};
-  if (!S_ISREG(status.st_mode)) return Failure{EINVAL};
-  if (filesystem.f_type != TMPFS_MAGIC && filesystem.f_type != HUGETLBFS_MAGIC) return Failure{EINVAL};
+  if (!is_memory_file(fd) || fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return Failure{EINVAL};
   const auto size = static_cast<std::uint64_t>(status.st_size);
   if (request.shared_offset > size || length > size - request.shared_offset) return Failure{EINVAL};
   const bool writes = (request.access & kWritingAccess) != 0;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "control/closer.hpp"
 #include "control/descriptor.hpp"
 #include "rnic_control.h"
 
@@ -42,14 +43,19 @@ enum class Received : std::uint8_t {
   ended,      // the peer closed, or the socket is broken
   malformed,  // too long, too short, or its length is not what it says
   too_many,   // more descriptors than can be taken
+  later,      // it brings descriptors, and too many of its process are being closed
 };
-Received receive_request(int socket, Request& request);
+// Of a descriptor that comes, the last reference is never let go of here, taken or not: whoever does may have to wait.
+Received receive_request(int socket, Request& request, Closer& closer, pid_t sender);
+// Ends a connection, and says whether something lies unread in it: that goes with its last descriptor, and may have
+// some of its own.
+bool end_with_unread(int socket);
 
 struct Reply {
   int status = 0;
   bool later = false;  // none yet: the request is to be served again when a copy that waits for a page is over
   std::vector<std::byte> body;
-  std::vector<int> descriptors;  // in the order of the protocol; borrowed
+  std::vector<int> descriptors;   // in the order of the protocol; borrowed
   std::vector<Descriptor> owned;  // closed once the reply is gone
 
   static Reply error(int status) {

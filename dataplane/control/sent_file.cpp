@@ -46,8 +46,7 @@ bool is_process_memory(int fd, pid_t peer) {
   if (length <= 0 || !std::string_view(path, static_cast<std::size_t>(length)).ends_with("/mem")) return false;
   const std::string mount = mount_of(fd);
   if (mount.empty()) return false;
-  if (!is_procfs(mount, "/proc/self/mountinfo") &&
-      !is_procfs(mount, "/proc/" + std::to_string(peer) + "/mountinfo"))
+  if (!is_procfs(mount, "/proc/self/mountinfo") && !is_procfs(mount, "/proc/" + std::to_string(peer) + "/mountinfo"))
     return false;
   struct stat status {};
   return fstat(fd, &status) == 0 && S_ISREG(status.st_mode);  // procfs's own answer

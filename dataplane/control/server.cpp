@@ -30,6 +30,7 @@ namespace {
 constexpr std::uint32_t kModePersonal = 1;
 // Of a session: its socket, and a pidfd.
 constexpr std::uint64_t kSessionDescriptors = 2;
+constexpr int kPlacesMade = 8;  // at most, for one who comes
 // A context that had so many queue pairs leaves memory that is worth giving back, so long after its end.
 constexpr std::size_t kTrimQps = 256;
 constexpr time_t kTrimDelayS = 2;
@@ -101,6 +102,7 @@ Server::Server(Machine& machine, Loop& loop, std::uint64_t seed, Log log)
   cm_.shares().tell_by(tell);
   page_timer_ = Descriptor(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   page_watch_ = loop_.add(page_timer_.get(), EPOLLIN, [this](std::uint32_t) { look_at_stuck(); });
+  watch_closer();
 }
 
 Server::~Server() {
@@ -111,6 +113,7 @@ Server::~Server() {
   if (trim_watch_ != Loop::kNone) loop_.remove(trim_watch_);
   machine_.tell_refusals([](Holder, const std::string&) {});
   if (page_watch_ != Loop::kNone) loop_.remove(page_watch_);
+  if (closer_watch_ != Loop::kNone) loop_.remove(closer_watch_);
 }
 
 std::size_t Server::context_count() const {
@@ -159,8 +162,12 @@ void Server::accept_clients() {
     socklen_t size = sizeof credentials;
     if (getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) continue;
     // A personal daemon serves its own user, and root. Not one who has no number here, and so the number of others.
-    if (credentials.uid != 0 && !rnic_same_user(credentials.uid, geteuid())) continue;
-    adopt(std::move(client), {credentials.pid, credentials.uid});
+    const Peer peer{credentials.pid, credentials.uid};
+    if (peer.uid != 0 && !rnic_same_user(peer.uid, geteuid())) {
+      let_go(std::move(client), peer, {}, {});
+      continue;
+    }
+    adopt(std::move(client), peer);
   }
 }
 
@@ -221,8 +228,8 @@ void Server::adopt(Descriptor socket, const Peer& peer) {
   auto session = std::make_unique<Session>();
   const Holder holder = holder_of(peer);
   const bool first = machine_.sessions.used_by(holder) == 0;
-  // Nobody gets a share of what there is none of.
-  while (!listener_paused_) {
+  // Nobody gets a share of what there is none of. A place that was made may be taken still, by what does not close.
+  for (int i = 0; i < kPlacesMade && !listener_paused_; ++i) {
     session->share = machine_.sessions.take(holder);
     if (session->share) session->descriptors = machine_.descriptors.take(holder, kSessionDescriptors);
     if (session->descriptors) break;
@@ -231,13 +238,14 @@ void Server::adopt(Descriptor socket, const Peer& peer) {
     if (!first || !make_place()) break;
   }
   const bool kept = !session->share;
-  if (kept && kept_places_ >= kSessionsKept) return;
+  if (kept && kept_places_ >= kSessionsKept) return let_go(std::move(socket), peer, {}, {});
   const std::uint64_t number = next_session_++;
   session->number = number;
   session->peer = peer;
+  session->watch =
+      loop_.add(socket.get(), EPOLLIN, [this, number](std::uint32_t events) { on_readable(number, events); });
+  if (session->watch == Loop::kNone) return let_go(std::move(socket), peer, {}, {});
   session->socket = std::move(socket);
-  session->watch = loop_.add(session->socket.get(), EPOLLIN, [this, number](std::uint32_t events) { on_readable(number, events); });
-  if (session->watch == Loop::kNone) return;
   sessions_.emplace(number, std::move(session));
   if (kept) ++kept_places_;
   const auto has_spoken = [this](const Silent& each) {
@@ -249,13 +257,40 @@ void Server::adopt(Descriptor socket, const Peer& peer) {
   if (silent_.size() == 1) watch_silent();
 }
 
+// Whose descriptors do not close, is not listened to meanwhile.
+void Server::watch_closer() {
+  closer_watch_ = loop_.add(closer_.event_fd(), EPOLLIN, [this](std::uint32_t) {
+    for (const std::uint64_t ticket : closer_.take_done()) closing_.erase(ticket);
+    for (const std::uint64_t number : std::exchange(unheard_, {}))
+      if (const auto found = sessions_.find(number); found != sessions_.end())
+        loop_.change(found->second->watch, EPOLLIN);
+    if (listener_paused_ || spare_.size() < kSpareDescriptors) resume_listener();
+  });
+  RNIC_ASSERT(closer_watch_ != Loop::kNone);
+}
+
+// A connection that is over. What lies unread in it keeps its places until it is closed.
+void Server::let_go(Descriptor socket, const Peer& peer, Share place, Share descriptors) {
+  if (!end_with_unread(socket.get())) return;
+  const std::uint64_t ticket = next_ticket_++;
+  closing_.emplace(ticket, std::pair(std::move(place), std::move(descriptors)));
+  closer_.close(socket.release(), peer.pid, ticket);
+}
+
 void Server::on_readable(std::uint64_t number, std::uint32_t events) {
   Session& session = *sessions_.at(number);
   if (session.waiting != nullptr) {  // for a page; it is not asked for more
     if ((events & (EPOLLHUP | EPOLLERR)) != 0) end(number);
     return;
   }
-  switch (receive_request(session.socket.get(), request_)) {
+  const bool unheard = unheard_.contains(number);
+  if (unheard && (events & (EPOLLHUP | EPOLLERR)) == 0) return;
+  switch (unheard ? Received::ended : receive_request(session.socket.get(), request_, closer_, session.peer.pid)) {
+    case Received::later:
+      unheard_.insert(number);
+      loop_.change(session.watch, EPOLLET);
+      closer_.want_news(session.peer.pid);
+      return;
     case Received::nothing: return;
     case Received::ended:
     case Received::malformed: end(number); return;
@@ -286,6 +321,7 @@ void Server::end(std::uint64_t number) {
   if (!session->share) --kept_places_;
   loop_.remove(session->watch);
   if (session->stuck) --stuck_sessions_;
+  unheard_.erase(number);
   if (session->process_watch != Loop::kNone) loop_.remove(session->process_watch);
   if (session->context != nullptr)
     for (const std::string& line :
@@ -300,6 +336,7 @@ void Server::end(std::uint64_t number) {
   // Channels of rdma_cm end with their lifelines: a child of fork may have them.
   for (const std::uint32_t channel : session->cm_channels)
     if (const auto known = cm_channels_.find(channel); known != cm_channels_.end()) known->second.users.erase(number);
+  let_go(std::move(session->socket), session->peer, std::move(session->share), std::move(session->descriptors));
   session.reset();
   if (listener_paused_ || spare_.size() < kSpareDescriptors) resume_listener();
 }

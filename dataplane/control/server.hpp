@@ -47,6 +47,8 @@ class Server final : private CmHost {
   const ConnectionManager& connection_manager() const { return cm_; }
   std::size_t session_count() const { return sessions_.size(); }
   std::size_t context_count() const;
+  // Of applications' descriptors, that are to be closed still.
+  std::size_t closing_count() const { return closer_.waiting(); }
   std::size_t completion_channel_count() const { return completion_channels_.size(); }
 
  private:
@@ -94,6 +96,8 @@ class Server final : private CmHost {
   void pause_listener();
   void resume_listener();
   void trim_soon();
+  void watch_closer();
+  void let_go(Descriptor socket, const Peer& peer, Share place, Share descriptors);
   void on_readable(std::uint64_t session, std::uint32_t events);
   void end(std::uint64_t session);
   Reply serve(Session& session, Request& request);
@@ -144,6 +148,7 @@ class Server final : private CmHost {
   void abandon(std::uint32_t device, const std::vector<Abandoned>& streams) override;
   void events_added(std::uint32_t channel, std::uint32_t count) override;
 
+  Closer closer_;  // the first: it outlives all that it closes
   Machine& machine_;
   Loop& loop_;
   Log log_;
@@ -170,6 +175,10 @@ class Server final : private CmHost {
   Descriptor page_timer_;
   Loop::Watch page_watch_ = Loop::kNone;
   unsigned stuck_sessions_ = 0;
+  Loop::Watch closer_watch_ = Loop::kNone;
+  std::unordered_map<std::uint64_t, std::pair<Share, Share>> closing_;  // of connections, by their tickets
+  std::uint64_t next_ticket_ = 1;
+  std::set<std::uint64_t> unheard_;  // sessions that are not listened to until descriptors are closed
   std::uint64_t next_session_ = 1;
   std::uint32_t next_completion_channel_ = 1;
   std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;
