@@ -91,15 +91,39 @@ TEST_CASE("events of a channel that nobody reads wait, and each is counted once"
   REQUIRE(count != nullptr);
   const control::Descriptor reader = count->take_reader();
   constexpr std::uint32_t kEvents = 100'000;
+  const auto read_all = [&] {
+    std::uint32_t seen = 0;
+    char octets[64];
+    ssize_t got;
+    while (daemon.settle(), (got = recv(reader.get(), octets, sizeof octets, MSG_DONTWAIT)) > 0)
+      seen += static_cast<std::uint32_t>(got);
+    return seen;
+  };
+  // Half of them are withdrawn where they wait; the other half comes as it is read.
+  for (std::uint32_t i = 0; i < kEvents; ++i) count->add(1);
+  CHECK(count->withdraw(kEvents / 2) == 0);
+  CHECK(read_all() == kEvents / 2);
+  // More are withdrawn than wait: the rest has been sent, and is to be read.
   for (std::uint32_t i = 0; i < kEvents; ++i) count->add(1);
   const std::uint32_t to_read = count->withdraw(kEvents - 10);
   CHECK(to_read < kEvents - 10);
-  std::uint32_t seen = 0;
-  char octets[64];
-  ssize_t got;
-  while (daemon.settle(), (got = recv(reader.get(), octets, sizeof octets, MSG_DONTWAIT)) > 0)
-    seen += static_cast<std::uint32_t>(got);
-  CHECK(seen == to_read + 10);
+  CHECK(read_all() == to_read + 10);
+}
+
+TEST_CASE("a channel's reader that hangs up is heard of once", "[control][blocking]") {
+  control::Loop loop;
+  auto count = control::EventCount::create(loop);
+  REQUIRE(count != nullptr);
+  const auto is_quiet = [&] {
+    int turns = 0;
+    while (turns < 10 && loop.turn(0)) ++turns;
+    return turns < 10;
+  };
+  count->add(100'000);
+  count->take_reader();
+  CHECK(is_quiet());
+  count->add(1);
+  CHECK(is_quiet());
 }
 
 TEST_CASE("an application cannot leave anything in the control thread's end of what it was given",
