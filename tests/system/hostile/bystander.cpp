@@ -23,7 +23,7 @@ constexpr std::uint32_t kBulkBytes = 65536;
 constexpr std::uint32_t kBulkDepth = 16;
 constexpr long kPaceNs = 1'000'000;
 constexpr long kControlPaceMs = 20;
-constexpr int kCallsPerNewcomer = 10;
+constexpr long kNewcomerPaceMs = 200;
 constexpr Seconds kHungAfter = 120;
 
 std::atomic<bool> g_end = false;
@@ -80,11 +80,17 @@ struct Work {
   }
 };
 
+// Of one thread: its calls of control, or its newcomers.
 struct Calls {
-  Waits waits, newcomers;
+  Waits waits;
   std::uint64_t turned_away = 0;
   std::string why;
   int begun = 0;
+
+  void add(Seconds from) {
+    if (const int told = g_begun; begun != told) *this = {}, begun = told;
+    waits.add(now() - from);
+  }
 };
 
 struct Bystander : Pair {
@@ -121,15 +127,19 @@ struct Bystander : Pair {
   bare::Region from, to;
 };
 
+void pause_ms(long ms) {
+  const timespec pause{0, ms * 1'000'000};
+  nanosleep(&pause, nullptr);
+}
+
 // Its connection belongs to this thread once the queue pairs are joined.
-void make_calls(Bystander& b, const std::string& socket, Calls& calls) {
+void make_calls(Bystander& b, Calls& calls) {
   std::byte* spare = bare::private_memory(kWriteBytes);
-  for (int round = 1; !g_end; ++round) {
+  while (!g_end) {
     const auto ask = [&](const char* what, auto&& call) {
       const Seconds start = now();
       bare::Answer answer = call();
-      if (const int told = g_begun; calls.begun != told) calls = {}, calls.begun = told;
-      calls.waits.add(now() - start);
+      calls.add(start);
       if (!answer.good()) bare::fail(std::string("the bystander's ") + what + ": " + answer.words());
       return answer;
     };
@@ -138,20 +148,23 @@ void make_calls(Bystander& b, const std::string& socket, Calls& calls) {
     const std::uint32_t region = made.as<rnic_reg_mr_reply>().mr;
     ask("QUERY_QP", [&] { return b.app.control.by_handle(RNIC_QUERY_QP, b.caller.number); });
     ask("DEREG_MR", [&] { return b.app.control.by_handle(RNIC_DEREG_MR, region); });
-    if (round % kCallsPerNewcomer == 0) {
-      const Seconds start = now();
-      bare::Connection newcomer(socket);
-      bare::Answer shown;
-      if (newcomer.connected()) shown = newcomer.hello(RNIC_CLIENT_ADMIN);
-      if (shown.good()) shown = newcomer.ask(RNIC_SHOW, rnic_show{"qp"});
-      calls.newcomers.add(now() - start);
-      if (!shown.good()) {
-        ++calls.turned_away;
-        calls.why = shown.words();
-      }
+    pause_ms(kControlPaceMs);
+  }
+}
+
+void come_anew(const std::string& socket, Calls& newcomers) {
+  while (!g_end) {
+    const Seconds start = now();
+    bare::Connection newcomer(socket);
+    bare::Answer shown;
+    if (newcomer.connected()) shown = newcomer.hello(RNIC_CLIENT_ADMIN);
+    if (shown.good()) shown = newcomer.ask(RNIC_SHOW, rnic_show{"dev"});
+    newcomers.add(start);
+    if (!shown.good()) {
+      ++newcomers.turned_away;
+      newcomers.why = shown.words();
     }
-    const timespec pause{0, kControlPaceMs * 1'000'000};
-    nanosleep(&pause, nullptr);
+    pause_ms(kNewcomerPaceMs);
   }
 }
 
@@ -211,8 +224,8 @@ int bystander(const Options& options) {
   b.write(0, kWriteBytes);
   b.wait_for([&] { return b.completed(); });
 
-  Calls calls;
-  std::thread caller([&] { make_calls(b, options.socket, calls); });
+  Calls calls, newcomers;
+  std::thread caller([&] { make_calls(b, calls); }), door([&] { come_anew(options.socket, newcomers); });
   say("ready");
   Work work;
   (options.bulk ? bulk : paced)(b, work, now() + options.seconds);
@@ -220,6 +233,7 @@ int bystander(const Options& options) {
   const std::uint64_t least = work.rate.least(now());
   g_end = true;
   caller.join();
+  door.join();
   std::printf(
       "{\"seconds\": %.3f, \"writes\": %llu, \"per_second\": %.1f, \"least_in_a_second\": %llu, \"mbit_s\": %.1f, "
       "\"longest_wait_ms\": %.1f, \"waits_over_10ms\": %llu, \"control_calls\": %llu, \"control_calls_per_second\": "
@@ -230,8 +244,8 @@ int bystander(const Options& options) {
       static_cast<double>(work.waits.count) * (options.bulk ? kBulkBytes : kWriteBytes) * 8 / took / 1e6,
       work.waits.longest * 1e3, static_cast<unsigned long long>(work.waits.over_10ms),
       static_cast<unsigned long long>(calls.waits.count), static_cast<double>(calls.waits.count) / took,
-      calls.waits.longest * 1e3, static_cast<unsigned long long>(calls.newcomers.count), calls.newcomers.longest * 1e3,
-      static_cast<unsigned long long>(calls.turned_away), calls.why.c_str());
+      calls.waits.longest * 1e3, static_cast<unsigned long long>(newcomers.waits.count), newcomers.waits.longest * 1e3,
+      static_cast<unsigned long long>(newcomers.turned_away), newcomers.why.c_str());
   return 0;
 }
 
