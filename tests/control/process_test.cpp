@@ -98,6 +98,22 @@ TEST_CASE("a child of fork connects its own queue pair on its parent's event cha
   CHECK(child.ask(RNIC_CM_CONNECT, connect_by(id, context.qp(context.pd(), context.cq()))).status == 0);
 }
 
+TEST_CASE("V-SEC-11: an event channel is had by its whole token, and by its user", "[control][process][V-SEC-11]") {
+  Daemon daemon;
+  CmApp owner(daemon);
+  rnic_cm_open attach{};
+  std::memcpy(attach.token, owner.reply.token, sizeof attach.token);
+  Client other(daemon, RNIC_CLIENT_CM, "", getuid(), kOther);
+  for (std::size_t i = 0; i < sizeof attach.token; ++i) {
+    rnic_cm_open guess = attach;
+    guess.token[i] ^= 1;
+    CHECK(other.ask(RNIC_CM_OPEN, guess).status == ENOENT);
+  }
+  Client stranger(daemon, RNIC_CLIENT_CM, "", getuid() + 1, kOther);
+  CHECK(stranger.ask(RNIC_CM_OPEN, attach).status == ENOENT);
+  CHECK(other.ask(RNIC_CM_OPEN, attach).status == 0);
+}
+
 TEST_CASE("V-SEC-11: what is shown of a region does not tell its key", "[control][process][V-SEC-11]") {
   Daemon daemon;
   App owner(daemon, "rnic0", getuid(), kOther);
