@@ -3,6 +3,10 @@
 //
 //   rnic-replay --seed N [--verbose]
 //   rnic-replay --from N --count M [--every K]
+//   rnic-replay --digest FIRST LAST
+//
+// --digest: a line for each seed with one number for all its frames, completions, events and changes of state, and their
+// times. Two builds whose lines are the same do the same.
 //
 // --attacker off-path|on-path: with somebody who wants it to fail. --mtu N: in place of the one it chooses.
 #include <algorithm>
@@ -16,7 +20,7 @@ int main(int argc, char** argv) {
   std::uint64_t first = 1, count = 1, every = 1;
   auto danger = rnic::sim::Danger::none;
   std::uint32_t mtu = 0;
-  bool verbose = false, help = argc < 2;
+  bool verbose = false, digests = false, help = argc < 2;
   for (int i = 1; i < argc; ++i) {
     const bool more = i + 1 < argc;
     if (std::strcmp(argv[i], "--seed") == 0 && more) {
@@ -35,6 +39,11 @@ int main(int argc, char** argv) {
       ++i;
     } else if (std::strcmp(argv[i], "--mtu") == 0 && more) {
       mtu = static_cast<std::uint32_t>(std::strtoul(argv[++i], nullptr, 0));
+    } else if (std::strcmp(argv[i], "--digest") == 0 && i + 2 < argc) {
+      digests = true;
+      first = std::strtoull(argv[++i], nullptr, 0);
+      const std::uint64_t last = std::strtoull(argv[++i], nullptr, 0);
+      count = last >= first ? last - first + 1 : 0;
     } else if (std::strcmp(argv[i], "--verbose") == 0) {
       verbose = true;
     } else {
@@ -42,7 +51,7 @@ int main(int argc, char** argv) {
     }
   }
   if (help) {
-    std::fprintf(stderr, "usage: rnic-replay --seed N [--verbose] | --from N --count M [--every K]\n"
+    std::fprintf(stderr, "usage: rnic-replay --seed N [--verbose] | --from N --count M [--every K] | --digest FIRST LAST\n"
                  "       with --attacker off-path|on-path: somebody wants it to fail; --mtu N: over links of that MTU\n");
     return 2;
   }
@@ -50,7 +59,15 @@ int main(int argc, char** argv) {
   std::uint64_t ran = 0;
   for (std::uint64_t seed = first; seed < first + count; seed += every) {
     ++ran;
-    const rnic::sim::Report report = rnic::sim::run_workload(seed, verbose, danger, mtu);
+    rnic::sim::Digest digest;
+    const rnic::sim::Report report = rnic::sim::run_workload(seed, verbose, danger, mtu, digests ? &digest : nullptr);
+    if (digests) {
+      bad += report.complaint.empty() ? 0 : 1;
+      std::printf("%llu %016llx%s%s\n", static_cast<unsigned long long>(seed),
+                  static_cast<unsigned long long>(digest.value()), report.complaint.empty() ? "" : " ",
+                  report.complaint.c_str());
+      continue;
+    }
     if (report.complaint.empty() && count > 1) continue;
     bad += report.complaint.empty() ? 0 : 1;
     std::printf("seed %llu: %s\n  %s\n  %llu steps, %llu frames, %llu bytes, %lld us of simulated time\n",
@@ -60,7 +77,7 @@ int main(int argc, char** argv) {
                 static_cast<long long>(report.simulated_us));
     std::fflush(stdout);
   }
-  if (count > 1)
+  if (count > 1 && !digests)
     std::printf("%llu seeds, %llu bad\n", static_cast<unsigned long long>(ran), static_cast<unsigned long long>(bad));
   return bad == 0 ? 0 : 1;
 }

@@ -85,14 +85,15 @@ void Rnic::destroy_qp(Endpoint& endpoint) {
   endpoint.qp.reset();
 }
 
-Stag Rnic::register_memory(MutableBytes memory, tpt::Rights rights, PdId pd, std::uint8_t key) {
+Stag Rnic::register_memory(MutableBytes memory, tpt::Rights rights, PdId pd, std::uint8_t key, std::uint64_t base) {
   tpt::RegionOptions options;
   options.pd = pd;
   options.rights = rights;
-  options.base = reinterpret_cast<std::uintptr_t>(memory.data());
+  const std::uint64_t address = reinterpret_cast<std::uintptr_t>(memory.data());
+  options.base = base != 0 ? base : address;
   options.size = memory.size();
   options.key = key;
-  options.memory = {.space = {}, .address = options.base, .direct = memory.data()};
+  options.memory = {.space = {}, .address = address, .direct = memory.data()};
   const auto stag = table.register_region(options);
   RNIC_ASSERT(stag.has_value());
   return *stag;

@@ -40,10 +40,17 @@ class QueueHost final : public qp::Host {
     // Parked octets are only there during the call.
     parked.emplace_back(completion.parked.begin(), completion.parked.end());
     completions.back().parked = {};
+    if (on_completion) on_completion(completion);
     return true;
   }
-  void raise(qp::Event event) override { events.push_back(event); }
-  void state_changed(const qp::Change&) override { ++state_changes; }
+  void raise(qp::Event event) override {
+    events.push_back(event);
+    if (on_event) on_event(event);
+  }
+  void state_changed(const qp::Change& change) override {
+    ++state_changes;
+    if (on_change) on_change(change);
+  }
 
   std::deque<qp::WorkRequest> sends;
   std::deque<qp::ReceiveRequest> receives;
@@ -55,6 +62,10 @@ class QueueHost final : public qp::Host {
   std::vector<qp::Event> events;
   unsigned state_changes = 0;
   std::uint64_t sends_taken = 0, receives_taken = 0;
+  // After it was noted.
+  std::function<void(const qp::Completion&)> on_completion;
+  std::function<void(qp::Event)> on_event;
+  std::function<void(const qp::Change&)> on_change;
 };
 
 struct RnicOptions {
@@ -96,8 +107,9 @@ class Rnic final : public core::StreamEvents {
   void post_send(Endpoint& endpoint, const qp::WorkRequest& request);
   void post_receive(Endpoint& endpoint, const qp::ReceiveRequest& request);
   void destroy_qp(Endpoint& endpoint);
-  // Memory with a region over it.
-  Stag register_memory(MutableBytes memory, tpt::Rights rights, PdId pd = PdId{1}, std::uint8_t key = 7);
+  // Memory with a region over it, whose first octet the application calls `base`; 0: by its own address.
+  Stag register_memory(MutableBytes memory, tpt::Rights rights, PdId pd = PdId{1}, std::uint8_t key = 7,
+                       std::uint64_t base = 0);
 
   void on_stream_event(const core::StreamEvent& event) override;
   void on_network_change(std::uint32_t) override { ++network_changes; }

@@ -343,8 +343,40 @@ Report Workload::run() {
   return report;
 }
 
-Report run_workload(std::uint64_t seed, bool verbose, Danger danger, std::uint32_t mtu_bytes) {
-  return Workload(seed, verbose, danger, mtu_bytes).run();
+void Workload::take_digest(Digest& digest) {
+  std::uint64_t number = 0;
+  // What is said twice is said by two: whose it is counts as well as when.
+  const auto at_now = [this, &digest](std::uint64_t whose) {
+    digest.add(whose);
+    digest.add(world_.clock.now);
+  };
+  for (Link* link : {&world_.a_to_b, &world_.b_to_a})
+    link->watch([=, &digest, whose = number++](Bytes frame, Instant, Link::Fate fate) {
+      at_now(whose);
+      digest.add(static_cast<std::uint64_t>(fate));
+      digest.add(frame);
+    });
+  for_each_end([&](End& end) {
+    const std::uint64_t whose = number++;
+    end.endpoint->host.on_completion = [=, &digest](const qp::Completion& completion) {
+      at_now(whose);
+      digest.add(completion);
+    };
+    end.endpoint->host.on_event = [=, &digest](qp::Event event) {
+      at_now(whose);
+      digest.add(static_cast<std::uint64_t>(event));
+    };
+    end.endpoint->host.on_change = [=, &digest](const qp::Change& change) {
+      at_now(whose);
+      digest.add(change);
+    };
+  });
+}
+
+Report run_workload(std::uint64_t seed, bool verbose, Danger danger, std::uint32_t mtu_bytes, Digest* digest) {
+  Workload workload(seed, verbose && digest == nullptr, danger, mtu_bytes);
+  if (digest != nullptr) workload.take_digest(*digest);
+  return workload.run();
 }
 
 }  // namespace rnic::sim

@@ -16,11 +16,16 @@ namespace rnic::sim {
 
 inline constexpr std::uint16_t kWorkloadPort = 4791;
 inline constexpr std::size_t kGuard = 64;
+inline constexpr std::uint64_t kAreaStep = 0x10'0000;  // areas begin at multiples of it
 
 // A part of memory with a guard in front; slices are handed out one behind the other.
 struct Area {
   std::vector<std::byte> memory, expected, initial;
   Stag stag;
+  // What the application calls its first octet: by the real address, two runs of a seed would not say the same.
+  std::uint64_t base = 0;
+
+  std::uint64_t address(std::size_t at) const { return base + at; }
   std::size_t used = kGuard;
 
   std::size_t reserve(std::size_t size) {
@@ -74,6 +79,7 @@ class Workload {
  public:
   Workload(std::uint64_t seed, bool verbose, Danger danger, std::uint32_t mtu_bytes);
   Report run();
+  void take_digest(Digest& digest);
 
  private:
   void plan(End& end);
@@ -122,6 +128,7 @@ class Workload {
   bool stopping_ = false;
   Instant strike_at_ = kNever;
   Instant next_act_{};
+  std::uint64_t next_base_ = 0x5000'0000'0000;  // of the next area
 };
 
 }  // namespace rnic::sim

@@ -8,10 +8,6 @@ namespace rnic::sim {
 
 namespace {
 
-std::uint64_t address_of(const Area& area, std::size_t at) {
-  return reinterpret_cast<std::uintptr_t>(area.memory.data() + at);
-}
-
 // Cuts a slice into `pieces` SGEs, some of them empty.
 template <typename Request>
 void fill_sges(Request& request, const Area& area, std::size_t at, std::uint32_t length, unsigned pieces,
@@ -19,7 +15,7 @@ void fill_sges(Request& request, const Area& area, std::size_t at, std::uint32_t
   request.sge_count = static_cast<std::uint8_t>(pieces);
   for (unsigned i = 0; i < pieces; ++i) {
     const std::uint32_t here = i + 1 == pieces ? length : static_cast<std::uint32_t>(random.below(length + 1));
-    request.sges[i] = {address_of(area, at), here, area.stag};
+    request.sges[i] = {area.address(at), here, area.stag};
     at += here;
     length -= here;
   }
@@ -37,7 +33,7 @@ void Workload::post_op(End& end, unsigned index) {
   request.slot = index;
   if (op.opcode == qp::Opcode::read) {
     fill_sges(request, end.read_sink, op.target, op.length, 1, random_);
-    request.remote_to = address_of(end.peer->read_source, op.source);
+    request.remote_to = end.peer->read_source.address(op.source);
     request.remote_stag = end.peer->read_source.stag;
   } else {
     if (op.inlined) {
@@ -47,7 +43,7 @@ void Workload::post_op(End& end, unsigned index) {
       fill_sges(request, end.source, op.source, op.length, op.pieces, random_);
     }
     if (op.opcode == qp::Opcode::write) {
-      request.remote_to = address_of(end.peer->write_target, op.target);
+      request.remote_to = end.peer->write_target.address(op.target);
       request.remote_stag = end.peer->write_target.stag;
     }
   }
