@@ -57,7 +57,7 @@ Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents&
       events_(events),
       data_pool_(port.pool()),
       keys_(HashKeys::from_seed(options.seed)),
-      random_state_(keys_.isn.first ^ keys_.flow1),
+      chance_(keys_.isn.first ^ keys_.flow1),
       mac_(port.facts().mac),
       checksums_in_(!port.facts().verifies_checksums),
       checksums_out_(!port.facts().fills_checksums),
@@ -116,14 +116,6 @@ Device::Impl::~Impl() {
   for (unsigned i = 0; i < tx_count_; ++i) BufferRef{tx_[i]}.reset();
   while (loop_head_ != loop_tail_) BufferRef{loop_[loop_head_++ & (kLoopRing - 1)]}.reset();
   for (unsigned i = 0; i < control_count_; ++i) BufferRef{control_[i]}.reset();
-}
-
-std::uint64_t Device::Impl::random() {
-  // splitmix64.
-  std::uint64_t z = (random_state_ += 0x9E3779B97F4A7C15u);
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
 }
 
 bool Device::Impl::receive(Instant now) {

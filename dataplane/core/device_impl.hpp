@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/chance.hpp"
 #include "core/data_pool.hpp"
 #include "core/device.hpp"
 #include "core/ephemeral_ports.hpp"
@@ -236,14 +237,13 @@ struct Device::Impl {
   void tell_disconnected(Stream& stream);
   void deliver_events();
 
-  std::uint64_t random();
 
   DeviceOptions options_;
   port::Port& port_;
   StreamEvents& events_;
   DataPool data_pool_;
   HashKeys keys_;
-  std::uint64_t random_state_;
+  Chance chance_;
   wire::Mac mac_;
   bool checksums_in_ = true, checksums_out_ = true;
   std::uint32_t link_mtu_;  // octets of IP in one frame, now

@@ -184,7 +184,7 @@ EphemeralPorts::Use Device::Impl::use_of(const Flow& flow, Instant now) const {
 }
 
 std::optional<std::uint16_t> Device::Impl::ephemeral_port(Flow flow, Instant now) {
-  return EphemeralPorts::choose(random(), [&](std::uint16_t port) {
+  return EphemeralPorts::choose(chance_.next(), [&](std::uint16_t port) {
     if (listeners_.port_taken(port)) return EphemeralPorts::Use::taken;
     flow.local_port = port;
     return use_of(flow, now);

@@ -2,22 +2,18 @@
 
 #include <cstring>
 
+#include "base/chance.hpp"
+
 namespace rnic::core {
 
 HashKeys HashKeys::from_seed(std::uint64_t seed) {
-  // splitmix64: neighbouring seeds give unrelated keys.
-  const auto next = [&seed] {
-    std::uint64_t z = (seed += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-  };
+  Chance chance(seed);
   HashKeys keys;
-  keys.flow0 = next();
-  keys.flow1 = next();
+  keys.flow0 = chance.next();
+  keys.flow1 = chance.next();
   for (SipKey* key : {&keys.isn, &keys.stamps, &keys.cookies, &keys.names}) {
-    key->first = next();
-    key->second = next();
+    key->first = chance.next();
+    key->second = chance.next();
   }
   return keys;
 }

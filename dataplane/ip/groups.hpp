@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/chance.hpp"
 #include "base/time.hpp"
-#include "ip/chance.hpp"
 #include "ip/own_addresses.hpp"
 #include "wire/address.hpp"
 #include "wire/mld.hpp"

@@ -22,9 +22,9 @@
 #include <vector>
 
 #include "base/buffer.hpp"
+#include "base/chance.hpp"
 #include "base/list.hpp"
 #include "base/time.hpp"
-#include "ip/chance.hpp"
 #include "wire/address.hpp"
 
 namespace rnic::ip {

@@ -15,8 +15,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/chance.hpp"
 #include "base/time.hpp"
-#include "ip/chance.hpp"
 #include "wire/address.hpp"
 
 namespace rnic::ip {

@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/chance.hpp"
 #include "base/time.hpp"
-#include "ip/chance.hpp"
 #include "ip/own_addresses.hpp"
 #include "ip/routes.hpp"
 #include "wire/neighbour_discovery.hpp"

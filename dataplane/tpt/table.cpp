@@ -56,33 +56,14 @@ constexpr Access no_octets(Stag stag) {
 // next ones cannot be told.
 class Unpredictable {
  public:
-  explicit Unpredictable(std::uint64_t seed) : seed_(seed) {}
-  std::uint64_t next() {
-    std::uint64_t v0 = seed_ ^ 0x736f6d6570736575, v1 = ~seed_ ^ 0x646f72616e646f6d;
-    std::uint64_t v2 = seed_ ^ 0x6c7967656e657261, v3 = ~seed_ ^ 0x7465646279746573;
-    const auto rounds = [&](int n) {
-      for (; n > 0; --n) {
-        v0 += v1, v1 = std::rotl(v1, 13) ^ v0, v0 = std::rotl(v0, 32);
-        v2 += v3, v3 = std::rotl(v3, 16) ^ v2;
-        v0 += v3, v3 = std::rotl(v3, 21) ^ v0;
-        v2 += v1, v1 = std::rotl(v1, 17) ^ v2, v2 = std::rotl(v2, 32);
-      }
-    };
-    for (const std::uint64_t word : {count_++, std::uint64_t{8} << 56}) {
-      v3 ^= word;
-      rounds(2);
-      v0 ^= word;
-    }
-    v2 ^= 0xff;
-    rounds(4);
-    return v0 ^ v1 ^ v2 ^ v3;
-  }
+  explicit Unpredictable(std::uint64_t seed) : key_{seed, ~seed} {}
+  std::uint64_t next() { return siphash(std::array{count_++}, key_); }
   std::uint32_t below(std::uint32_t bound) {
     return static_cast<std::uint32_t>(((next() >> 32) * bound) >> 32);
   }
 
  private:
-  std::uint64_t seed_;
+  SipKey key_;
   std::uint64_t count_ = 0;
 };
 

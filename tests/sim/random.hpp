@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/bytes.hpp"
+#include "base/chance.hpp"
 
 namespace rnic::sim {
 
@@ -11,19 +12,11 @@ class Random {
  public:
   // The seed is mixed before it is used: splitmix64 only adds to its state, and neighbouring seeds would
   // be one sequence, begun at different places.
-  explicit Random(std::uint64_t seed) : state_(seed ^ 0xD1B54A32D192ED03u) {
-    const std::uint64_t mixed = next();
-    state_ = mixed;
-  }
+  explicit Random(std::uint64_t seed) : chance_(Chance(seed ^ 0xD1B54A32D192ED03u).next()) {}
 
-  std::uint64_t next() {  // splitmix64
-    std::uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-  }
+  std::uint64_t next() { return chance_.next(); }
   // 0 .. n-1.
-  std::uint64_t below(std::uint64_t n) { return next() % n; }
+  std::uint64_t below(std::uint64_t n) { return chance_.below(n); }
   // first .. last.
   std::uint64_t between(std::uint64_t first, std::uint64_t last) { return first + below(last - first + 1); }
   bool chance(std::uint32_t per_1000) { return below(1000) < per_1000; }
@@ -37,7 +30,7 @@ class Random {
   }
 
  private:
-  std::uint64_t state_;
+  Chance chance_;
 };
 
 }  // namespace rnic::sim

@@ -12,6 +12,7 @@
 #include <array>
 #include <atomic>
 
+#include "base/chance.hpp"
 #include "system/hostile/victim.hpp"
 
 namespace rnic::hostile {
@@ -21,21 +22,7 @@ constexpr int kNoAnswer = 3;  // exit code of a child that was not answered
 constexpr int kAnswerMs = 60'000;
 constexpr std::uint32_t kActs = 400;
 
-class Chance {
- public:
-  explicit Chance(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t next() {  // splitmix64
-    std::uint64_t z = (state_ += 0x9E3779B97F4A7C15);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-    return z ^ (z >> 31);
-  }
-  std::uint64_t below(std::uint64_t end) { return next() % end; }
-  bool one_in(std::uint64_t n) { return below(n) == 0; }
-
- private:
-  std::uint64_t state_;
-};
+bool one_in(std::uint64_t n, Chance& chance) { return chance.below(n) == 0; }
 
 struct Kind {
   std::uint32_t type;
@@ -135,7 +122,7 @@ class Player {
       case 4:
         return static_cast<std::uint32_t>(chance_.next());
       default:
-        return known_[chance_.below(known_.size())] + static_cast<std::uint32_t>(chance_.one_in(8));
+        return known_[chance_.below(known_.size())] + static_cast<std::uint32_t>(one_in(8, chance_));
     }
   }
 
@@ -161,10 +148,10 @@ class Player {
   }
 
   std::vector<std::byte> body(std::uint32_t size) {
-    if (chance_.one_in(16)) size = static_cast<std::uint32_t>(chance_.below(RNIC_MSG_MAX - sizeof(rnic_msg) + 1));
+    if (one_in(16, chance_)) size = static_cast<std::uint32_t>(chance_.below(RNIC_MSG_MAX - sizeof(rnic_msg) + 1));
     std::vector<std::byte> octets(size);
     for (std::size_t at = 0; at + sizeof(std::uint32_t) <= size; at += sizeof(std::uint32_t)) {
-      const std::uint32_t value = at < 256 || chance_.one_in(8) ? word() : 0;
+      const std::uint32_t value = at < 256 || one_in(8, chance_) ? word() : 0;
       std::memcpy(octets.data() + at, &value, sizeof value);
     }
     return octets;
@@ -188,12 +175,12 @@ class Player {
     const Kind& kind = kinds[chance_.below(N)];
     std::vector<std::byte> octets = body(kind.size);
     // One that may well be taken: a region that is ours.
-    if (kind.type == RNIC_REG_MR && octets.size() >= sizeof(rnic_reg_mr) && !chance_.one_in(4)) {
+    if (kind.type == RNIC_REG_MR && octets.size() >= sizeof(rnic_reg_mr) && !one_in(4, chance_)) {
       rnic_reg_mr usual{};
       std::memcpy(&usual, octets.data(), sizeof usual);
       usual.pd = pair_.pd;
       usual.access = static_cast<std::uint32_t>(chance_.below(128));
-      usual.start = reinterpret_cast<std::uintptr_t>(chance_.one_in(2) ? region_.at : shared_at_) + chance_.below(64);
+      usual.start = reinterpret_cast<std::uintptr_t>(one_in(2, chance_) ? region_.at : shared_at_) + chance_.below(64);
       usual.length = 1 + chance_.below(kBytes);
       usual.shared = static_cast<std::uint32_t>(chance_.below(3));
       usual.shared_offset = chance_.below(kBytes);
@@ -201,7 +188,7 @@ class Player {
     }
     std::vector<bare::Descriptor> fds;
     std::vector<int> numbers;
-    while (fds.size() < RNIC_FDS_MAX + 4 && chance_.one_in(fds.size() < 2 ? 3 : 2)) {
+    while (fds.size() < RNIC_FDS_MAX + 4 && one_in(fds.size() < 2 ? 3 : 2, chance_)) {
       fds.push_back(descriptor());
       if (fds.back()) numbers.push_back(fds.back().get());
     }
@@ -212,48 +199,48 @@ class Player {
   void stranger() {
     bare::Connection other(socket_);
     if (!other.connected()) return;
-    if (chance_.one_in(2) && !other.hello(static_cast<std::uint32_t>(1 + chance_.below(2))).good()) return;
+    if (one_in(2, chance_) && !other.hello(static_cast<std::uint32_t>(1 + chance_.below(2))).good()) return;
     const std::uint64_t messages = chance_.below(4);
     for (std::uint64_t i = 0; i < messages; ++i) {
       std::vector<std::byte> octets = body(static_cast<std::uint32_t>(sizeof(rnic_msg) + chance_.below(64)));
-      if (chance_.one_in(2) && octets.size() >= sizeof(rnic_msg)) {
+      if (one_in(2, chance_) && octets.size() >= sizeof(rnic_msg)) {
         const rnic_msg header{static_cast<std::uint32_t>(chance_.below(RNIC_STOP)), 1, 0,
                               static_cast<std::uint32_t>(octets.size())};
         std::memcpy(octets.data(), &header, sizeof header);
       }
       if (octets.empty() || !other.say_raw(octets)) return;
-      if (chance_.one_in(4)) return;  // without waiting for what is said
+      if (one_in(4, chance_)) return;  // without waiting for what is said
       if (other.hear(kAnswerMs).status == bare::Answer::kSilent) _exit(kNoAnswer);
     }
   }
 
   rnic_sge sge() {
-    const bare::Region& region = chance_.one_in(2) ? region_ : mapped_;
+    const bare::Region& region = one_in(2, chance_) ? region_ : mapped_;
     rnic_sge made = region.sge(chance_.below(kBytes), static_cast<std::uint32_t>(chance_.below(kBytes)));
-    if (chance_.one_in(16)) made.lkey = word();
-    if (chance_.one_in(16)) made.length = word();
-    if (chance_.one_in(16)) made.address = chance_.next();
+    if (one_in(16, chance_)) made.lkey = word();
+    if (one_in(16, chance_)) made.length = word();
+    if (one_in(16, chance_)) made.address = chance_.next();
     return made;
   }
 
   void entries() {
-    bare::QueuePair& qp = chance_.one_in(2) ? pair_.caller : pair_.called;
+    bare::QueuePair& qp = one_in(2, chance_) ? pair_.caller : pair_.called;
     for (std::uint64_t count = 1 + chance_.below(8); count > 0; --count) {
       const rnic_sge target = sge();
       rnic_sqe entry{};
-      entry.opcode = static_cast<std::uint8_t>(chance_.one_in(16) ? chance_.next() : chance_.below(11));
-      entry.flags = static_cast<std::uint8_t>(chance_.one_in(8) ? chance_.next() : chance_.below(2));
-      entry.sge_count = static_cast<std::uint8_t>(chance_.one_in(16) ? chance_.next() : chance_.below(2));
-      entry.length = chance_.one_in(8) ? word() : static_cast<std::uint32_t>(chance_.below(256));
+      entry.opcode = static_cast<std::uint8_t>(one_in(16, chance_) ? chance_.next() : chance_.below(11));
+      entry.flags = static_cast<std::uint8_t>(one_in(8, chance_) ? chance_.next() : chance_.below(2));
+      entry.sge_count = static_cast<std::uint8_t>(one_in(16, chance_) ? chance_.next() : chance_.below(2));
+      entry.length = one_in(8, chance_) ? word() : static_cast<std::uint32_t>(chance_.below(256));
       entry.remote_address = target.address;
       entry.rkey = target.lkey;
       entry.invalidate = word();
       entry.argument = chance_.below(1 << 20);
       const std::array<rnic_sge, 1> from{sge()};
       pair_.app.write_entry(qp, entry, from);
-      if (chance_.one_in(4)) pair_.app.post_receive(qp, sge());
+      if (one_in(4, chance_)) pair_.app.post_receive(qp, sge());
     }
-    if (chance_.one_in(64)) qp.send.produced += static_cast<std::uint32_t>(chance_.below(1 << 10));
+    if (one_in(64, chance_)) qp.send.produced += static_cast<std::uint32_t>(chance_.below(1 << 10));
     pair_.app.publish(qp.send);
     while (pair_.cq.poll()) {
     }

@@ -1,11 +1,11 @@
-// Delays and identifiers by chance, from one seed: splitmix64.
+// Numbers by chance, from one seed: splitmix64. What others must not guess is SipHash's (base/siphash.hpp).
 #pragma once
 
 #include <cstdint>
 
 #include "base/time.hpp"
 
-namespace rnic::ip {
+namespace rnic {
 
 class Chance {
  public:
@@ -17,14 +17,16 @@ class Chance {
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     return z ^ (z >> 31);
   }
+  // 0 .. end - 1.
+  std::uint64_t below(std::uint64_t end) { return next() % end; }
   // From `least` up to, not including, `most`; `least` where there is nothing between.
   Duration between(Duration least, Duration most) {
     if (most <= least) return least;
-    return Duration{least.ns + static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(most.ns - least.ns))};
+    return Duration{least.ns + static_cast<std::int64_t>(below(static_cast<std::uint64_t>(most.ns - least.ns)))};
   }
 
  private:
   std::uint64_t state_;
 };
 
-}  // namespace rnic::ip
+}  // namespace rnic
