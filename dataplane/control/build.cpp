@@ -50,9 +50,7 @@ void make_workers(const Configuration& configuration, Machine& machine) {
     options.cpu = configuration.cores.empty() ? -1 : configuration.cores[i];
     options.realtime = configuration.sched_fifo;
     options.copier = machine.copier;
-#ifndef RNIC_NO_DPDK
     options.on_start = [] { port::dpdk_register_thread(); };
-#endif
     machine.workers.push_back(std::make_unique<core::Worker>(options));
   }
 }

@@ -1,12 +1,10 @@
 #include "port/open.hpp"
 
-#include "port/loopback_port.hpp"
-#include "port/pair_port.hpp"
-#ifndef RNIC_NO_DPDK
 #include "port/dpdk_memif.hpp"
 #include "port/dpdk_port.hpp"
 #include "port/dpdk_runtime.hpp"
-#endif
+#include "port/loopback_port.hpp"
+#include "port/pair_port.hpp"
 
 namespace rnic::port {
 
@@ -51,15 +49,6 @@ std::unique_ptr<Port> PortFactory::open_pair(const PortSpec& spec, const PortOpt
   return std::make_unique<PairPort>(wire, 1, options);
 }
 
-#ifdef RNIC_NO_DPDK
-
-std::unique_ptr<Port> PortFactory::open_dpdk(const PortSpec& spec, const PortOptions&, std::string& error) {
-  error = "port \"" + to_string(spec) + "\": this build is without DPDK; only loopback and pair work";
-  return nullptr;
-}
-
-#else
-
 std::unique_ptr<Port> PortFactory::open_dpdk(const PortSpec& spec, const PortOptions& options, std::string& error) {
   if (!dpdk_started()) {
     DpdkOptions dpdk;
@@ -78,7 +67,5 @@ std::unique_ptr<Port> PortFactory::open_dpdk(const PortSpec& spec, const PortOpt
   if (spec.kind == PortSpec::Kind::memif) return MemifPort::open(spec, options, error);
   return DpdkPort::open(spec, options, error);
 }
-
-#endif
 
 }  // namespace rnic::port
