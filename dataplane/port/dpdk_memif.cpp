@@ -1,6 +1,7 @@
 #include "port/dpdk_memif.hpp"
 
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -31,24 +32,31 @@ WakeChannel::Role channel_role(PortSpec::Role role) {
 
 }  // namespace
 
-MemifPort::MemifPort(const PortSpec& spec, WakeChannel::Role role, const WakeChannel::Sizes& sizes)
-    : role_(spec.role), socket_(spec.target), wake_channel_(spec.target + ".wake", role, sizes), slot_(sizes.slot_bytes) {}
+MemifPort::MemifPort(const PortSpec& spec, WakeChannel::Role role, const WakeChannel::Sizes& sizes,
+                     const MemifPeer& peer)
+    : role_(spec.role),
+      socket_(spec.target),
+      peer_(peer),
+      wake_channel_(spec.target + ".wake", role, sizes, peer),
+      slot_(sizes.slot_bytes) {}
 
 std::unique_ptr<MemifPort> MemifPort::open(const PortSpec& spec, const PortOptions& options, std::string& error) {
   const std::string what = "port \"" + to_string(spec) + "\"";
   const std::string directory = spec.target.substr(0, std::max<std::size_t>(spec.target.rfind('/'), 1));
-  if (access(directory.c_str(), R_OK | W_OK | X_OK) != 0) {
+  const bool server = spec.role == PortSpec::Role::server;
+  if (access(directory.c_str(), server ? R_OK | W_OK | X_OK : X_OK) != 0) {
     error = what + ": the directory " + directory + " cannot be used: " + std::strerror(errno);
     return nullptr;
   }
-  if (spec.role == PortSpec::Role::server && !clear_stale_socket(spec.target, error)) {
+  const auto peer = MemifPeer::find(spec.peer, error);
+  if (!peer || (server && !clear_stale_socket(spec.target, error))) {
     error = what + ": " + error;
     return nullptr;
   }
 
   const std::uint32_t mtu = options.mtu_bytes != 0 ? options.mtu_bytes : kMtuMemoryDefault;
   const std::uint32_t slot = slot_bytes(mtu);
-  std::unique_ptr<MemifPort> port(new MemifPort(spec, channel_role(spec.role), {mtu, slot}));
+  std::unique_ptr<MemifPort> port(new MemifPort(spec, channel_role(spec.role), {mtu, slot}, *peer));
   PortFacts& facts = port->facts_;
   facts.kind = "memif";
   facts.name = to_string(spec);
@@ -58,7 +66,7 @@ std::unique_ptr<MemifPort> MemifPort::open(const PortSpec& spec, const PortOptio
   facts.speed_mbps = 100'000;
   facts.mac = options.mac ? *options.mac : random_mac();
 
-  const std::string arguments = std::string("role=") + (spec.role == PortSpec::Role::server ? "server" : "client") +
+  const std::string arguments = std::string("role=") + (server ? "server" : "client") +
                                 ",socket=" + spec.target + ",socket-abstract=no,bsize=" + std::to_string(slot) +
                                 ",rsize=" + std::to_string(kRingLog2) + ",mac=" + wire::to_string(facts.mac);
   // Its close() frees a listener that EAL's thread still watches.
@@ -69,14 +77,14 @@ std::unique_ptr<MemifPort> MemifPort::open(const PortSpec& spec, const PortOptio
     if (slot >= mtu + kLinkHeaderMax) size.large_count = 0;
     port->frames_ = std::make_unique<MemifPool>(*port->pool_, size);
   }
-  const bool made = port->pool_ != nullptr && port->wake_channel_.open(error) && gate_add(*port, error) &&
-                    port->device_.make_virtual(fresh_device_name("net_memif"), arguments, error) &&
-                    port->device_.configure({}, *port->pool_, error);
-  if (!made) {
-    error = what + ": " + error;
-    return nullptr;
-  }
-  if (spec.role == PortSpec::Role::server && !port->device_.start(error)) {
+  const auto open_sockets = [&] {
+    const ForOwnerOnly guard;
+    return port->wake_channel_.open(error) && gate_add(*port, error) &&
+           port->device_.make_virtual(fresh_device_name("net_memif"), arguments, error) &&
+           port->device_.configure({}, *port->pool_, error) && (!server || port->device_.start(error));
+  };
+  const auto admit = [&] { return peer->admit_to(spec.target, error) && peer->admit_to(spec.target + ".wake", error); };
+  if (port->pool_ == nullptr || !open_sockets() || (server && !admit())) {
     error = what + ": " + error;
     return nullptr;
   }
@@ -104,14 +112,14 @@ bool MemifPort::wants_ticks() const {
   return !up_.load(std::memory_order_relaxed) || (!wake_channel_.joined() && join_ticks_ < kJoinTicks);
 }
 
-// The driver's connection to its server, in a handshake or after it: known by the name of its peer.
-bool MemifPort::has_connection() const {
+// The driver's connection to its server, in a handshake or after it, known by the name of its peer; or -1.
+int MemifPort::connection() const {
   for (const int fd : sockets_of_family(AF_UNIX)) {
     sockaddr_un peer{};
     socklen_t size = sizeof peer;
-    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && socket_ == peer.sun_path) return true;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && socket_ == peer.sun_path) return fd;
   }
-  return false;
+  return -1;
 }
 
 // A server that does not answer is waited for as long as it lives: a memif server of DPDK 22.11 ends
@@ -119,9 +127,14 @@ bool MemifPort::has_connection() const {
 // the descriptor to EAL's thread, which panics).
 void MemifPort::reconnect() {
   std::string not_there;
-  if (device_.started() && has_connection()) return;
+  if (device_.started() && connection() >= 0) return;
   device_.stop();
+  // That same server would end its process when we hang up at once: an honest one is known by its socket's owner.
+  struct stat socket {};
+  if (stat(socket_.c_str(), &socket) == 0 && !peer_.may_be(socket.st_uid)) return;
   device_.start(not_there);
+  // Nothing of what he says is looked at before we return: the driver listens in this very thread.
+  if (const int fd = connection(); fd >= 0 && !peer_.is_at(fd)) device_.stop();
 }
 
 void MemifPort::on_round(bool tick) {
@@ -270,9 +283,11 @@ bool MemifPort::arm() {
 }
 
 void MemifPort::disarm() {
-  wake_channel_.quiet();
-  // Without the lock the word stays, and the peer rings once for nothing.
-  if (const Passage passage(*this); passage) wake_channel_.set_asleep(false);
+  // Without the lock the word stays, and the peer rings once for nothing; so does the bell, and who sleeps next wakes.
+  const Passage passage(*this);
+  if (!passage) return;
+  wake_channel_.set_asleep(false);
+  if (!wake_channel_.quiet()) gate_look_again();
 }
 
 void MemifPort::tend() {

@@ -6,7 +6,7 @@
 // - two rnicd wake each other, and agree on an MTU far above a slot's (port/wake_channel, port/pieces).
 //
 // The driver trusts what its peer writes into the rings: memif joins only processes that trust
-// each other (architecture.md s8).
+// each other (architecture.md s9), and none of another user who was not named (port/memif_peer).
 //
 // Bursts, arm() and disarm() belong to one worker; on_round() to the gate's thread, which holds the
 // port's lock then.
@@ -79,12 +79,12 @@ class MemifPort final : public DpdkPort, private Gated {
   void tend() override;
 
  private:
-  MemifPort(const PortSpec& spec, WakeChannel::Role role, const WakeChannel::Sizes& sizes);
+  MemifPort(const PortSpec& spec, WakeChannel::Role role, const WakeChannel::Sizes& sizes, const MemifPeer& peer);
 
   void on_round(bool tick) override;
   void descriptors(std::vector<int>& out) const override { wake_channel_.descriptors(out); }
   bool wants_ticks() const override;
-  bool has_connection() const;
+  int connection() const;
   void reconnect();
   bool refill();
   Buffer* accept(BufferRef frame);
@@ -97,6 +97,7 @@ class MemifPort final : public DpdkPort, private Gated {
 
   PortSpec::Role role_;
   std::string socket_;
+  MemifPeer peer_;
   WakeChannel wake_channel_;
   std::unique_ptr<MemifPool> frames_;
   std::uint32_t unknown_peer_mtu_ = kMtuWireDefault;  // toward a peer that tells none

@@ -18,7 +18,7 @@ struct Row {
 constexpr std::array<Row, 8> kRows{{
     {Kind::loopback, "loopback", "loopback"},
     {Kind::pair, "pair", "pair:NAME"},
-    {Kind::memif, "memif", "memif:SOCKET,role=server|client"},
+    {Kind::memif, "memif", "memif:SOCKET,role=server|client[,peer=USER]"},
     {Kind::af_packet, "af_packet", "af_packet:IFACE"},
     {Kind::af_xdp, "af_xdp", "af_xdp:IFACE"},
     {Kind::tap, "tap", "tap:IFACE"},
@@ -63,7 +63,7 @@ std::string pci_address(std::string_view s) {
 }
 
 Answer parse_memif(std::string_view text, std::string_view rest) {
-  PortSpec spec{.kind = Kind::memif, .target = {}, .role = Role::none};
+  PortSpec spec{.kind = Kind::memif, .target = {}, .role = Role::none, .peer = {}};
   const auto comma = rest.find(',');
   spec.target = rest.substr(0, comma);
   if (spec.target.empty()) return refuse(text, "no socket is named; write memif:SOCKET,role=server|client");
@@ -85,8 +85,13 @@ Answer parse_memif(std::string_view text, std::string_view rest) {
       spec.role = option == "role=server" ? Role::server : Role::client;
     } else if (option.starts_with("role=")) {
       return refuse(text, "there is no role \"" + std::string(option.substr(5)) + "\"; it is server or client");
+    } else if (option.starts_with("peer=")) {
+      if (!spec.peer.empty()) return refuse(text, "the peer is given twice");
+      spec.peer = option.substr(5);
+      if (spec.peer.empty() || !std::all_of(spec.peer.begin(), spec.peer.end(), is_printable))
+        return refuse(text, "peer= is a user's name or number");
     } else {
-      return refuse(text, "memif knows no option \"" + std::string(option) + "\"; it has role=server|client");
+      return refuse(text, "memif knows no option \"" + std::string(option) + "\"; it has role=server|client and peer=USER");
     }
   }
   if (spec.role == Role::none)
@@ -106,6 +111,7 @@ std::string to_string(const PortSpec& spec) {
   if (spec.kind != Kind::loopback) text += ":" + spec.target;
   if (spec.role == Role::server) text += ",role=server";
   if (spec.role == Role::client) text += ",role=client";
+  if (!spec.peer.empty()) text += ",peer=" + spec.peer;
   return text;
 }
 
@@ -120,7 +126,7 @@ Answer parse_spec(std::string_view text) {
     return refuse(text, "there is no such kind of port; the kinds are " + forms);
   }
   const std::string form(found->form);
-  PortSpec spec{.kind = found->kind, .target = std::string(rest), .role = Role::none};
+  PortSpec spec{.kind = found->kind, .target = std::string(rest), .role = Role::none, .peer = {}};
 
   switch (found->kind) {
     case Kind::loopback:

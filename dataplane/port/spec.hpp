@@ -2,7 +2,7 @@
 //
 //   loopback                            peers on this host only
 //   pair:NAME                           joined to the other device of this daemon that says NAME
-//   memif:SOCKET,role=server|client     shared memory to another process
+//   memif:SOCKET,role=server|client[,peer=USER]   shared memory to another process
 //   af_packet:IFACE  af_xdp:IFACE       a network interface of the kernel's
 //   tap:IFACE                           a new interface of the kernel's, with us at its other end
 //   pci:ADDRESS                         a NIC that DPDK drives
@@ -26,6 +26,7 @@ struct PortSpec {
   Kind kind = Kind::loopback;
   std::string target;  // NAME, SOCKET, IFACE, ADDRESS (with its domain) or STRING
   Role role = Role::none;
+  std::string peer;  // memif's: whose daemon is at the other side, where it is neither ours nor root's
 
   bool operator==(const PortSpec&) const = default;
 };

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -13,6 +14,9 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <system_error>
+#include <thread>
+#include <utility>
 
 #include "base/assert.hpp"
 
@@ -22,11 +26,11 @@ namespace {
 constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kWordStride = 64;  // a line each: the server's word, then the client's
 
-// The one message each side sends, with its descriptors: the server's page and bell, the client's
-// bell. An rnicd of another version has no channel with us.
+// The one message each side sends, with its descriptors: the server's page and where to ring it, where to ring
+// the client. An rnicd of another version has no channel with us.
 struct Hello {
   char magic[8] = {'r', 'n', 'i', 'c', 'w', 'a', 'k', 'e'};
-  std::uint32_t version = 2;
+  std::uint32_t version = 3;
   std::uint32_t page_bytes = kPageBytes;
   std::uint32_t mtu_bytes = 0;   // what the sender of this receives
   std::uint32_t slot_bytes = 0;
@@ -44,6 +48,53 @@ sockaddr_un address_of(const std::string& path) {
 void close_and_forget(int& fd) {
   if (fd >= 0) close(fd);
   fd = -1;
+}
+
+// What a peer made or can send to may take as long to close as it likes (SO_LINGER), itself or by what lies in it.
+void let_go(int& fd) {
+  const int gone = std::exchange(fd, -1);
+  if (gone < 0) return;
+  try {
+    std::thread([gone] { close(gone); }).detach();
+  } catch (const std::system_error&) {
+    close(gone);
+  }
+}
+
+// As many descriptors as the kernel lets travel with one message: what has no room here it would close, and we wait.
+constexpr std::size_t kFdsOfMessage = 253;
+
+// A message's octets, and its descriptors, all of them. As recvmsg().
+ssize_t receive(int socket, void* octets, std::size_t size, std::vector<int>& fds) {
+  iovec io{.iov_base = octets, .iov_len = size};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kFdsOfMessage)];
+  msghdr message{};
+  message.msg_iov = &io;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (got < 0 || message.msg_controllen == 0) return got;
+  for (cmsghdr* h = CMSG_FIRSTHDR(&message); h != nullptr; h = CMSG_NXTHDR(&message, h)) {
+    if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t before = fds.size(), count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    fds.resize(before + count);
+    std::memcpy(&fds[before], CMSG_DATA(h), count * sizeof(int));
+  }
+  return got;
+}
+
+// A socket on which nobody can make us wait.
+bool is_bell(int fd) {
+  int domain = 0, type = 0;
+  socklen_t size = sizeof(int);
+  return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX &&
+         getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
+}
+
+bool watch(int epoll, int fd) {
+  epoll_event wanted{.events = EPOLLIN, .data = {.fd = fd}};
+  return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &wanted) == 0;
 }
 
 }  // namespace
@@ -77,8 +128,13 @@ bool clear_stale_socket(const std::string& path, std::string& error) {
   return true;
 }
 
-WakeChannel::WakeChannel(std::string path, Role role, const Sizes& ours)
-    : path_(std::move(path)), role_(role), sizes_(ours), bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+WakeChannel::WakeChannel(std::string path, Role role, const Sizes& ours, const MemifPeer& peer)
+    : path_(std::move(path)),
+      role_(role),
+      sizes_(ours),
+      peer_rule_(peer),
+      bell_(epoll_create1(EPOLL_CLOEXEC)),
+      own_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 WakeChannel::~WakeChannel() {
   drop();
@@ -86,10 +142,15 @@ WakeChannel::~WakeChannel() {
   if (listener_ >= 0) unlink(path_.c_str());
   close_and_forget(listener_);
   close_and_forget(memfd_);
+  close_and_forget(own_);
   close_and_forget(bell_);
 }
 
 bool WakeChannel::open(std::string& error) {
+  if (bell_ < 0 || own_ < 0 || !watch(bell_, own_)) {
+    error = std::string("no descriptors for wake-ups: ") + std::strerror(errno);
+    return false;
+  }
   if (role_ == Role::client) return true;
   memfd_ = memfd_create("rnic-wake", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (memfd_ < 0 || ftruncate(memfd_, kPageBytes) != 0 ||
@@ -122,17 +183,28 @@ bool WakeChannel::map(int memfd) {
   return true;
 }
 
+// The number first: who sees the word finds what it speaks of.
 void WakeChannel::ring_own() {
   const std::uint64_t one = 1;
-  (void)!write(bell_, &one, sizeof one);
+  (void)!write(own_, &one, sizeof one);
+  own_rung_.store(true, std::memory_order_release);
 }
-void WakeChannel::ring_peer() {
-  const std::uint64_t one = 1;
-  (void)!write(peer_bell_, &one, sizeof one);
-}
-void WakeChannel::quiet() {
-  std::uint64_t count = 0;
-  (void)!read(bell_, &count, sizeof count);
+void WakeChannel::ring_peer() { (void)!send(peer_bell_, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); }
+
+bool WakeChannel::quiet() {
+  if (own_rung_.load(std::memory_order_relaxed) && own_rung_.exchange(false, std::memory_order_acquire)) {
+    std::uint64_t count = 0;
+    (void)!read(own_, &count, sizeof count);
+  }
+  if (ear_ < 0 || ear_broken_) return true;
+  char octets[64];
+  std::vector<int> strange;
+  const ssize_t got = receive(ear_, octets, sizeof octets, strange);
+  if (strange.empty() && (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR)))) return true;
+  for (int& fd : strange) let_go(fd);
+  epoll_ctl(bell_, EPOLL_CTL_DEL, ear_, nullptr);
+  ear_broken_ = true;
+  return false;
 }
 
 void WakeChannel::descriptors(std::vector<int>& out) const {
@@ -141,8 +213,9 @@ void WakeChannel::descriptors(std::vector<int>& out) const {
 }
 
 void WakeChannel::drop() {
-  close_and_forget(peer_);
-  close_and_forget(peer_bell_);
+  if (ear_ >= 0 && !ear_broken_) epoll_ctl(bell_, EPOLL_CTL_DEL, ear_, nullptr);
+  ear_broken_ = false;
+  for (int* const fd : {&peer_, &ear_, &peer_bell_}) let_go(*fd);
   if (role_ == Role::server) {
     // The page stays, for the next one.
     if (theirs_ != nullptr) theirs_->store(0, std::memory_order_relaxed);
@@ -157,15 +230,31 @@ void WakeChannel::join() {
   if (role_ != Role::client || peer_ >= 0) return;
   peer_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const sockaddr_un address = address_of(path_);
-  if (peer_ < 0 || connect(peer_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 || !greet()) drop();
+  if (peer_ < 0 || connect(peer_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      !peer_rule_.is_at(peer_) || !greet())
+    drop();
+}
+
+bool WakeChannel::make_ear(int& mouth) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return false;
+  ear_ = ends[0];
+  mouth = ends[1];
+  ear_broken_ = !watch(bell_, ear_);
+  return !ear_broken_;
 }
 
 bool WakeChannel::greet() {
   Hello hello;
   hello.mtu_bytes = sizes_.mtu_bytes;
   hello.slot_bytes = sizes_.slot_bytes;
+  int mouth = -1;
+  if (!make_ear(mouth)) {
+    close_and_forget(mouth);
+    return false;
+  }
   iovec io{.iov_base = &hello, .iov_len = sizeof hello};
-  const int fds[2] = {role_ == Role::server ? memfd_ : bell_, bell_};
+  const int fds[2] = {role_ == Role::server ? memfd_ : mouth, mouth};
   const std::size_t count = role_ == Role::server ? 2 : 1;
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof fds)] = {};
   msghdr message{};
@@ -178,58 +267,51 @@ bool WakeChannel::greet() {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(count * sizeof(int));
   std::memcpy(CMSG_DATA(header), fds, count * sizeof(int));
-  return sendmsg(peer_, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof hello);
+  const bool sent = sendmsg(peer_, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof hello);
+  close_and_forget(mouth);
+  return sent;
 }
 
 void WakeChannel::hear() {
   Hello hello;
-  iovec io{.iov_base = &hello, .iov_len = sizeof hello};
-  int fds[2] = {-1, -1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fds)] = {};
-  msghdr message{};
-  message.msg_iov = &io;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  const ssize_t size = recvmsg(peer_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  std::vector<int> fds;
+  const ssize_t size = receive(peer_, &hello, sizeof hello, fds);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  std::size_t count = 0;
-  if (size >= 0) {
-    for (cmsghdr* h = CMSG_FIRSTHDR(&message); h != nullptr; h = CMSG_NXTHDR(&message, h)) {
-      if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
-      count = std::min<std::size_t>((h->cmsg_len - CMSG_LEN(0)) / sizeof(int), 2);
-      std::memcpy(fds, CMSG_DATA(h), count * sizeof(int));
-    }
-  }
   Hello expected;
   expected.mtu_bytes = hello.mtu_bytes;
   expected.slot_bytes = hello.slot_bytes;
   const std::size_t wanted = role_ == Role::server ? 1 : 2;
   bool good = size == static_cast<ssize_t>(sizeof hello) && std::memcmp(&hello, &expected, sizeof hello) == 0 &&
-              count == wanted && peer_bell_ < 0;
+              fds.size() == wanted && peer_bell_ < 0 && is_bell(fds.back());
   if (good && role_ == Role::client) {
     // A page that cannot shrink cannot end us with a SIGBUS.
     const int seals = fcntl(fds[0], F_GET_SEALS);
     struct stat status {};
     good = seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(fds[0], &status) == 0 &&
            status.st_size >= static_cast<off_t>(kPageBytes) && map(fds[0]);
-    close_and_forget(fds[0]);
+    let_go(fds[0]);
   }
   if (!good) {
     // The end of the connection, or a peer that speaks something else.
-    for (int& fd : fds) close_and_forget(fd);
+    for (int& fd : fds) let_go(fd);
     drop();
     return;
   }
-  peer_bell_ = fds[wanted - 1];
+  peer_bell_ = fds.back();
+  shutdown(peer_bell_, SHUT_RD);  // nothing is to be said there, and what is lies about
   peer_sizes_ = {hello.mtu_bytes, hello.slot_bytes};
   // It may have gone to sleep before it could be seen to: let both look once more.
   ring_peer();
 }
 
 void WakeChannel::serve() {
+  if (ear_broken_) drop();
   if (listener_ >= 0) {
     for (int fd; (fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0;) {
+      if (!peer_rule_.is_at(fd)) {
+        let_go(fd);
+        continue;
+      }
       // A newer one takes the place of the older: that one's process is gone or about to be.
       drop();
       peer_ = fd;

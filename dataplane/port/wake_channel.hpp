@@ -1,10 +1,15 @@
 // How the two ends of a memif link wake each other, and how they learn of each other what frames they
 // receive: beside the link's socket SOCKET there is SOCKET.wake, over which two rnicd exchange their MTUs,
-// an eventfd each and one page that holds both sides' `asleep` words. A memif peer that is no rnicd has no
-// such socket, and then there is no channel.
+// one end each of a stream socket and one page that holds both sides' `asleep` words. A memif peer that is no rnicd
+// has no such socket, and then there is no channel.
 //
 //   sleeper: store `asleep`, fence, look for frames, block on its bell
 //   sender:  frames into the ring, fence, load the other's `asleep`; if set, take it and ring
+//
+// A bell is rung by an octet on that socket. Not by an eventfd: that would be one open file for both sides, and
+// whoever writes to a full one, or reads an empty one, waits, by a flag that the other can take away. Whatever a
+// peer does to its end, sending and receiving do not wait; what it sends beside octets is closed elsewhere, and ends
+// the channel.
 //
 // The fences are sequentially consistent and pair with each other: either the sleeper sees the
 // frames or the sender sees the word.
@@ -18,6 +23,8 @@
 #include <string>
 #include <vector>
 
+#include "port/memif_peer.hpp"
+
 namespace rnic::port {
 
 class WakeChannel {
@@ -29,7 +36,7 @@ class WakeChannel {
     std::uint32_t mtu_bytes = 0;
     std::uint32_t slot_bytes = 0;
   };
-  WakeChannel(std::string path, Role role, const Sizes& ours);
+  WakeChannel(std::string path, Role role, const Sizes& ours, const MemifPeer& peer);
   ~WakeChannel();
   WakeChannel(const WakeChannel&) = delete;
   WakeChannel& operator=(const WakeChannel&) = delete;
@@ -37,10 +44,11 @@ class WakeChannel {
   // Server: the page, and the socket to be joined at. False: the sentence says why.
   bool open(std::string& error);
 
-  // Ours; readable once somebody rang. Good to wait for whether joined or not.
+  // Readable once somebody rang. One for ever, good to wait for whether joined or not.
   int bell() const { return bell_; }
   void ring_own();  // from any thread
-  void quiet();     // so that it can be waited for again
+  // So that it can be waited for again. False: the peer does what no rnicd does, and serve() is to be called.
+  bool quiet();
 
   void join();   // client: tries once, without waiting
   void serve();  // whatever its sockets have to say
@@ -69,6 +77,7 @@ class WakeChannel {
   using Word = std::atomic<std::uint32_t>;
 
   bool greet();
+  bool make_ear(int& mouth);
   void hear();
   bool map(int memfd);
   void ring_peer();
@@ -76,10 +85,15 @@ class WakeChannel {
   std::string path_;
   Role role_;
   Sizes sizes_, peer_sizes_;
-  int bell_ = -1;
+  MemifPeer peer_rule_;
+  int bell_ = -1;    // epoll: of own_, and of ear_ while there is one
+  int own_ = -1;     // an eventfd that nobody else has
+  std::atomic<bool> own_rung_{false};
   int memfd_ = -1;   // server's
   int listener_ = -1;
   int peer_ = -1;    // the connection
+  int ear_ = -1;     // where the peer rings us
+  bool ear_broken_ = false;
   int peer_bell_ = -1;
   void* page_ = nullptr;
   Word* mine_ = nullptr;

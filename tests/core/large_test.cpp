@@ -77,7 +77,7 @@ WorldOptions with_mtu(std::uint32_t mtu) {
 // Two devices over a pair, of which each end has its own MTU.
 struct OverPair {
   OverPair(std::uint32_t mtu_a, std::uint32_t mtu_b, std::uint32_t buffers) {
-    const port::PortSpec spec{.kind = port::PortSpec::Kind::pair, .target = "w", .role = port::PortSpec::Role::none};
+    const port::PortSpec spec{.kind = port::PortSpec::Kind::pair, .target = "w", .role = port::PortSpec::Role::none, .peer = {}};
     port::PortFactory factory({spec, spec});
     std::string error;
     a = factory.open(spec, {.name = "a", .mtu_bytes = mtu_a, .mac = {}, .buffers = buffers}, error);

@@ -4,15 +4,18 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <optional>
+#include <thread>
 
 #include "port/dpdk_runtime.hpp"
 #include "port/open.hpp"
 #include "port/peer.hpp"
+#include "port/skip.hpp"
 #include "support/catch.hpp"
 
 namespace rnic::port {
@@ -36,6 +39,10 @@ struct Directory {
   bool has(const char* name) const {
     struct stat status {};
     return stat((path + "/" + name).c_str(), &status) == 0;
+  }
+  mode_t mode(const char* name) const {
+    struct stat status {};
+    return stat((path + "/" + name).c_str(), &status) == 0 ? status.st_mode & 0777 : 0;
   }
   std::string path;
 };
@@ -284,6 +291,65 @@ TEST_CASE("toward a memif peer that tells no MTU it is 1500, or what the user ha
   // Where nothing is told our link says nothing of the peer's, which may come up later.
   REQUIRE(test::peer_answers(*port));
   converse(*port, 20, port->link_mtu() + 18);
+}
+
+TEST_CASE("a memif's sockets are for their owner only, whatever the umask", "[port][memif][users]") {
+  const mode_t before = umask(0);
+  const Directory directory;
+  const auto port = open(directory.server());
+  umask(before);
+  CHECK(directory.mode("m") == 0600);
+  CHECK(directory.mode("m.wake") == 0600);
+}
+
+TEST_CASE("a memif joins no other user's daemon, but the one that peer= names", "[port][memif][users]") {
+  if (geteuid() != 0) SKIP_BECAUSE("a memif between two users: needs root");
+  constexpr uid_t kOther = 61000;
+  const std::string named = ",peer=" + std::to_string(kOther);
+  const Directory directory;
+  REQUIRE(chmod(directory.path.c_str(), 0777) == 0);
+  SECTION("a server and a stranger") {
+    const auto port = open(directory.server());
+    const Peer peer(directory.client(), 1500, Peer::Network::same, kOther);
+    // Somebody who may come does, after the stranger has tried.
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    CHECK_FALSE(port->link_up());
+    const Peer ours(directory.client(), 1500);
+    REQUIRE(test::eventually([&] { return joined(*port); }));
+    converse(*port, 100);
+  }
+  SECTION("a server and the one that it names") {
+    const auto port = open(directory.server() + named);
+    const Peer peer(directory.client(), 1500, Peer::Network::same, kOther);
+    REQUIRE(test::eventually([&] { return joined(*port); }));
+    converse(*port, 100);
+  }
+  SECTION("a server that names a user does not let in a third") {
+    const auto port = open(directory.server() + named);
+    const Peer third(directory.client(), 1500, Peer::Network::same, kOther + 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    CHECK_FALSE(port->link_up());
+  }
+  SECTION("a client and the one that it names, or not") {
+    const bool is_named = GENERATE(false, true);
+    const Peer peer(directory.server() + ",peer=0", 1500, Peer::Network::same, kOther);
+    REQUIRE(test::eventually([&] { return directory.has("m.wake"); }));
+    const auto port = open(directory.client() + (is_named ? named : ""));
+    if (is_named) {
+      REQUIRE(test::eventually([&] { return joined(*port); }));
+      converse(*port, 100);
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      CHECK_FALSE(port->link_up());
+    }
+  }
+}
+
+TEST_CASE("a memif that names a user who is not there says so", "[port][memif][users]") {
+  const Directory directory;
+  std::string error;
+  CHECK(open(directory.server() + ",peer=nobody-of-this-name", error) == nullptr);
+  CHECK(error.find("there is no such user") != std::string::npos);
 }
 
 TEST_CASE("a memif server says why it cannot have its socket", "[port][memif]") {

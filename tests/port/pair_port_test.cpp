@@ -14,7 +14,7 @@ namespace {
 
 struct Pair {
   explicit Pair(std::uint32_t buffers = 64, std::uint32_t mtu = 1500) {
-    const PortSpec spec{.kind = PortSpec::Kind::pair, .target = "wire", .role = PortSpec::Role::none};
+    const PortSpec spec{.kind = PortSpec::Kind::pair, .target = "wire", .role = PortSpec::Role::none, .peer = {}};
     PortFactory factory({spec, spec});
     PortOptions options{.name = "rnic0", .mtu_bytes = mtu, .mac = {}, .buffers = buffers};
     a = factory.open(spec, options, error);
@@ -196,7 +196,7 @@ TEST_CASE("a pair has two ends", "[port]") {
 
 TEST_CASE("ends of a pair may have unequal MTUs: what is too long for the other end is lost, the rest arrives",
           "[port]") {
-  const PortSpec spec{.kind = PortSpec::Kind::pair, .target = "w", .role = PortSpec::Role::none};
+  const PortSpec spec{.kind = PortSpec::Kind::pair, .target = "w", .role = PortSpec::Role::none, .peer = {}};
   PortFactory factory({});
   std::string error;
   // Whichever is there first.
@@ -281,7 +281,7 @@ TEST_CASE("an MTU is 576 to 65535 in memory, and to 16000 elsewhere", "[port]") 
   CHECK_FALSE(mtu(575));
   CHECK_FALSE(mtu(65'536));
   CHECK(error == "port \"loopback\": an MTU is between 576 and 65535, not 65536");
-  const PortSpec tap{.kind = PortSpec::Kind::tap, .target = "x", .role = PortSpec::Role::none};
+  const PortSpec tap{.kind = PortSpec::Kind::tap, .target = "x", .role = PortSpec::Role::none, .peer = {}};
   CHECK(factory.open(tap, {.name = "a", .mtu_bytes = 16'001, .mac = {}, .buffers = 8}, error) == nullptr);
   CHECK(error == "port \"tap:x\": an MTU is between 576 and 16000, not 16001");
 }

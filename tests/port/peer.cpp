@@ -1,6 +1,7 @@
 #include "port/peer.hpp"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -117,7 +118,7 @@ bool eventually(const std::function<bool()>& done) {
   return true;
 }
 
-Peer::Peer(const std::string& spec, std::uint32_t mtu_bytes, Network network) {
+Peer::Peer(const std::string& spec, std::uint32_t mtu_bytes, Network network, uid_t user) {
   int ready[2], gate[2];
   REQUIRE(pipe2(ready, O_CLOEXEC) == 0);
   REQUIRE(pipe2(gate, O_CLOEXEC) == 0);
@@ -132,6 +133,7 @@ Peer::Peer(const std::string& spec, std::uint32_t mtu_bytes, Network network) {
     (void)!read(gate[0], &byte, 1);
     setenv("RNIC_TEST_PEER", spec.c_str(), 1);
     setenv("RNIC_TEST_MTU", std::to_string(mtu_bytes).c_str(), 1);
+    if (user != 0 && (setgroups(0, nullptr) != 0 || setgid(user) != 0 || setuid(user) != 0)) _exit(1);
     execl("/proc/self/exe", "peer", kPeerTest, nullptr);
     _exit(1);
   }

@@ -41,7 +41,7 @@ class Peer {
   enum class Network : std::uint8_t { same, own };
   // Starts this program again as a peer on port `spec`. With a network of its own it waits there
   // for go().
-  Peer(const std::string& spec, std::uint32_t mtu_bytes, Network network = Network::same);
+  Peer(const std::string& spec, std::uint32_t mtu_bytes, Network network = Network::same, uid_t user = 0);
   ~Peer();  // kills it
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;

@@ -22,7 +22,7 @@ bool says(const std::string& text, const std::string& part) {
 
 TEST_CASE("each kind of port is read, and written again as it was", "[port]") {
   for (const char* text : {"loopback", "pair:wire", "memif:/run/rnic/m.sock,role=server", "memif:/m,role=client",
-                           "af_packet:eth0", "af_xdp:veth-a", "tap:rnic.7", "pci:0000:00:05.0",
+                           "memif:/m,role=client,peer=alice", "af_packet:eth0", "af_xdp:veth-a", "tap:rnic.7", "pci:0000:00:05.0",
                            "vdev:net_null0,size=64,copy=1"}) {
     const auto spec = parse_spec(text);
     INFO(text);
@@ -61,6 +61,9 @@ TEST_CASE("a memif needs a socket and a role, and says which is missing", "[port
   CHECK(says("memif:/m,rsize=3,role=server", "no option \"rsize=3\""));
   CHECK(says("memif:m,role=server", "must begin with"));
   CHECK(says("memif:/a b,role=server", "blanks"));
+  CHECK(parse_spec("memif:/m,peer=1000,role=client")->peer == "1000");
+  CHECK(says("memif:/m,role=client,peer=", "a user's name or number"));
+  CHECK(says("memif:/m,role=client,peer=a,peer=b", "twice"));
 }
 
 TEST_CASE("a memif's socket path may be 102 characters long, and no longer", "[port]") {

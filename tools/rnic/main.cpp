@@ -37,7 +37,7 @@ std::string explain_ports() {
   return "A port SPEC is one of:\n"
          "  loopback                          peers on this host, no wire (the default, at 127.0.1.1)\n"
          "  pair:NAME                         two devices of one daemon that name the same pair are joined\n"
-         "  memif:SOCKET,role=server|client   shared memory to another daemon on this host\n"
+         "  memif:SOCKET,role=server|client   shared memory to another daemon on this host (,peer=USER if not ours)\n"
          "  af_packet:IFACE                   any Linux interface (needs " + needs(Kind::af_packet) + ")\n"
          "  af_xdp:IFACE                      the same, faster (needs " + needs(Kind::af_xdp) + ")\n"
          "  tap:IFACE                         a new tap interface (needs " + needs(Kind::tap) + ")\n"
