@@ -66,7 +66,7 @@ void on_channel_close(Object& object) {
               .epoch = channel.epoch};
     process_call(call);
   }
-  close_hidden(channel.lifeline);
+  close_hidden(channel.lifeline, channel.lifeline_cookie);
   channel.lifeline = -1;
   const Locked locked(g_mutex);
   forget_ids_locked(channel);
@@ -149,7 +149,10 @@ int open_channel(int flags) {
   channel->creator = getpid();
   channel->forks_when_opened = forks_so_far();
   channel->number = find_node("/dev/infiniband/rdma_cm").number;
-  if (received.count > 1) channel->lifeline = hide_descriptor(received.fds[1]);
+  if (received.count > 1) {
+    channel->lifeline = hide_descriptor(received.fds[1]);
+    channel->lifeline_cookie = socket_cookie(channel->lifeline);
+  }
   {
     const Locked locked(g_mutex);
     channel->next = g_channels;
@@ -285,8 +288,9 @@ void on_connection_lost(std::uint64_t epoch) {
 
 void move_lifeline(int from, int to) {
   const Locked locked(g_mutex);
+  const std::uint64_t cookie = socket_cookie(to);
   for (Channel* channel = g_channels; channel != nullptr; channel = channel->next) {
-    if (channel->lifeline == from) channel->lifeline = to;
+    if (channel->lifeline == from && channel->lifeline_cookie == cookie) channel->lifeline = to;
   }
 }
 

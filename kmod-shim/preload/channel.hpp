@@ -24,6 +24,7 @@ struct Channel : Object {
   pid_t creator = 0;  // who opened it
   std::uint64_t forks_when_opened = 0;
   int lifeline = -1;
+  std::uint64_t lifeline_cookie = 0;  // the number may name something else by now
   bool lost = false;  // the daemon has gone
   Channel* next = nullptr;
 };

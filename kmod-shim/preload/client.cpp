@@ -154,7 +154,7 @@ void drop_connection_locked() {
   if (socket_cookie(g_connection.fd) == g_connection.cookie) {
     // In a child of fork the connection is its parent's; there we only let go of it.
     if (g_connection.pid == getpid()) shutdown(g_connection.fd, SHUT_RDWR);
-    close_hidden(g_connection.fd);
+    close_hidden(g_connection.fd, g_connection.cookie);
   }
   g_connection.fd = -1;
 }

@@ -165,11 +165,13 @@ int hide_descriptor(int fd) {
   return hidden;
 }
 
-void close_hidden(int fd) {
+void close_hidden(int fd, std::uint64_t cookie) {
   if (fd < 0) return;
-  if (kind_of(fd) == Kind::internal) g_kinds[fd].store(Kind::other, std::memory_order_relaxed);
   const int saved = errno;
-  libc().close(fd);
+  if (socket_cookie(fd) == cookie) {
+    if (kind_of(fd) == Kind::internal) g_kinds[fd].store(Kind::other, std::memory_order_relaxed);
+    libc().close(fd);
+  }
   errno = saved;
 }
 

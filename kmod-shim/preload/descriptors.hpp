@@ -72,7 +72,8 @@ bool is_hidden(int fd);
 // A copy of what is hidden there, at another number and hidden; what is at the first is the
 // caller's to close. -1: nothing is hidden there, or there is no room.
 int move_hidden(int fd);
-void close_hidden(int fd);
+// Closes it where it is still the socket of that cookie; else the number is somebody else's.
+void close_hidden(int fd, std::uint64_t cookie);
 
 // Around fork.
 void lock_descriptors();

@@ -92,3 +92,49 @@ TEST_CASE("dup2 over every number leaves a channel alive", "[preload][others]") 
   CHECK(command(channel, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id, 1}) == 0);
   close(channel);
 }
+
+namespace {
+
+// As a program does that closes by ways of its own what it did not open: the range in which the stand-in hides.
+void close_unseen() { REQUIRE(syscall(SYS_close_range, 600, 1023, 0) == 0); }
+
+// A file of the program's at each of these numbers.
+void fill_range() {
+  for (int i = 600; i < 1024; ++i) REQUIRE(syscall(SYS_dup3, STDIN_FILENO, i, 0) == i);
+}
+
+}  // namespace
+
+TEST_CASE("what was closed unseen is the program's to use and to close", "[preload][others]") {
+  const int channel = open_cm();
+  create_id(channel, 1);
+  close_unseen();
+  for (int i = 600; i < 1024; ++i) CHECK((close(i) == -1 && errno == EBADF));
+  fill_range();
+  for (int i = 600; i < 1024; ++i) CHECK(close(i) == 0);
+  for (int i = 600; i < 1024; ++i) CHECK(fcntl(i, F_GETFD) == -1);
+  close(channel);
+  const int next = open_cm();  // and what is opened then is whole
+  create_id(next, 1);
+  CHECK(close(next) == 0);
+}
+
+TEST_CASE("a channel whose lifeline was closed unseen closes nothing of others' when it ends", "[preload][others]") {
+  const int channel = open_cm();
+  create_id(channel, 1);
+  close_unseen();
+  SECTION("a file of the program's") {
+    fill_range();
+    CHECK(close(channel) == 0);
+    for (int i = 600; i < 1024; ++i) CHECK(fcntl(i, F_GETFD) >= 0);
+    for (int i = 600; i < 1024; ++i) CHECK(close(i) == 0);
+  }
+  SECTION("the lifeline of the next channel") {
+    const int next = open_cm();
+    create_id(next, 1);
+    const std::uint32_t number = channel_of_last_id();
+    CHECK(close(channel) == 0);
+    CHECK_FALSE(daemon_at_work().lifeline_hung_up(number));
+    CHECK(close(next) == 0);
+  }
+}
