@@ -165,9 +165,9 @@ std::optional<std::uint32_t> ConnectionManager::channel_of(std::uint32_t number)
   return id->channel;
 }
 
-void ConnectionManager::unlisten(Id& id) {
+void ConnectionManager::unlisten(Id& id, Left& left) {
   for (std::uint32_t device = 0; device < devices_.size(); ++device)
-    if ((id.listening_on >> device & 1u) != 0) host_.unlisten(device, id.source, id.source_port);
+    if ((id.listening_on >> device & 1u) != 0) left[device].listeners.push_back({id.source, id.source_port});
   id.listening_on = 0;
 }
 
@@ -175,14 +175,14 @@ void ConnectionManager::unlisten(Id& id) {
 void ConnectionManager::take_apart(Id& id, Left& left) {
   switch (id.state) {
     case IdState::listening:
-      unlisten(id);
+      unlisten(id, left);
       break;
     case IdState::connecting:
     case IdState::accepting:
     case IdState::connected:
     case IdState::requested:
       // Nobody has disconnected: its process may have been killed.
-      left[static_cast<std::uint32_t>(id.device)].push_back({info_of(id), id.stream, id.state == IdState::requested});
+      left[static_cast<std::uint32_t>(id.device)].streams.push_back({info_of(id), id.stream, id.state == IdState::requested});
       break;
     case IdState::idle:
     case IdState::bound:
@@ -228,7 +228,10 @@ std::uint32_t ConnectionManager::destroy(Id& id) {
 }
 
 void ConnectionManager::abandon(const Left& left) {
-  for (const auto& [device, streams] : left) host_.abandon(device, streams);
+  for (const auto& [device, at] : left) {
+    if (!at.listeners.empty()) host_.unlisten(device, at.listeners);
+    if (!at.streams.empty()) host_.abandon(device, at.streams);
+  }
 }
 
 Result<rnic_cm_destroy_id_reply, int> ConnectionManager::destroy_id(std::uint32_t number) {
@@ -484,7 +487,9 @@ int ConnectionManager::listen(std::uint32_t number, std::uint32_t backlog) {
     const auto opened = host_.listen(device, id->source, id->source_port, backlog, id->cookie,
                                      id->family_only && id->source.is_v6());
     if (!opened) {
-      unlisten(*id);
+      Left left;
+      unlisten(*id, left);
+      abandon(left);
       return errno_of(opened.error());
     }
     id->listening_on |= DeviceSet{1} << device;

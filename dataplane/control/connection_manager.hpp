@@ -75,7 +75,11 @@ class CmHost {
   virtual Result<Done, core::StreamError> listen(std::uint32_t device, const wire::IpAddress& address,
                                                  std::uint16_t port, std::uint32_t backlog, std::uint64_t cookie,
                                                  bool v6_only) = 0;
-  virtual void unlisten(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port) = 0;
+  struct Listening {
+    wire::IpAddress address;
+    std::uint16_t port = 0;
+  };
+  virtual void unlisten(std::uint32_t device, const std::vector<Listening>& listeners) = 0;
   // wrong_state: no such QP, on this device and of this process, that is Idle.
   virtual Result<core::StreamId, core::StreamError> connect(std::uint32_t device, const core::ConnectOptions& options,
                                                             const QpClaim& qp) = 0;
@@ -192,14 +196,18 @@ class ConnectionManager {
   Id* find(std::uint32_t id);
   const Id* find(std::uint32_t id) const;
   Id* make_id(std::uint32_t channel);  // null: there are too many
-  // What is left to do with the connections of ids that are gone, by device.
-  using Left = std::map<std::uint32_t, std::vector<CmHost::Abandoned>>;
+  // What is left to do at a device for ids that are gone: an application may have had very many.
+  struct LeftAt {
+    std::vector<CmHost::Abandoned> streams;
+    std::vector<CmHost::Listening> listeners;
+  };
+  using Left = std::map<std::uint32_t, LeftAt>;
   std::uint32_t destroy(Id& id);   // how many of its events were purged
   std::uint32_t purge_events(Id& id, Left& left);
   void take_apart(Id& id, Left& left);
   void forget(const Id& id);
   void abandon(const Left& left);
-  void unlisten(Id& id);
+  void unlisten(Id& id, Left& left);
   bool sees(const Id& id, std::uint32_t device) const { return (id.visible >> device & 1u) != 0; }
   std::optional<std::uint32_t> owner_of(const wire::IpAddress& address, DeviceSet among) const;
   std::optional<std::uint32_t> meant_by(const wire::IpAddress& address, DeviceSet among) const;

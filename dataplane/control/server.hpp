@@ -137,7 +137,7 @@ class Server final : private CmHost {
 
   Result<Done, core::StreamError> listen(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port,
                                          std::uint32_t backlog, std::uint64_t cookie, bool v6_only) override;
-  void unlisten(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port) override;
+  void unlisten(std::uint32_t device, const std::vector<Listening>& listeners) override;
   Result<core::StreamId, core::StreamError> connect(std::uint32_t device, const core::ConnectOptions& options,
                                                     const QpClaim& qp) override;
   Result<Done, core::StreamError> accept(std::uint32_t device, core::StreamId stream,

@@ -230,9 +230,10 @@ Result<Done, core::StreamError> Server::listen(std::uint32_t device, const wire:
   return result;
 }
 
-void Server::unlisten(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port) {
+void Server::unlisten(std::uint32_t device, const std::vector<Listening>& listeners) {
   ServedDevice& served = *machine_.devices[device];
-  served.worker->call([&](Instant now) { served.device->unlisten(address, port, now); });
+  in_batches(*served.worker, listeners,
+             [&](const Listening& each, Instant now) { served.device->unlisten(each.address, each.port, now); });
 }
 
 Result<core::StreamId, core::StreamError> Server::connect(std::uint32_t device, const core::ConnectOptions& options,

@@ -340,8 +340,8 @@ void Device::unlisten(wire::IpAddress address, std::uint16_t port, Instant now) 
   impl_->listeners_.close(index, now);
   impl_->forget_half_opens_of(index, now);
   // Those that nobody was told of end with their listener; the others are the consumer's to answer.
-  for (const auto& stream : impl_->streams_)
-    if (stream != nullptr && stream->listener == index && !stream->told_request) {
+  for (List<Stream, ListenerTag>* untold : {&impl_->callers_[index].silent, &impl_->callers_[index].in_line})
+    while (Stream* stream = untold->front()) {
       stream->tcp.abort(now);
       stream->told_end = true;
       stream->phase = Stream::Phase::orphan;

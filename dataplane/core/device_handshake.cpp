@@ -88,7 +88,7 @@ void Device::Impl::forget(HalfOpen& half, Instant now) {
 }
 
 void Device::Impl::forget_half_opens_of(std::uint32_t listener, Instant now) {
-  for (std::uint32_t slot = 0; slot < half_opens_.size(); ++slot)
+  for (std::uint32_t slot = 0; slot < half_opens_.size() && listeners_.at(listener).half_open > 0; ++slot)
     if (HalfOpen& half = half_opens_.at(slot); half.used && half.listener == listener) {
       // It takes itself for connected.
       if (half.awaits_backlog()) send_bare_segment(half.flow, tcp::reset(half.handshake), now);

@@ -289,6 +289,7 @@ void Device::Impl::stop_pending(Stream& stream) {
     if (stream.in_line) --in_line_;
     stream.ListLink<ListenerTag>::unlink();
   }
+  listeners_.on_connection_gone(stream.listener);
   stream.pending = stream.in_line = false;
   stream.listener = Listeners::kNone;
   backlog_room_ = backlog_queued_ + in_line_ > 0;

@@ -2,6 +2,7 @@
 #include "control/connection_manager.hpp"
 
 #include <cerrno>
+#include <set>
 
 #include "control/fake_cm_host.hpp"
 #include "support/catch.hpp"
@@ -636,6 +637,18 @@ TEST_CASE("a channel ends with its ids", "[control][cm]") {
   CHECK(w.host.disconnects.size() == 1);
   CHECK(w.host.abrupt == 1);
   CHECK_FALSE(w.cm.has_channel(w.channel));
+}
+
+TEST_CASE("a channel with many listeners ends with one word to each device", "[control][cm]") {
+  CmWorld w;
+  constexpr int kMany = 2'000;
+  for (int i = 0; i < kMany; ++i) w.listening();
+  REQUIRE(w.host.listening.size() >= kMany);
+  std::set<std::uint32_t> devices;
+  for (const auto& each : w.host.listening) devices.insert(each.device);
+  w.cm.close_channel(w.channel);
+  CHECK(w.host.listening.empty());
+  CHECK(w.host.unlistens == devices.size());
 }
 
 TEST_CASE("a channel with many ids ends in one go", "[control][cm]") {

@@ -40,7 +40,7 @@ struct FakeCmHost final : control::CmHost {
   std::optional<control::Rejects> last_rejects;
   std::vector<StreamOf> disconnects;
   std::size_t abrupt = 0;  // of these
-  std::size_t abandons = 0;  // calls
+  std::size_t abandons = 0, unlistens = 0;  // calls
   std::map<std::uint32_t, std::uint64_t> counts;  // of each channel's descriptor
   // What the next commands answer, first of each kind first.
   std::vector<core::StreamError> connect_errors, accept_errors, listen_errors;
@@ -52,10 +52,12 @@ struct FakeCmHost final : control::CmHost {
     listening.push_back({device, address, port, backlog, cookie, v6_only});
     return Done{};
   }
-  void unlisten(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port) override {
-    std::erase_if(listening, [&](const Listening& it) {
-      return it.device == device && it.address == address && it.port == port;
-    });
+  void unlisten(std::uint32_t device, const std::vector<CmHost::Listening>& listeners) override {
+    ++unlistens;
+    for (const CmHost::Listening& each : listeners)
+      std::erase_if(listening, [&](const Listening& it) {
+        return it.device == device && it.address == each.address && it.port == each.port;
+      });
   }
   Result<core::StreamId, core::StreamError> connect(std::uint32_t device, const core::ConnectOptions& options,
                                                     const control::QpClaim& qp) override {

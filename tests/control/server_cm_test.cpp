@@ -521,6 +521,29 @@ TEST_CASE("a listener's application that dies leaves its port free, and refuses 
   CHECK(next.ask(RNIC_CM_LISTEN, rnic_cm_listen{id, 1}).status == 0);
 }
 
+TEST_CASE("many listeners of an application that dies are ended in pieces, and not one by one", "[control][server_cm]") {
+  Daemon daemon;
+  const auto& counters = daemon.machine.workers[0]->counters();
+  std::uint64_t before = 0;
+  {
+    CmApp server(daemon, "rnic1");
+    for (std::uint16_t i = 0; i < 640; ++i) {
+      const auto listener = server.id(i);
+      REQUIRE(server.bind(listener, at(2, static_cast<std::uint16_t>(10'000 + i))).status == 0);
+      REQUIRE(server.ask(RNIC_CM_LISTEN, rnic_cm_listen{listener, 4}).status == 0);
+    }
+    before = counters.calls;
+  }
+  daemon.settle();
+  CHECK(daemon.server->connection_manager().id_count() == 0);
+  CHECK(counters.calls - before >= 10);
+  CHECK(counters.calls - before < 64);
+  CmApp next(daemon, "rnic1");
+  const auto listener = next.id(1);
+  REQUIRE(next.bind(listener, at(2, 10'300)).status == 0);
+  CHECK(next.ask(RNIC_CM_LISTEN, rnic_cm_listen{listener, 4}).status == 0);
+}
+
 TEST_CASE("an application that sees one device listens on that one alone", "[control][server_cm]") {
   Daemon daemon;
   CmApp one(daemon, "rnic0"), other(daemon, "rnic1");

@@ -1,5 +1,6 @@
 // The device's tables: flows, TIME-WAIT, deadlines, listeners, and the share of buffers.
 #include <map>
+#include <random>
 #include <vector>
 
 #include "core/data_pool.hpp"
@@ -177,7 +178,77 @@ TEST_CASE("a closed listener's place is not taken while connections of it are pe
   const auto second = listeners.open({}, 5, 3, 0);
   CHECK(second != first);
   --listeners.at(first).pending;
+  listeners.on_connection_gone(first);
   CHECK(listeners.open({}, 6, 3, 0) == first);
+}
+
+// Whoever looks at all of them one by one is the model.
+TEST_CASE("listeners are found by address and port, through many that come and go", "[core]") {
+  Listeners listeners;
+  const std::vector<IpAddress> hosts{IpAddress::v4(10, 0, 0, 1), IpAddress::v4(10, 0, 0, 2), *wire::parse_ip("fe80::1"),
+                                     *wire::parse_ip("fe80::2")};
+  std::vector<IpAddress> names = hosts;
+  names.push_back(IpAddress::v4(0));
+  names.push_back({});
+  std::vector<std::uint32_t> open;
+  std::mt19937 random(3);
+  const auto covering = [&](const IpAddress& address, std::uint16_t port) {
+    for (const std::uint32_t each : open)
+      if (listeners.at(each).port == port && listeners.at(each).covers(address)) return each;
+    return Listeners::kNone;
+  };
+  std::size_t opened = 0, refused = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const auto port = static_cast<std::uint16_t>(1 + random() % 8);
+    if (random() % 2 == 0 && !open.empty()) {
+      const std::size_t which = random() % open.size();
+      listeners.close(open[which], Instant{i});
+      open.erase(open.begin() + static_cast<std::ptrdiff_t>(which));
+    } else {
+      core::Listener wanted{.address = names[random() % names.size()], .port = port};
+      wanted.v6_only = wanted.address == IpAddress() && random() % 2 == 0;
+      bool meets = false;
+      for (const std::uint32_t each : open) {
+        const core::Listener& other = listeners.at(each);
+        meets |= other.port == port && (other.covers(wanted.address) || wanted.covers(other.address));
+      }
+      const std::uint32_t index = listeners.open(wanted.address, port, 3, 0, wanted.v6_only);
+      REQUIRE((index == Listeners::kNone) == meets);
+      if (index != Listeners::kNone) open.push_back(index);
+      ++(meets ? refused : opened);
+    }
+    for (const IpAddress& host : hosts) REQUIRE(listeners.find(host, port) == covering(host, port));
+    bool any = false;
+    for (const std::uint32_t each : open) any |= listeners.at(each).port == port;
+    REQUIRE(listeners.port_taken(port) == any);
+  }
+  CHECK(opened > 1000);
+  CHECK(refused > 1000);
+  CHECK(listeners.size() < 64);  // places are used again
+}
+
+TEST_CASE("a port's afterlife is of the address that was listened on", "[core]") {
+  Listeners listeners;
+  const auto here = IpAddress::v4(10, 0, 0, 1), there = IpAddress::v4(10, 0, 0, 2);
+  const auto nobody = [] { return false; };
+  const auto lives = [&](const IpAddress& address, std::uint16_t port) {
+    return listeners.closed_just_now(address, port, Instant{0}, nobody);
+  };
+  const auto one = listeners.open(here, 5, 3, 0), any = listeners.open(IpAddress::v4(0), 6, 3, 0);
+  CHECK_FALSE(lives(here, 5));
+  listeners.close(one, Instant{0});
+  listeners.close(any, Instant{0});
+  CHECK(lives(here, 5));
+  CHECK_FALSE(lives(there, 5));
+  CHECK(lives(here, 6));
+  CHECK(lives(there, 6));
+  CHECK_FALSE(lives(here, 7));
+  CHECK_FALSE(listeners.closed_just_now(here, 5, Instant{0} + Listeners::kAfterlife, nobody));
+  CHECK(listeners.closed_just_now(here, 5, Instant{0} + Listeners::kAfterlife + Listeners::kLookAgain, [] { return true; }));
+  // The longest closed is used first, and with its place its afterlife ends.
+  REQUIRE(listeners.open(there, 9, 3, 0) == one);
+  CHECK_FALSE(lives(here, 5));
+  CHECK(lives(here, 6));
 }
 
 TEST_CASE("transmitted data may hold three quarters of the buffers, and not one more", "[core]") {
