@@ -80,7 +80,7 @@ struct Machine {
   std::unordered_map<std::uint64_t, Cq*> cqs_by_cookie;
   std::unordered_map<std::uint64_t, Srq*> srqs_by_cookie;
   std::unordered_map<std::uint32_t, Qp*> qps;  // by number, over all devices
-  KeptNumbers pds;                             // over all devices
+  UsedNumbers pds;                             // over all devices
   Numbers first_handles;                       // what each context begins with
 
   Shares sessions = Shares::for_one("connections to rnicd", kSessionsMax);

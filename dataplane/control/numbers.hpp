@@ -28,7 +28,7 @@ class Numbers {
 };
 
 // Those that remember by themselves which are in use.
-class KeptNumbers {
+class UsedNumbers {
  public:
   std::uint32_t take() {
     const std::uint32_t number = numbers_.next([this](std::uint32_t n) { return used_.contains(n); });

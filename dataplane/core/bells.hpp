@@ -19,7 +19,7 @@ class Bells {
   // Of a turn, over all bells and words of all applications that ring.
   static constexpr int kTurnMax = 256;
 
-  static bool rung(const rnic_doorbells& area) {
+  static bool any_rung(const rnic_doorbells& area) {
     return std::atomic_ref(const_cast<std::uint32_t&>(area.any)).load(std::memory_order_relaxed) != 0;
   }
 

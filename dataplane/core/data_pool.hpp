@@ -1,4 +1,4 @@
-// The part of a port's buffers that data may hold, and how much of it one stream may (core/shares.hpp): what it has
+// The part of a port's buffers that data may hold, and how much of it one stream may (core/dynamic_threshold.hpp): what it has
 // transmitted and waits to be acknowledged, and what it has received and waits for octets in front, or for a consumer.
 // The rest is left to receiving and to acknowledgements: a device whose every buffer waited for acknowledgements could
 // not receive them.
@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "base/buffer.hpp"
-#include "core/shares.hpp"
+#include "core/dynamic_threshold.hpp"
 
 namespace rnic::core {
 
@@ -102,7 +102,7 @@ class DataPool final : public BufferPool {
   BufferPool& whole_;
   bool two_classes_;
   bool limited_ = false;
-  Shares small_, large_;
+  DynamicThreshold small_, large_;
   std::uint32_t some_ = 0;  // who holds fewer than so many may take one of either class
   std::uint32_t left_small_ = 0, left_large_ = 0;
 };

@@ -29,11 +29,11 @@ void Device::Impl::relieve_pool(Instant now) {
   if (pressed_looked_at_ != kNever && now - pressed_looked_at_ < kPressedLook) return;
   const bool first = pressed_looked_at_ == kNever || now - pressed_looked_at_ > kPressedLookLost;
   pressed_looked_at_ = now;
-  struct Holder {
+  struct Candidate {
     Stream* stream;
     std::uint32_t count;
   };
-  std::array<Holder, kEndedPerLook> greediest{};
+  std::array<Candidate, kEndedPerLook> greediest{};
   for (const auto& each : streams_) {
     if (each == nullptr) continue;
     Stream& stream = *each;
@@ -45,18 +45,18 @@ void Device::Impl::relieve_pool(Instant now) {
       continue;
     }
     if (now - stream.stuck_since < kStuckAfter) continue;
-    Holder& least = *std::min_element(greediest.begin(), greediest.end(),
-                                      [](const Holder& a, const Holder& b) { return a.count < b.count; });
+    Candidate& least = *std::min_element(greediest.begin(), greediest.end(),
+                                      [](const Candidate& a, const Candidate& b) { return a.count < b.count; });
     if (count > least.count) least = {&stream, count};
   }
-  std::sort(greediest.begin(), greediest.end(), [](const Holder& a, const Holder& b) { return a.count > b.count; });
+  std::sort(greediest.begin(), greediest.end(), [](const Candidate& a, const Candidate& b) { return a.count > b.count; });
   std::uint32_t shortage = data_pool_.shortage();
-  for (const Holder& holder : greediest) {
-    if (holder.stream == nullptr || shortage == 0) break;
-    shortage -= std::min(shortage, holder.count);
+  for (const Candidate& each : greediest) {
+    if (each.stream == nullptr || shortage == 0) break;
+    shortage -= std::min(shortage, each.count);
     ++counters_.ended_for_buffers;
     ++ended_untold_;
-    kill(holder.stream->id(), now);
+    kill(each.stream->id(), now);
   }
   if (ended_untold_ > 0 && ended_tells_.allows(now))
     events_.on_ended_for_buffers(options_.index, std::exchange(ended_untold_, 0));

@@ -187,7 +187,7 @@ void Device::Impl::admit_queued(Instant now) {
       activate(*stream);
     }
     // Of those who waited none is to end the ones before, who have had no time to ask yet.
-    while (HalfOpen* half = has_backlog_room(listener) && listeners_.at(listener).silent < Listeners::kSilentMax / 2
+    while (HalfOpen* half = has_backlog_room(listener) && listeners_.at(listener).not_admitted < Listeners::kSilentMax / 2
                                 ? backlog_queues_[listener].front()
                                 : nullptr) {
       tcp::SegmentIn third;
@@ -229,7 +229,7 @@ void Device::Impl::admit(Stream& stream) {
   stream.in_line = false;
   stream.phase_deadline = kNever;
   stream.ListLink<ListenerTag>::unlink();
-  --at.silent;
+  --at.not_admitted;
   ++at.pending;
   stream.pending = true;
   stream.told_request = true;
@@ -240,10 +240,10 @@ bool Device::Impl::make_passive_stream(std::uint32_t listener, const Flow& flow,
                                        tcp::SegmentIn&& third, Instant now) {
   Listener& at = listeners_.at(listener);
   if (!has_backlog_room(listener)) return false;
-  if (at.silent >= Listeners::kSilentMax) end_oldest_silent(listener, now);
+  if (at.not_admitted >= Listeners::kSilentMax) end_oldest_silent(listener, now);
   Stream* stream = make_stream(flow);
   if (stream == nullptr) return false;
-  ++at.silent;
+  ++at.not_admitted;
   callers_[listener].silent.push_back(*stream);
   stream->listener = listener;
   stream->cookie = at.cookie;

@@ -165,7 +165,7 @@ struct Device::Impl {
   bool has_backlog_room(std::uint32_t index) {
     const Listener& listener = listeners_.at(index);
     if (!listener.has_room() || stream_count_ >= options_.streams_max) return false;
-    return listener.silent < Listeners::kSilentMax || !callers_[index].silent.empty();
+    return listener.not_admitted < Listeners::kSilentMax || !callers_[index].silent.empty();
   }
   void await_backlog(HalfOpen& half, const tcp::SegmentIn& segment, Instant now);
   void admit_queued(Instant now);

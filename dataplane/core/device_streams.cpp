@@ -285,7 +285,7 @@ void Device::Impl::stop_pending(Stream& stream) {
   if (stream.pending) {
     --listeners_.at(stream.listener).pending;
   } else {
-    --listeners_.at(stream.listener).silent;
+    --listeners_.at(stream.listener).not_admitted;
     if (stream.in_line) --in_line_;
     stream.ListLink<ListenerTag>::unlink();
   }

@@ -23,9 +23,9 @@ struct Listener {
   bool v6_only = false;
   std::uint16_t port = 0;
   std::uint32_t backlog = 0;
-  std::uint32_t pending = 0;    // have asked, and are neither accepted nor rejected yet
-  std::uint32_t silent = 0;     // connected, and have not asked, or asked when the backlog was full
-  std::uint32_t half_open = 0;  // may become pending
+  std::uint32_t pending = 0;       // have asked, and are neither accepted nor rejected yet
+  std::uint32_t not_admitted = 0;  // connected, and have not asked, or asked when the backlog was full
+  std::uint32_t half_open = 0;     // may become pending
   std::uint64_t cookie = 0;
   bool open = false;
   Instant closed_at = kNever;
@@ -44,7 +44,8 @@ struct Listener {
 class Listeners {
  public:
   static constexpr std::uint32_t kNone = 0xFFFFFFFF;
-  // Who connects and asks nothing costs no place in the backlog, but memory: so many of a listener, and the oldest goes.
+  // Who connects and asks nothing costs no place in the backlog, but memory: so many of a listener, and the oldest
+  // goes.
   static constexpr std::uint32_t kSilentMax = 256;
   // As the kernel's rdma_cm has it: 0 and what is more mean this.
   static constexpr std::uint32_t kBacklogMax = 1024;
@@ -109,10 +110,10 @@ class Listeners {
     closed_.insert(std::move(named));
     on_connection_gone(index);
   }
-  // It has one pending or silent less. A closed one that has none left is used again.
+  // It has one pending or not admitted less. A closed one that has none left is used again.
   void on_connection_gone(std::uint32_t index) {
     const Listener& it = listeners_[index];
-    if (!it.open && it.pending + it.silent == 0) unused_.push_back(index);
+    if (!it.open && it.pending + it.not_admitted == 0) unused_.push_back(index);
   }
   // May a listener at this port come again? `serves()`: whether connections to the port live; asked for
   // now and then only, whoever sends SYNs.
@@ -165,7 +166,7 @@ class Listeners {
   }
 
   std::vector<Listener> listeners_;
-  ByName open_, closed_;  // closed: the last at its place, until it is used again
+  ByName open_, closed_;                   // closed: the last at its place, until it is used again
   std::map<std::uint16_t, AtPort> ports_;  // where any is open
   std::deque<std::uint32_t> unused_;       // closed, without connections: the longest closed first
 };

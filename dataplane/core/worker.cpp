@@ -337,12 +337,12 @@ bool Worker::answer_doorbells(Instant now) {
   // One process may have many contexts: what a turn answers is divided by those that want some.
   int ringing = 0;
   for (const Context& context : contexts_)
-    ringing += Bells::rung(context.memory->doorbells(options_.index)) || !context.untold.empty() ? 1 : 0;
+    ringing += Bells::any_rung(context.memory->doorbells(options_.index)) || !context.untold.empty() ? 1 : 0;
   if (ringing == 0) return false;
   const int most = std::max(kBellsMin, Bells::kTurnMax / ringing);
   for (Context& context : contexts_) {
     rnic_doorbells& bells = context.memory->doorbells(options_.index);
-    const bool rung = Bells::rung(bells);
+    const bool rung = Bells::any_rung(bells);
     if (!rung && context.untold.empty()) continue;
     // Said by who woke us, and only then.
     if (const std::uint32_t from = std::atomic_ref(bells.rung_from).load(std::memory_order_relaxed); from != 0) {
@@ -371,7 +371,7 @@ bool Worker::answer_doorbells(Context& context, bool rung, int left) {
     if (bell.untold == 0) context.untold.erase(context.untold.begin());
   }
   if (!rung) return busy;
-  return context.rung.answer(context.memory->doorbells(options_.index), context.bells.size(), left,
+  return context.doorbells.answer(context.memory->doorbells(options_.index), context.bells.size(), left,
                              [&](std::size_t index) {
                                if (index < context.bells.size()) ring(context, index, left);
                              }) ||
@@ -440,7 +440,7 @@ bool Worker::serve_calls(Instant now) {
 bool Worker::anything_waits() const {
   if (calls_.load(std::memory_order_relaxed) != nullptr || mover_.has_moves_to_begin()) return true;
   for (const Context& context : contexts_) {
-    if (Bells::rung(context.memory->doorbells(options_.index)) || !context.untold.empty()) return true;
+    if (Bells::any_rung(context.memory->doorbells(options_.index)) || !context.untold.empty()) return true;
   }
   for (Device* device : devices_) {
     if (!device->idle()) return true;

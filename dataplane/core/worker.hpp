@@ -125,7 +125,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
     shm::ContextMemory* memory = nullptr;
     SpaceId space{};
     std::vector<Bell> bells{};
-    Bells rung{};
+    Bells doorbells{};
     std::vector<std::uint32_t> untold{};  // bells that have some
     SourceHabit habit{};
   };

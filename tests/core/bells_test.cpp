@@ -41,7 +41,7 @@ TEST_CASE("Bells that were rung are heard once, in order", "[core][bells]") {
   for (const std::size_t index : {0, 63, 64, 4095, 4096, 65535}) world.ring(index);
   CHECK(world.turn() == std::vector<std::size_t>{0, 63, 64, 4095, 4096, 65535});
   CHECK(world.some);
-  CHECK_FALSE(Bells::rung(*world.area));
+  CHECK_FALSE(Bells::any_rung(*world.area));
   CHECK(world.turn().empty());
   CHECK_FALSE(world.some);
 }
@@ -55,11 +55,11 @@ TEST_CASE("An application that rings all its bells is heard so often in a turn",
     REQUIRE(now.size() <= Bells::kTurnMax + 64u);
     REQUIRE(!now.empty());
     for (const std::size_t index : now) CHECK(heard.insert(index).second);
-    if (heard.size() < RNIC_DOORBELLS_MAX) REQUIRE(Bells::rung(*world.area));
+    if (heard.size() < RNIC_DOORBELLS_MAX) REQUIRE(Bells::any_rung(*world.area));
   }
   CHECK(heard.size() == RNIC_DOORBELLS_MAX);
   CHECK(world.turn().empty());
-  CHECK_FALSE(Bells::rung(*world.area));
+  CHECK_FALSE(Bells::any_rung(*world.area));
 }
 
 TEST_CASE("The first bells, rung all the time, leave turns to the others", "[core][bells]") {
@@ -81,7 +81,7 @@ TEST_CASE("A bell that rings while others wait for their turn is heard", "[core]
   for (int turn = 0; turn < 20; ++turn) world.turn();
   world.ring(3);
   std::size_t times = 0;
-  for (int turn = 0; turn < 1000 && Bells::rung(*world.area); ++turn)
+  for (int turn = 0; turn < 1000 && Bells::any_rung(*world.area); ++turn)
     for (const std::size_t index : world.turn()) times += index == 3;
   CHECK(times == 1);
 }
@@ -91,7 +91,7 @@ TEST_CASE("Bells that there are not cost nothing", "[core][bells]") {
   world.count = 10;
   world.ring_all();
   CHECK(world.turn().size() == 64);  // its word
-  CHECK_FALSE(Bells::rung(*world.area));
+  CHECK_FALSE(Bells::any_rung(*world.area));
   CHECK(world.area->words[1] == ~std::uint64_t{0});  // not looked at
   CHECK(world.turn().empty());
   // And come to be, later.

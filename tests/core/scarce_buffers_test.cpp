@@ -4,7 +4,7 @@
 #include <memory>
 #include <set>
 
-#include "core/shares.hpp"
+#include "core/dynamic_threshold.hpp"
 #include "sim/stranger.hpp"
 #include "sim/world.hpp"
 #include "support/catch.hpp"
@@ -319,7 +319,7 @@ TEST_CASE("where so many hold buffers for nothing that the reserve goes, the gre
 // ---- the share itself -----------------------------------------------------------------------------------------------
 
 TEST_CASE("share of buffers among streams: as many as are free, and nobody all of them", "[core][scarce]") {
-  core::Shares shares(16'000);
+  core::DynamicThreshold shares(16'000);
   CHECK(shares.spare() == 12'000);
   // One alone.
   CHECK(shares.allowance(0) == 6000);
@@ -346,7 +346,7 @@ TEST_CASE("share of buffers among streams: as many as are free, and nobody all o
 
 TEST_CASE("share of buffers among streams: of the reserve one half is for those with next to nothing",
           "[core][scarce]") {
-  core::Shares shares(1000, 8);
+  core::DynamicThreshold shares(1000, 8);
   shares.refresh(251);
   CHECK(shares.allowance(0) == 8);
   CHECK(shares.allowance(7) == 1);

@@ -16,10 +16,10 @@
 
 namespace rnic::core {
 
-class Shares {
+class DynamicThreshold {
  public:
   // Next to nothing: what a stream has for its own while the reserve is not half gone.
-  explicit Shares(std::uint32_t all = 0, std::uint32_t minimum = 8) : reserve_(all / 4), minimum_(minimum) {
+  explicit DynamicThreshold(std::uint32_t all = 0, std::uint32_t minimum = 8) : reserve_(all / 4), minimum_(minimum) {
     refresh(all);
   }
 
