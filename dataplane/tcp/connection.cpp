@@ -167,6 +167,7 @@ void Connection::on_segment(SegmentIn&& segment, Instant now) {
     if (!check_reset(in, now) || !check_syn(in, now)) return;
   }
   if (!process_ack(in, now)) return;
+  if (in.tells_timestamp) echo_timestamp(segment.header, now);
   if (ecn_.is_news(segment.marked, segment.header.flags) && !segment.payload.empty()) [[unlikely]]
     progress_ack_ |= ecn_.on_data(segment.marked, segment.header.flags, rcv_nxt_, last_ack_sent_);
   if (!in.payload.empty()) process_payload(in, now);
@@ -246,7 +247,7 @@ bool Connection::doubts_its_peer(const wire::TcpHeader& header, Instant now) {
 }
 
 // PAWS (RFC 7323 s5.3, R1).
-bool Connection::check_timestamps(const Incoming& in, Instant now) {
+bool Connection::check_timestamps(Incoming& in, Instant now) {
   const wire::TcpHeader& header = in.segment.header;
   if (header.has(flag::kRst)) return true;
   if (!header.timestamps) return header.has(flag::kSyn);  // s3.2: dropped in silence
@@ -257,16 +258,21 @@ bool Connection::check_timestamps(const Incoming& in, Instant now) {
     return false;
   }
   // s4.3: only a segment that reaches over the left edge says what is echoed, or one without octets
-  // that stands there. Whether it is acceptable at all is seen later, but such a one is.
+  // that stands there. And not before its acknowledgement is accepted (RFC 5961 s5): one segment that somebody
+  // forged, its place guessed roughly, would have everything refused that the peer says from then on.
   const Seq end = in.sequence + static_cast<std::uint32_t>(in.payload.size()) + (in.fin ? 1 : 0);
-  const bool tells = header.has(flag::kSyn) ? state_ == State::syn_received && in.sequence == irs_
-                                            : in.sequence == last_ack_sent_ ||
-                                                  (in.sequence.before(last_ack_sent_) && end.after(last_ack_sent_));
-  if (tells) {
-    timestamp_recent_ = header.timestamps->value;
-    timestamp_recent_at_ = now;
+  if (header.has(flag::kSyn)) {
+    if (state_ == State::syn_received && in.sequence == irs_) echo_timestamp(header, now);
+    return true;
   }
+  in.tells_timestamp = in.sequence == last_ack_sent_ ||
+                       (in.sequence.before(last_ack_sent_) && end.after(last_ack_sent_));
   return true;
+}
+
+void Connection::echo_timestamp(const wire::TcpHeader& header, Instant now) {
+  timestamp_recent_ = header.timestamps->value;
+  timestamp_recent_at_ = now;
 }
 
 // First, check sequence number; what is outside the window is cut away.
@@ -457,10 +463,7 @@ void Connection::process_payload(Incoming& in, Instant now) {
   }
   // It fills a gap, wholly or partly. What came first of its octets stays. Its time is what is
   // echoed, though acknowledgements may be held back before it (RFC 7323 s4.2 (C)).
-  if (timestamps_) {
-    timestamp_recent_ = in.segment.header.timestamps->value;
-    timestamp_recent_at_ = now;
-  }
+  if (timestamps_) echo_timestamp(in.segment.header, now);
   while (!in.payload.empty() && in.sequence == rcv_nxt_) {
     const std::uint32_t until_next = reassembly_.first().since(rcv_nxt_);
     const Bytes part = in.payload.first(

@@ -251,6 +251,7 @@ class Connection {
     Seq sequence;
     Bytes payload;
     bool fin;
+    bool tells_timestamp = false;  // that is to be echoed, once its acknowledgement is accepted
   };
 
   // connection.cpp: the steps of RFC 9293 s3.10.7, in its order, one function each. A check that
@@ -258,7 +259,8 @@ class Connection {
   void on_segment_closed(const SegmentIn& segment);
   void on_segment_syn_sent(const wire::TcpHeader& header, Instant now);
   bool doubts_its_peer(const wire::TcpHeader& header, Instant now);
-  bool check_timestamps(const Incoming& in, Instant now);
+  bool check_timestamps(Incoming& in, Instant now);
+  void echo_timestamp(const wire::TcpHeader& header, Instant now);
   bool check_sequence(Incoming& in, Instant now);
   bool check_reset(const Incoming& in, Instant now);
   bool check_syn(const Incoming& in, Instant now);
