@@ -54,11 +54,12 @@ class DataPool final : public BufferPool {
     return (two_classes_ && is_large(buffer) ? large_ : small_).spare() == 0;
   }
   bool pressed() const { return small_.pressed() || (two_classes_ && large_.pressed()); }
+  bool tight() const { return small_.tight() || (two_classes_ && large_.tight()); }
   // How many are wanted back then; and of what a stream holds, what would help.
   std::uint32_t shortage() const { return small_.shortage() + (two_classes_ ? large_.shortage() : 0); }
   std::uint32_t wanted_of(const BufferCount& held) const {
     if (!two_classes_) return held.all();
-    return (small_.pressed() ? held.small : 0) + (large_.pressed() ? held.large : 0);
+    return (small_.tight() ? held.small : 0) + (large_.tight() ? held.large : 0);
   }
 
   unsigned take(Buffer** out, unsigned n) override {

@@ -122,7 +122,7 @@ bool Device::Impl::receive(Instant now) {
   bool busy = false;
   replies_left_ = kRepliesPerTurnMax;
   data_pool_.refresh();
-  if (data_pool_.pressed()) [[unlikely]]
+  if (data_pool_.tight()) [[unlikely]]
     relieve_pool(now);
   // What two ends of a memif agree on is known once they have met; before a SYN of the peer's is answered.
   if (const std::uint32_t mtu = port_.link_mtu(); mtu != port_mtu_) [[unlikely]]
@@ -152,7 +152,10 @@ bool Device::Impl::receive(Instant now) {
 
   if (backlog_room_) [[unlikely]]
     admit_queued(now);
-  for (Stream* stream = active_.front(); stream != nullptr; stream = active_.after(*stream)) take_input(*stream, now);
+  for (Stream* stream = active_.front(); stream != nullptr; stream = active_.after(*stream)) {
+    take_input(*stream, now);
+    stream->unread_bytes = stream->tcp.received() - stream->tcp.consumed();
+  }
   deliver_events();
   return busy || !active_.empty();
 }

@@ -17,38 +17,49 @@ bool Device::Impl::must_refuse(Stream& stream, const tcp::SegmentIn& segment) co
   stream.tcp.join_small_pieces();
   if (segment.payload.size() <= tcp::Keeper::kCopiedMax && !data_pool_.pressed()) return false;
   if (tcp::Seq{segment.header.sequence}.after(stream.receive_next(false))) return true;
-  // An FPDU may need more segments than its share to be consumed; but the reserve is for others, too.
-  const std::uint64_t most = data_pool_.at_reserve(*segment.buffer) ? 0 : kUnconsumedMax;
-  return stream.tcp.received() - stream.tcp.consumed() > most;
+  // An FPDU may need more segments than its share to be consumed. But the reserve is for others, too: of it only for
+  // those that had consumed everything before this burst came, and will most likely consume this as well.
+  const bool may_hold_more =
+      !data_pool_.at_reserve(*segment.buffer) || (stream.unread_bytes == 0 && !data_pool_.pressed());
+  return stream.tcp.received() - stream.tcp.consumed() > (may_hold_more ? kUnconsumedMax : 0);
 }
 
-// Shares did not help: so many streams hold some that half of the reserve is gone. Nothing that was acknowledged is
-// dropped (W-TCP-26), so those go that hold most of all who have neither had anything acknowledged nor consumed for a
-// while: peers that vanished or keep silent, queue pairs whose receives do not come.
+// Shares did not help: so many streams hold some that nothing is left to spare. Nothing that was acknowledged is dropped
+// (W-TCP-26), so those go that hold most of all who have not turned over for a while what they hold. While the reserve
+// is there: who has a gap in front of all it holds, which its peer, being there, would have filled. When half of it is gone: all peers that
+// vanished, keep silent or take a segment now and then, and queue pairs whose receives do not come.
 void Device::Impl::relieve_pool(Instant now) {
   if (pressed_looked_at_ != kNever && now - pressed_looked_at_ < kPressedLook) return;
   const bool first = pressed_looked_at_ == kNever || now - pressed_looked_at_ > kPressedLookLost;
   pressed_looked_at_ = now;
-  struct Candidate {
-    Stream* stream;
-    std::uint32_t count;
-  };
-  std::array<Candidate, kEndedPerLook> greediest{};
+  end_greediest(find_stuck(first, now), now);
+}
+
+// `first`: what was seen before is too long ago.
+Device::Impl::Greediest Device::Impl::find_stuck(bool first, Instant now) {
+  Greediest greediest{};
   for (const auto& each : streams_) {
     if (each == nullptr) continue;
     Stream& stream = *each;
     const std::uint64_t progress = stream.tcp.acknowledged() + stream.tcp.consumed();
     const std::uint32_t count = data_pool_.wanted_of(stream.tcp.kept() + transmit_buffers_of(stream));
-    if (first || count == 0 || stream.stuck_since == kNever || progress != stream.progress) {
+    const bool turned_over = progress - stream.progress >= std::uint64_t{count} * stream.tcp.emss();
+    if (first || stream.stuck_since == kNever || turned_over) {
       stream.progress = progress;
       stream.stuck_since = now;
       continue;
     }
     if (now - stream.stuck_since < kStuckAfter) continue;
+    const bool waits_for_peer = stream.tcp.beyond_count() != 0 && stream.unread_bytes == 0;
+    if (!waits_for_peer && !data_pool_.pressed()) continue;
     Candidate& least = *std::min_element(greediest.begin(), greediest.end(),
-                                      [](const Candidate& a, const Candidate& b) { return a.count < b.count; });
+                                         [](const Candidate& a, const Candidate& b) { return a.count < b.count; });
     if (count > least.count) least = {&stream, count};
   }
+  return greediest;
+}
+
+void Device::Impl::end_greediest(Greediest greediest, Instant now) {
   std::sort(greediest.begin(), greediest.end(), [](const Candidate& a, const Candidate& b) { return a.count > b.count; });
   std::uint32_t shortage = data_pool_.shortage();
   for (const Candidate& each : greediest) {

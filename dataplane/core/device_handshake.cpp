@@ -207,6 +207,19 @@ void Device::Impl::end_oldest_silent(std::uint32_t listener, Instant now) {
   abandon(*oldest, now);
 }
 
+void Device::Impl::make_room_for_silent(std::uint32_t listener, Instant now) {
+  const std::uint32_t own = listeners_.at(listener).not_admitted;
+  if (own >= Listeners::kSilentMax || (silent_count_ >= silent_max() && own > std::min<std::size_t>(Listeners::kSilentFew, silent_max() / 4)))
+    end_oldest_silent(listener, now);
+  if (silent_count_ >= silent_max()) end_oldest_silent(silent_.front()->listener, now);
+}
+
+void Device::Impl::on_no_longer_silent(Stream& stream) {
+  if (!stream.ListLink<SilentTag>::linked()) return;
+  stream.ListLink<SilentTag>::unlink();
+  --silent_count_;
+}
+
 // Its MPA Request has come in full: it is told of when the backlog has a place for it.
 void Device::Impl::on_request(Stream& stream, Instant now) {
   stream.phase = Stream::Phase::waiting;
@@ -218,6 +231,7 @@ void Device::Impl::on_request(Stream& stream, Instant now) {
   ++counters_.backlog_waits;
   ++in_line_;
   stream.in_line = true;
+  on_no_longer_silent(stream);
   stream.ListLink<ListenerTag>::unlink();
   callers_[stream.listener].in_line.push_back(stream);
   stream.phase_deadline = now + kBacklogWait;
@@ -228,6 +242,7 @@ void Device::Impl::admit(Stream& stream) {
   if (stream.in_line) --in_line_;
   stream.in_line = false;
   stream.phase_deadline = kNever;
+  on_no_longer_silent(stream);
   stream.ListLink<ListenerTag>::unlink();
   --at.not_admitted;
   ++at.pending;
@@ -240,11 +255,13 @@ bool Device::Impl::make_passive_stream(std::uint32_t listener, const Flow& flow,
                                        tcp::SegmentIn&& third, Instant now) {
   Listener& at = listeners_.at(listener);
   if (!has_backlog_room(listener)) return false;
-  if (at.not_admitted >= Listeners::kSilentMax) end_oldest_silent(listener, now);
+  make_room_for_silent(listener, now);
   Stream* stream = make_stream(flow);
   if (stream == nullptr) return false;
   ++at.not_admitted;
   callers_[listener].silent.push_back(*stream);
+  silent_.push_back(*stream);
+  ++silent_count_;
   stream->listener = listener;
   stream->cookie = at.cookie;
   stream->initial_receive = handshake.theirs;

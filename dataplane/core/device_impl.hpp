@@ -54,10 +54,10 @@ inline constexpr std::uint64_t kUnconsumedMax = 64 * 1024;   // of a stream, whi
 inline constexpr Duration kStarvedPause = microseconds(50);  // before a starved queue pair asks for buffers again
 inline constexpr Duration kSharePause = milliseconds(1);     // and one that holds its share: mostly its own come back
 inline constexpr Duration kTxStuck = milliseconds(100);      // a port that takes nothing for so long loses its frames
-inline constexpr std::uint32_t kBeyondWithoutQp = 8;  // segments kept out of order before the startup's end, and after
+inline constexpr std::uint32_t kBeyondWithoutQp = 8;  // segments kept out of order before a QP is attached, and of an orphan
 inline constexpr Duration kPressedLook = milliseconds(100);  // between looks for who holds buffers
 inline constexpr Duration kPressedLookLost = seconds(1);     // what was seen longer ago is forgotten
-inline constexpr Duration kStuckAfter = seconds(3);          // and gives none back, and has none consumed
+inline constexpr Duration kStuckAfter = seconds(3);          // and gives back, or has consumed, less than it holds
 inline constexpr unsigned kEndedPerLook = 64;
 inline constexpr Duration kLookAtLink = milliseconds(10);  // to ask a port costs a system call
 inline constexpr std::uint32_t kDoubtAfter = 3;            // timeouts without an answer: RFC 9293 s3.8.3's R1 (SHLD-10)
@@ -170,6 +170,9 @@ struct Device::Impl {
   void await_backlog(HalfOpen& half, const tcp::SegmentIn& segment, Instant now);
   void admit_queued(Instant now);
   void end_oldest_silent(std::uint32_t listener, Instant now);
+  void make_room_for_silent(std::uint32_t listener, Instant now);
+  std::size_t silent_max() const { return std::max<std::size_t>(options_.streams_max / 8, 1); }
+  void on_no_longer_silent(Stream& stream);
   void on_request(Stream& stream, Instant now);
   void admit(Stream& stream);
   void on_waiting_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now);
@@ -194,7 +197,14 @@ struct Device::Impl {
 
   // ---- buffers (device_buffers.cpp) ---------------------------------------------------------
   BufferCount transmit_buffers_of(const Stream& stream) const;
+  struct Candidate {
+    Stream* stream;
+    std::uint32_t count;  // of buffers that are wanted back
+  };
+  using Greediest = std::array<Candidate, kEndedPerLook>;
   void relieve_pool(Instant now);
+  Greediest find_stuck(bool first, Instant now);
+  void end_greediest(Greediest greediest, Instant now);
 
   void take_input(Stream& stream, Instant now);  // after the burst
   void begin_plain(Stream& stream, Instant now);
@@ -282,6 +292,8 @@ struct Device::Impl {
     List<Stream, ListenerTag> silent, in_line;
   };
   std::deque<Callers> callers_;
+  List<Stream, SilentTag> silent_;  // of all listeners, oldest first
+  std::size_t silent_count_ = 0;
   std::uint32_t in_line_ = 0;
   bool backlog_room_ = false;  // and one of them waits
   tcp::Cookies cookies_;

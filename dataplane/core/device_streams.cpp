@@ -287,6 +287,7 @@ void Device::Impl::stop_pending(Stream& stream) {
   } else {
     --listeners_.at(stream.listener).not_admitted;
     if (stream.in_line) --in_line_;
+    on_no_longer_silent(stream);
     stream.ListLink<ListenerTag>::unlink();
   }
   listeners_.on_connection_gone(stream.listener);

@@ -39,8 +39,15 @@ class DynamicThreshold {
   std::uint32_t spare() const { return spare_; }
   // Less than half of the reserve is left.
   bool pressed() const { return spare_ == 0 && least_ == 0 && reserve_ > 1; }
-  // Then: how many would have to come back, so that three quarters of it are there.
-  std::uint32_t shortage() const { return pressed() ? reserve_ - reserve_ / 4 - std::min(available_, reserve_ / 2) : 0; }
+  // Who comes now gets only a few times next to nothing. So it stays where hundreds hold their shares and give nothing
+  // back: their shares shrink with what is spare, and need not touch the reserve.
+  bool tight() const { return spare_ < kTightTimes * minimum_ && reserve_ > 1; }
+  // How many would have to come back: so that three quarters of the reserve are there, or so that there is something to
+  // spare.
+  std::uint32_t shortage() const {
+    if (pressed()) return reserve_ - reserve_ / 4 - std::min(available_, reserve_ / 2);
+    return tight() ? reserve_ / 2 + kTightTimes * minimum_ - spare_ : 0;
+  }
   // How many more a stream may take that holds so many.
   std::uint32_t allowance(std::uint32_t held) const {
     const std::uint32_t shared = spare_ > held ? (spare_ - held + 1) / 2 : 0;
@@ -53,6 +60,8 @@ class DynamicThreshold {
   }
 
  private:
+  static constexpr std::uint32_t kTightTimes = 8;
+
   std::uint32_t reserve_;
   std::uint32_t minimum_;
   std::uint32_t available_ = 0;  // at refresh()

@@ -45,8 +45,9 @@ class Listeners {
  public:
   static constexpr std::uint32_t kNone = 0xFFFFFFFF;
   // Who connects and asks nothing costs no place in the backlog, but memory: so many of a listener, and the oldest
-  // goes.
+  // goes; and of all listeners an eighth of the streams, where one that has more than a few ends its own.
   static constexpr std::uint32_t kSilentMax = 256;
+  static constexpr std::uint32_t kSilentFew = 32;
   // As the kernel's rdma_cm has it: 0 and what is more mean this.
   static constexpr std::uint32_t kBacklogMax = 1024;
   // So long after its end a listener's port is not said to be nobody's: a server that closes one and

@@ -39,8 +39,9 @@ namespace rnic::core {
 
 struct ActiveTag;
 struct ListenerTag;
+struct SilentTag;
 
-struct Stream : ListLink<ActiveTag>, ListLink<ListenerTag>, Timers::Node {
+struct Stream : ListLink<ActiveTag>, ListLink<ListenerTag>, ListLink<SilentTag>, Timers::Node {
   enum class Phase : std::uint8_t { opening, negotiating, waiting, starting, running, plain, orphan };
   using Startup = std::variant<mpa::Initiator, mpa::Responder>;
 
@@ -55,7 +56,7 @@ struct Stream : ListLink<ActiveTag>, ListLink<ListenerTag>, Timers::Node {
   tcp::Connection tcp;
   std::unique_ptr<Startup> startup;  // from the handshake until the QP is attached
   qp::QueuePair* qp = nullptr;
-  std::uint32_t listener = Listeners::kNone;  // that counts us, as pending or as silent
+  std::uint32_t listener = Listeners::kNone;  // that counts us, as pending or as not admitted
   bool pending = false;                       // has asked, and has a place in its backlog
   bool in_line = false;                       // has asked, and waits for one
   std::uint64_t cookie = 0;
@@ -92,7 +93,9 @@ struct Stream : ListLink<ActiveTag>, ListLink<ListenerTag>, Timers::Node {
   tcp::Seq initial_send, initial_receive;
   std::optional<std::uint32_t> timestamp_sent;
 
-  // While the port's buffers are nearly gone: what was acknowledged and consumed, and since when it is no more.
+  std::uint64_t unread_bytes = 0;  // in order, and not consumed, when it last had its input taken
+  // While the port's buffers are nearly gone: what was acknowledged and consumed, and since when it is less than what
+  // it holds.
   std::uint64_t progress = 0;
   Instant stuck_since = kNever;
 

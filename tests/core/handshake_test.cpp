@@ -1,6 +1,7 @@
 // What a device does for those who have only an address to their name: half-open connections, SYN
 // floods, scans, and what TIME-WAIT says. A stranger speaks to B segment by segment.
 #include <algorithm>
+#include <map>
 
 #include "core/flow.hpp"
 #include "core/listeners.hpp"
@@ -585,7 +586,9 @@ TEST_CASE("those who connect and do not ask take no place in the backlog, howeve
   const std::uint32_t backlog = GENERATE(1u, 3u, 128u);
   const bool half_a_request = GENERATE(false, true);
   CAPTURE(backlog, half_a_request);
-  World world({});
+  WorldOptions options;
+  options.b.streams_max = 2048;
+  World world(options);
   REQUIRE(world.b.device.listen({}, kPort, backlog, 77));
   Stranger stranger(world);
   for (std::uint16_t port = 3000; port < 3000 + 200; ++port) {
@@ -603,7 +606,7 @@ TEST_CASE("those who connect and do not ask take no place in the backlog, howeve
 
 TEST_CASE("of those who connect and do not ask so many are kept, and the oldest goes first", "[core]") {
   WorldOptions options;
-  options.b.streams_max = 1024;
+  options.b.streams_max = 2048;
   World world(options);
   REQUIRE(world.b.device.listen({}, kPort, 3, 77));
   Stranger stranger(world);
@@ -623,6 +626,34 @@ TEST_CASE("of those who connect and do not ask so many are kept, and the oldest 
     if (each.header.has(flag::kRst)) reset.push_back(each.header.destination_port);
   CHECK(world.b.device.stream_count() == core::Listeners::kSilentMax);
   CHECK(reset == std::vector<std::uint16_t>{3000, 3001, 3002, 3003, 3004});
+  REQUIRE(connects(world));
+}
+
+TEST_CASE("the silent of all listeners together leave seven eighths of the streams", "[core]") {
+  World world({});  // 256 streams
+  constexpr std::uint16_t kListeners = 16, kEach = 32;
+  REQUIRE(world.b.device.listen({}, kPort, 3, 77));
+  for (std::uint16_t i = 1; i <= kListeners; ++i)
+    REQUIRE(world.b.device.listen({}, static_cast<std::uint16_t>(kPort + i), 3, 77));
+  Stranger stranger(world);
+  const auto keeps_silent = [&](std::uint16_t port, std::uint16_t from) {
+    stranger.source_port = from;
+    stranger.destination_port = port;
+    stranger.take();
+    stranger.says(syn(from));
+    for (const Stranger::Heard& each : stranger.take())
+      if (each.header.has(flag::kSyn)) stranger.says(third(each.header, from + 1u));
+  };
+  keeps_silent(kPort, 2999);  // it was first, and its listener has few
+  for (std::uint16_t i = 0; i < kListeners * kEach; ++i)
+    keeps_silent(static_cast<std::uint16_t>(kPort + 1 + i % kListeners), static_cast<std::uint16_t>(3000 + i));
+  CHECK(world.b.device.stream_count() == 32);
+  for (std::uint16_t i = 0; i < 200; ++i) keeps_silent(kPort + 1, static_cast<std::uint16_t>(4000 + i));
+  CHECK(world.b.device.stream_count() == 32);
+  // Of one listener that has more than a few its own went: the other fifteen keep the rest.
+  std::map<std::uint16_t, int> of;
+  for (const auto& each : world.b.device.streams()) ++of[each.local_port];
+  CHECK(of[kPort + 1] == 9);
   REQUIRE(connects(world));
 }
 
