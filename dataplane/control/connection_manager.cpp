@@ -81,6 +81,14 @@ const char* name(IdState state) {
 ConnectionManager::ConnectionManager(std::vector<CmDevice> devices, CmHost& host, std::uint64_t seed)
     : devices_(std::move(devices)), host_(host), ports_(seed) {
   RNIC_ASSERT(devices_.size() <= kDeviceSetMax);
+  for (const CmDevice& device : devices_) streams_.emplace_back("connections", device.streams_max - device.streams_max / 8);
+}
+
+void ConnectionManager::tell_refusals_by(const Shares::Tell& tell) {
+  shares_.tell_by(tell);
+  for (Shares& each : streams_) each.tell_by(tell);
+  ephemeral_ports_.tell_by(tell);
+  other_ports_.tell_by(tell);
 }
 
 // ---- channels ------------------------------------------------------------------------------------
@@ -212,6 +220,12 @@ std::uint32_t ConnectionManager::purge_events(Id& id, Left& left) {
   return static_cast<std::uint32_t>(purged);
 }
 
+// There is nothing left of its connection for the application.
+void ConnectionManager::end(Id& id) {
+  id.state = IdState::ended;
+  id.stream_share = {};
+}
+
 void ConnectionManager::forget(const Id& id) {
   const std::uint32_t number = id.number;
   channels_[id.channel].ids.erase(number);
@@ -317,8 +331,11 @@ int ConnectionManager::bind_to(Id& id, const wire::IpAddress& address, std::uint
     device = static_cast<int>(*owner);
     devices = DeviceSet{1} << *owner;
   }
+  Share share = shares_of(port).take(channels_[id.channel].holder);
+  if (!share) return ENOMEM;
   Binding binding{address, port, devices, id.reuse, id.family_only && address.is_v6()};
   if (!ports_.bind(id.number, binding)) return port == 0 ? EADDRNOTAVAIL : EADDRINUSE;
+  id.port_share = std::move(share);
   id.device = device;
   id.source = address;
   id.source_port = binding.port;
@@ -512,6 +529,8 @@ int ConnectionManager::connect(std::uint32_t number, const rnic_cm_parameters& p
   if (id == nullptr || id->state != IdState::route_resolved) return EINVAL;
   if (const int error = check(*id, parameters); error != 0) return error;
 
+  Share share = streams_[static_cast<std::size_t>(id->device)].take(channels_[id->channel].holder);
+  if (!share) return ENOMEM;
   core::ConnectOptions options;
   options.local = id->source;
   options.remote = id->destination;
@@ -535,6 +554,7 @@ int ConnectionManager::connect(std::uint32_t number, const rnic_cm_parameters& p
     if (!ports_.rebind(number, binding)) return EADDRNOTAVAIL;
     id->source_port = binding.port;
   }
+  id->stream_share = std::move(share);
   id->state = IdState::connecting;
   return 0;
 }
@@ -554,7 +574,7 @@ int ConnectionManager::accept(std::uint32_t number, std::uint64_t user_pointer, 
                                      {parameters.qp_number});
   if (!accepted) {
     // The peer has gone: there is nothing left to answer.
-    if (accepted.error() == StreamError::unknown) id->state = IdState::ended;
+    if (accepted.error() == StreamError::unknown) end(*id);
     return errno_of(accepted.error());
   }
   id->user_pointer = user_pointer;
@@ -570,7 +590,7 @@ int ConnectionManager::reject(std::uint32_t number, Bytes private_data) {
                                      Rejects::application);
   // A peer that has gone meanwhile needs no answer.
   if (!rejected && rejected.error() != StreamError::unknown) return errno_of(rejected.error());
-  id->state = IdState::ended;
+  end(*id);
   return 0;
 }
 
@@ -586,7 +606,7 @@ int ConnectionManager::disconnect(std::uint32_t number) {
       return 0;
     case IdState::connecting:
       host_.disconnect(static_cast<std::uint32_t>(id->device), id->stream, core::Disconnect::graceful);
-      id->state = IdState::ended;
+      end(*id);
       // An application that waits for the outcome of connect() must not wait for ever.
       queue(*id, RNIC_CM_CONNECT_ERROR, -ECONNABORTED);
       return 0;
@@ -684,12 +704,14 @@ void ConnectionManager::queue_failure(Id& id, StreamFailure failure) {
 void ConnectionManager::on_request(const StreamEvent& event) {
   Id* listener = find(static_cast<std::uint32_t>(event.cookie));
   const bool listens = listener != nullptr && listener->cookie == event.cookie && listener->state == IdState::listening;
-  Id* made = listens ? make_id(listener->channel) : nullptr;
-  if (made == nullptr) {
-    (void)host_.reject(event.device, event.stream, {}, listens ? Rejects::too_many_ids : Rejects::nobody_listens);
-    return;
-  }
+  const auto refuse = [&](Rejects why) { (void)host_.reject(event.device, event.stream, {}, why); };
+  if (!listens) return refuse(Rejects::nobody_listens);
+  Share share = streams_[event.device].take(channels_[listener->channel].holder);
+  if (!share) return refuse(Rejects::too_many_streams);
+  Id* made = make_id(listener->channel);
+  if (made == nullptr) return refuse(Rejects::too_many_ids);
   Id& id = *made;
+  id.stream_share = std::move(share);
   id.state = IdState::requested;
   id.visible = listener->visible;
   id.traffic_class = listener->traffic_class;
@@ -723,17 +745,17 @@ void ConnectionManager::on_stream_event(const StreamEvent& event) {
       break;
     case StreamEvent::Kind::rejected:
       if (!pending) return;
-      id->state = IdState::ended;
+      end(*id);
       fill(queue(*id, RNIC_CM_REJECTED, -ECONNREFUSED).reply.parameters, event);
       break;
     case StreamEvent::Kind::failed:
       if (!pending) return;
-      id->state = IdState::ended;
+      end(*id);
       queue_failure(*id, event.failure);
       break;
     case StreamEvent::Kind::disconnected:
       if (id->state != IdState::connected) return;
-      id->state = IdState::ended;
+      end(*id);
       queue(*id, RNIC_CM_DISCONNECTED, 0);
       break;
     case StreamEvent::Kind::connect_request:

@@ -36,6 +36,7 @@ struct CmDevice {
   std::uint32_t scope = 0;                 // of its link-local addresses: sin6_scope_id
   int mate = -1;                // the device at the other end of a pair
   std::uint32_t ird_max = 128, ord_max = 128;
+  std::uint32_t streams_max = 16'384;
 };
 
 // A QP, as an application names it. It must be of the process that asks.
@@ -44,7 +45,7 @@ struct QpClaim {
 };
 
 // Who says no to a call: the listener's application, with a command or by its end, or rnicd itself.
-enum class Rejects : std::uint8_t { application, nobody_listens, too_many_ids };
+enum class Rejects : std::uint8_t { application, nobody_listens, too_many_ids, too_many_streams };
 
 enum class IdState : std::uint8_t {
   idle,
@@ -155,11 +156,16 @@ class ConnectionManager {
   std::optional<IdInfo> info(std::uint32_t device, core::StreamId stream) const;
   std::size_t id_count() const { return ids_.size(); }
   Shares& shares() { return shares_; }
+  const Shares& streams(std::uint32_t device) const { return streams_[device]; }
+  const Shares& ports(std::uint16_t port) const { return PortSpace::is_ephemeral(port) ? ephemeral_ports_ : other_ports_; }
+  void tell_refusals_by(const Shares::Tell& tell);
   std::size_t channel_count() const { return channels_.size(); }
 
  private:
   struct Id {
     Share share;
+    Share stream_share;  // while it is connected, or on the way there
+    Share port_share;    // while it is bound to a port
     std::uint32_t number = 0;
     std::uint64_t cookie = 0;
     std::uint64_t user_pointer = 0;
@@ -206,6 +212,8 @@ class ConnectionManager {
   std::uint32_t purge_events(Id& id, Left& left);
   void take_apart(Id& id, Left& left);
   void forget(const Id& id);
+  static void end(Id& id);
+  Shares& shares_of(std::uint16_t port) { return PortSpace::is_ephemeral(port) ? ephemeral_ports_ : other_ports_; }
   void abandon(const Left& left);
   void unlisten(Id& id, Left& left);
   bool sees(const Id& id, std::uint32_t device) const { return (id.visible >> device & 1u) != 0; }
@@ -226,6 +234,10 @@ class ConnectionManager {
   CmHost& host_;
   PortSpace ports_;
   Shares shares_ = Shares::for_one("connection ids", kIdsMax);
+  // Of each device what the silent leave (core/listeners.hpp).
+  std::deque<Shares> streams_;
+  Shares ephemeral_ports_{"ephemeral ports", PortSpace::kEphemeralCount};
+  Shares other_ports_{"ports", 65'535 - PortSpace::kEphemeralCount};
   std::unordered_map<std::uint32_t, Channel> channels_;
   std::unordered_map<std::uint32_t, std::unique_ptr<Id>> ids_;
   std::uint32_t next_channel_ = 1;

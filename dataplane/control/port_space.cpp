@@ -26,8 +26,7 @@ bool PortSpace::bind(std::uint32_t owner, Binding& binding) {
   if (binding.port == 0) return rebind(owner, binding);
   if (conflicts(binding, owner, true)) return false;
   release(owner);
-  by_port_.emplace(binding.port, std::pair{owner, binding});
-  by_owner_[owner] = binding.port;
+  by_owner_[owner] = by_port_.emplace(binding.port, std::pair{owner, binding});
   return true;
 }
 
@@ -38,8 +37,7 @@ bool PortSpace::rebind(std::uint32_t owner, Binding& binding) {
     if (by_port_.contains(port)) continue;
     release(owner);
     binding.port = port;
-    by_port_.emplace(port, std::pair{owner, binding});
-    by_owner_[owner] = port;
+    by_owner_[owner] = by_port_.emplace(port, std::pair{owner, binding});
     return true;
   }
   return false;
@@ -48,21 +46,13 @@ bool PortSpace::rebind(std::uint32_t owner, Binding& binding) {
 bool PortSpace::may_listen(std::uint32_t owner) const {
   const auto found = by_owner_.find(owner);
   if (found == by_owner_.end()) return false;
-  const auto [first, last] = by_port_.equal_range(found->second);
-  for (auto at = first; at != last; ++at)
-    if (at->second.first == owner) return !conflicts(at->second.second, owner, false);
-  return false;
+  return !conflicts(found->second->second.second, owner, false);
 }
 
 void PortSpace::release(std::uint32_t owner) {
   const auto found = by_owner_.find(owner);
   if (found == by_owner_.end()) return;
-  const auto [first, last] = by_port_.equal_range(found->second);
-  for (auto at = first; at != last; ++at)
-    if (at->second.first == owner) {
-      by_port_.erase(at);
-      break;
-    }
+  by_port_.erase(found->second);
   by_owner_.erase(found);
 }
 

@@ -31,6 +31,11 @@ class PortSpace {
  public:
   static constexpr std::uint16_t kEphemeralFirst = 32768;  // Linux's ip_local_port_range
   static constexpr std::uint16_t kEphemeralLast = 60999;
+  static constexpr std::uint32_t kEphemeralCount = kEphemeralLast - kEphemeralFirst + 1u;
+  // 0 stands for one of them.
+  static constexpr bool is_ephemeral(std::uint16_t port) {
+    return port == 0 || (port >= kEphemeralFirst && port <= kEphemeralLast);
+  }
 
   explicit PortSpace(std::uint64_t seed) : rover_(static_cast<std::uint32_t>(seed % kEphemeralCount)) {}
 
@@ -45,12 +50,12 @@ class PortSpace {
   std::size_t count() const { return by_owner_.size(); }
 
  private:
-  static constexpr std::uint32_t kEphemeralCount = kEphemeralLast - kEphemeralFirst + 1u;
-
   bool conflicts(const Binding& binding, std::uint32_t owner, bool sharing) const;
 
-  std::multimap<std::uint16_t, std::pair<std::uint32_t, Binding>> by_port_;
-  std::unordered_map<std::uint32_t, std::uint16_t> by_owner_;
+  using ByPort = std::multimap<std::uint16_t, std::pair<std::uint32_t, Binding>>;
+
+  ByPort by_port_;
+  std::unordered_map<std::uint32_t, ByPort::iterator> by_owner_;
   std::uint32_t rover_;
 };
 

@@ -51,6 +51,7 @@ CmDevice cm_device(const ServedDevice& served) {
   device.scope = served.scope;
   device.mate = served.mate;
   device.ird_max = device.ord_max = kReadDepthMax;
+  device.streams_max = served.device->options().streams_max;
   return device;
 }
 
@@ -99,7 +100,7 @@ Server::Server(Machine& machine, Loop& loop, std::uint64_t seed, Log log)
     if (refusals_.take(clock_now(), left_out)) log_.info("process " + std::to_string(holder) + " gets " + what);
   };
   machine_.tell_refusals(tell);
-  cm_.shares().tell_by(tell);
+  cm_.tell_refusals_by(tell);
   page_timer_ = Descriptor(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   page_watch_ = loop_.add(page_timer_.get(), EPOLLIN, [this](std::uint32_t) { look_at_stuck(); });
   watch_closer();

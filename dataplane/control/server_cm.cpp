@@ -278,6 +278,7 @@ Result<Done, core::StreamError> Server::reject(std::uint32_t device, core::Strea
     switch (who) {
       case Rejects::nobody_listens: return connection + "rnicd rejects, as nobody listens any more";
       case Rejects::too_many_ids: return connection + "rnicd rejects, as there are too many ids";
+      case Rejects::too_many_streams: return connection + "rnicd rejects, as its listener's process has too many";
       case Rejects::application: break;
     }
     return connection + asker() + " rejects, with " + std::to_string(private_data.length) + " octets of private data";

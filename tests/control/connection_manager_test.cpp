@@ -639,6 +639,54 @@ TEST_CASE("a channel ends with its ids", "[control][cm]") {
   CHECK_FALSE(w.cm.has_channel(w.channel));
 }
 
+TEST_CASE("a process has all ephemeral ports but an eighth, another finds some, and all come back", "[control][cm]") {
+  CmWorld w;
+  const auto other = w.cm.open_channel(9);
+  std::uint32_t taken = 0;
+  int error = 0;
+  while ((error = w.cm.bind(w.id(), ipv4(0, 0, 0, 0, 0))) == 0) ++taken;
+  CHECK(error == ENOMEM);
+  CHECK(taken == control::PortSpace::kEphemeralCount / 8 * 7);
+  const auto late = *w.cm.create_id(other, 0x0106, 1, CmWorld::kAll);
+  CHECK(w.cm.bind(late, ipv4(0, 0, 0, 0, 0)) == 0);
+  // The same by number; and those below are counted by themselves.
+  CHECK(w.cm.bind(w.id(), ipv4(0, 0, 0, 0, 40'000)) == ENOMEM);
+  CHECK(w.cm.bind(w.id(), ipv4(0, 0, 0, 0, 7174)) == 0);
+  w.cm.close_channel(w.channel);
+  CHECK(w.cm.ports(0).used() == 1);
+  CHECK(w.cm.ports(7174).used() == 0);
+  REQUIRE(w.cm.destroy_id(late));
+  CHECK(w.cm.ports(0).used() == 0);
+}
+
+TEST_CASE("a process has a share of a device's connections, whoever called", "[control][cm]") {
+  auto devices = CmWorld::devices();
+  for (auto& device : devices) device.streams_max = 64;
+  CmWorld w(devices);  // 56 are shared out, and one alone may have 49
+  const auto caller = w.route_resolved();
+  const auto listener = w.listening();
+  for (std::uint64_t i = 0; i < 60; ++i) w.cm.on_stream_event(w.request_for(listener, {1000 + i}));
+  CHECK(w.host.rejects.size() == 11);
+  CHECK(w.host.last_rejects == control::Rejects::too_many_streams);
+  CHECK(w.cm.streams(2).used() == 49);
+  // Its own call is one too many as well, until one has ended.
+  CHECK(w.cm.connect(caller, w.parameters()) == ENOMEM);
+  std::vector<std::uint32_t> requests;
+  for (int i = 0; i < 49; ++i) requests.push_back(w.event().id);
+  REQUIRE(w.cm.reject(requests[0], {}) == 0);
+  CHECK(w.cm.connect(caller, w.parameters()) == 0);
+  CHECK(w.cm.streams(2).used() == 49);
+  // And another process finds some.
+  const auto other = w.cm.open_channel(9);
+  const auto theirs = *w.cm.create_id(other, 0x0106, 1, CmWorld::kAll);
+  REQUIRE(w.cm.resolve_address(theirs, {}, ipv4(10, 0, 0, 2, 1)) == 0);
+  REQUIRE(w.cm.resolve_route(theirs) == 0);
+  CHECK(w.cm.connect(theirs, w.parameters()) == 0);
+  w.cm.close_channel(w.channel);
+  w.cm.close_channel(other);
+  CHECK(w.cm.streams(2).used() == 0);
+}
+
 TEST_CASE("a channel with many listeners ends with one word to each device", "[control][cm]") {
   CmWorld w;
   constexpr int kMany = 2'000;
