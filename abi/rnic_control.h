@@ -52,6 +52,7 @@ enum rnic_msg_type {
 	RNIC_DEALLOC_MW,
 	RNIC_HOLD_EVENTS,
 	RNIC_RELEASE_EVENTS,
+	RNIC_MAP_ARENA,
 
 	/* connection management: one row for each command of /dev/infiniband/rdma_cm */
 	RNIC_CM_OPEN = 64, /* a channel: what one open of rdma_cm gives */
@@ -196,7 +197,9 @@ struct rnic_open_context_reply {
 
 /* A piece of shared memory. `arena` numbers the memfds of a context from 0; where arena_is_new,
  * its memfd comes as a descriptor with the reply (the first one not taken by another use), to be
- * mapped whole: arena_size octets. */
+ * mapped whole: arena_size octets. It comes with one reply only; where it could not be received
+ * (EMFILE) or mapped, MAP_ARENA asks for it again: rnic_handle, an arena's number. The reply is
+ * rnic_area, all of it. */
 struct rnic_area {
 	uint32_t arena;
 	uint32_t arena_is_new;
@@ -277,7 +280,9 @@ struct rnic_resize_cq { /* the provider holds the CQ's lock during the call */
 };
 
 /* The new ring; unpolled entries have been copied to its front with phase 1 and consumption
- * restarts at index 0 of the new ring. */
+ * restarts at index 0 of the new ring. Entries 0: nothing has changed. The ring would lie in an
+ * arena that is new; it comes with this reply, to be mapped before the provider asks again. So
+ * that a ring is never out of its reach, it has mapped all older arenas before. */
 struct rnic_resize_cq_reply {
 	uint32_t entries;
 	uint32_t reserved;

@@ -237,27 +237,55 @@ Arena* arena_numbered(Context& context, std::uint32_t number) {
   return &context.arenas[number];
 }
 
-char* map_area_locked(Context& context, const rnic_area& area, int fd) {
-  Arena* arena = arena_numbered(context, area.arena);
-  if (arena == nullptr) return nullptr;
-  if (fd >= 0 && arena->base == nullptr) {
-    arena->base = map_shared<char>(fd, area.arena_size, PROT_READ | PROT_WRITE);
-    arena->size = area.arena_size;
+bool is_mapped(const Context& context, std::uint32_t number) {
+  return number < context.arena_count && context.arenas[number].base != nullptr;
+}
+
+// Takes the descriptor over.
+int map_arena(Context& context, std::uint32_t number, std::uint64_t size, int fd) {
+  Arena* arena = arena_numbered(context, number);
+  if (arena != nullptr && arena->base == nullptr) {
+    arena->base = map_shared<char>(fd, size, PROT_READ | PROT_WRITE);
+    arena->size = size;
   }
-  if (arena->base == nullptr) return nullptr;
-  if (area.offset > arena->size || area.length > arena->size - area.offset) return nullptr;
-  return arena->base + area.offset;
+  close(fd);
+  return is_mapped(context, number) ? 0 : ENOMEM;
+}
+
+// The daemon sends an arena's descriptor once; it was lost if we had as many as we may, or could not map it then.
+int ask_for_arena(Context& context, std::uint32_t number) {
+  rnic_area area{};
+  Descriptors fds{};
+  const int error = context.control.call(RNIC_MAP_ARENA, rnic_handle{number, 0}, area, &fds);
+  if (error != 0) return error;
+  const int fd = fds.take();
+  fds.close_rest();
+  return fd < 0 ? EMFILE : map_arena(context, number, area.arena_size, fd);
 }
 
 }  // namespace
 
-char* map_area(Context& context, const rnic_area& area, Descriptors& fds) {
+int map_area(Context& context, const rnic_area& area, Descriptors& fds, char*& at) {
   const int fd = area.arena_is_new != 0 ? fds.take() : -1;
-  pthread_mutex_lock(&context.arena_mutex);
-  char* at = map_area_locked(context, area, fd);
-  pthread_mutex_unlock(&context.arena_mutex);
-  if (fd >= 0) close(fd);
-  return at;
+  if (area.arena >= context.arenas_told && area.arena < kArenasMax) context.arenas_told = area.arena + 1;
+  int error = 0;
+  if (fd >= 0) error = map_arena(context, area.arena, area.arena_size, fd);
+  if (fd < 0 && !is_mapped(context, area.arena)) error = ask_for_arena(context, area.arena);
+  if (error != 0) return error;
+  const Arena& arena = context.arenas[area.arena];
+  if (area.offset > arena.size || area.length > arena.size - area.offset) return EPROTO;
+  at = arena.base + area.offset;
+  return 0;
+}
+
+int map_missing_arenas(Context& context) {
+  if (context.control.in_forked_child()) return EPERM;
+  for (std::uint32_t number = 0; number < context.arenas_told; ++number) {
+    if (is_mapped(context, number)) continue;
+    const int error = ask_for_arena(context, number);
+    if (error != 0) return error;
+  }
+  return 0;
 }
 
 }  // namespace rnic::provider

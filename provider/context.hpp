@@ -109,9 +109,10 @@ struct Context {
   pthread_mutex_t objects;  // taken before a CQ's lock
   Link cq_list;
   Link qp_list;
-  pthread_mutex_t arena_mutex;  // may be taken under a CQ's lock
+  pthread_mutex_t arena_mutex;  // taken before a CQ's lock; see ArenaGuard
   Arena* arenas;
   std::uint32_t arena_count;
+  std::uint32_t arenas_told;  // by the daemon: those of a number below
 
   pthread_t watcher;
   bool watcher_runs;
@@ -237,8 +238,28 @@ void* allocate_zeroed(std::size_t size);
 int open_context(Context& context, int command_fd, const char* device_name);
 void close_context(Context& context);
 
-// The address of an area the daemon has given; maps the arena if it is new. Nothing on failure.
-char* map_area(Context& context, const rnic_area& area, Descriptors& fds);
+// Held from a request until the areas in its answer are mapped: whoever has it knows of every arena that the daemon
+// has told of. In a forked child another thread may have it for ever; no request is made there.
+class ArenaGuard {
+ public:
+  explicit ArenaGuard(Context& context) : mutex_(context.control.in_forked_child() ? nullptr : &context.arena_mutex) {
+    if (mutex_ != nullptr) pthread_mutex_lock(mutex_);
+  }
+  ~ArenaGuard() {
+    if (mutex_ != nullptr) pthread_mutex_unlock(mutex_);
+  }
+  ArenaGuard(const ArenaGuard&) = delete;
+  ArenaGuard& operator=(const ArenaGuard&) = delete;
+
+ private:
+  pthread_mutex_t* mutex_;
+};
+
+// The address of an area the daemon has given, into `at`; maps its arena if that is not there. Under an ArenaGuard, as
+// the next. 0 or an errno: EMFILE, where the arena's descriptor could not be received.
+int map_area(Context& context, const rnic_area& area, Descriptors& fds, char*& at);
+// Maps the arenas that could not be when the daemon told of them. 0 or an errno.
+int map_missing_arenas(Context& context);
 
 // Marks the context dead and has the watcher tell everybody.
 void report_death(Context& context);

@@ -197,16 +197,21 @@ bool take_ring(Cq& cq, char* at, std::uint32_t entries, std::uint64_t length) {
 int ask_for_cq(Context& context, Cq& cq, const rnic_create_cq& request) {
   rnic_create_cq_reply reply{};
   Descriptors fds{};
+  const ArenaGuard guard(context);
   int error = context.control.call(RNIC_CREATE_CQ, request, reply, &fds);
   if (error != 0) return error;
-  char* at = map_area(context, reply.area, fds);
+  char* at = nullptr;
+  error = map_area(context, reply.area, fds, at);
   cq.channel_writer = request.channel_cookie != 0 ? fds.take() : -1;
   fds.close_rest();
   cq.ibv.handle = reply.cq;
-  if (take_ring(cq, at, reply.entries, reply.area.length)) return 0;
+  // Without it nobody would be woken after the daemon's death.
+  if (error == 0 && request.channel_cookie != 0 && cq.channel_writer < 0) error = EMFILE;
+  if (error == 0 && !take_ring(cq, at, reply.entries, reply.area.length)) error = ENOMEM;
+  if (error == 0) return 0;
   if (cq.channel_writer >= 0) close(cq.channel_writer);
   context.control.call(RNIC_DESTROY_CQ, reply.cq);
-  return ENOMEM;
+  return error;
 }
 
 }  // namespace
@@ -246,12 +251,19 @@ int resize_cq(ibv_cq* ibv, int entries) {
   if (entries <= 0) return EINVAL;
   const rnic_resize_cq request{ibv->handle, static_cast<std::uint32_t>(entries)};
   rnic_resize_cq_reply reply{};
-  Descriptors fds{};
-  const SpinGuard guard(cq.lock);
-  const int error = context.control.call(RNIC_RESIZE_CQ, request, reply, &fds);
+  char* at = nullptr;
+  // Once the daemon has moved the ring there is no way back: it is to go where we have it mapped.
+  const ArenaGuard arenas(context);
+  int error = map_missing_arenas(context);
   if (error != 0) return error;
-  char* at = map_area(context, reply.area, fds);
-  fds.close_rest();
+  const SpinGuard guard(cq.lock);
+  while (reply.entries == 0) {  // each time with an arena that is new
+    Descriptors fds{};
+    error = context.control.call(RNIC_RESIZE_CQ, request, reply, &fds);
+    if (error == 0) error = map_area(context, reply.area, fds, at);
+    fds.close_rest();
+    if (error != 0) return error;
+  }
   if (!take_ring(cq, at, reply.entries, reply.area.length)) return ENOMEM;
   store(cq.control->arm, cq.arm_sequence << 2 | cq.arm_kind, std::memory_order_seq_cst);
   return 0;
@@ -332,6 +344,19 @@ bool set_up_srq(Srq& srq, const rnic_create_srq_reply& reply, char* at) {
   return true;
 }
 
+int ask_for_srq(Context& context, Srq& srq, const rnic_create_srq& request, rnic_create_srq_reply& reply) {
+  Descriptors fds{};
+  const ArenaGuard guard(context);
+  int error = context.control.call(RNIC_CREATE_SRQ, request, reply, &fds);
+  if (error != 0) return error;
+  char* at = nullptr;
+  error = map_area(context, reply.area, fds, at);
+  fds.close_rest();
+  if (error == 0 && !set_up_srq(srq, reply, at)) error = ENOMEM;
+  if (error != 0) context.control.call(RNIC_DESTROY_SRQ, reply.srq);
+  return error;
+}
+
 void free_srq(Srq& srq) {
   free_receives(srq.queue);
   std::free(srq.free_slots);
@@ -350,16 +375,7 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
   request.sge_max = init->attr.max_sge;
   request.user_pointer = pointer_value(&srq->ibv);  // the limit is not set here, as with IB
   rnic_create_srq_reply reply{};
-  Descriptors fds{};
-  int error = context.control.call(RNIC_CREATE_SRQ, request, reply, &fds);
-  if (error == 0) {
-    char* at = map_area(context, reply.area, fds);
-    fds.close_rest();
-    if (!set_up_srq(*srq, reply, at)) {
-      context.control.call(RNIC_DESTROY_SRQ, reply.srq);
-      error = ENOMEM;
-    }
-  }
+  const int error = ask_for_srq(context, *srq, request, reply);
   if (error != 0) {
     free_srq(*srq);
     errno = error;
@@ -453,21 +469,26 @@ void free_qp(Qp& qp) {
 int ask_for_qp(Context& context, Qp& qp, const rnic_create_qp& request) {
   rnic_create_qp_reply reply{};
   Descriptors fds{};
+  const ArenaGuard guard(context);
   int error = context.control.call(RNIC_CREATE_QP, request, reply, &fds);
   if (error != 0) return error;
-  char* send = map_area(context, reply.send_area, fds);
-  char* receive = reply.recv_area.length != 0 ? map_area(context, reply.recv_area, fds) : nullptr;
+  char* send = nullptr;
+  char* receive = nullptr;
+  error = map_area(context, reply.send_area, fds, send);
+  const int second = reply.recv_area.length != 0 ? map_area(context, reply.recv_area, fds, receive) : 0;
+  if (error == 0) error = second;
   fds.close_rest();
 
   Qp** entry = nullptr;
-  if (set_up_send(qp.send, send, reply) && (request.srq != 0 || set_up_receive(qp.receive, receive, reply))) {
+  if (error == 0 && set_up_send(qp.send, send, reply) &&
+      (request.srq != 0 || set_up_receive(qp.receive, receive, reply))) {
     pthread_mutex_lock(&context.objects);
     entry = context.qps.make(reply.qp_number);
     pthread_mutex_unlock(&context.objects);
   }
   if (entry == nullptr) {
     context.control.call(RNIC_DESTROY_QP, reply.qp_number);
-    return ENOMEM;
+    return error != 0 ? error : ENOMEM;
   }
   qp.ibv.handle = reply.qp_number;
   qp.ibv.qp_num = reply.qp_number;

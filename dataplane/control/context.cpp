@@ -167,7 +167,8 @@ Result<shm::ContextMemory::Piece, int> Context::allocate(std::uint64_t bytes) {
     if (!descriptor) return Failure{EMFILE};
   }
   auto piece = memory_->allocate(bytes);
-  if (piece && piece->arena_is_new) arena_descriptors_.push_back(std::move(descriptor));
+  if (piece && piece->arena_is_new)
+    arenas_.push_back({std::move(descriptor), piece->arena_fd, piece->arena_size, false});
   return piece;
 }
 
@@ -186,15 +187,22 @@ Result<std::uint32_t, int> Context::take_doorbell() {
 // A memfd is passed with the first piece of it that the application hears of; not always the first
 // that was carved, which may have belonged to a command that failed.
 void Context::describe(Reply& reply, rnic_area& area, const shm::ContextMemory::Piece& piece) {
-  if (announced_.size() <= piece.arena) announced_.resize(piece.arena + 1);
-  const bool is_new = !announced_[piece.arena];
-  announced_[piece.arena] = true;
+  const bool is_new = !std::exchange(arenas_[piece.arena].announced, true);
   area.arena = piece.arena;
   area.arena_is_new = is_new ? 1 : 0;
   area.arena_size = piece.arena_size;
   area.offset = piece.offset;
   area.length = piece.length;
   if (is_new) reply.add(piece.arena_fd);
+}
+
+Reply Context::map_arena(std::uint32_t number) {
+  if (number >= arenas_.size()) return Reply::error(EINVAL);
+  Arena& arena = arenas_[number];
+  arena.announced = true;
+  Reply reply = Reply::with(rnic_area{number, 1, arena.size, 0, arena.size});
+  reply.add(arena.fd);
+  return reply;
 }
 
 // One name space for all kinds of objects but queue pairs.

@@ -143,6 +143,7 @@ class Context {
   Reply create_cq(const rnic_create_cq& request, std::shared_ptr<EventSocket> channel);
   Reply resize_cq(const rnic_resize_cq& request);
   Reply destroy_cq(std::uint32_t handle);
+  Reply map_arena(std::uint32_t number);
   Reply create_srq(const rnic_create_srq& request);
   Reply modify_srq(const rnic_modify_srq& request);
   Reply query_srq(std::uint32_t handle);
@@ -218,7 +219,13 @@ class Context {
   Peer peer_;
   Holder holder_ = 0;
   Share share_, descriptors_;
-  std::vector<Share> arena_descriptors_;
+  struct Arena {
+    Share descriptor;
+    int fd;  // memory_'s
+    std::uint64_t size;
+    bool announced;  // the memfd has been sent to the application
+  };
+  std::vector<Arena> arenas_;  // by number
   std::string program_;
   std::uint32_t number_ = 0;
   std::unique_ptr<shm::ContextMemory> memory_;
@@ -235,7 +242,6 @@ class Context {
   Numbers handles_;
   std::uint32_t next_doorbell_ = 0;
   std::deque<std::uint32_t> free_doorbells_;
-  std::vector<bool> announced_;  // arenas whose memfd the application has
   std::map<std::uint32_t, std::unique_ptr<Pd>> pds_;
   bool refused_mapping_ = false;  // the last region that was to be mapped here, too
   std::map<File, std::weak_ptr<shm::ApplicationMapping>> files_;

@@ -81,16 +81,23 @@ Reply Context::resize_cq(const rnic_resize_cq& request) {
   const std::uint32_t entries = std::bit_ceil(request.entries_min);
   auto piece = allocate(shm::CompletionQueue::area_bytes(entries));
   if (!piece) return Reply::error(piece.error());
+  Reply reply;
+  rnic_resize_cq_reply body{};
+  if (!arenas_[piece->arena].announced) {
+    // Whether the application can take its descriptor is seen before there is no way back.
+    describe(reply, body.area, *piece);
+    memory_->release(*piece);
+    reply.append(&body, sizeof body);
+    return reply;
+  }
   bool done = false;
   machine_.with_all_stopped([&](Instant) { done = cq->queue->resize(piece->bytes(), entries); });
-  Reply reply;
   if (!done) {  // V-CQ-08
     memory_->release(*piece);
     return Reply::error(EINVAL);
   }
   memory_->release(cq->piece);
   cq->piece = *piece;
-  rnic_resize_cq_reply body{};
   body.entries = entries;
   describe(reply, body.area, cq->piece);
   reply.append(&body, sizeof body);

@@ -535,7 +535,7 @@ Reply Server::destroy_channel(Session& session, std::uint32_t handle) {
 Reply Server::serve_verbs(Session& session, Request& request) {
   if (session.kind != RNIC_CLIENT_VERBS) return Reply::error(session.kind == RNIC_CLIENT_CM ? ENOSYS : EPERM);
   const std::uint32_t type = request.header.type;
-  if (type < RNIC_ALLOC_PD || type > RNIC_RELEASE_EVENTS) return Reply::error(ENOSYS);
+  if (type < RNIC_ALLOC_PD || type > RNIC_MAP_ARENA) return Reply::error(ENOSYS);
   if (session.context == nullptr) return Reply::error(ENODEV);
   Context& context = *session.context;
   const auto with = [&]<typename T>(std::optional<T> body, auto&& serve_it) {
@@ -593,6 +593,7 @@ Reply Server::serve_verbs(Session& session, Request& request) {
         return context.hold_events(std::move(channel));
       });
     case RNIC_RELEASE_EVENTS: return context.release_events();
+    case RNIC_MAP_ARENA: return by_handle(&Context::map_arena);
     default: return Reply::error(ENOSYS);
   }
 }

@@ -89,6 +89,7 @@ TEST_CASE("a body that is an octet too short is EINVAL, and the connection lives
   short_of(app, RNIC_CREATE_QP, sizeof(rnic_create_qp));
   short_of(app, RNIC_MODIFY_QP, sizeof(rnic_modify_qp));
   short_of(app, RNIC_ALLOC_MW, sizeof(rnic_alloc_mw));
+  short_of(app, RNIC_MAP_ARENA, sizeof(rnic_handle));
   short_of(cm, RNIC_CM_CREATE_ID, sizeof(rnic_cm_create_id));
   short_of(cm, RNIC_CM_BIND, sizeof(rnic_cm_bind));
   short_of(cm, RNIC_CM_RESOLVE_ADDRESS, sizeof(rnic_cm_resolve_address));

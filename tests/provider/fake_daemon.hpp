@@ -2,7 +2,7 @@
 // its own, and lets a test see the work it was given and complete it as it likes.
 //
 // It holds to abi/ and to nothing else: what it makes is what abi/ says, in the simplest way (an
-// arena for every area).
+// area is never used again).
 #pragma once
 
 #include <poll.h>
@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <deque>
@@ -18,6 +19,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "context.hpp"
@@ -25,7 +27,7 @@
 
 namespace rnic::test {
 
-// Memory that both sides see.
+// Memory that both sides see. Its descriptor stays open.
 struct SharedMemory {
   int fd = -1;
   char* at = nullptr;
@@ -129,6 +131,7 @@ class FakeDaemon {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) std::abort();
     async = make_events();
+    begin_arena();
     server_ = pair[0];
     client = pair[1];
     page().abi_version = RNIC_ABI_VERSION;
@@ -141,7 +144,10 @@ class FakeDaemon {
       shutdown(server_, SHUT_RDWR);  // as a session's end
     });
   }
-  ~FakeDaemon() { die(); }
+  ~FakeDaemon() {
+    die();
+    for (const FakeArena& arena : arenas_) close(arena.memory.fd);
+  }
 
   // As by kill -9: the socket closes, and nobody answers any more.
   void die() {
@@ -164,6 +170,9 @@ class FakeDaemon {
     channels[cookie] = made;
     return made.reader;
   }
+
+  // The next area lies in an arena that nobody has heard of. It makes no descriptor then.
+  void begin_arena(std::size_t bytes = kArenaBytes) { arenas_.push_back({SharedMemory(bytes), 0, false}); }
 
   void fire(FakeCq& cq) {
     if (write(cq.channel_writer, &cq.user_pointer, sizeof cq.user_pointer) > 0) ++cq.events_sent;
@@ -193,7 +202,7 @@ class FakeDaemon {
     char body[4096] = {};
     std::size_t size = 0;
     int status = 0;
-    std::vector<int> fds;
+    std::vector<int> fds;  // lent
 
     template <typename T>
     T& as() {
@@ -202,11 +211,28 @@ class FakeDaemon {
     }
   };
 
+  struct FakeArena {
+    SharedMemory memory;
+    std::size_t used;
+    bool announced;
+  };
+  static constexpr std::size_t kArenaBytes = 1 << 20;
+
   char* make_area(rnic_area& area, std::size_t bytes, Answer& answer) {
-    const SharedMemory memory(bytes);
-    area = {next_arena_++, 1, bytes, 0, bytes};
+    bytes = (bytes + RNIC_CACHE_LINE - 1) / RNIC_CACHE_LINE * RNIC_CACHE_LINE;
+    if (arenas_.back().memory.size - arenas_.back().used < bytes) begin_arena(std::max(bytes, kArenaBytes));
+    FakeArena& arena = arenas_.back();
+    const bool is_new = !std::exchange(arena.announced, true);
+    area = {static_cast<std::uint32_t>(arenas_.size() - 1), is_new ? 1U : 0U, arena.memory.size, arena.used, bytes};
+    if (is_new) answer.fds.push_back(arena.memory.fd);
+    arena.used += bytes;
+    return arena.memory.at + area.offset;
+  }
+
+  void map_arena(std::uint32_t number, Answer& answer) {
+    const SharedMemory& memory = arenas_.at(number).memory;
+    answer.as<rnic_area>() = {number, 1, memory.size, 0, memory.size};
     answer.fds.push_back(memory.fd);
-    return memory.at;
   }
 
   static FakeEvents make_events() {
@@ -254,7 +280,7 @@ class FakeDaemon {
     reply.attributes.max_qp = 1024;
     reply.attributes.speed_mbps = 10000;
     reply.device.link_up = 1;
-    answer.fds = {dup(status_.fd), dup(doorbells_.fd), dup(async.reader), dup(async.writer), dup(worker_eventfd)};
+    answer.fds = {status_.fd, doorbells_.fd, async.reader, async.writer, worker_eventfd};
   }
 
   void create_cq(const char* body, Answer& answer) {
@@ -273,7 +299,7 @@ class FakeDaemon {
       }
       cq.channel_reader = channels[request.channel_cookie].reader;
       cq.channel_writer = channels[request.channel_cookie].writer;
-      answer.fds.push_back(dup(cq.channel_writer));
+      answer.fds.push_back(cq.channel_writer);
     }
     reply.cq = next_handle_++;
     reply.entries = cq.size;
@@ -288,6 +314,10 @@ class FakeDaemon {
     cq.size = round_up(request.entries_min);
     cq.tail = 0;
     char* at = make_area(reply.area, sizeof(rnic_cq_control) + cq.size * sizeof(rnic_cqe), answer);
+    if (reply.area.arena_is_new != 0) {
+      arenas_.back().used = reply.area.offset;
+      return;
+    }
     cq.control = reinterpret_cast<rnic_cq_control*>(at);
     cq.entries = reinterpret_cast<rnic_cqe*>(at + sizeof(rnic_cq_control));
     for (std::uint32_t i = old.control->consumed; i != old.tail; ++i) {
@@ -407,6 +437,8 @@ class FakeDaemon {
         return hold_events(body);
       case RNIC_RELEASE_EVENTS:
         return release_events();
+      case RNIC_MAP_ARENA:
+        return map_arena(handle, answer);
       default:
         return;
     }
@@ -460,7 +492,6 @@ class FakeDaemon {
       std::memcpy(CMSG_DATA(rights), answer.fds.data(), bytes);
     }
     sendmsg(server_, &message, MSG_NOSIGNAL);
-    for (const int fd : answer.fds) close(fd);
   }
 
   SharedMemory status_;
@@ -471,7 +502,7 @@ class FakeDaemon {
   std::uint32_t next_handle_ = 1;
   std::uint32_t next_qp_ = 17;
   std::uint32_t next_stag_ = 1;
-  std::uint32_t next_arena_ = 0;
+  std::vector<FakeArena> arenas_;
 };
 
 // An application's end: an open context, with a PD. Objects are made by the provider's operations,

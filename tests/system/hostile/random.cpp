@@ -52,6 +52,7 @@ constexpr Kind kVerbs[] = {
     {RNIC_DEALLOC_MW, sizeof(rnic_handle)},
     {RNIC_HOLD_EVENTS, sizeof(rnic_hold_events)},
     {RNIC_RELEASE_EVENTS, 0},
+    {RNIC_MAP_ARENA, sizeof(rnic_handle)},
     {RNIC_SHOW, sizeof(rnic_show)},
 };
 constexpr Kind kManagement[] = {
