@@ -38,6 +38,21 @@ void unlink_locked(int fd) {
   }
 }
 
+// What is to end, with a reference, since no descriptor names it any more; or nothing.
+Object* forget_locked(int fd) {
+  Object* const object = g_objects[fd];
+  unlink_locked(fd);
+  if (object == nullptr || object->descriptors != 0) return nullptr;
+  ++object->references;
+  return object;
+}
+
+void end(Object* closed) {
+  if (closed == nullptr) return;
+  closed->on_close(*closed);
+  release(*closed);
+}
+
 void link_locked(int fd, Object& object) {
   g_objects[fd] = &object;
   ++object.descriptors;
@@ -119,16 +134,24 @@ void forget_descriptor(int fd) {
   Object* closed = nullptr;
   {
     const Locked locked(g_mutex);
-    Object* const object = g_objects[fd];
-    unlink_locked(fd);
-    if (object != nullptr && object->descriptors == 0) {
-      closed = object;
-      ++closed->references;
-    }
+    closed = forget_locked(fd);
   }
-  if (closed == nullptr) return;
-  closed->on_close(*closed);
-  release(*closed);
+  end(closed);
+}
+
+int close_descriptor(int fd) {
+  Object* closed = nullptr;
+  bool ours = false;
+  int result = 0;
+  {
+    const Locked locked(g_mutex);
+    Object* const object = g_objects[fd];
+    ours = object != nullptr && still_names(fd, *object);
+    if (ours) result = libc().close(fd);
+    closed = forget_locked(fd);
+  }
+  end(closed);
+  return ours ? result : libc().close(fd);
 }
 
 bool is_hidden(int fd) {

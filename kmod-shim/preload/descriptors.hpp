@@ -61,8 +61,11 @@ bool is_closed(const Object& object);
 // After dup and the like: `to` is another descriptor of what `from` names.
 void copy_descriptor(int from, int to);
 
-// `fd` is closed, or about to be. Calls on_close for the last one.
+// `fd` is closed already. Calls on_close for the last one.
 void forget_descriptor(int fd);
+// close(), for a number that is not Kind::other. The number is closed before on_close tells the daemon, whose end of
+// the socket closes then: a write by another thread gets EBADF, as from the kernel, and never SIGPIPE.
+int close_descriptor(int fd);
 
 // Moves a descriptor of ours out of the way of the application's, which may count on small
 // numbers, and marks it.

@@ -153,8 +153,7 @@ int close_known(int fd) {
     return -1;
   }
   const NoCancel no_cancel;
-  forget_descriptor(fd);
-  return libc().close(fd);
+  return close_descriptor(fd);
 }
 
 // dup2 and dup3 close what is at `to`. A descriptor that is not one fails, and ours stays.

@@ -434,8 +434,9 @@ int wait_for_count(const Command& command) {
     char octet = 0;
     const ssize_t got = ::read(command.fd, &octet, sizeof octet);
     if (got != sizeof octet) error = got == 0 ? kDisconnected : errno;
-    // Closed here, by another thread: the kernel leaves who waits where it is, and programs count on that.
-    if (got == 0 && is_closed(command.channel)) {
+    // Closed here, by another thread: the kernel leaves who waits where it is, and programs count on that. The number
+    // may be closed before our read.
+    if ((got == 0 || error == EBADF) && is_closed(command.channel)) {
       pause();
       error = errno;
     }

@@ -290,3 +290,14 @@ TEST_CASE("closing a channel leaves a thread waiting that waits in GET_EVENT, as
   REQUIRE(pthread_join(thread, &result) == 0);
   CHECK(result == PTHREAD_CANCELED);
 }
+
+TEST_CASE("a write to a channel that another thread is closing fails with EBADF", "[preload][ucma]") {
+  const int fd = open_cm();
+  daemon_at_work().stall(RNIC_CM_CLOSE);
+  std::thread closer([&] { close(fd); });
+  while (daemon_at_work().stalled() == 0) usleep(1000);
+  rdma_ucm_event_resp event{};
+  CHECK(get_event(fd, event) == EBADF);
+  daemon_at_work().release();
+  closer.join();
+}
