@@ -1,5 +1,6 @@
-// Placement of a segment's payload (RFC 5041 s5.4, s7): from where it lies in receive buffers to
-// memory that the TPT has permitted. Nothing is checked here: whoever has an Access has checked.
+// Placement of a segment's payload (RFC 5041 s5.4, s7): from where it lies, in receive buffers or in another
+// application's memory, to memory that the TPT has permitted. Nothing is checked here: whoever has an Access
+// has checked.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +23,18 @@ constexpr tpt::Access slice(const tpt::Access& whole, std::uint64_t offset, std:
   return part;
 }
 
-// A payload's octets, in order, in as few pieces as they lie in.
+// A ULPDU that came in: headers, and a payload that lies behind them in the spans, or is memory of another application
+// (of this host: such a message was never a frame). A payload that RDMAP has to read is never memory.
+struct Ulpdu {
+  std::span<const Bytes> spans;
+  std::uint32_t size = 0;               // in all
+  const tpt::Access* memory = nullptr;  // the payload, all of it; then the spans have the headers alone
+
+  Ulpdu(std::span<const Bytes> its_spans, std::uint32_t its_size, const tpt::Access* its_memory = nullptr)
+      : spans(its_spans), size(its_size), memory(its_memory) {}
+};
+
+// A payload's octets in spans, in order, in as few pieces as they lie in.
 class Payload {
  public:
   Payload(std::span<const Bytes> spans, std::size_t skip) : spans_(spans) {
@@ -54,6 +66,18 @@ class Payload {
 struct Placement {
   std::uint32_t later = 0;  // on_moved calls to come
   bool failed = false;
+
+  void add(const Placement& other) {
+    later += other.later;
+    failed |= other.failed;
+  }
+  void add(tpt::Moved moved) {
+    switch (moved) {
+      case tpt::Moved::done: break;
+      case tpt::Moved::failed: failed = true; break;
+      case tpt::Moved::later: ++later; break;
+    }
+  }
 };
 
 enum class Ends : std::uint8_t { nothing, message };
@@ -63,11 +87,7 @@ enum class Ends : std::uint8_t { nothing, message };
 inline void place(tpt::Mover& mover, Payload& payload, const tpt::Access& to, Ends ends, tpt::MoveTicket ticket,
                   Placement& placement) {
   const auto submit = [&](Bytes from, std::uint64_t at, tpt::Part part) {
-    switch (mover.place(from, slice(to, at, static_cast<std::uint32_t>(from.size())), part, ticket)) {
-      case tpt::Moved::done: break;
-      case tpt::Moved::failed: placement.failed = true; break;
-      case tpt::Moved::later: ++placement.later; break;
-    }
+    placement.add(mover.place(from, slice(to, at, static_cast<std::uint32_t>(from.size())), part, ticket));
   };
   std::uint32_t done = 0;
   while (done < to.length) {
@@ -82,6 +102,19 @@ inline void place(tpt::Mover& mover, Payload& payload, const tpt::Access& to, En
     }
     done += size;
   }
+}
+
+// All of `to` from another application's memory, of the same size. The last octets as with place().
+[[gnu::noinline]] inline Placement transfer(tpt::Mover& mover, const tpt::Access& from, const tpt::Access& to,
+                                            Ends ends, tpt::MoveTicket ticket) {
+  Placement placement;
+  const auto submit = [&](std::uint32_t at, std::uint32_t size, tpt::Part part) {
+    if (size != 0) placement.add(mover.transfer(slice(from, at, size), slice(to, at, size), part, ticket));
+  };
+  const std::uint32_t tail = ends == Ends::message ? std::min(to.length, kTailBytes) : 0;
+  submit(0, to.length - tail, tpt::Part::body);
+  submit(to.length - tail, tail, tpt::Part::tail);
+  return placement;
 }
 
 }  // namespace rnic::ddp
