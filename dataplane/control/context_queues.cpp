@@ -327,7 +327,7 @@ Reply Context::create_qp(const rnic_create_qp& request) {
   config.extensions = device_.extensions;
   worker.call([&](Instant) {
     qp->qp = std::make_unique<qp::QueuePair>(config, *qp->host, *device_.table, worker.mover(),
-                                             device_.device->data_pool());
+                                             device_.device->data_pool(), device_.device->scratch());
     worker.bind_send(*memory_, qp->send_doorbell, *device_.device, *qp->qp);
     if (srq != nullptr)
       worker.bind_shared_receive(*memory_, srq->doorbell, *device_.device, *qp->qp);

@@ -414,6 +414,7 @@ void Device::remove_tap(port::Tap& tap) {
 const DeviceOptions& Device::options() const { return impl_->options_; }
 port::Port& Device::port() const { return impl_->port_; }
 BufferPool& Device::data_pool() { return impl_->data_pool_; }
+qp::Scratch& Device::scratch() { return *impl_->scratch_; }
 const DeviceCounters& Device::counters() const { return impl_->counters_; }
 std::size_t Device::stream_count() const { return impl_->stream_count_; }
 std::size_t Device::half_open_count() const { return impl_->half_opens_.used(); }

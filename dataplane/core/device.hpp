@@ -244,6 +244,8 @@ class Device {
   port::Port& port() const;
   // For the device's queue pairs: buffers for transmitted data, never all that the port has.
   BufferPool& data_pool();
+  // For its queue pairs, which are its worker's as it is.
+  qp::Scratch& scratch();
   const DeviceCounters& counters() const;
   std::size_t stream_count() const;
   std::size_t half_open_count() const;  // SYNs answered, the third segment outstanding

@@ -252,6 +252,7 @@ struct Device::Impl {
   port::Port& port_;
   StreamEvents& events_;
   DataPool data_pool_;
+  std::unique_ptr<qp::Scratch> scratch_ = std::make_unique<qp::Scratch>();
   HashKeys keys_;
   Chance chance_;
   wire::Mac mac_;

@@ -13,17 +13,16 @@
 #include "base/ids.hpp"
 #include "base/list.hpp"
 #include "base/time.hpp"
-#include "mpa/framer.hpp"
+#include "qp/counters.hpp"
+#include "qp/scratch.hpp"
+#include "qp/start.hpp"
 #include "qp/work.hpp"
+#include "rdmap/common.hpp"
 #include "tcp/connection.hpp"
 #include "tpt/mover.hpp"
 #include "tpt/table.hpp"
 
 namespace rnic::qp {
-
-// verbs.md s2. The values are abi/rnic_control.h's enum rnic_qp_state.
-enum class State : std::uint8_t { idle = 0, rts = 1, closing = 2, terminate = 3, error = 4 };
-const char* name(State state);
 
 // Which of ibverbs' states an application sees in Idle: it is told, and decides nothing. The values
 // are abi/rnic_control.h's enum rnic_idle_name.
@@ -31,33 +30,9 @@ enum class IdleName : std::uint8_t { reset = 0, init = 1, rtr = 2 };
 
 enum class ModifyError : std::uint8_t { invalid_state, invalid_attribute, still_flushing };
 
-struct Config {
-  QpNumber number;
-  PdId pd;
-  SpaceId space;    // whose memory its work is about
-  PdId receive_pd;  // of the shared receive queue, else the QP's (V-SRQ-15)
-  tpt::Rights access = tpt::Rights::none;  // remote_read, remote_write, remote_atomic, window_bind
-  std::uint32_t ird = 0, ord = 0;
+struct Config : rdmap::Settings {
   std::uint32_t ird_max = 128, ord_max = 128;
-  std::uint32_t send_depth = 512;  // work requests begun and not completed: the size of the SQ
-  bool shared_receive = false;
-  bool extensions = false;  // RFC 7306 opcodes (W-EXT-14)
-  bool strict_read_sink = false;  // read_sink = "strict": a Read's sink needs Remote Write (V-RD-03, -04); else "local"
-  bool hold_without_receive = true;  // rnr = "hold" (V-SR-06); else "terminate"
-  Duration rnr_timeout = seconds(30);
-  std::uint32_t held_bytes_max = 256 * 1024;
   Duration close_timeout = seconds(5);  // V-TERM-03, V-CLS-08
-};
-
-// What the MPA startup negotiated, for the start of full operation.
-struct Start {
-  bool initiator = false;
-  mpa::Crc crc = mpa::Crc::on;
-  bool markers_out = false;
-  mpa::Markers markers_in = mpa::Markers::none;
-  enum class Rtr : std::uint8_t { none, write, read, send } rtr = Rtr::none;
-  bool peer_to_peer = false;  // responder: a first FPDU is due in time (W-MPA-90)
-  std::uint32_t ird = 0, ord = 0;
 };
 
 struct TerminateRecord {
@@ -69,20 +44,14 @@ struct TerminateRecord {
 // In words; of one that came, both readings of its fields (W-RDMAP-34). Empty when there is none.
 std::string describe(const TerminateRecord& record);
 
-struct QpCounters {
-  std::uint64_t sends_out = 0, writes_out = 0, reads_out = 0;
-  std::uint64_t sends_in = 0, writes_in = 0, reads_in = 0;
-  std::uint64_t atomics_out = 0, atomics_in = 0;
-  std::uint64_t bytes_out = 0, bytes_in = 0, fpdus_out = 0, fpdus_in = 0, errors = 0;
-  std::uint64_t fpdus_early = 0;  // of these, placed before their turn
-};
-
 struct LooseTag;
 
 // The link is its device's, for those that have no stream.
 class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
  public:
-  QueuePair(const Config& config, Host& host, tpt::Table& table, tpt::Mover& mover, BufferPool& data_pool);
+  // `scratch`: its worker's.
+  QueuePair(const Config& config, Host& host, tpt::Table& table, tpt::Mover& mover, BufferPool& data_pool,
+            Scratch& scratch);
   ~QueuePair();
 
   // ---- life ----

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "qp/queue_pair.hpp"
+#include "qp/work.hpp"
 
 namespace rnic::qp {
 

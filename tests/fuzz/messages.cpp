@@ -48,7 +48,7 @@ class LivePair {
     start_.rtr = static_cast<qp::Start::Rtr>((choice & 128) != 0 ? more & 3 : 0);
     start_.ird = start_.ord = 2;
     packer_ = std::make_unique<mpa::Packer>(start_.crc, start_.markers_in);
-    qp_ = std::make_unique<qp::QueuePair>(config, host_, table_, *mover_, pool_);
+    qp_ = std::make_unique<qp::QueuePair>(config, host_, table_, *mover_, pool_, scratch_);
     open();
     qp_->attach(tcp_, start_, now_);
     turn();
@@ -281,6 +281,7 @@ class LivePair {
   GuardedPool pool_{kBuffers, 1536};
   tpt::Table table_{16, 1};
   std::unique_ptr<sim::SimMover> mover_;
+  qp::Scratch scratch_;
   std::unique_ptr<Memory> memory_;
   sim::QueueHost host_;
   qp::Start start_;

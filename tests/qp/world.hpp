@@ -242,7 +242,7 @@ struct Side {
         own_table(shared == nullptr ? std::make_unique<tpt::Table>(256, seed) : nullptr),
         table(shared == nullptr ? *own_table : *shared),
         mover(moves, seed),
-        qp(config, app, table, mover, pool) {
+        qp(config, app, table, mover, pool, scratch) {
     app.state_of = [this] { return qp.state(); };
   }
   HeapPool pool;
@@ -251,6 +251,7 @@ struct Side {
   tpt::Table& table;
   PlainMover mover;
   App app;
+  qp::Scratch scratch;
   qp::QueuePair qp;
   std::deque<Region> regions;
   std::uint32_t next_slot = 0, next_receive_slot = 0;

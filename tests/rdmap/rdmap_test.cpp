@@ -1,7 +1,7 @@
 // RDMAP by itself: the opcode rows, the order of the checks of form, and the Terminate table.
 
 #include "rdmap/messages.hpp"
-#include "rdmap/read_queue.hpp"
+#include "rdmap/reads.hpp"
 #include "rdmap/receiver.hpp"
 #include "rdmap/sender.hpp"
 #include "rdmap/terminate.hpp"
@@ -63,31 +63,31 @@ TEST_CASE("W-RDMAP-03: each opcode has its model, queue and header", "[rdmap][W-
 
 TEST_CASE("W-RDMAP-03: each opcode says who takes it, and what else it does",
           "[rdmap][W-RDMAP-03][W-RDMAP-05][W-EXT-14]") {
-  using rdmap::Receiver;
+  namespace receive = rdmap::receive;
   struct Row {
-    Receiver receiver;
+    rdmap::Receive receive;
     bool solicited, invalidates, extension;
   };
   const Row rows[] = {
-      {Receiver::write, false, false, false},
-      {Receiver::read_request, false, false, false},
-      {Receiver::read_response, false, false, false},
-      {Receiver::send, false, false, false},
-      {Receiver::send, false, true, false},
-      {Receiver::send, true, false, false},
-      {Receiver::send, true, true, false},
-      {Receiver::terminate, false, false, false},
-      {Receiver::immediate, false, false, true},
-      {Receiver::immediate, true, false, true},
-      {Receiver::atomic_request, false, false, true},
-      {Receiver::atomic_response, false, false, true},
+      {receive::write, false, false, false},
+      {receive::read_request, false, false, false},
+      {receive::read_response, false, false, false},
+      {receive::send, false, false, false},
+      {receive::send, false, true, false},
+      {receive::send, true, false, false},
+      {receive::send, true, true, false},
+      {receive::terminate, false, false, false},
+      {receive::immediate, false, false, true},
+      {receive::immediate, true, false, true},
+      {receive::atomic_request, false, false, true},
+      {receive::atomic_response, false, false, true},
   };
   int opcode = 0;
   for (const Row& row : rows) {
     CAPTURE(opcode);
     const rdmap::Message& message = rdmap::message(RdmapOpcode(opcode++));
     CHECK(message.known());
-    CHECK(message.receiver == row.receiver);
+    CHECK(message.receive == row.receive);
     CHECK(message.solicited == row.solicited);
     CHECK(message.invalidates == row.invalidates);
     CHECK(message.extension == row.extension);

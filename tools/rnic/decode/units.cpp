@@ -124,31 +124,30 @@ FormError header_error(rdmap::Fault fault, Bytes ulpdu) {
 // A message of a fixed size in one segment.
 std::optional<FormError> message_error(const rdmap::Inbound& in, Bytes payload) {
   rdmap::Fault size = rdmap::Fault::read_size, offset = rdmap::Fault::read_offset;
-  switch (in.message.receiver) {
-    case rdmap::Receiver::read_request:
-    case rdmap::Receiver::atomic_request:
+  using enum wire::RdmapOpcode;
+  const wire::RdmapOpcode opcode = wire::rdmap_opcode(in.ddp.rdmap_control);
+  switch (opcode) {
+    case read_request:
+    case atomic_request:
       break;
-    case rdmap::Receiver::immediate:
+    case immediate:
+    case immediate_se:
       size = rdmap::Fault::immediate_size, offset = rdmap::Fault::receive_offset;
       break;
-    case rdmap::Receiver::atomic_response:
+    case atomic_response:
       size = rdmap::Fault::atomic_response_form, offset = rdmap::Fault::atomic_response_offset;
       break;
-    case rdmap::Receiver::nobody:
-    case rdmap::Receiver::write:
-    case rdmap::Receiver::read_response:
-    case rdmap::Receiver::send:
-    case rdmap::Receiver::terminate:  // any Terminate ends the connection (W-RDMAP-33, -35)
+    default:  // of any size; and any Terminate ends the connection (W-RDMAP-33, -35)
       return std::nullopt;
   }
-  const std::string name = kNames[static_cast<std::size_t>(wire::rdmap_opcode(in.ddp.rdmap_control))];
+  const std::string name = kNames[static_cast<std::size_t>(opcode)];
   if (in.ddp.message_offset != 0)
     return refused(offset, name + " with message offset " + std::to_string(in.ddp.message_offset) + ", not 0");
   if (payload.size() != in.message.header_bytes)
     return refused(size, name + " with " + count_of(payload.size(), "octet") + " behind the DDP header, not " +
                              std::to_string(in.message.header_bytes));
   if (!in.ddp.last) return refused(rdmap::Fault::not_last, name + " without the Last flag");
-  if (in.message.receiver == rdmap::Receiver::atomic_request) {
+  if (opcode == atomic_request) {
     const auto operation = static_cast<unsigned>(wire::parse_atomic_request(payload)->opcode);
     // 1 is Swap in the draft, and reserved in RFC 7306.
     if (operation > 2)

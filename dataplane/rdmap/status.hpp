@@ -1,10 +1,10 @@
 // What a refusal of the TPT means for a work request (verbs.md s8.2).
 #pragma once
 
-#include "qp/work.hpp"
+#include "rdmap/work.hpp"
 #include "tpt/table.hpp"
 
-namespace rnic::qp {
+namespace rnic::rdmap {
 
 // A local SGE, or an STag to invalidate.
 constexpr Status status_of(tpt::Refusal refusal) {
@@ -39,4 +39,4 @@ constexpr Status status_of_bind(tpt::Refusal refusal) {
   return Status::invalid_window;
 }
 
-}  // namespace rnic::qp
+}  // namespace rnic::rdmap

@@ -13,7 +13,7 @@
 #include "base/assert.hpp"
 #include "base/bytes.hpp"
 
-namespace rnic::qp {
+namespace rnic::rdmap {
 
 class HeldSends {
  public:
@@ -90,4 +90,4 @@ class HeldSends {
   std::uint64_t released_ = 0, read_ = 0, written_ = 0;
 };
 
-}  // namespace rnic::qp
+}  // namespace rnic::rdmap

@@ -1,14 +1,13 @@
-// What was placed before its turn: payloads from beyond a gap in the stream, whose FPDUs were found by
-// markers (RFC 5044 A.3, RFC 5041 s5.3; W-TCP-09). They are noted here, and looked up when their FPDU
-// comes in order; only then is it checked as all are, told and answered for.
+// What was placed before its turn: payloads of segments that were found beyond a gap in the stream (RFC 5041 s5.3;
+// W-TCP-09). They are noted here by the position that their carrier gives them, and looked up when they come in
+// order; only then is the segment checked as all are, told and answered for.
 //
 // Memory ends up as if all had been placed in order: an early placement that lies under one that comes
 // before it in the stream is done once more in its turn.
 //
-// Only there with markers toward us. Owned by one queue pair. Bounded.
+// Owned by one queue pair. Bounded.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <utility>
@@ -17,47 +16,12 @@
 #include "base/buffer.hpp"
 #include "tpt/table.hpp"
 
-namespace rnic::qp {
+namespace rnic::rdmap {
 
 class Early {
  public:
-  // ---- FPDUs that were read: none of them is read again ----
-
-  // Octets of the FPDU stream that are whole FPDUs, and valid.
-  struct Interval {
-    std::uint64_t first = 0, end = 0;
-  };
-  // The interval that begins at `position`, or else the next one behind it.
-  const Interval* interval_from(std::uint64_t position) const {
-    const std::uint32_t i = index_from(position);
-    return i == interval_count_ ? nullptr : &intervals_[i];
-  }
-  // False: part of it is in another interval, so the stream contradicts itself; or there is no room.
-  bool remember(std::uint64_t first, std::uint64_t end) {
-    const std::uint32_t i = index_from(first);
-    Interval* const next = intervals_.data() + i;
-    if ((i != 0 && next[-1].end > first) || (i != interval_count_ && next->first < end)) return false;
-    const bool joins_before = i != 0 && next[-1].end == first;
-    const bool joins_after = i != interval_count_ && next->first == end;
-    if (joins_before && joins_after) {
-      next[-1].end = next->end;
-      erase(i, 1);
-    } else if (joins_before) {
-      next[-1].end = end;
-    } else if (joins_after) {
-      next->first = first;
-    } else {
-      if (interval_count_ == kIntervalsMax) return false;
-      std::move_backward(next, intervals_.data() + interval_count_, intervals_.data() + interval_count_ + 1);
-      *next = {first, end};
-      ++interval_count_;
-    }
-    return true;
-  }
-
-  // ---- placements ----
   struct Placed {
-    std::uint64_t position = 0;  // of the FPDU, in the FPDU stream
+    std::uint64_t position = 0;  // of the segment, as its carrier counts
     tpt::Access to;              // its octets that are placed: all but a message's last ones
     std::uint32_t moves = 0;     // on their way
     bool again = false;          // to be placed once more in its turn
@@ -94,15 +58,12 @@ class Early {
     for (Placed& placed : placed_)
       if (placed.used && overlap(placed.to, to)) placed.again = true;
   }
-
-  // The stream is framed in order up to here. What was noted before this place and never looked up
-  // does not stand in the length chain: that is for the framer to find.
+  // The stream is read in order up to here. What was noted before this place and never looked up is no
+  // part of it: that is for the carrier to find.
   void forget_before(std::uint64_t position) {
-    if (placed_count_ != 0)
-      for (Placed& placed : placed_)
-        if (placed.used && placed.position < position && placed.moves == 0) drop(placed);
-    erase(0, index_from(position));
-    if (limit < position) limit = kNoLimit;
+    if (placed_count_ == 0) return;
+    for (Placed& placed : placed_)
+      if (placed.used && placed.position < position && placed.moves == 0) drop(placed);
   }
 
   // ---- moves under way, and the buffers that they are made from: TCP may let go of these ----
@@ -124,27 +85,11 @@ class Early {
   // All moves were cancelled, or none is under way; nothing is noted any more.
   void clear() {
     for (Placed& placed : placed_) placed.used = false;
-    placed_count_ = interval_count_ = moves_ = 0;
+    placed_count_ = moves_ = 0;
     let_go();
-    limit = kNoLimit;
   }
-
-  std::uint64_t seen = 0;  // of TCP's count of segments out of order
-  static constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
-  std::uint64_t limit = kNoLimit;  // from the FPDU here on nothing is placed early: it will be refused
-  bool distrusted = false;         // what was there is no stream of FPDUs: nothing is placed early any more
 
  private:
-  std::uint32_t index_from(std::uint64_t position) const {
-    std::uint32_t i = 0;
-    while (i < interval_count_ && intervals_[i].first < position) ++i;
-    return i;
-  }
-  void erase(std::uint32_t at, std::uint32_t count) {
-    if (count == 0) return;
-    std::move(intervals_.data() + at + count, intervals_.data() + interval_count_, intervals_.data() + at);
-    interval_count_ -= count;
-  }
   static bool overlap(const tpt::Access& a, const tpt::Access& b) {
     return a.space == b.space && a.address < b.address + b.length && b.address < a.address + a.length;
   }
@@ -152,11 +97,8 @@ class Early {
     while (buffer_count_ != 0) buffers_[--buffer_count_].reset();
   }
 
-  static constexpr std::uint32_t kIntervalsMax = 64;
   static constexpr std::uint32_t kPlacedMax = 256;
   static constexpr std::uint32_t kBuffersMax = 512;
-  std::array<Interval, kIntervalsMax + 1> intervals_;
-  std::uint32_t interval_count_ = 0;
   std::array<Placed, kPlacedMax> placed_;
   std::uint32_t placed_count_ = 0;
   std::array<BufferRef, kBuffersMax> buffers_;
@@ -164,4 +106,4 @@ class Early {
   std::uint32_t moves_ = 0;
 };
 
-}  // namespace rnic::qp
+}  // namespace rnic::rdmap

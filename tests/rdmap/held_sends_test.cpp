@@ -1,6 +1,6 @@
 // The memory that Sends wait in: order, bound, wrap.
 
-#include "qp/held_sends.hpp"
+#include "rdmap/held_sends.hpp"
 
 #include <random>
 #include <vector>
@@ -9,8 +9,8 @@
 
 using namespace rnic;
 
-TEST_CASE("V-SR-06: what is held comes out in order, whole, and never exceeds its bound", "[qp][V-SR-06]") {
-  qp::HeldSends held;
+TEST_CASE("V-SR-06: what is held comes out in order, whole, and never exceeds its bound", "[rdmap][V-SR-06]") {
+  rdmap::HeldSends held;
   held.reserve(1000);
   std::mt19937 random(3);
   std::vector<std::vector<std::byte>> inside;
@@ -48,8 +48,8 @@ TEST_CASE("V-SR-06: what is held comes out in order, whole, and never exceeds it
   CHECK(next_out > 1000);
 }
 
-TEST_CASE("V-SR-06: what is larger than the bound never fits", "[qp][V-SR-06]") {
-  qp::HeldSends held;
+TEST_CASE("V-SR-06: what is larger than the bound never fits", "[rdmap][V-SR-06]") {
+  rdmap::HeldSends held;
   held.reserve(1000);
   CHECK(held.fits_ever(992));
   CHECK_FALSE(held.fits_ever(993));

@@ -1,0 +1,15 @@
+// What a queue pair counts: RDMAP's, and what its streams and states add.
+#pragma once
+
+#include <cstdint>
+
+#include "rdmap/common.hpp"
+
+namespace rnic::qp {
+
+struct QpCounters : rdmap::Counters {
+  std::uint64_t fpdus_out = 0, fpdus_in = 0, errors = 0;
+  std::uint64_t fpdus_early = 0;  // of these, placed before their turn
+};
+
+}  // namespace rnic::qp

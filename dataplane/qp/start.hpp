@@ -1,0 +1,20 @@
+// What the MPA startup negotiated, for the start of full operation.
+#pragma once
+
+#include <cstdint>
+
+#include "mpa/framer.hpp"
+
+namespace rnic::qp {
+
+struct Start {
+  bool initiator = false;
+  mpa::Crc crc = mpa::Crc::on;
+  bool markers_out = false;
+  mpa::Markers markers_in = mpa::Markers::none;
+  enum class Rtr : std::uint8_t { none, write, read, send } rtr = Rtr::none;
+  bool peer_to_peer = false;  // responder: a first FPDU is due in time (W-MPA-90)
+  std::uint32_t ird = 0, ord = 0;
+};
+
+}  // namespace rnic::qp

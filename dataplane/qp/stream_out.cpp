@@ -1,0 +1,275 @@
+#include "qp/stream_out.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace rnic::qp {
+namespace {
+
+// A gather's token: segment slot and work request.
+static_assert(kSegmentsMax <= 256);
+constexpr std::uint32_t gather_token(std::uint64_t segment, std::uint32_t work) {
+  return rdmap::token::kGather | (work & 0xFFFF) << 8 | static_cast<std::uint32_t>(segment % kSegmentsMax);
+}
+constexpr std::uint32_t segment_of(std::uint32_t token) { return token & 0xFF; }
+constexpr std::uint32_t work_of(std::uint32_t token) { return token >> 8 & 0xFFFF; }
+constexpr std::uint32_t kNoWork = rdmap::Requester::kNoWork;
+
+}  // namespace
+
+StreamOut::StreamOut(const Parts& parts, mpa::Crc crc, mpa::Markers markers)
+    : connection_(parts.connection),
+      requester_(parts.requester),
+      gate_(parts.gate),
+      common_(parts.common),
+      counters_(parts.counters),
+      pool_(parts.pool),
+      markers_(markers),
+      packer_(crc, markers),
+      segments_(std::make_unique<Segment[]>(kSegmentsMax)) {
+  unsealed_.reserve(kUnsealedMax);
+}
+
+// ---- messages and segments -----------------------------------------------------------------------------
+
+bool StreamOut::fill(Instant now, std::uint32_t budget_bytes, rdmap::Verdict& verdict) {
+  starved_ = false;
+  requester_.look_again();
+  needs_room_ = 0;
+  const std::uint32_t room = connection_.room_bytes();
+  room_ = room > filling_bytes_ ? room - filling_bytes_ : 0;
+  bool busy = false;
+  while (budget_bytes != 0 && !verdict) {
+    if (!requester_.sending()) {
+      if (!begin_message(verdict)) break;
+      busy = true;
+      if (!requester_.sending()) continue;
+    }
+    if (!add_fpdu(budget_bytes, now, verdict)) break;
+    busy = true;
+  }
+  close_segment();
+  return busy;
+}
+
+// False: nothing can be begun now.
+bool StreamOut::begin_message(rdmap::Verdict& verdict) {
+  if (gate_.rtr_due()) {
+    // It is no work of the consumer's (W-MPA-42, -45, -46).
+    switch (gate_.take_rtr(next_)) {
+      case Gate::Rtr::none: break;
+      case Gate::Rtr::write: requester_.begin_empty_write(); break;
+      case Gate::Rtr::send: requester_.begin_empty_send(); break;
+      case Gate::Rtr::read: requester_.begin_empty_read(); break;
+    }
+    return true;
+  }
+  if (!gate_.open()) return false;  // W-MPA-21, -42
+  if (gate_.nudge_due()) {
+    // No work of the consumer's either, and nothing to the peer's: see kNudges.
+    gate_.nudged();
+    requester_.begin_empty_write();
+    return true;
+  }
+  return requester_.begin(verdict);
+}
+
+// One DDP segment of the message under way. False: no room for it now.
+bool StreamOut::add_fpdu(std::uint32_t& budget_bytes, Instant now, rdmap::Verdict& verdict) {
+  // The first segment of a turn may be a probe of the path's MTU.
+  const std::uint32_t emss = open_ == nullptr ? connection_.begin_segment(room_, now) : connection_.emss();
+  rdmap::OutboundSegment segment;
+  verdict = requester_.next_segment(mpa::mulpdu(std::min(emss, room_of_buffer()), markers_), segment);
+  if (verdict) return true;
+
+  const std::uint32_t octets = packer_.octets_for(segment.header_bytes + segment.payload_bytes);
+  Segment* const into = room_for(octets, emss);
+  if (into == nullptr) return false;
+  const std::uint32_t offset = into->buffer->length;
+  const MutableBytes fpdu = into->buffer->append(octets);
+  packer_.begin(fpdu, Bytes(segment.header).first(segment.header_bytes), segment.payload_bytes, pieces_);
+  filling_bytes_ += octets;
+  room_ -= std::min(room_, octets);
+  open_room_ -= std::min(open_room_, octets);
+  ++counters_.fpdus_out;
+
+  const std::uint32_t gathers_before = into->gathers;
+  if (segment.payload_bytes != 0) gather(*into);
+  if (into->gathers == gathers_before) {
+    packer_.seal(fpdu);
+  } else {
+    unsealed_.push({offset, octets});
+    ++into->unsealed;
+  }
+  budget_bytes -= std::min(budget_bytes, std::max(octets, 1u));
+  requester_.segment_taken(segment, next_ - 1);
+  return true;
+}
+
+// What the FPDU begun now is cut for: a large buffer, if there is one, else a small one. Smaller FPDUs
+// than the path has room for are slower, and wait for nobody. Of small ones the whole frame is to fit
+// one, as a receiver may put it there.
+std::uint32_t StreamOut::room_of_buffer() const {
+  const bool any = pool_.large_available() != 0 || pool_.small_room_bytes() == pool_.room_bytes();
+  const std::uint32_t fresh = any ? pool_.room_bytes() : pool_.small_room_bytes() - kHeadroom;
+  return open_ == nullptr ? fresh : std::max(fresh, open_room_);
+}
+
+StreamOut::Segment& StreamOut::add_segment(BufferRef buffer) {
+  Segment& segment = at(next_++);
+  segment = Segment{};
+  segment.buffer = std::move(buffer);
+  return segment;
+}
+
+// A segment that takes an FPDU of so many octets: the open one, or a fresh one of up to `emss`.
+StreamOut::Segment* StreamOut::room_for(std::uint32_t octets, std::uint32_t emss) {
+  if (unsealed_.full()) return nullptr;
+  if (open_ != nullptr && octets <= open_room_) return open_;
+  close_segment();
+  // Less room than the FPDU, though no less than a full segment: it is larger than one (W-MPA-58).
+  if (room_ < std::min(octets, emss)) {
+    needs_room_ = octets;
+    return nullptr;
+  }
+  if (filling() == kSegmentsMax) return nullptr;
+  BufferRef buffer = BufferRef::take(pool_, octets + kHeadroom);
+  if (!buffer) {
+    starved_ = true;  // a pause, not an error
+    return nullptr;
+  }
+  RNIC_ASSERT(octets <= buffer->tailroom());
+  const std::uint32_t tail = buffer->tailroom();
+  open_room_ = std::max(octets, std::min({emss, room_, tail >= pool_.room_bytes() ? tail : tail - kHeadroom}));
+  open_ = &add_segment(std::move(buffer));
+  return open_;
+}
+
+// The payload of the segment under way, into pieces_.
+void StreamOut::gather(Segment& segment) {
+  const std::uint32_t work = requester_.work_id();
+  for (std::uint32_t i = 0; i < pieces_.count; ++i) {
+    MutableBytes into = pieces_.pieces[i];
+    requester_.payload(
+        static_cast<std::uint32_t>(into.size()),
+        [&](Bytes from) { std::memcpy(into.data(), from.data(), from.size()); },
+        [&](const tpt::Access& from) {
+          gather_piece(segment, from, into.first(from.length), work);
+          into = into.subspan(from.length);
+        });
+  }
+}
+
+void StreamOut::gather_piece(Segment& segment, const tpt::Access& from, MutableBytes into, std::uint32_t work) {
+  switch (common_.mover.gather(from, into, {&common_.owner, gather_token(next_ - 1, work)})) {
+    case tpt::Moved::done: return;
+    case tpt::Moved::failed:
+      if (!segment.failed) segment.failed_work = work;
+      segment.failed = true;
+      return;
+    case tpt::Moved::later:
+      ++segment.gathers;
+      ++common_.moves.gathers;
+      if (work == kNoWork) ++common_.moves.response_gathers;
+      return;
+  }
+}
+
+void StreamOut::on_moved(std::uint32_t token, bool ok) {
+  Segment& segment = segments_[segment_of(token)];
+  RNIC_ASSERT(segment.gathers != 0 && common_.moves.gathers != 0);
+  --segment.gathers;
+  --common_.moves.gathers;
+  if (work_of(token) == kNoWork) --common_.moves.response_gathers;
+  if (!ok && !segment.failed) {
+    segment.failed = true;
+    segment.failed_work = work_of(token);
+  }
+}
+
+// ---- to TCP --------------------------------------------------------------------------------------------
+
+bool StreamOut::push(std::optional<std::uint32_t>& failed_work) {
+  bool busy = false;
+  waits_for_slot_ = false;
+  while (first_ != next_) {
+    Segment& segment = at(first_);
+    if (&segment == open_ || segment.gathers != 0) break;
+    if (segment.failed) {
+      // It is not sent, nor anything behind it.
+      failed_work = segment.failed_work;
+      close_segment();
+      return true;
+    }
+    for (; segment.unsealed != 0; --segment.unsealed) {
+      const UnsealedFpdu& fpdu = unsealed_.front();
+      packer_.seal(segment.buffer->bytes().subspan(fpdu.offset, fpdu.size));
+      unsealed_.pop();
+    }
+    const std::uint32_t length = segment.buffer->length;
+    // No slot: it stays here until acknowledgements free one.
+    BufferRef share = segment.buffer.share();
+    waits_for_slot_ = !connection_.append(std::move(share));
+    if (waits_for_slot_) break;
+    segment.buffer.reset();
+    filling_bytes_ -= length;
+    requester_.carried_up_to(++first_);
+    busy = true;
+    if (gate_.sent_up_to(first_)) requester_.posted();
+  }
+  return busy;
+}
+
+// ---- the way down ----------------------------------------------------------------------------------------
+
+void StreamOut::drop() {
+  open_ = nullptr;
+  std::uint32_t dropped = 0;
+  for (; first_ != next_; ++first_) {
+    Segment& segment = at(first_);
+    dropped += segment.buffer->length;
+    segment.buffer.reset();
+  }
+  requester_.carried_up_to(first_);
+  // Their places in the FPDU stream are free again: a Terminate may follow, and markers count.
+  if (dropped != 0) packer_.take_back(dropped);
+  filling_bytes_ = 0;
+  unsealed_.clear();
+  gate_.segments_dropped();
+}
+
+bool StreamOut::append_terminate(const ddp::OutboundMessage& message, Bytes payload) {
+  BufferRef buffer = BufferRef::take(pool_);
+  starved_ = !buffer;
+  if (!buffer) return false;
+  write_fpdu(message, payload, *buffer);
+  filling_bytes_ += buffer->length;
+  add_segment(std::move(buffer));
+  return true;
+}
+
+void StreamOut::append_last_terminate(const ddp::OutboundMessage& message, Bytes payload, BufferRef buffer) {
+  write_fpdu(message, payload, *buffer);
+  connection_.append_last(std::move(buffer));
+}
+
+void StreamOut::write_fpdu(const ddp::OutboundMessage& message, Bytes payload, Buffer& into) {
+  const auto size = static_cast<std::uint32_t>(payload.size());
+  std::array<std::byte, wire::UntaggedHeader::kSize> header;
+  ddp::write_header(message, {size, true}, header);
+  const MutableBytes fpdu = into.append(packer_.octets_for(static_cast<std::uint32_t>(header.size()) + size));
+  packer_.begin(fpdu, header, size, pieces_);
+  for (std::uint32_t i = 0; i < pieces_.count; ++i) {
+    const MutableBytes piece = pieces_.pieces[i];
+    std::memcpy(piece.data(), payload.data(), piece.size());
+    payload = payload.subspan(piece.size());
+  }
+  packer_.seal(fpdu);
+}
+
+void StreamOut::keep(tpt::Kept& kept) const {
+  for (std::uint64_t i = first_; i != next_; ++i)
+    if (const Segment& segment = at(i); segment.gathers != 0) kept.buffers.push_back(segment.buffer.share());
+}
+
+}  // namespace rnic::qp

@@ -1,0 +1,118 @@
+// The stream that leaves: the requester's DDP segments -> FPDUs -> TCP segments -> the connection.
+//
+// FPDUs that fit share a TCP segment, across work requests of one turn (W-TCP-02, -13), and none lies in two
+// (W-TCP-24). A TCP segment goes to the connection when every gather into it is done; then, and not before,
+// its work requests complete (V-ORD-08).
+//
+// Owned by one queue pair; there as long as its stream is. Bounded.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "base/buffer.hpp"
+#include "mpa/packer.hpp"
+#include "qp/counters.hpp"
+#include "qp/gate.hpp"
+#include "rdmap/requester.hpp"
+#include "rdmap/ring.hpp"
+#include "tcp/connection.hpp"
+
+namespace rnic::qp {
+
+// Segments being filled or waiting for their gathers. Bounds what one turn has under way.
+inline constexpr std::uint32_t kSegmentsMax = 256;
+// FPDUs whose CRC waits for a gather.
+inline constexpr std::uint32_t kUnsealedMax = 1024;
+
+class StreamOut {
+ public:
+  struct Parts {
+    tcp::Connection& connection;
+    rdmap::Requester& requester;
+    Gate& gate;
+    rdmap::Common& common;
+    QpCounters& counters;
+    BufferPool& pool;
+  };
+  StreamOut(const Parts& parts, mpa::Crc crc, mpa::Markers markers);
+
+  // ---- turns; each says whether it did something ----
+  // Begins messages and fills segments with them, of at most `budget_bytes` in all.
+  bool fill(Instant now, std::uint32_t budget_bytes, rdmap::Verdict& verdict);
+  // Seals what is gathered and hands it to the connection, in order. Where octets could not be gathered it ends, and
+  // says for whom: Requester::gather_failed().
+  bool push(std::optional<std::uint32_t>& failed_work);
+  void on_moved(std::uint32_t token, bool ok);
+
+  // ---- the way down ----
+  // Nothing more is added to the segment that is being filled.
+  void close_segment() { open_ = nullptr; }
+  // What is not with TCP is not sent.
+  void drop();
+  // An FPDU of our own, whose payload is here, behind all segments. False: there is no buffer for it now.
+  bool append_terminate(const ddp::OutboundMessage& message, Bytes payload);
+  // The same in that buffer, at once, and nothing behind it.
+  void append_last_terminate(const ddp::OutboundMessage& message, Bytes payload, BufferRef buffer);
+  // What its moves are made into.
+  void keep(tpt::Kept& kept) const;
+
+  // ---- what is known ----
+  std::uint32_t filling() const { return static_cast<std::uint32_t>(next_ - first_); }
+  bool empty() const { return first_ == next_; }
+  bool spoken() const { return next_ != 0; }
+  bool starved() const { return starved_; }
+  bool waits_for_slot() const { return waits_for_slot_; }
+  // Nothing can be added now, for want of room in TCP.
+  bool waits_for_room() const {
+    // The EMSS may have shrunk since.
+    return connection_.room_bytes() < std::min(needs_room_, connection_.emss());
+  }
+
+ private:
+  // Whole FPDUs.
+  struct Segment {
+    BufferRef buffer;
+    std::uint32_t gathers = 0;   // to come
+    std::uint32_t unsealed = 0;  // FPDUs in `unsealed_` that are its
+    bool failed = false;
+    std::uint32_t failed_work = 0;
+  };
+  struct UnsealedFpdu {
+    std::uint32_t offset = 0;
+    std::uint32_t size = 0;
+  };
+
+  bool begin_message(rdmap::Verdict& verdict);
+  bool add_fpdu(std::uint32_t& budget_bytes, Instant now, rdmap::Verdict& verdict);
+  std::uint32_t room_of_buffer() const;
+  Segment* room_for(std::uint32_t octets, std::uint32_t emss);
+  void gather(Segment& segment);
+  void gather_piece(Segment& segment, const tpt::Access& from, MutableBytes into, std::uint32_t work);
+  void write_fpdu(const ddp::OutboundMessage& message, Bytes payload, Buffer& into);
+  Segment& add_segment(BufferRef buffer);
+  Segment& at(std::uint64_t number) const { return segments_[number % kSegmentsMax]; }
+
+  tcp::Connection& connection_;
+  rdmap::Requester& requester_;
+  Gate& gate_;
+  rdmap::Common& common_;
+  QpCounters& counters_;
+  BufferPool& pool_;
+  mpa::Markers markers_;
+  mpa::Packer packer_;
+  std::unique_ptr<Segment[]> segments_;
+  std::uint64_t first_ = 0, next_ = 0;  // numbers; slot: modulo kSegmentsMax
+  Segment* open_ = nullptr;
+  std::uint32_t open_room_ = 0;         // octets that the open segment may still take
+  std::uint32_t filling_bytes_ = 0;
+  std::uint32_t room_ = 0;              // in this turn
+  rdmap::Ring<UnsealedFpdu> unsealed_;
+  mpa::PieceList pieces_;
+  bool waits_for_slot_ = false;         // TCP had none for a segment that is filled
+  bool starved_ = false;                // no buffer: to be tried again
+  std::uint32_t needs_room_ = 0;        // octets of the FPDU that found none
+};
+
+}  // namespace rnic::qp

@@ -1,0 +1,83 @@
+// What both directions of a queue pair's stream have in common: how it is set up, what it counts, what its
+// application and its memory are reached by, and what of its own is on its way there.
+#pragma once
+
+#include <cstdint>
+
+#include "base/ids.hpp"
+#include "base/time.hpp"
+#include "rdmap/host.hpp"
+#include "rdmap/terminate.hpp"
+#include "tpt/mover.hpp"
+#include "tpt/table.hpp"
+
+namespace rnic::rdmap {
+
+struct Settings {
+  QpNumber number;
+  PdId pd;
+  SpaceId space;    // whose memory its work is about
+  PdId receive_pd;  // of the shared receive queue, else the QP's (V-SRQ-15)
+  tpt::Rights access = tpt::Rights::none;  // remote_read, remote_write, remote_atomic, window_bind
+  std::uint32_t ird = 0, ord = 0;
+  std::uint32_t send_depth = 512;  // work requests begun and not completed: the size of the SQ
+  bool shared_receive = false;
+  bool extensions = false;  // RFC 7306 opcodes (W-EXT-14)
+  bool strict_read_sink = false;  // read_sink = "strict": a Read's sink needs Remote Write (V-RD-03, -04); else "local"
+  bool hold_without_receive = true;  // rnr = "hold" (V-SR-06); else "terminate"
+  Duration rnr_timeout = seconds(30);
+  std::uint32_t held_bytes_max = 256 * 1024;
+};
+
+struct Counters {
+  std::uint64_t sends_out = 0, writes_out = 0, reads_out = 0;
+  std::uint64_t sends_in = 0, writes_in = 0, reads_in = 0;
+  std::uint64_t atomics_out = 0, atomics_in = 0;
+  std::uint64_t bytes_out = 0, bytes_in = 0;
+};
+
+// Moves under way: what on_moved() is still to be told of.
+struct Moves {
+  std::uint32_t gathers = 0;
+  std::uint32_t response_gathers = 0;  // of these, Read Responses'
+  std::uint32_t places = 0;
+  bool atomic = false;  // the peer's atomic operation
+
+  bool any() const { return gathers != 0 || places != 0 || atomic; }
+};
+
+// Flushed in one call at most; more are flushed by the next.
+inline constexpr std::uint32_t kFlushMax = 65536;
+
+struct Common {
+  const Settings& settings;
+  Host& host;
+  tpt::Table& table;
+  tpt::Mover& mover;
+  tpt::MoveOwner& owner;  // of all moves: it hands on_moved() to whose the token is
+  Counters& counters;
+  std::uint64_t turn = 1;  // Access values are good within one
+  Moves moves{};
+  std::uint32_t flushed_sends = 0, flushed_receives = 0;  // since RTS was left
+};
+
+// A token names a place (the slot of its delivery), a place that is ahead of its turn (its slot in Early), the atomic
+// operation that is executed, or, which is the carrier's, a gather.
+namespace token {
+inline constexpr std::uint32_t kGather = 0x80000000;
+inline constexpr std::uint32_t kEarly = 0x40000000;
+inline constexpr std::uint32_t kAtomic = 0x20000000;
+}  // namespace token
+
+// What became of a step: nothing for the queue pair's states, or what ends its RTS. `culprit` is good until
+// the next call.
+struct Verdict {
+  enum class Kind : std::uint8_t { go_on, fault, peer_terminated } kind = Kind::go_on;
+  Fault fault = Fault::catastrophic;
+  const Culprit* culprit = nullptr;
+
+  static constexpr Verdict of(Fault fault, const Culprit* culprit = nullptr) { return {Kind::fault, fault, culprit}; }
+  explicit constexpr operator bool() const { return kind != Kind::go_on; }
+};
+
+}  // namespace rnic::rdmap

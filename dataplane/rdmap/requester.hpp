@@ -1,0 +1,252 @@
+// What we send: work requests and the answers to the peer's Reads and atomic operations -> messages -> DDP segments.
+//
+// One message at a time, whatever it is (W-DDP-10); work and responses take turns at message boundaries. Who
+// carries the segments asks for them: next_segment(), payload(), segment_taken(). Completions are in post
+// order (V-ORD-02), successes only if asked for (V-WR-15), errors and flushes always (V-WR-14, V-ERRST-03);
+// at most one status of a queue pair is neither Success nor Flushed (V-ERRST-04).
+//
+// Pure. Owned by one queue pair, anew for each stream.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+
+#include "ddp/placer.hpp"
+#include "ddp/segmenter.hpp"
+#include "rdmap/atomics.hpp"
+#include "rdmap/common.hpp"
+#include "rdmap/reads.hpp"
+#include "rdmap/ring.hpp"
+#include "rdmap/sender.hpp"
+
+namespace rnic::rdmap {
+
+// Work requests begun and not completed, at most.
+inline constexpr std::uint32_t kWorkMax = 4096;
+// Work requests that need no segment, done in one turn at most: others wait for their turn too.
+inline constexpr std::uint32_t kLocalWorkMax = 64;
+
+// A segment of the message under way: what its ULPDU begins with, and how much of payload() follows.
+struct OutboundSegment {
+  std::array<std::byte, wire::kDdpHeaderSizeMax + wire::AtomicRequestHeader::kSize> header;
+  std::uint32_t header_bytes;   // DDP's, and where the message is nothing but a header of RDMAP's, that too
+  std::uint32_t payload_bytes;
+  ddp::Segment cut;
+};
+
+class Requester {
+ public:
+  // Whose gather it is: see work_id().
+  static constexpr std::uint32_t kNoWork = 0xFFFF;
+
+  // Without a stream nothing is begun, and what is posted can be flushed.
+  Requester(Common& common, Reads& reads, Early* early) : common_(common), reads_(reads), atomics_(common, early) {}
+  // Takes the room for what is begun.
+  void begin_stream() { work_.reserve(std::clamp(common_.settings.send_depth, 1u, kWorkMax)); }
+
+  // ---- what may be begun ----
+  // New work may have been posted.
+  void posted() { posted_ = true; }
+  void nothing_posted() { posted_ = false; }
+  bool may_be_posted() const { return posted_; }
+  // A turn begins: what waited is looked at again.
+  void look_again() { waits_ = false; }
+  bool sending() const { return sending_.kind != Sending::Kind::nothing; }
+  // Something could be begun or gone on with, as far as it is known without a look.
+  bool wants_to_send() const { return sending() || reads_.ready() || (posted_ && !waits_); }
+  // SQ and IRRQ are empty, as far as they have been seen (V-RTS-07); look() looks.
+  bool quiet() const {
+    return !has_next_ && !sending() && work_.empty() && reads_.outstanding() == 0 && reads_.owed() == 0;
+  }
+  // The next work request, if there is one: it is taken from its queue.
+  bool look() {
+    if (!has_next_ && common_.host.take_send(next_)) has_next_ = true;
+    return has_next_;
+  }
+
+  // ---- messages ----
+  // Begins the next message, or completes something without one. False: nothing can be begun now.
+  bool begin(Verdict& verdict) {
+    const bool response = reads_.ready();
+    if (response && work_was_last_ && begin_response(verdict)) return true;
+    if (begin_work(verdict)) return true;
+    return response && !verdict && begin_response(verdict);
+  }
+  // Of nobody's work, and with no octets: what the startup calls an RTR.
+  void begin_empty_write();
+  void begin_empty_send();
+  void begin_empty_read();
+  // Goes no further. Its work request is among those begun, and no longer the one to be taken next: it must
+  // not be flushed twice.
+  void stop() {
+    if (sending() && sending_.of_consumer) has_next_ = false;
+    sending_.kind = Sending::Kind::nothing;
+  }
+  Sender& sender() { return sender_; }
+
+  // ---- segments of the message that is begun ----
+  // The next one, of at most `mulpdu` octets. Asked again it is made again, and its memory is checked again.
+  Verdict next_segment(std::uint32_t mulpdu, OutboundSegment& out);
+  // The next `size` octets of its payload: on_octets(Bytes) or on_memory(const tpt::Access&), in order.
+  template <typename OnOctets, typename OnMemory>
+  void payload(std::uint32_t size, OnOctets&& on_octets, OnMemory&& on_memory);
+  // What a gather into it is for, 0..0x7FFF, or kNoWork: a Response's.
+  std::uint32_t work_id() const { return sending_.of_consumer ? sending_.work & 0x7FFF : kNoWork; }
+  // It has its place, in the carrier's segment of that number.
+  void segment_taken(const OutboundSegment& segment, std::uint64_t carrier) {
+    common_.counters.bytes_out += segment.payload_bytes;
+    sending_.message.done += segment.cut.payload;
+    if (segment.cut.last) end_message(carrier);
+  }
+  // Carrier's segments below this number are filled and on their way, or dropped.
+  void carried_up_to(std::uint64_t carrier) { carried_ = carrier; }
+  // Octets for work_id() could not be gathered.
+  Verdict gather_failed(std::uint32_t work_id);
+
+  // ---- completions ----
+  // From the head, as far as they are done; says whether any was.
+  bool complete(Verdict& verdict);
+  // The oldest Response is delivered; or could not be, for `refused`.
+  Verdict on_read_delivered(Status refused);
+  // The peer's Terminate names the Read of this number, or the oldest (V-CS-05).
+  void blame_read(std::optional<std::uint32_t> msn, wire::TerminateCode code);
+  // All that is begun, and `count_max` of what is posted; the rest is for the next call.
+  void flush(std::uint32_t count_max);
+
+  Atomics& atomics() { return atomics_; }
+  // Nothing is on its way from memory or to it any more, nor will anything be answered.
+  void forget_executing() { atomics_.forget(); }
+
+ private:
+  // A work request that has been begun and not yet completed.
+  struct Work {
+    enum class Until : std::uint8_t {
+      built,    // not yet: its segments are not all filled
+      carried,  // `carrier` is on its way, so its payload has been copied out (V-ORD-08)
+      read,     // its Read or Atomic Response is delivered
+      moved,    // nothing of ours is on its way to or from memory any more
+      nothing,  // done
+    } until = Until::built;
+    Opcode opcode = Opcode::send;
+    Status status = Status::success;
+    bool signaled = false;
+    std::uint32_t slot = 0;
+    std::uint32_t detail = 0;
+    std::uint64_t carrier = 0;  // the number of its last segment's
+  };
+  // The message being sent: at most one at a time.
+  struct Sending {
+    enum class Kind : std::uint8_t {
+      nothing,
+      data,             // Send and Write: from the consumer's memory
+      response,         // Read Response: from the memory that it names
+      request,          // Read and Atomic Request: `header` is the payload, as of what follows
+      immediate,
+      atomic_response,
+    } kind = Kind::nothing;
+    ddp::OutboundMessage message;
+    bool of_consumer = false;  // `work` is its work request
+    std::uint32_t work = 0;
+    std::uint32_t sge = 0;     // where the next octet comes from
+    std::uint32_t sge_offset = 0;
+    std::array<std::byte, wire::AtomicRequestHeader::kSize> header;
+
+    bool is_header() const { return kind >= Kind::request; }
+  };
+
+  bool begin_response(Verdict& verdict);
+  bool begin_atomic_response(Verdict& verdict);
+  bool begin_work(Verdict& verdict);
+  enum class Began : std::uint8_t { message, completed, waits, failed };
+  Began begin_next_work(Verdict& verdict);
+  bool has_to_wait() const;
+  void end_message(std::uint64_t carrier);
+  Status begin_data();
+  Status begin_read(std::uint32_t work);
+  Status begin_atomic(std::uint32_t work);
+  void begin_immediate();
+  Result<tpt::ReadSink, tpt::Refusal> read_sink(const Sge& local);
+  Status bind(const WorkRequest& request);
+  Status check_gather(const WorkRequest& request);
+  Verdict fail(std::uint32_t work, Status status);
+  void complete_with(const Work& work, Status status);
+
+  Common& common_;
+  Reads& reads_;
+  Atomics atomics_;
+  Sender sender_;
+  bool posted_ = false;  // the send queue may hold something
+  bool waits_ = false;   // next_: for a Read, a fence, or a place among the work begun
+  bool has_next_ = false;
+  bool work_was_last_ = false;  // of work and responses, which was served last
+  WorkRequest next_;            // taken, and begun or waiting to be
+  std::array<tpt::Access, kSgesMax> next_access_;
+  std::uint64_t next_checked_in_ = 0;
+  Sending sending_;
+  tpt::Access response_source_;         // of the Response's segment
+  std::uint32_t segment_done_ = 0;      // octets that payload() has given of the segment
+  Ring<Work> work_;
+  std::uint64_t carried_ = 0;
+};
+
+// Here, as it is made for each segment.
+inline Verdict Requester::next_segment(std::uint32_t mulpdu, OutboundSegment& out) {
+  const ddp::OutboundMessage& message = sending_.message;
+  out.cut = ddp::next_segment(message, mulpdu);
+  segment_done_ = 0;
+  if (sending_.kind == Sending::Kind::response && out.cut.payload != 0) {
+    InboundRead& read = reads_.first_owed();
+    const Settings& own = common_.settings;
+    const auto access =
+        common_.table.check_remote(read.request.source_stag, own.pd, own.number, tpt::Rights::remote_read,
+                                   read.request.source_to + message.done, out.cut.payload);
+    if (!access) {
+      advance_read_request(read.culprit, message.done);
+      return Verdict::of(read_fault(access.error()), &read.culprit);
+    }
+    response_source_ = *access;
+  } else if (sending_.of_consumer && sending_.kind == Sending::Kind::data && next_.sge_count != 0) {
+    const Status status = check_gather(next_);
+    if (status != Status::success) return fail(sending_.work, status);
+  }
+  out.header_bytes = message.header_bytes();
+  out.payload_bytes = out.cut.payload;
+  ddp::write_header(message, out.cut, out.header);
+  if (sending_.is_header()) {
+    std::memcpy(out.header.data() + out.header_bytes, sending_.header.data(), out.payload_bytes);
+    out.header_bytes += out.payload_bytes;
+    out.payload_bytes = 0;
+  }
+  return {};
+}
+
+template <typename OnOctets, typename OnMemory>
+void Requester::payload(std::uint32_t size, OnOctets&& on_octets, OnMemory&& on_memory) {
+  if (sending_.kind == Sending::Kind::response) {
+    on_memory(ddp::slice(response_source_, segment_done_, size));
+    segment_done_ += size;
+    return;
+  }
+  if (next_.has_data) {
+    on_octets(next_.data.subspan(sending_.message.done + segment_done_, size));
+    segment_done_ += size;
+    return;
+  }
+  while (size != 0) {
+    const Sge& sge = next_.sges[sending_.sge];
+    if (sending_.sge_offset == sge.length) {
+      ++sending_.sge;
+      sending_.sge_offset = 0;
+      continue;
+    }
+    const std::uint32_t part = std::min(size, sge.length - sending_.sge_offset);
+    on_memory(ddp::slice(next_access_[sending_.sge], sending_.sge_offset, part));
+    sending_.sge_offset += part;
+    size -= part;
+  }
+}
+
+}  // namespace rnic::rdmap

@@ -1,0 +1,227 @@
+// What comes in: a ULPDU, in stream order -> checks -> placements -> deliveries. Nothing is placed before all checks of
+// its segment have passed (RFC 5041 s7.1, V-ERR-06), in the order that docs/spec/wire.md gives ("Check order"). What it
+// brought takes effect when it is placed, and everything before it delivered (RFC 5041 s5.3, W-DDP-13); so
+// does the first error (V-STOP-06).
+//
+// How a ULPDU came here is its carrier's: a frame's FPDU, or no frame at all (ddp::Ulpdu). What it does to
+// the queue pair's states is told as a Verdict.
+//
+// Pure. Owned by one queue pair, anew for each stream.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "ddp/placer.hpp"
+#include "ddp/untagged.hpp"
+#include "rdmap/common.hpp"
+#include "rdmap/early.hpp"
+#include "rdmap/held_sends.hpp"
+#include "rdmap/reads.hpp"
+#include "rdmap/receiver.hpp"
+#include "rdmap/requester.hpp"
+#include "rdmap/ring.hpp"
+
+namespace rnic::rdmap {
+
+// ULPDUs accepted whose placement, or that of one before, is not done.
+inline constexpr std::uint32_t kDeliveriesMax = 1024;
+// Octets of a Terminate's payload that are kept.
+inline constexpr std::size_t kTerminateMax = 64;
+
+// What the stream's first message may be: the startup's affair, and nobody's work (W-MPA-45, -46, -49).
+struct FirstMessage {
+  bool may_be_read = false;  // a Read of no octets, whatever was negotiated
+  bool may_be_send = false;  // a Send of no octets, which no receive is taken for
+};
+
+// A ULPDU on its way through the checks.
+struct Arrival {
+  const ddp::Ulpdu& ulpdu;
+  std::uint64_t held_mark;  // it was set aside: what is released when it is delivered. Else 0
+  Instant now;
+  Verdict& verdict;
+};
+
+class Responder {
+ public:
+  // Without a stream nothing comes in, and what is posted can be flushed.
+  Responder(Common& common, Reads& reads, Requester& requester, Early* early)
+      : common_(common), reads_(reads), requester_(requester), early_(early) {}
+  void begin_stream(FirstMessage first) {
+    first_ = first;
+    deliveries_.reserve(kDeliveriesMax);
+    if (common_.settings.hold_without_receive) held_.reserve(common_.settings.held_bytes_max);
+  }
+
+  // ---- in ----
+  // Where a ULPDU stands in what carries it.
+  struct Place {
+    std::uint64_t position = 0;  // of its first octet
+    std::uint64_t end = 0;       // when it is delivered, the carrier may let go of all up to here: delivered_up_to()
+    bool stored = false;         // and of the store that it lies in: take_stored_done()
+  };
+  // The next one. False: it has to wait, and is to be given again. Not while full() or stopped().
+  bool take(const ddp::Ulpdu& ulpdu, const Place& place, Instant now, Verdict& verdict);
+  // What was set aside and can go on now. Says whether anything could.
+  bool take_held(Instant now, Verdict& verdict);
+  // The first error of the inbound direction; it takes effect when all before it is delivered.
+  void refuse(Fault fault, const ddp::Ulpdu& culprit, Verdict& verdict);
+  // What waits for a receive has waited for too long.
+  void refuse_held(Verdict& verdict);
+  // Behind what waits, out of turn: taken if it is a Terminate (W-RDMAP-66).
+  bool take_if_terminate(const ddp::Ulpdu& ulpdu, Verdict& verdict);
+  // A Write of no octets that is whole: it brings nothing to anybody.
+  static bool brings_nothing(const ddp::Ulpdu& ulpdu);
+  // Nothing more is looked at.
+  void stop() {
+    stopped_ = true;
+    held_since_ = kNever;
+  }
+
+  // ---- ahead of its turn ----
+  Early* early() const { return early_; }
+  // Where the payload of such a ULPDU may be placed now, all but a message's last octets; nothing if it is none that
+  // may be. A failure: it will be refused in its turn.
+  Result<std::optional<tpt::Access>, Fault> early_target(const ddp::Ulpdu& ulpdu);
+  // There, and there is room in early(). Returns how many moves are under way.
+  std::uint32_t place_early(const ddp::Ulpdu& ulpdu, const tpt::Access& to, std::uint64_t position);
+
+  // ---- deliveries ----
+  bool open() const { return !deliveries_.empty(); }
+  bool full() const { return deliveries_.full(); }
+  bool deliverable() { return !deliveries_.empty() && deliveries_.front().moves == 0; }
+  // The oldest, which is deliverable().
+  Verdict deliver_next();
+  std::uint64_t delivered_up_to() const { return delivered_up_to_; }
+  // What a delivered ULPDU lay in, the carrier's store, is its own again.
+  bool take_stored_done() { return stored_done_ && std::exchange(stored_done_, false); }
+  void on_moved(std::uint32_t token, bool ok);
+
+  // ---- what is known ----
+  bool stopped() const { return stopped_; }
+  bool holds() const { return held_.unread(); }
+  // Since when something waits for a receive; kNever: nothing does.
+  Instant held_since() const { return held_since_; }
+  Instant held_deadline() const;
+  bool mid_send() const { return inbound_[wire::queue_number::kSend].mid_message(); }
+  bool mid_write() const { return mid_write_; }
+  // The payload of the Terminate that came.
+  Bytes terminate() const { return Bytes(terminate_).first(terminate_size_); }
+
+  // ---- the way down ----
+  // What is delivered to nobody any more, and `count_max` of what is posted. True: more may be.
+  bool flush(std::uint32_t count_max);
+  void keep(tpt::Kept& kept) const;
+
+  // ---- what the packet table names (rdmap/messages.hpp). False: it has to wait ----
+  bool on_write(const Inbound& in, Arrival& at);
+  bool on_read_response(const Inbound& in, Arrival& at);
+  bool on_send(const Inbound& in, Arrival& at);
+  bool on_immediate(const Inbound& in, Arrival& at);
+  bool on_request(const Inbound& in, Arrival& at);
+  bool on_terminate(const Inbound& in, Arrival& at);
+  bool on_atomic_response(const Inbound& in, Arrival& at);
+
+ private:
+  // A ULPDU that was accepted, until what it brought is placed and everything before it delivered.
+  struct Delivery {
+    enum class Act : std::uint8_t { nothing, receive, read_response, read_request, terminate, fault };
+    std::uint64_t end = 0;        // see Place; 0: it was set aside
+    std::uint64_t held_mark = 0;  // what it was held in may be released; 0: nothing
+    std::uint32_t moves = 0;      // places to come
+    Act act = Act::nothing;
+    bool failed = false;          // the memory could not be reached
+    bool stored = false;
+    bool invalidates = false;
+    bool solicited = false;
+    bool shared = false;
+    bool immediate = false;       // `word`: the value, network order
+    Status refused = Status::success;  // read_response: why the result of an atomic could not be placed
+    std::uint32_t slot = 0;
+    std::uint32_t length = 0;
+    std::uint32_t word = 0;
+    Stag invalidate;
+    std::uint32_t msn = 0, offset = 0, ulpdu_size = 0;  // of the last segment, for a Terminate
+  };
+  // A receive that a message is being placed in.
+  struct Receiving {
+    bool active = false;
+    Status status = Status::success;  // why it will fail, if it will
+    ReceiveRequest request;
+    std::uint64_t capacity = 0;
+    std::uint32_t sge = 0;         // where the next octet goes
+    std::uint32_t sge_offset = 0;
+    std::uint64_t checked_in = 0;  // the turn in which `access` was made
+    std::array<tpt::Access, kSgesMax> access;
+  };
+
+  bool dispatch(Arrival& at, const Place& place);
+  bool accept_send(const Inbound& in, Arrival& at, bool immediate);
+  bool place_send(const Inbound& in, Arrival& at);
+  bool place_immediate(const Inbound& in, Arrival& at);
+  std::optional<Fault> immediate_fault(const Inbound& in) const;
+  void place_tagged(const Inbound& in, const tpt::Access& to, Arrival& at);
+  Result<tpt::Access, Fault> check_sink(const Inbound& in) const;
+  Result<tpt::Access, Fault> check_response(const OutboundRead& read, const Inbound& in) const;
+  const OutboundRead* read_answered(const Inbound& in);
+  bool take_receive();
+  Status check_scatter();
+  bool set_aside(Arrival& at);
+  bool refuse(Fault fault, Arrival& at) {
+    refuse(fault, at.ulpdu, at.verdict);
+    return true;
+  }
+  Delivery& next_delivery() { return deliveries_[deliveries_.next()]; }
+  tpt::MoveTicket place_ticket() { return {&common_.owner, deliveries_.next() & (deliveries_.size() - 1)}; }
+  void note_places(Delivery& delivery, const ddp::Placement& placement) {
+    delivery.moves = placement.later;
+    delivery.failed = placement.failed;
+    common_.moves.places += placement.later;
+  }
+  // What was accepted stands in next_delivery(): delivered at once if nothing is before it.
+  void finish(Verdict& verdict) {
+    const Delivery& delivery = next_delivery();
+    if (deliveries_.empty() && delivery.moves == 0) {
+      let_go(delivery);
+      if (delivery.act != Delivery::Act::nothing || delivery.failed) verdict = effect_of(delivery);
+      return;
+    }
+    deliveries_.push_filled();
+  }
+  // Its octets are not needed any more.
+  void let_go(const Delivery& delivery) {
+    delivered_up_to_ = std::max(delivered_up_to_, delivery.end);
+    if (delivery.held_mark != 0) held_.release(delivery.held_mark);
+    if (delivery.stored) stored_done_ = true;
+  }
+  Verdict effect_of(const Delivery& delivery);
+  Verdict deliver_receive(const Delivery& delivery);
+  void complete_receive(std::uint32_t slot, bool shared, Status status);
+
+  Common& common_;
+  Reads& reads_;
+  Requester& requester_;
+  Early* const early_;
+  FirstMessage first_;
+  bool none_yet_ = true;           // no message has come
+  bool stopped_ = false;
+  bool mid_write_ = false;         // the last segment of a Write was not the message's last
+  std::uint32_t placed_early_ = 0; // octets of the payload that is taken, from the first on, that are in place
+  std::array<ddp::InboundQueue, 4> inbound_;
+  Receiving receiving_;
+  HeldSends held_;
+  Instant held_since_ = kNever;
+  Ring<Delivery> deliveries_;
+  std::uint64_t delivered_up_to_ = 0;
+  bool stored_done_ = false;
+  Fault fault_ = Fault::catastrophic;  // the first, until all before it is delivered
+  Culprit culprit_;                    // of what is told as a verdict
+  std::array<std::byte, kTerminateMax> terminate_;
+  std::uint32_t terminate_size_ = 0;
+};
+
+}  // namespace rnic::rdmap

@@ -1,0 +1,104 @@
+// Work requests and completions as values: what RDMAP sees of an application. Shared memory is turned into
+// these, with distrust, by shm/.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "base/bytes.hpp"
+#include "base/ids.hpp"
+#include "tpt/table.hpp"
+
+namespace rnic::rdmap {
+
+inline constexpr std::uint32_t kSgesMax = 16;
+
+// The values are abi/rnic_shm.h's enum rnic_opcode.
+enum class Opcode : std::uint8_t {
+  send = 0,
+  send_invalidate = 1,
+  write = 2,
+  read = 3,
+  read_invalidate = 4,
+  bind = 5,
+  local_invalidate = 6,
+  fetch_add = 7,
+  compare_swap = 8,
+  write_immediate = 9,
+  fast_register = 10,
+  receive = 15,
+  receive_write_immediate = 16,
+};
+
+// The values are abi/rnic_shm.h's enum rnic_status.
+enum class Status : std::uint8_t {
+  success = 0,
+  flushed = 1,
+  invalid_wqe = 2,
+  local_catastrophic = 3,
+  remote_termination = 4,
+  invalid_stag = 5,
+  base_bounds = 6,
+  access = 7,
+  invalid_pd = 8,
+  wrap = 9,
+  invalidate_pd_access = 10,
+  zero_read_resources = 11,
+  not_privileged = 12,
+  stag_not_invalid = 13,
+  invalid_region = 22,
+  invalid_window = 23,
+  invalid_length = 24,
+  message_too_long = 25,
+};
+
+struct Sge {
+  std::uint64_t address = 0;
+  std::uint32_t length = 0;
+  Stag lkey;
+};
+
+struct WorkRequest {
+  Opcode opcode = Opcode::send;
+  bool signaled = false;
+  bool fence = false;
+  bool solicited = false;
+  bool malformed = false;  // completes with Status::invalid_wqe
+  bool has_data = false;   // `data` is the payload; with SGEs (gathered at post) these are still checked
+  std::uint8_t sge_count = 0;
+  std::uint32_t slot = 0;  // to be given back in the completion
+  Bytes data;              // in shared memory: valid until this WR completes; its content may change
+  std::uint64_t remote_to = 0;
+  Stag remote_stag;
+  Stag invalidate;              // Send with Invalidate; bind: the region's STag
+  std::uint32_t immediate = 0;  // network order
+  std::uint64_t argument = 0;   // add, compare; bind: length
+  std::uint64_t swap = 0;
+  tpt::Rights rights = tpt::Rights::none;  // bind
+  std::array<Sge, kSgesMax> sges;
+};
+
+struct ReceiveRequest {
+  std::uint32_t slot = 0;
+  bool shared = false;
+  bool malformed = false;
+  std::uint8_t sge_count = 0;
+  std::array<Sge, kSgesMax> sges;
+};
+
+struct Completion {
+  Opcode opcode = Opcode::send;
+  Status status = Status::success;
+  bool of_send_queue = true;
+  bool shared = false;  // `slot` is one of a shared receive queue
+  bool solicited = false;
+  bool invalidated = false;  // `word`: the STag
+  bool immediate = false;    // `word`: the value, network order
+  std::uint32_t slot = 0;
+  std::uint32_t length = 0;
+  std::uint32_t word = 0;
+  std::uint32_t detail = 0;  // remote_termination: layer << 12 | type << 8 | code
+  Bytes parked{};            // a short message's octets, to be scattered by the provider; else empty
+};
+
+}  // namespace rnic::rdmap
