@@ -149,8 +149,7 @@ bool Requester::begin_work(Verdict& verdict) {
 
 Requester::Began Requester::begin_next_work(Verdict& verdict) {
   if (has_to_wait()) return Began::waits;
-  const std::uint32_t index = work_.next();
-  Work& work = work_.push({.opcode = next_.opcode, .signaled = next_.signaled, .slot = next_.slot});
+  const std::uint32_t index = work_.begin(next_);
   const auto fails = [&](Status status) {
     has_next_ = false;
     verdict = fail(index, status);
@@ -177,15 +176,14 @@ Requester::Began Requester::begin_next_work(Verdict& verdict) {
           common_.table.invalidate_local(next_.remote_stag, common_.settings.pd, common_.settings.number);
       ++common_.turn;
       if (!done) return fails(status_of(done.error()));
-      // Complete only when nothing is on its way under the old binding (V-INV-10).
-      work.until = common_.moves.any() ? Work::Until::moved : Work::Until::nothing;
+      work_.until_moved(index);  // under the old binding
       return Began::completed;
     }
     case Opcode::bind:
       status = bind(next_);
       ++common_.turn;
       if (status != Status::success) return fails(status);
-      work.until = Work::Until::nothing;
+      work_.done(index);
       return Began::completed;
     case Opcode::fast_register: return fails(Status::not_privileged);
     case Opcode::receive:
@@ -306,7 +304,7 @@ Status Requester::check_gather(const WorkRequest& request) {
 
 // Not sent, or no further: the Terminate goes in its place (V-STOP-03).
 Verdict Requester::fail(std::uint32_t work, Status status) {
-  work_[work].status = status;
+  work_.fail(work, status);
   stop();
   return Verdict::of(Fault::local_work);
 }
@@ -322,9 +320,10 @@ void Requester::end_message(std::uint64_t carrier) {
     begin_immediate();
     return;
   } else if (sending_.of_consumer) {
-    Work& work = work_[sending_.work];
-    work.until = sending_.kind == Sending::Kind::request ? Work::Until::read : Work::Until::carried;
-    work.carrier = carrier;
+    if (sending_.kind == Sending::Kind::request)
+      work_.until_read(sending_.work);
+    else
+      work_.until_carried(sending_.work, carrier);
     has_next_ = false;
   }
   sending_.kind = Sending::Kind::nothing;
@@ -332,36 +331,11 @@ void Requester::end_message(std::uint64_t carrier) {
 
 Verdict Requester::gather_failed(std::uint32_t work_id) {
   if (work_id == kNoWork) return Verdict::of(Fault::catastrophic);
-  for (std::uint32_t i = work_.first(); i != work_.next(); ++i)
-    if ((i & 0x7FFF) == work_id) work_[i].status = Status::access;
+  work_.fail_low(work_id, Status::access);
   return Verdict::of(Fault::local_work);
 }
 
 // ---- completions -----------------------------------------------------------------------------------
-
-bool Requester::complete(Verdict& verdict) {
-  bool busy = false;
-  while (!work_.empty()) {
-    Work& work = work_.front();
-    if (work.status != Status::success) break;  // the flush reports it, behind those before
-    const bool done = work.until == Work::Until::nothing ||
-                      (work.until == Work::Until::carried && work.carrier < carried_) ||
-                      (work.until == Work::Until::moved && !common_.moves.any());
-    if (!done) break;
-    busy = true;
-    if (work.signaled) {
-      const Completion completion{.opcode = work.opcode, .slot = work.slot};
-      if (!common_.host.complete(completion)) {
-        work_.pop();
-        verdict = Verdict::of(Fault::cq_of_sends);
-        return true;
-      }
-    }
-    work_.pop();
-  }
-  if (busy) waits_ = false;  // perhaps for one of these
-  return busy;
-}
 
 Verdict Requester::on_read_delivered(Status refused) {
   const OutboundRead& read = reads_.oldest();
@@ -371,8 +345,7 @@ Verdict Requester::on_read_delivered(Status refused) {
     return fail(index, refused);
   }
   if (read.of_consumer) {
-    Work& work = work_[index];
-    work.until = Work::Until::nothing;
+    work_.done(index);
     if (read.invalidate) {
       const auto done =
           common_.table.invalidate_local(read.sink.consumers, common_.settings.pd, common_.settings.number);
@@ -382,7 +355,7 @@ Verdict Requester::on_read_delivered(Status refused) {
         reads_.delivered();
         return fail(index, status_of(done.error()));
       }
-      if (common_.moves.any()) work.until = Work::Until::moved;
+      work_.until_moved(index);
     }
   }
   reads_.delivered();
@@ -396,41 +369,22 @@ Verdict Requester::on_read_delivered(Status refused) {
 void Requester::blame_read(std::optional<std::uint32_t> msn, wire::TerminateCode code) {
   reads_.for_each_outstanding([&](const OutboundRead& read) {
     if (!read.of_consumer || (msn && read.msn != *msn)) return true;
-    Work& work = work_[read.work];
-    if (work.until == Work::Until::read) {
-      work.status = Status::remote_termination;
-      work.detail = code.word();
-    }
+    work_.blame(read.work, code.word());
     return false;
   });
 }
 
-void Requester::complete_with(const Work& work, Status status) {
-  const Completion completion{.opcode = work.opcode, .status = status, .slot = work.slot, .detail = work.detail};
-  if (status == Status::flushed) ++common_.flushed_sends;
-  // A full CQ has nobody left to tell.
-  (void)common_.host.complete(completion);
-}
-
 void Requester::flush(std::uint32_t count_max) {
-  while (!work_.empty()) {
-    const Work& work = work_.front();
-    complete_with(work, work.status != Status::success ? work.status : Status::flushed);
-    work_.pop();
-  }
+  work_.flush();
   reads_.give_up_ours();
   stop();
-  const auto flush_one = [this](const WorkRequest& request) {
-    ++common_.flushed_sends;
-    (void)common_.host.complete({.opcode = request.opcode, .status = Status::flushed, .slot = request.slot});
-  };
   if (has_next_) {
-    flush_one(next_);
+    work_.flush(next_);
     has_next_ = false;
   }
   std::uint32_t count = 0;
   while (count < count_max && common_.host.take_send(next_)) {
-    flush_one(next_);
+    work_.flush(next_);
     ++count;
   }
   posted_ = count == count_max;

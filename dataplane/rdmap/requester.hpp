@@ -1,9 +1,7 @@
 // What we send: work requests and the answers to the peer's Reads and atomic operations -> messages -> DDP segments.
 //
 // One message at a time, whatever it is (W-DDP-10); work and responses take turns at message boundaries. Who
-// carries the segments asks for them: next_segment(), payload(), segment_taken(). Completions are in post
-// order (V-ORD-02), successes only if asked for (V-WR-15), errors and flushes always (V-WR-14, V-ERRST-03);
-// at most one status of a queue pair is neither Success nor Flushed (V-ERRST-04).
+// carries the segments asks for them: next_segment(), payload(), segment_taken().
 //
 // Pure. Owned by one queue pair, anew for each stream.
 #pragma once
@@ -17,15 +15,13 @@
 #include "ddp/placer.hpp"
 #include "ddp/segmenter.hpp"
 #include "rdmap/atomics.hpp"
+#include "rdmap/begun_work.hpp"
 #include "rdmap/common.hpp"
 #include "rdmap/reads.hpp"
-#include "rdmap/ring.hpp"
 #include "rdmap/sender.hpp"
 
 namespace rnic::rdmap {
 
-// Work requests begun and not completed, at most.
-inline constexpr std::uint32_t kWorkMax = 4096;
 // Work requests that need no segment, done in one turn at most: others wait for their turn too.
 inline constexpr std::uint32_t kLocalWorkMax = 64;
 
@@ -43,9 +39,9 @@ class Requester {
   static constexpr std::uint32_t kNoWork = 0xFFFF;
 
   // Without a stream nothing is begun, and what is posted can be flushed.
-  Requester(Common& common, Reads& reads, Early* early) : common_(common), reads_(reads), atomics_(common, early) {}
+  Requester(Common& common, Reads& reads, Early* early) : common_(common), reads_(reads), atomics_(common, early), work_(common) {}
   // Takes the room for what is begun.
-  void begin_stream() { work_.reserve(std::clamp(common_.settings.send_depth, 1u, kWorkMax)); }
+  void begin_stream() { work_.begin_stream(); }
 
   // ---- what may be begun ----
   // New work may have been posted.
@@ -102,13 +98,17 @@ class Requester {
     if (segment.cut.last) end_message(carrier);
   }
   // Carrier's segments below this number are filled and on their way, or dropped.
-  void carried_up_to(std::uint64_t carrier) { carried_ = carrier; }
+  void carried_up_to(std::uint64_t carrier) { work_.carried_up_to(carrier); }
   // Octets for work_id() could not be gathered.
   Verdict gather_failed(std::uint32_t work_id);
 
   // ---- completions ----
-  // From the head, as far as they are done; says whether any was.
-  bool complete(Verdict& verdict);
+  // As far as work is done; says whether any was.
+  bool complete(Verdict& verdict) {
+    const bool busy = work_.complete(verdict);
+    if (busy && !verdict) waits_ = false;  // perhaps for one of these
+    return busy;
+  }
   // The oldest Response is delivered; or could not be, for `refused`.
   Verdict on_read_delivered(Status refused);
   // The peer's Terminate names the Read of this number, or the oldest (V-CS-05).
@@ -121,22 +121,6 @@ class Requester {
   void forget_executing() { atomics_.forget(); }
 
  private:
-  // A work request that has been begun and not yet completed.
-  struct Work {
-    enum class Until : std::uint8_t {
-      built,    // not yet: its segments are not all filled
-      carried,  // `carrier` is on its way, so its payload has been copied out (V-ORD-08)
-      read,     // its Read or Atomic Response is delivered
-      moved,    // nothing of ours is on its way to or from memory any more
-      nothing,  // done
-    } until = Until::built;
-    Opcode opcode = Opcode::send;
-    Status status = Status::success;
-    bool signaled = false;
-    std::uint32_t slot = 0;
-    std::uint32_t detail = 0;
-    std::uint64_t carrier = 0;  // the number of its last segment's
-  };
   // The message being sent: at most one at a time.
   struct Sending {
     enum class Kind : std::uint8_t {
@@ -172,7 +156,6 @@ class Requester {
   Status bind(const WorkRequest& request);
   Status check_gather(const WorkRequest& request);
   Verdict fail(std::uint32_t work, Status status);
-  void complete_with(const Work& work, Status status);
 
   Common& common_;
   Reads& reads_;
@@ -188,8 +171,7 @@ class Requester {
   Sending sending_;
   tpt::Access response_source_;         // of the Response's segment
   std::uint32_t segment_done_ = 0;      // octets that payload() has given of the segment
-  Ring<Work> work_;
-  std::uint64_t carried_ = 0;
+  BegunWork work_;
 };
 
 // Here, as it is made for each segment.

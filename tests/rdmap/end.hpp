@@ -7,26 +7,15 @@
 #include <optional>
 #include <vector>
 
-#include "rdmap/application.hpp"
+#include "rdmap/ground.hpp"
 #include "rdmap/requester.hpp"
 #include "rdmap/responder.hpp"
 
 namespace rnic::test {
 
-inline rdmap::Settings default_settings() {
-  rdmap::Settings settings;
-  settings.number = {1};
-  settings.pd = settings.receive_pd = kPd;
-  settings.access = kAllAccess;
-  settings.ird = settings.ord = 4;
-  return settings;
-}
-
-struct End final : tpt::MoveOwner {
+struct End : Ground {
   explicit End(rdmap::Settings given = default_settings(), Moves moves = Moves::direct, rdmap::FirstMessage first = {})
-      : settings(given),
-        mover(moves, 1),
-        common{settings, app, table, mover, *this, counters},
+      : Ground(given, moves),
         reads(settings.ird, settings.ord, table.read_stags()),
         requester(common, reads, nullptr),
         responder(common, reads, requester, nullptr) {
@@ -36,37 +25,14 @@ struct End final : tpt::MoveOwner {
     given_.reserve(4096);
   }
 
-  rdmap::Settings settings;
-  rdmap::Counters counters;
-  AppOf<rdmap::Host> app;
-  tpt::Table table{256, 1};
-  PlainMover mover;
-  rdmap::Common common;
   rdmap::Reads reads;
   rdmap::Requester requester;
   rdmap::Responder responder;
-  std::deque<Region> regions;
   Instant now{1'000'000};
   std::optional<rdmap::Fault> fault;  // the first that was told
   bool peer_terminated = false;
 
   // ---- its application ----
-  Region& region(std::size_t size, std::uint32_t fill = 0, tpt::Rights rights = kAllRights) {
-    Region& r = regions.emplace_back();
-    r.memory.resize(size);
-    for (std::size_t i = 0; i < size; ++i) r.memory[i] = fill == 0 ? std::byte{0} : octet_at(i, fill);
-    r.base = reinterpret_cast<std::uint64_t>(r.memory.data());
-    r.stag = *table.register_region({.pd = kPd,
-                                     .rights = rights,
-                                     .base = r.base,
-                                     .size = size,
-                                     .key = 0x5a,
-                                     .memory = {.space = {}, .address = r.base, .direct = r.memory.data()}});
-    return r;
-  }
-  static rdmap::Sge sge(const Region& r, std::uint64_t offset, std::uint32_t length) {
-    return {r.at(offset), length, r.stag};
-  }
   std::uint32_t post(rdmap::WorkRequest request) {
     request.slot = next_slot_++;
     app.sends.push_back(request);

@@ -17,11 +17,6 @@ Octets send_of(std::uint32_t msn, const Octets& payload = {}) { return untagged(
 Octets request_of(std::uint32_t msn, const Region& source, std::uint32_t size) {
   return read_request(msn, {.sink_stag = {7}, .size_bytes = size, .source_stag = source.stag, .source_to = source.base});
 }
-rdmap::Settings with(void (*change)(rdmap::Settings&)) {
-  rdmap::Settings settings = default_settings();
-  change(settings);
-  return settings;
-}
 
 }  // namespace
 

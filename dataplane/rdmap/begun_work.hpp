@@ -1,0 +1,86 @@
+// Work requests that have been begun and not completed, in post order: so they complete, whatever is done first
+// (V-ORD-02), successes only if asked for (V-WR-15), errors and flushes always (V-WR-14, V-ERRST-03); at most one
+// status of a queue pair is neither Success nor Flushed (V-ERRST-04).
+//
+// Owned by one queue pair, anew for each stream. Bounded.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "rdmap/common.hpp"
+#include "rdmap/ring.hpp"
+
+namespace rnic::rdmap {
+
+// Work requests begun and not completed, at most.
+inline constexpr std::uint32_t kWorkMax = 4096;
+
+class BegunWork {
+ public:
+  explicit BegunWork(Common& common) : common_(common) {}
+  // Without it none can be begun.
+  void begin_stream() { ring_.reserve(std::clamp(common_.settings.send_depth, 1u, kWorkMax)); }
+
+  bool empty() const { return ring_.empty(); }
+  bool full() const { return ring_.full(); }
+  // Gives its number, by which it is known from here on.
+  std::uint32_t begin(const WorkRequest& request) {
+    const std::uint32_t index = ring_.next();
+    ring_.push({.opcode = request.opcode, .signaled = request.signaled, .slot = request.slot});
+    return index;
+  }
+
+  // ---- until when it is not complete ----
+  // Its last segment is in that one of the carrier's, which is to be on its way: its payload is then copied out
+  // (V-ORD-08).
+  void until_carried(std::uint32_t index, std::uint64_t carrier) {
+    ring_[index].until = Work::Until::carried;
+    ring_[index].carrier = carrier;
+  }
+  void until_read(std::uint32_t index) { ring_[index].until = Work::Until::read; }
+  // Nothing is on its way to memory, or from it, any more (V-INV-10).
+  void until_moved(std::uint32_t index) {
+    ring_[index].until = common_.moves.any() ? Work::Until::moved : Work::Until::nothing;
+  }
+  void done(std::uint32_t index) { ring_[index].until = Work::Until::nothing; }
+  // Carrier's segments below this number are filled and on their way, or dropped.
+  void carried_up_to(std::uint64_t carrier) { carried_ = carrier; }
+
+  // ---- what goes wrong ----
+  void fail(std::uint32_t index, Status status) { ring_[index].status = status; }
+  // The one whose number ends in these 15 bits.
+  void fail_low(std::uint32_t low, Status status);
+  // The peer has refused it, unless its Response is there.
+  void blame(std::uint32_t index, std::uint32_t detail);
+
+  // ---- completions ----
+  // From the head, as far as they are done; says whether any was.
+  bool complete(Verdict& verdict);
+  // All that are left, and a request that was not begun.
+  void flush();
+  void flush(const WorkRequest& request);
+
+ private:
+  struct Work {
+    enum class Until : std::uint8_t {
+      built,    // not yet: its segments are not all filled
+      carried,  // `carrier` is on its way
+      read,     // its Read or Atomic Response is delivered
+      moved,
+      nothing,  // done
+    } until = Until::built;
+    Opcode opcode = Opcode::send;
+    Status status = Status::success;
+    bool signaled = false;
+    std::uint32_t slot = 0;
+    std::uint32_t detail = 0;
+    std::uint64_t carrier = 0;  // the number of its last segment's
+  };
+
+  Common& common_;
+  Ring<Work> ring_;
+  std::uint64_t carried_ = 0;
+};
+
+}  // namespace rnic::rdmap
