@@ -4,7 +4,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "base/bytes.hpp"
@@ -32,6 +34,24 @@ struct Ulpdu {
 
   Ulpdu(std::span<const Bytes> its_spans, std::uint32_t its_size, const tpt::Access* its_memory = nullptr)
       : spans(its_spans), size(its_size), memory(its_memory) {}
+
+  // Its first octets, as many as there is room for; how many they are.
+  std::uint32_t copy_head(MutableBytes out) const {
+    std::size_t copied = 0;
+    for (const Bytes& span : spans) {
+      const std::size_t n = std::min(span.size(), out.size() - copied);
+      std::memcpy(out.data() + copied, span.data(), n);
+      copied += n;
+      if (copied == out.size()) break;
+    }
+    return static_cast<std::uint32_t>(copied);
+  }
+  // The same, where they lie: nearly always the first span has them all. Else in `room`.
+  template <std::size_t kSize>
+  Bytes head(std::array<std::byte, kSize>& room) const {
+    const Bytes first = !spans.empty() ? spans[0] : Bytes{};
+    return first.size() >= kSize ? first.first(kSize) : Bytes(room).first(copy_head(room));
+  }
 };
 
 // A payload's octets in spans, in order, in as few pieces as they lie in.

@@ -8,15 +8,9 @@
 #include <cstring>
 #include <optional>
 
-#include "qp/gate.hpp"
+#include "qp/parts.hpp"
 #include "qp/state.hpp"
-#include "qp/stream_in.hpp"
-#include "qp/stream_out.hpp"
 #include "rdmap/describe.hpp"
-#include "rdmap/early.hpp"
-#include "rdmap/reads.hpp"
-#include "rdmap/requester.hpp"
-#include "rdmap/responder.hpp"
 #include "wire/terminate_of_siw.hpp"
 
 namespace rnic::qp {
@@ -24,43 +18,6 @@ namespace {
 
 // Of each queue, of what is posted in Error, in a step: it can be posted as fast as it is flushed.
 constexpr std::uint32_t kLateFlushMax = 64;
-
-// RDMAP's half of a queue pair. Without a stream it holds nothing, and what is posted can be flushed.
-struct Messages {
-  std::unique_ptr<rdmap::Early> early;  // with markers toward us
-  rdmap::Reads reads;
-  rdmap::Requester requester;
-  rdmap::Responder responder;
-
-  explicit Messages(rdmap::Common& common)
-      : requester(common, reads, nullptr), responder(common, reads, requester, nullptr) {}
-  Messages(rdmap::Common& common, const Start& start, const tpt::ReadStags& stags)
-      : early(start.markers_in == mpa::Markers::expected ? std::make_unique<rdmap::Early>() : nullptr),
-        reads(start.ird, start.ord, stags),
-        requester(common, reads, early.get()),
-        responder(common, reads, requester, early.get()) {
-    requester.begin_stream();
-    responder.begin_stream({.may_be_read = !start.initiator,
-                            .may_be_send = !start.initiator && start.rtr == Start::Rtr::send});
-  }
-};
-
-// The stream's half: there as long as the queue pair is attached.
-struct Stream {
-  tcp::Connection& connection;
-  Gate gate;
-  StreamOut out;
-  StreamIn in;
-
-  Stream(tcp::Connection& its_connection, const Start& start, Instant now, Messages& messages, rdmap::Common& common,
-         QpCounters& counters, BufferPool& pool, Scratch& scratch)
-      : connection(its_connection),
-        gate(start, now),
-        out({connection, messages.requester, gate, common, counters, pool}, start.crc,
-            start.markers_out ? mpa::Markers::inserted : mpa::Markers::none),
-        in({connection, messages.responder, messages.requester, gate, counters, scratch}, start.crc,
-           start.markers_in) {}
-};
 
 // How far it has come; anew with each stream.
 struct WayDown {

@@ -10,13 +10,14 @@ StreamIn::StreamIn(const Parts& parts, mpa::Crc crc, mpa::Markers markers)
     : connection_(parts.connection),
       responder_(parts.responder),
       requester_(parts.requester),
+      early_(parts.early),
       gate_(parts.gate),
       counters_(parts.counters),
       scratch_(parts.scratch),
       crc_(crc),
       framer_(crc, markers),
       base_(parts.connection.consumed()),
-      ahead_(markers == mpa::Markers::expected ? std::make_unique<ReadAhead>() : nullptr) {}
+      ahead_(parts.early != nullptr ? std::make_unique<ReadAhead>() : nullptr) {}
 
 // ---- in order ----------------------------------------------------------------------------------------
 
@@ -64,7 +65,7 @@ bool StreamIn::parse(Instant now, rdmap::Verdict& verdict) {
   paused_ = !verdict && responder_.full();
   if (ahead_ != nullptr) {
     ahead_->forget_before(parsed_);
-    responder_.early()->forget_before(parsed_);
+    early_->early().forget_before(parsed_);
   }
   consume();
   return busy;
@@ -185,7 +186,7 @@ bool StreamIn::place_run_early(std::span<const Bytes> run, std::size_t first, st
 // Its ULPDU is in scratch_.ahead.
 bool StreamIn::place_fpdu_early(std::uint64_t position, std::uint32_t octets, std::size_t first) {
   const ddp::Ulpdu ulpdu = ulpdu_of(scratch_.ahead);
-  const auto to = responder_.early_target(ulpdu);
+  const auto to = early_->target(ulpdu);
   if (!to) {
     ahead_->limit = position;
     return false;
@@ -193,7 +194,7 @@ bool StreamIn::place_fpdu_early(std::uint64_t position, std::uint32_t octets, st
   if (!to->has_value()) return true;
 
   // The pieces that it lies in.
-  rdmap::Early& early = *responder_.early();
+  rdmap::Early& early = early_->early();
   const std::uint64_t from = base_ + position, end = from + octets;
   while (connection_.beyond(first).position + connection_.beyond(first).span.size() <= from) ++first;
   std::size_t last = first;
@@ -201,7 +202,7 @@ bool StreamIn::place_fpdu_early(std::uint64_t position, std::uint32_t octets, st
   if (early.full() || !early.has_room_for(last - first)) return false;
 
   // Until it is done, TCP may let go of these.
-  if (responder_.place_early(ulpdu, **to, position) != 0)
+  if (early_->place(ulpdu, **to, position) != 0)
     for (; first != last; ++first) early.keep(connection_.beyond(first).buffer->share());
   ++counters_.fpdus_early;
   return true;

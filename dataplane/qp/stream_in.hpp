@@ -16,6 +16,7 @@
 #include "qp/gate.hpp"
 #include "qp/read_ahead.hpp"
 #include "qp/scratch.hpp"
+#include "rdmap/early_placer.hpp"
 #include "rdmap/requester.hpp"
 #include "rdmap/responder.hpp"
 #include "tcp/connection.hpp"
@@ -28,6 +29,7 @@ class StreamIn {
     tcp::Connection& connection;
     rdmap::Responder& responder;
     rdmap::Requester& requester;  // told that the gate is open
+    rdmap::EarlyPlacer* early;    // with markers toward us, else null
     Gate& gate;
     QpCounters& counters;
     Scratch& scratch;
@@ -75,6 +77,7 @@ class StreamIn {
   tcp::Connection& connection_;
   rdmap::Responder& responder_;
   rdmap::Requester& requester_;
+  rdmap::EarlyPlacer* const early_;
   Gate& gate_;
   QpCounters& counters_;
   Scratch& scratch_;

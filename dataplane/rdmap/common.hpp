@@ -59,6 +59,13 @@ struct Common {
   std::uint64_t turn = 1;  // Access values are good within one
   Moves moves{};
   std::uint32_t flushed_sends = 0, flushed_receives = 0;  // since RTS was left
+
+  // A receive that takes no message: nobody is left to tell if the CQ is full.
+  void fail_receive(std::uint32_t slot, bool shared, Status status) {
+    if (status == Status::flushed) ++flushed_receives;
+    (void)host.complete(
+        {.opcode = Opcode::receive, .status = status, .of_send_queue = false, .shared = shared, .slot = slot});
+  }
 };
 
 // A token names a place (the slot of its delivery), a place that is ahead of its turn (its slot in Early), the atomic

@@ -15,11 +15,12 @@ namespace rnic::rdmap {
 
 struct Inbound {
   wire::DdpHeader ddp;
-  Message message;
+  const Message& message;
   std::uint32_t payload = 0;  // octets behind the DDP header
 };
 
 enum class Extensions : std::uint8_t { off, on };
+constexpr Extensions extensions(bool enabled) { return enabled ? Extensions::on : Extensions::off; }
 
 // Minimum length, DV, RV, opcode known and enabled, opcode fits T, QN known, opcode fits QN.
 // `head` are the ULPDU's first octets, at least 18 of them or all.

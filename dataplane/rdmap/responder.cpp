@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "rdmap/sinks.hpp"
 #include "rdmap/status.hpp"
 #include "wire/atomic.hpp"
 
@@ -12,17 +13,6 @@ namespace rnic::rdmap {
 namespace {
 
 constexpr std::size_t kHeadSize = wire::UntaggedHeader::kSize + wire::AtomicRequestHeader::kSize;
-
-std::uint32_t copy_head(std::span<const Bytes> spans, MutableBytes out) {
-  std::size_t copied = 0;
-  for (const Bytes& span : spans) {
-    const std::size_t n = std::min(span.size(), out.size() - copied);
-    std::memcpy(out.data() + copied, span.data(), n);
-    copied += n;
-    if (copied == out.size()) break;
-  }
-  return static_cast<std::uint32_t>(copied);
-}
 
 // The whole payload of a message whose form was checked.
 template <std::size_t kSize>
@@ -37,23 +27,16 @@ std::array<std::byte, kSize> copy_payload(const Inbound& in, const ddp::Ulpdu& u
   return octets;
 }
 
-Extensions extensions(const Settings& settings) { return settings.extensions ? Extensions::on : Extensions::off; }
-
 }  // namespace
 
 // ---- in --------------------------------------------------------------------------------------------
 
 [[gnu::always_inline]] inline bool Responder::dispatch(Arrival& at, const Place& place) {
   std::array<std::byte, wire::kDdpHeaderSizeMax> head;
-  // Its first span nearly always has all of the header.
-  const Bytes first = !at.ulpdu.spans.empty() ? at.ulpdu.spans[0] : Bytes{};
-  const Bytes header = first.size() >= head.size() ? first.first(head.size())
-                                                   : Bytes(head).first(copy_head(at.ulpdu.spans, head));
-  const auto in = check_form(header, at.ulpdu.size, extensions(common_.settings));
+  const auto in = check_form(at.ulpdu.head(head), at.ulpdu.size, extensions(common_.settings.extensions));
   if (!in) return refuse(in.error(), at);
 
-  Delivery& delivery = next_delivery();
-  delivery = Delivery{};
+  Delivery& delivery = deliveries_.start();
   delivery.end = place.end;
   delivery.held_mark = at.held_mark;
   delivery.stored = place.stored;
@@ -86,7 +69,7 @@ bool Responder::on_terminate(const Inbound& in, Arrival& at) {
     terminate_size_ += static_cast<std::uint32_t>(piece.size());
     left -= static_cast<std::uint32_t>(piece.size());
   }
-  next_delivery().act = Delivery::Act::terminate;
+  deliveries_.next().act = Delivery::Act::terminate;
   stopped_ = true;
   finish(at.verdict);
   return true;
@@ -94,9 +77,9 @@ bool Responder::on_terminate(const Inbound& in, Arrival& at) {
 
 bool Responder::take_if_terminate(const ddp::Ulpdu& ulpdu, Verdict& verdict) {
   std::array<std::byte, wire::kDdpHeaderSizeMax> head;
-  const auto in = check_form(Bytes(head).first(copy_head(ulpdu.spans, head)), ulpdu.size, Extensions::off);
+  const auto in = check_form(ulpdu.head(head), ulpdu.size, Extensions::off);
   if (!in || in->message.receive != receive::terminate) return false;
-  next_delivery() = Delivery{};
+  deliveries_.start();
   Arrival at{ulpdu, 0, {}, verdict};
   on_terminate(*in, at);
   return true;
@@ -105,7 +88,7 @@ bool Responder::take_if_terminate(const ddp::Ulpdu& ulpdu, Verdict& verdict) {
 bool Responder::brings_nothing(const ddp::Ulpdu& ulpdu) {
   if (ulpdu.size != wire::TaggedHeader::kSize) return false;
   std::array<std::byte, wire::TaggedHeader::kSize> octets;
-  copy_head(ulpdu.spans, octets);
+  ulpdu.copy_head(octets);
   const auto header = wire::parse_tagged(octets);
   return header && wire::rdmap_opcode(header->rdmap_control) == wire::RdmapOpcode::write && header->last;
 }
@@ -115,11 +98,9 @@ void Responder::refuse(Fault fault, const ddp::Ulpdu& culprit, Verdict& verdict)
   stopped_ = true;
   fault_ = fault;
   culprit_ = {};
-  culprit_.size = copy_head(culprit.spans, culprit_.octets);
+  culprit_.size = culprit.copy_head(culprit_.octets);
   culprit_.segment_length = culprit.size;
-  Delivery& delivery = next_delivery();
-  delivery = Delivery{};
-  delivery.act = Delivery::Act::fault;
+  deliveries_.start().act = Delivery::Act::fault;
   finish(verdict);
 }
 
@@ -151,7 +132,7 @@ bool Responder::accept_send(const Inbound& in, Arrival& at, bool immediate) {
 
   const bool behind_held = held_.unread();
   bool hold = behind_held;
-  if (!behind_held && !receiving_.active && !take_receive()) {
+  if (!behind_held && !receiving_.active() && !receiving_.take()) {
     if (!common_.settings.hold_without_receive) return refuse(Fault::receive_no_buffer, at);
     hold = true;
   }
@@ -161,7 +142,7 @@ bool Responder::accept_send(const Inbound& in, Arrival& at, bool immediate) {
   }
   // A message has less than 2^32 octets (W-DDP-08).
   if (in.payload > ~queue.offset()) {
-    receiving_.status = receiving_.active ? Status::message_too_long : Status::success;
+    if (receiving_.active()) receiving_.fails(Status::message_too_long);
     return refuse(Fault::receive_too_long, at);
   }
   if (hold) {
@@ -185,52 +166,31 @@ std::optional<Fault> Responder::immediate_fault(const Inbound& in) const {
 // Sequence and offset are checked, and a receive is there.
 bool Responder::place_send(const Inbound& in, Arrival& at) {
   const std::uint32_t offset = in.ddp.message_offset;
-  if (receiving_.request.malformed) {
-    receiving_.status = Status::invalid_wqe;
+  if (receiving_.malformed()) {
+    receiving_.fails(Status::invalid_wqe);
     return refuse(Fault::local_work, at);
   }
   if (in.message.receive == receive::immediate) return place_immediate(in, at);
   if (in.payload != 0) {
-    if (offset + std::uint64_t{in.payload} > receiving_.capacity) {
-      receiving_.status = Status::message_too_long;
+    if (offset + std::uint64_t{in.payload} > receiving_.capacity()) {
+      receiving_.fails(Status::message_too_long);
       return refuse(Fault::receive_too_long, at);
     }
-    const Status status = check_scatter();
+    const Status status = receiving_.check();
     if (status != Status::success) {
-      receiving_.status = status;
+      receiving_.fails(status);
       return refuse(Fault::local_work, at);
     }
   }
 
-  Delivery& delivery = next_delivery();
-  ddp::Payload payload(at.ulpdu.spans, in.ddp.size());
-  ddp::Placement placement;
-  const tpt::MoveTicket ticket = place_ticket();
-  std::uint32_t left = in.payload;
-  while (left != 0) {
-    const Sge& sge = receiving_.request.sges[receiving_.sge];
-    if (receiving_.sge_offset == sge.length) {
-      ++receiving_.sge;
-      receiving_.sge_offset = 0;
-      continue;
-    }
-    const std::uint32_t piece = std::min(left, sge.length - receiving_.sge_offset);
-    const auto ends = in.ddp.last && piece == left ? ddp::Ends::message : ddp::Ends::nothing;
-    const tpt::Access to = ddp::slice(receiving_.access[receiving_.sge], receiving_.sge_offset, piece);
-    if (early_ != nullptr) early_->placed_in_order(to);
-    if (const tpt::Access* const memory = at.ulpdu.memory) [[unlikely]]
-      placement.add(ddp::transfer(common_.mover, ddp::slice(*memory, in.payload - left, piece), to, ends, ticket));
-    else
-      ddp::place(common_.mover, payload, to, ends, ticket, placement);
-    receiving_.sge_offset += piece;
-    left -= piece;
-  }
-  note_places(delivery, placement);
+  Delivery& delivery = deliveries_.next();
+  deliveries_.note_places(
+      receiving_.place(at.ulpdu, in.ddp.size(), in.payload, in.ddp.last, deliveries_.ticket(), early_));
   common_.counters.bytes_in += in.payload;
   if (in.ddp.last) {
     delivery.act = Delivery::Act::receive;
-    delivery.slot = receiving_.request.slot;
-    delivery.shared = receiving_.request.shared;
+    delivery.slot = receiving_.slot();
+    delivery.shared = receiving_.shared();
     delivery.length = offset + in.payload;  // W-DDP-14
     delivery.solicited = in.message.solicited;
     delivery.invalidates = in.message.invalidates;
@@ -238,7 +198,7 @@ bool Responder::place_send(const Inbound& in, Arrival& at) {
     delivery.msn = in.ddp.msn;
     delivery.offset = offset;
     delivery.ulpdu_size = at.ulpdu.size;
-    receiving_.active = false;
+    receiving_.done();
     ++common_.counters.sends_in;
   }
   finish(at.verdict);
@@ -247,46 +207,17 @@ bool Responder::place_send(const Inbound& in, Arrival& at) {
 
 // The receive that it consumes is told the value; its memory is not even looked at (W-EXT-13).
 bool Responder::place_immediate(const Inbound& in, Arrival& at) {
-  Delivery& delivery = next_delivery();
+  Delivery& delivery = deliveries_.next();
   delivery.act = Delivery::Act::receive;
-  delivery.slot = receiving_.request.slot;
-  delivery.shared = receiving_.request.shared;
+  delivery.slot = receiving_.slot();
+  delivery.shared = receiving_.shared();
   delivery.solicited = in.message.solicited;
   delivery.immediate = true;
   delivery.word = wire::parse_immediate(copy_payload<wire::ImmediateHeader::kSize>(in, at.ulpdu))->to_verbs();
-  receiving_.active = false;
+  receiving_.done();
   ++common_.counters.sends_in;
   finish(at.verdict);
   return true;
-}
-
-bool Responder::take_receive() {
-  ReceiveRequest& request = receiving_.request;
-  if (!common_.host.take_receive(request)) return false;
-  receiving_.active = true;
-  receiving_.status = Status::success;
-  receiving_.capacity = 0;
-  receiving_.sge = receiving_.sge_offset = 0;
-  receiving_.checked_in = 0;
-  if (request.sge_count > kSgesMax) request.malformed = true;
-  if (!request.malformed)
-    for (std::uint32_t i = 0; i < request.sge_count; ++i) receiving_.capacity += request.sges[i].length;
-  return true;
-}
-
-// Each SGE whole, once in a turn: what the TPT permits now may be gone in the next (V-INV-10).
-Status Responder::check_scatter() {
-  if (receiving_.checked_in == common_.turn) return Status::success;
-  const ReceiveRequest& request = receiving_.request;
-  for (std::uint32_t i = 0; i < request.sge_count; ++i) {
-    const Sge& sge = request.sges[i];
-    const auto access = common_.table.check_local(sge.lkey, common_.settings.receive_pd, tpt::Rights::local_write,
-                                                  sge.address, sge.length);
-    if (!access) return status_of(access.error());
-    receiving_.access[i] = *access;
-  }
-  receiving_.checked_in = common_.turn;
-  return Status::success;
 }
 
 // ---- what waits for a receive (V-SR-06) --------------------------------------------------------------
@@ -311,7 +242,7 @@ bool Responder::take_held(Instant now, Verdict& verdict) {
     const Bytes ulpdu = held_.front();
     const Message& of = message(wire::rdmap_opcode(std::to_integer<std::uint8_t>(ulpdu[1])));
     const bool wants_receive = of.queue == wire::queue_number::kSend;
-    if (wants_receive && !receiving_.active && !take_receive()) break;
+    if (wants_receive && !receiving_.active() && !receiving_.take()) break;
     const std::array<Bytes, 1> spans{ulpdu};
     const ddp::Ulpdu held(spans, static_cast<std::uint32_t>(ulpdu.size()));
     Arrival at{held, held_.advance(), now, verdict};
@@ -338,7 +269,7 @@ Instant Responder::held_deadline() const {
 // A Read or an Atomic Request: one sequence and one depth (W-EXT-06).
 bool Responder::on_request(const Inbound& in, Arrival& at) {
   if (at.held_mark != 0) {
-    next_delivery().act = Delivery::Act::read_request;
+    deliveries_.next().act = Delivery::Act::read_request;
     finish(at.verdict);
     return true;
   }
@@ -347,7 +278,7 @@ bool Responder::on_request(const Inbound& in, Arrival& at) {
 
   const bool is_atomic = in.message.receive == receive::atomic_request;
   std::array<std::byte, kHeadSize> head;
-  const std::uint32_t copied = copy_head(at.ulpdu.spans, head);
+  const std::uint32_t copied = at.ulpdu.copy_head(head);
   const Bytes payload = Bytes(head).first(copied).subspan(std::min<std::size_t>(copied, wire::UntaggedHeader::kSize));
   const auto request = is_atomic ? std::optional<wire::ReadRequestHeader>() : wire::parse_read_request(payload);
   const auto atomic = is_atomic ? wire::parse_atomic_request(payload) : std::optional<wire::AtomicRequestHeader>();
@@ -374,44 +305,23 @@ bool Responder::on_request(const Inbound& in, Arrival& at) {
   InboundRead& read = reads_.owe();
   if (request) read.request = *request;
   read.atomic = atomic;
-  read.culprit.size = copy_head(at.ulpdu.spans, read.culprit.octets);
+  read.culprit.size = at.ulpdu.copy_head(read.culprit.octets);
   read.culprit.segment_length = at.ulpdu.size;
   ++(is_atomic ? common_.counters.atomics_in : common_.counters.reads_in);
   // If it was set aside, its record will make it ready, in its turn.
-  if (!held_.unread()) next_delivery().act = Delivery::Act::read_request;
+  if (!held_.unread()) deliveries_.next().act = Delivery::Act::read_request;
   finish(at.verdict);
   return true;
 }
 
 // ---- tagged ----------------------------------------------------------------------------------------
 
-// The order is V-ACC-08's; the QP's own enable is one of the access rights.
-Result<tpt::Access, Fault> Responder::check_sink(const Inbound& in) const {
-  const Settings& own = common_.settings;
-  const auto access = common_.table.check_remote(in.ddp.stag, own.pd, own.number, tpt::Rights::remote_write,
-                                                 in.ddp.tagged_offset, in.payload);
-  if (!tpt::permits(own.access, tpt::Rights::remote_write) &&
-      (access || (access.error() != tpt::Refusal::invalid_stag && access.error() != tpt::Refusal::not_associated)))
-    return Failure{Fault::writes_disabled};
-  if (!access) return Failure{tagged_fault(access.error())};
-  return *access;
-}
-
-// A segment that names the STag of this Read's sink. One of the Read's own was made for what we asked for
-// ourselves: the queue pair's enable, which says what a peer may begin, has no part in it.
-Result<tpt::Access, Fault> Responder::check_response(const OutboundRead& read, const Inbound& in) const {
-  if (!read.sink.own_stag()) return check_sink(in);
-  const auto access = common_.table.check_read(read.sink, in.ddp.tagged_offset, in.payload);
-  if (!access) return Failure{tagged_fault(access.error())};
-  return *access;
-}
-
 bool Responder::on_write(const Inbound& in, Arrival& at) {
   if (in.ddp.last) ++common_.counters.writes_in;
   mid_write_ = !in.ddp.last;
   // A segment of no octets names no memory: its STag is not even looked at (V-ACC-07).
   if (in.payload != 0) {
-    const auto access = check_sink(in);
+    const auto access = check_sink(common_, in);
     if (!access) return refuse(access.error(), at);
     place_tagged(in, *access, at);
   }
@@ -427,7 +337,7 @@ bool Responder::on_read_response(const Inbound& in, Arrival& at) {
   std::optional<tpt::Access> to;
   if (in.payload != 0) {
     if (in.ddp.stag != read.sink.stag) return refuse(Fault::tagged_invalid_stag, at);
-    const auto access = check_response(read, in);
+    const auto access = check_response(common_, read, in);
     if (!access) return refuse(access.error(), at);
     to = *access;
     if (in.ddp.tagged_offset != read.next_to || in.payload > read.left) return refuse(Fault::tagged_bounds, at);
@@ -441,7 +351,7 @@ bool Responder::on_read_response(const Inbound& in, Arrival& at) {
   }
   if (in.ddp.last) {
     reads_.came_in_full();
-    next_delivery().act = Delivery::Act::read_response;
+    deliveries_.next().act = Delivery::Act::read_response;
   }
   finish(at.verdict);
   return true;
@@ -453,12 +363,12 @@ void Responder::place_tagged(const Inbound& in, const tpt::Access& to, Arrival& 
   const auto ends = in.ddp.last ? ddp::Ends::message : ddp::Ends::nothing;
   ddp::Placement placement;
   if (at.ulpdu.memory != nullptr) [[unlikely]] {
-    placement = ddp::transfer(common_.mover, *at.ulpdu.memory, to, ends, place_ticket());
+    placement = ddp::transfer(common_.mover, *at.ulpdu.memory, to, ends, deliveries_.ticket());
   } else {
     ddp::Payload payload(at.ulpdu.spans, in.ddp.size() + done);
-    ddp::place(common_.mover, payload, ddp::slice(to, done, in.payload - done), ends, place_ticket(), placement);
+    ddp::place(common_.mover, payload, ddp::slice(to, done, in.payload - done), ends, deliveries_.ticket(), placement);
   }
-  note_places(next_delivery(), placement);
+  deliveries_.note_places(placement);
   common_.counters.bytes_in += in.payload;
 }
 
@@ -480,7 +390,7 @@ bool Responder::on_atomic_response(const Inbound& in, Arrival& at) {
 
   queue.accept(0, true);
   reads_.came_in_full();
-  Delivery& delivery = next_delivery();
+  Delivery& delivery = deliveries_.next();
   delivery.act = Delivery::Act::read_response;
   // Checked when it was posted; but that was then (V-INV-10).
   const auto sink = common_.table.check_local(atomic.sink.consumers, common_.settings.pd, tpt::Rights::local_write,
@@ -489,56 +399,12 @@ bool Responder::on_atomic_response(const Inbound& in, Arrival& at) {
     delivery.refused = status_of(sink.error());
   } else {
     ddp::Placement placement;
-    placement.add(common_.mover.place_word(response->original, *sink, place_ticket()));  // the host's order (W-EXT-05)
-    note_places(delivery, placement);
+    placement.add(common_.mover.place_word(response->original, *sink, deliveries_.ticket()));  // the host's order (W-EXT-05)
+    deliveries_.note_places(placement);
   }
   common_.counters.bytes_in += kAtomicBytes;
   finish(at.verdict);
   return true;
-}
-
-// ---- ahead of its turn -------------------------------------------------------------------------------
-//
-// Tagged payloads, as their headers say where they go: RDMA Writes, and Read Responses that answer a Read outstanding.
-// The rest waits, and so does all that is not placement: every complaint (V-STOP-06), every delivery (W-TCP-10,
-// W-DDP-13), and the last octets of a message, which nobody may see before the others (V-ORD-09).
-
-Result<std::optional<tpt::Access>, Fault> Responder::early_target(const ddp::Ulpdu& ulpdu) {
-  std::array<std::byte, wire::kDdpHeaderSizeMax> head;
-  const Bytes header = Bytes(head).first(copy_head(ulpdu.spans, head));
-  const auto in = check_form(header, ulpdu.size, extensions(common_.settings));
-  if (!in) return Failure{in.error()};
-  const std::uint32_t body = in->payload - (in->ddp.last ? std::min(in->payload, ddp::kTailBytes) : 0);
-  if (!in->ddp.tagged || body == 0) return std::optional<tpt::Access>{};
-  const bool response = in->message.receive == receive::read_response;
-  const OutboundRead* const read = response ? read_answered(*in) : nullptr;
-  if (response && read == nullptr) return Failure{Fault::tagged_bounds};
-  const auto access = response ? check_response(*read, *in) : check_sink(*in);
-  if (!access) return Failure{access.error()};
-  return std::optional(ddp::slice(*access, 0, body));
-}
-
-std::uint32_t Responder::place_early(const ddp::Ulpdu& ulpdu, const tpt::Access& to, std::uint64_t position) {
-  const std::uint32_t slot = early_->add(position, to);
-  ddp::Payload payload(ulpdu.spans, wire::TaggedHeader::kSize);
-  ddp::Placement placement;
-  ddp::place(common_.mover, payload, to, ddp::Ends::nothing, {&common_.owner, token::kEarly | slot}, placement);
-  (*early_)[slot].again |= placement.failed;
-  common_.moves.places += placement.later;
-  early_->moves_later(slot, placement.later);
-  return placement.later;
-}
-
-// The Read outstanding of which these octets are left; or null. Whether it is its turn, and that none is
-// missing, is checked in order (W-RDMAP-14).
-const OutboundRead* Responder::read_answered(const Inbound& in) {
-  for (std::uint32_t i = 0; i != reads_.due(); ++i) {
-    const OutboundRead& read = reads_.due_at(i);
-    const std::uint64_t offset = in.ddp.tagged_offset - read.next_to;
-    if (!read.atomic && in.ddp.stag == read.sink.stag && offset <= read.left && in.payload <= read.left - offset)
-      return &read;
-  }
-  return nullptr;
 }
 
 // ---- deliveries ------------------------------------------------------------------------------------
@@ -551,17 +417,13 @@ void Responder::on_moved(std::uint32_t token, bool ok) {
     early_->on_moved(token & ~token::kEarly, ok);
     return;
   }
-  Delivery& delivery = deliveries_[token];
-  RNIC_ASSERT(delivery.moves != 0);
-  --delivery.moves;
-  if (!ok) delivery.failed = true;
+  deliveries_.on_moved(token, ok);
 }
 
 Verdict Responder::deliver_next() {
   // Out of the ring first: what it does may end everything.
-  const Delivery taken = deliveries_.front();
-  deliveries_.pop();
-  let_go(taken);
+  const Delivery taken = deliveries_.take();
+  if (taken.held_mark != 0) held_.release(taken.held_mark);
   return effect_of(taken);
 }
 
@@ -580,7 +442,7 @@ Verdict Responder::effect_of(const Delivery& delivery) {
 
 Verdict Responder::deliver_receive(const Delivery& delivery) {
   if (delivery.failed) {
-    complete_receive(delivery.slot, delivery.shared, Status::local_catastrophic);
+    common_.fail_receive(delivery.slot, delivery.shared, Status::local_catastrophic);
     return Verdict::of(Fault::local_work);
   }
   if (delivery.invalidates) {
@@ -589,7 +451,7 @@ Verdict Responder::deliver_receive(const Delivery& delivery) {
     const auto done = common_.table.invalidate_remote(delivery.invalidate, own.pd, own.number, own.access);
     ++common_.turn;  // no Access made before is good any more
     if (!done) {
-      complete_receive(delivery.slot, delivery.shared, Status::invalidate_pd_access);
+      common_.fail_receive(delivery.slot, delivery.shared, Status::invalidate_pd_access);
       culprit_ = {};
       wire::emit(wire::UntaggedHeader{.last = true,
                                       .rdmap_control = wire::rdmap_control(send_opcode(delivery.solicited, true)),
@@ -616,33 +478,20 @@ Verdict Responder::deliver_receive(const Delivery& delivery) {
   return common_.host.complete(completion) ? Verdict{} : Verdict::of(Fault::cq_of_receives);
 }
 
-void Responder::complete_receive(std::uint32_t slot, bool shared, Status status) {
-  const Completion completion{
-      .opcode = Opcode::receive, .status = status, .of_send_queue = false, .shared = shared, .slot = slot};
-  if (status == Status::flushed) ++common_.flushed_receives;
-  (void)common_.host.complete(completion);
-}
-
 // ---- the way down ----------------------------------------------------------------------------------
 
 bool Responder::flush(std::uint32_t count_max) {
-  while (!deliveries_.empty()) {
-    const Delivery& delivery = deliveries_.front();
-    if (delivery.act == Delivery::Act::receive) complete_receive(delivery.slot, delivery.shared, Status::flushed);
-    deliveries_.pop();
-  }
+  deliveries_.give_up([this](const Delivery& delivery) {
+    if (delivery.act == Delivery::Act::receive) common_.fail_receive(delivery.slot, delivery.shared, Status::flushed);
+  });
   held_.clear();
   held_since_ = kNever;
-  if (receiving_.active) {
-    complete_receive(receiving_.request.slot, receiving_.request.shared,
-                     receiving_.status != Status::success ? receiving_.status : Status::flushed);
-    receiving_.active = false;
-  }
+  receiving_.flush();
   // What is left in a shared queue is other queue pairs' (V-SRQ-19).
   if (common_.settings.shared_receive) return false;
   std::uint32_t count = 0;
-  while (count < count_max && common_.host.take_receive(receiving_.request)) {
-    complete_receive(receiving_.request.slot, receiving_.request.shared, Status::flushed);
+  while (count < count_max && receiving_.take()) {
+    receiving_.flush();
     ++count;
   }
   return count == count_max;

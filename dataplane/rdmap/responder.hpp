@@ -9,26 +9,23 @@
 // Pure. Owned by one queue pair, anew for each stream.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <utility>
 
 #include "ddp/placer.hpp"
 #include "ddp/untagged.hpp"
 #include "rdmap/common.hpp"
+#include "rdmap/deliveries.hpp"
 #include "rdmap/early.hpp"
 #include "rdmap/held_sends.hpp"
 #include "rdmap/reads.hpp"
 #include "rdmap/receiver.hpp"
+#include "rdmap/receiving.hpp"
 #include "rdmap/requester.hpp"
-#include "rdmap/ring.hpp"
 
 namespace rnic::rdmap {
 
-// ULPDUs accepted whose placement, or that of one before, is not done.
-inline constexpr std::uint32_t kDeliveriesMax = 1024;
 // Octets of a Terminate's payload that are kept.
 inline constexpr std::size_t kTerminateMax = 64;
 
@@ -50,10 +47,10 @@ class Responder {
  public:
   // Without a stream nothing comes in, and what is posted can be flushed.
   Responder(Common& common, Reads& reads, Requester& requester, Early* early)
-      : common_(common), reads_(reads), requester_(requester), early_(early) {}
+      : common_(common), reads_(reads), requester_(requester), early_(early), receiving_(common), deliveries_(common) {}
   void begin_stream(FirstMessage first) {
     first_ = first;
-    deliveries_.reserve(kDeliveriesMax);
+    deliveries_.begin_stream();
     if (common_.settings.hold_without_receive) held_.reserve(common_.settings.held_bytes_max);
   }
 
@@ -82,23 +79,15 @@ class Responder {
     held_since_ = kNever;
   }
 
-  // ---- ahead of its turn ----
-  Early* early() const { return early_; }
-  // Where the payload of such a ULPDU may be placed now, all but a message's last octets; nothing if it is none that
-  // may be. A failure: it will be refused in its turn.
-  Result<std::optional<tpt::Access>, Fault> early_target(const ddp::Ulpdu& ulpdu);
-  // There, and there is room in early(). Returns how many moves are under way.
-  std::uint32_t place_early(const ddp::Ulpdu& ulpdu, const tpt::Access& to, std::uint64_t position);
-
   // ---- deliveries ----
-  bool open() const { return !deliveries_.empty(); }
+  bool open() const { return deliveries_.open(); }
   bool full() const { return deliveries_.full(); }
-  bool deliverable() { return !deliveries_.empty() && deliveries_.front().moves == 0; }
+  bool deliverable() { return deliveries_.deliverable(); }
   // The oldest, which is deliverable().
   Verdict deliver_next();
-  std::uint64_t delivered_up_to() const { return delivered_up_to_; }
+  std::uint64_t delivered_up_to() const { return deliveries_.delivered_up_to(); }
   // What a delivered ULPDU lay in, the carrier's store, is its own again.
-  bool take_stored_done() { return stored_done_ && std::exchange(stored_done_, false); }
+  bool take_stored_done() { return deliveries_.take_stored_done(); }
   void on_moved(std::uint32_t token, bool ok);
 
   // ---- what is known ----
@@ -127,80 +116,26 @@ class Responder {
   bool on_atomic_response(const Inbound& in, Arrival& at);
 
  private:
-  // A ULPDU that was accepted, until what it brought is placed and everything before it delivered.
-  struct Delivery {
-    enum class Act : std::uint8_t { nothing, receive, read_response, read_request, terminate, fault };
-    std::uint64_t end = 0;        // see Place; 0: it was set aside
-    std::uint64_t held_mark = 0;  // what it was held in may be released; 0: nothing
-    std::uint32_t moves = 0;      // places to come
-    Act act = Act::nothing;
-    bool failed = false;          // the memory could not be reached
-    bool stored = false;
-    bool invalidates = false;
-    bool solicited = false;
-    bool shared = false;
-    bool immediate = false;       // `word`: the value, network order
-    Status refused = Status::success;  // read_response: why the result of an atomic could not be placed
-    std::uint32_t slot = 0;
-    std::uint32_t length = 0;
-    std::uint32_t word = 0;
-    Stag invalidate;
-    std::uint32_t msn = 0, offset = 0, ulpdu_size = 0;  // of the last segment, for a Terminate
-  };
-  // A receive that a message is being placed in.
-  struct Receiving {
-    bool active = false;
-    Status status = Status::success;  // why it will fail, if it will
-    ReceiveRequest request;
-    std::uint64_t capacity = 0;
-    std::uint32_t sge = 0;         // where the next octet goes
-    std::uint32_t sge_offset = 0;
-    std::uint64_t checked_in = 0;  // the turn in which `access` was made
-    std::array<tpt::Access, kSgesMax> access;
-  };
-
   bool dispatch(Arrival& at, const Place& place);
   bool accept_send(const Inbound& in, Arrival& at, bool immediate);
   bool place_send(const Inbound& in, Arrival& at);
   bool place_immediate(const Inbound& in, Arrival& at);
   std::optional<Fault> immediate_fault(const Inbound& in) const;
   void place_tagged(const Inbound& in, const tpt::Access& to, Arrival& at);
-  Result<tpt::Access, Fault> check_sink(const Inbound& in) const;
-  Result<tpt::Access, Fault> check_response(const OutboundRead& read, const Inbound& in) const;
-  const OutboundRead* read_answered(const Inbound& in);
-  bool take_receive();
-  Status check_scatter();
   bool set_aside(Arrival& at);
   bool refuse(Fault fault, Arrival& at) {
     refuse(fault, at.ulpdu, at.verdict);
     return true;
   }
-  Delivery& next_delivery() { return deliveries_[deliveries_.next()]; }
-  tpt::MoveTicket place_ticket() { return {&common_.owner, deliveries_.next() & (deliveries_.size() - 1)}; }
-  void note_places(Delivery& delivery, const ddp::Placement& placement) {
-    delivery.moves = placement.later;
-    delivery.failed = placement.failed;
-    common_.moves.places += placement.later;
-  }
-  // What was accepted stands in next_delivery(): delivered at once if nothing is before it.
+  // What was accepted stands in deliveries_.next(): delivered at once if nothing is before it.
   void finish(Verdict& verdict) {
-    const Delivery& delivery = next_delivery();
-    if (deliveries_.empty() && delivery.moves == 0) {
-      let_go(delivery);
-      if (delivery.act != Delivery::Act::nothing || delivery.failed) verdict = effect_of(delivery);
-      return;
-    }
-    deliveries_.push_filled();
-  }
-  // Its octets are not needed any more.
-  void let_go(const Delivery& delivery) {
-    delivered_up_to_ = std::max(delivered_up_to_, delivery.end);
+    if (!deliveries_.accept()) return;
+    const Delivery& delivery = deliveries_.next();
     if (delivery.held_mark != 0) held_.release(delivery.held_mark);
-    if (delivery.stored) stored_done_ = true;
+    if (delivery.act != Delivery::Act::nothing || delivery.failed) verdict = effect_of(delivery);
   }
   Verdict effect_of(const Delivery& delivery);
   Verdict deliver_receive(const Delivery& delivery);
-  void complete_receive(std::uint32_t slot, bool shared, Status status);
 
   Common& common_;
   Reads& reads_;
@@ -215,9 +150,7 @@ class Responder {
   Receiving receiving_;
   HeldSends held_;
   Instant held_since_ = kNever;
-  Ring<Delivery> deliveries_;
-  std::uint64_t delivered_up_to_ = 0;
-  bool stored_done_ = false;
+  Deliveries deliveries_;
   Fault fault_ = Fault::catastrophic;  // the first, until all before it is delivered
   Culprit culprit_;                    // of what is told as a verdict
   std::array<std::byte, kTerminateMax> terminate_;
