@@ -5,13 +5,10 @@
 #include "qp/queue_pair.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include "qp/parts.hpp"
 #include "qp/state.hpp"
-#include "rdmap/describe.hpp"
-#include "wire/terminate_of_siw.hpp"
 
 namespace rnic::qp {
 namespace {
@@ -63,7 +60,6 @@ struct QueuePair::Impl {
   void begin_closing(Cause cause, Instant now);
   void begin_terminate(rdmap::Fault fault, const rdmap::Culprit& culprit, Instant now);
   void stop_after_terminate(Instant now);
-  void blame_read();
   enum class Reset : std::uint8_t { stream, nothing };
   void to_error(std::optional<Event> event, Cause cause, Reset reset, Instant now);
   void to_idle();
@@ -82,8 +78,6 @@ struct QueuePair::Impl {
   void say_last_words(BufferRef buffer);
   rdmap::Requester& requester() { return messages_->requester; }
   rdmap::Responder& responder() { return messages_->responder; }
-  Bytes record_octets() const { return as_bytes(record_.octets, record_.length); }
-  void record(const wire::TerminateMessage& message);
   void forget_stream();
   void cancel_moves();
   void keep(tpt::Kept& kept);
@@ -119,14 +113,6 @@ const char* name(State state) {
   }
   return "?";
 }
-
-std::string describe(const TerminateRecord& record) {
-  using Origin = TerminateRecord::Origin;
-  if (record.origin == Origin::none) return {};
-  return rdmap::describe_terminate(as_bytes(record.octets, record.length),
-                                   record.origin == Origin::remote ? rdmap::Origin::remote : rdmap::Origin::local);
-}
-
 
 // ---- life ------------------------------------------------------------------------------------------
 
@@ -258,20 +244,12 @@ void QueuePair::Impl::begin_closing(Cause cause, Instant now) {
   go_down(now);
 }
 
-// The record of the Terminate that we say.
-void QueuePair::Impl::record(const wire::TerminateMessage& message) {
-  record_ = {};
-  record_.origin = TerminateRecord::Origin::local;
-  record_.length =
-      static_cast<std::uint32_t>(wire::emit(message, as_mutable_bytes(record_.octets, sizeof record_.octets)));
-}
-
 // The first error wins; exactly one Terminate (W-RDMAP-29).
 void QueuePair::Impl::begin_terminate(rdmap::Fault fault, const rdmap::Culprit& culprit, Instant now) {
   if (state_ == State::closing) return apply(stream_step(state_, StreamEvent::fault), now);
   if (state_ != State::rts) return;
   const rdmap::FaultRow& row = rdmap::row(fault);
-  record(rdmap::terminate_message(fault, culprit));
+  record_ = TerminateRecord::said(rdmap::terminate_message(fault, culprit));
   way_down_.terminate_due = stream_->gate.may_terminate();
   way_down_.fin_due = true;
   way_down_.told_by_event = row.told == rdmap::Told::event;
@@ -284,13 +262,10 @@ void QueuePair::Impl::begin_terminate(rdmap::Fault fault, const rdmap::Culprit& 
 // A Terminate came: nothing is sent back (V-RTS-10), nor anything else any more (W-RDMAP-32).
 void QueuePair::Impl::stop_after_terminate(Instant now) {
   const Event told = nothing_is_lost() ? Event::peer_gone : Event::terminate_received;
-  const Bytes octets = responder().terminate();
-  static_assert(sizeof record_.octets == rdmap::kTerminateMax);
-  record_ = {};
-  record_.origin = TerminateRecord::Origin::remote;
-  record_.length = static_cast<std::uint32_t>(octets.size());
-  std::memcpy(record_.octets, octets.data(), octets.size());
-  blame_read();
+  static_assert(sizeof record_.octets >= rdmap::kTerminateMax);
+  record_ = TerminateRecord::heard(responder().terminate());
+  // Sends and Writes have completed long since.
+  if (const auto read = refused_read(record_.bytes())) requester().blame_read(read->msn, read->code);
   way_down_.terminate_due = false;
   way_down_.fin_due = way_down_.drop_unsent = true;
   way_down_.told_by_event = true;
@@ -304,25 +279,7 @@ void QueuePair::Impl::stop_after_terminate(Instant now) {
 // outstanding, no Read of the peer's waits for its answer, and no message has been cut short or waits
 // for a receive, it took nothing with it. Receives that are posted lose nothing by it.
 bool QueuePair::Impl::nothing_is_lost() {
-  const auto message = wire::parse_terminate(responder().terminate());
-  if (!message || *message != wire::TerminateMessage{}) return false;
-  return quiet() && !responder().holds() && !responder().mid_write() && !responder().mid_send();
-}
-
-// The Read that the peer refused, if its Terminate says which (V-CS-05). Sends and Writes have
-// completed long since.
-void QueuePair::Impl::blame_read() {
-  const Bytes octets = responder().terminate();
-  if (const auto siws = wire::parse_terminate_of_siw(octets)) {
-    // The MSN it gives is none, but it answers Reads one by one: it is the oldest.
-    if (siws->has_read_request) requester().blame_read(std::nullopt, siws->code);
-    return;
-  }
-  const auto message = wire::parse_terminate(octets);
-  if (!message || message->ddp_header_size != wire::UntaggedHeader::kSize) return;
-  const auto header = wire::parse_ddp(message->ddp_header);
-  if (!header || header->tagged || header->queue != wire::queue_number::kReadRequest) return;
-  requester().blame_read(header->msn, message->code);
+  return says_nothing(responder().terminate()) && quiet() && !responder().holds() && !responder().mid_write() && !responder().mid_send();
 }
 
 void QueuePair::Impl::to_error(std::optional<Event> event, Cause cause, Reset reset, Instant now) {
@@ -506,7 +463,7 @@ bool QueuePair::Impl::go_down_closing(Instant now) {
 // Behind the last whole FPDU (V-STOP-01).
 void QueuePair::Impl::send_terminate(Instant now) {
   rdmap::Sender& sender = requester().sender();
-  if (!stream_->out.append_terminate(sender.terminate(record_.length), record_octets())) return;
+  if (!stream_->out.append_terminate(sender.terminate(record_.length), record_.bytes())) return;
   way_down_.terminate_due = false;
   push(now);
 }
@@ -518,9 +475,9 @@ void QueuePair::Impl::send_terminate(Instant now) {
 void QueuePair::Impl::say_last_words(BufferRef buffer) {
   stream_->out.drop();
   if (!buffer || !stream_->gate.may_terminate()) return;
-  if (state_ == State::rts) record(rdmap::terminate_message(rdmap::Fault::by_consumer, {}));
+  if (state_ == State::rts) record_ = TerminateRecord::said(rdmap::terminate_message(rdmap::Fault::by_consumer, {}));
   if (record_.origin != TerminateRecord::Origin::local) return;  // an answer to a Terminate there is not
-  stream_->out.append_last_terminate(requester().sender().terminate(record_.length), record_octets(),
+  stream_->out.append_last_terminate(requester().sender().terminate(record_.length), record_.bytes(),
                                      std::move(buffer));
 }
 

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "base/buffer.hpp"
 #include "base/ids.hpp"
@@ -16,6 +15,7 @@
 #include "qp/counters.hpp"
 #include "qp/scratch.hpp"
 #include "qp/start.hpp"
+#include "qp/terminate_record.hpp"
 #include "qp/work.hpp"
 #include "rdmap/common.hpp"
 #include "tcp/connection.hpp"
@@ -34,15 +34,6 @@ struct Config : rdmap::Settings {
   std::uint32_t ird_max = 128, ord_max = 128;
   Duration close_timeout = seconds(5);  // V-TERM-03, V-CLS-08
 };
-
-struct TerminateRecord {
-  enum class Origin : std::uint8_t { none, local, remote } origin = Origin::none;
-  std::uint8_t octets[64] = {};
-  std::uint32_t length = 0;
-};
-
-// In words; of one that came, both readings of its fields (W-RDMAP-34). Empty when there is none.
-std::string describe(const TerminateRecord& record);
 
 struct LooseTag;
 
