@@ -4,8 +4,9 @@
  * stand-in for the kernel (kmod-shim/preload), and the `rnic` command. C11 and C++20.
  *
  * Over a Unix SEQPACKET socket, RUN/control.sock. One request, one reply with the same type and
- * id; each request is a rnic_msg header and the structure named after it, each reply a header and
- * the structure NAME_reply (or nothing). Descriptors travel with SCM_RIGHTS in the order listed.
+ * id; each is a rnic_msg header and the structure, or nothing, that the message's row has in
+ * rnic_messages.h. Descriptors travel with SCM_RIGHTS in the order listed. A reply with a status
+ * other than 0 is a header alone.
  * The daemon never sends on this socket unasked. The first request of a connection is HELLO.
  * What a connection made is destroyed when it ends.
  *
@@ -18,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "rnic_messages.h"
 #include "rnic_shm.h"
 
 #define RNIC_MSG_MAX 8192u /* octets in one message, header and all */
@@ -25,59 +27,16 @@
 #define RNIC_PRIVATE_DATA_MAX 512u
 #define RNIC_FDS_MAX 24u
 
+/* Which kinds of client (rnic_hello.kind) may ask: a bit for each. */
+#define RNIC_OF_VERBS (1u << RNIC_CLIENT_VERBS)
+#define RNIC_OF_CM (1u << RNIC_CLIENT_CM)
+#define RNIC_OF_ADMIN (1u << RNIC_CLIENT_ADMIN)
+#define RNIC_OF_ANY (RNIC_OF_VERBS + RNIC_OF_CM + RNIC_OF_ADMIN)
+
 enum rnic_msg_type {
-	RNIC_HELLO = 1,
-	RNIC_LIST_DEVICES = 2,
-
-	/* verbs */
-	RNIC_OPEN_CONTEXT = 16,
-	RNIC_ALLOC_PD,
-	RNIC_DEALLOC_PD,
-	RNIC_REG_MR,
-	RNIC_DEREG_MR,
-	RNIC_CREATE_CHANNEL,
-	RNIC_DESTROY_CHANNEL,
-	RNIC_CREATE_CQ,
-	RNIC_RESIZE_CQ,
-	RNIC_DESTROY_CQ,
-	RNIC_CREATE_SRQ,
-	RNIC_MODIFY_SRQ,
-	RNIC_QUERY_SRQ,
-	RNIC_DESTROY_SRQ,
-	RNIC_CREATE_QP,
-	RNIC_MODIFY_QP,
-	RNIC_QUERY_QP,
-	RNIC_DESTROY_QP,
-	RNIC_ALLOC_MW,
-	RNIC_DEALLOC_MW,
-	RNIC_HOLD_EVENTS,
-	RNIC_RELEASE_EVENTS,
-	RNIC_MAP_ARENA,
-
-	/* connection management: one row for each command of /dev/infiniband/rdma_cm */
-	RNIC_CM_OPEN = 64, /* a channel: what one open of rdma_cm gives */
-	RNIC_CM_CLOSE,
-	RNIC_CM_CREATE_ID,
-	RNIC_CM_DESTROY_ID,
-	RNIC_CM_BIND,
-	RNIC_CM_RESOLVE_ADDRESS,
-	RNIC_CM_RESOLVE_ROUTE,
-	RNIC_CM_QUERY,
-	RNIC_CM_CONNECT,
-	RNIC_CM_LISTEN,
-	RNIC_CM_ACCEPT,
-	RNIC_CM_REJECT,
-	RNIC_CM_DISCONNECT,
-	RNIC_CM_INIT_QP_ATTRIBUTES,
-	RNIC_CM_GET_EVENT,
-	RNIC_CM_SET_OPTION,
-	RNIC_CM_NOTIFY,
-	RNIC_CM_MIGRATE_ID,
-
-	/* administration */
-	RNIC_SHOW = 128,
-	RNIC_STOP,
-	RNIC_CAPTURE
+#define RNIC_NUMBER_OF(NAME, name, number, ...) RNIC_##NAME = (number),
+	RNIC_MESSAGES(RNIC_NUMBER_OF)
+#undef RNIC_NUMBER_OF
 };
 
 struct rnic_msg {
@@ -93,7 +52,6 @@ struct rnic_address {
 	uint32_t scope;
 	uint8_t octets[16]; /* IPv4: the first four */
 };
-RNIC_STATIC_ASSERT(sizeof(struct rnic_address) == 24, "an address");
 
 /* ---- HELLO, devices ---------------------------------------------------------------------- */
 
@@ -167,7 +125,6 @@ struct rnic_device_attributes {
 };
 
 #define RNIC_CAP_INVALIDATE 0x1u /* Send with Invalidate and local invalidate */
-#define RNIC_CAP_WINDOWS 0x2u
 #define RNIC_CAP_IMMEDIATE 0x4u
 
 /*
@@ -245,7 +202,7 @@ struct rnic_reg_mr {
 struct rnic_reg_mr_reply {
 	uint32_t mr;
 	uint32_t stag;
-	uint32_t rung; /* architecture.md s4: 2 shared, 3 swapped, 4 remote copy */
+	uint32_t rung; /* docs/architecture.md s6: 2 shared, 3 swapped, 4 remote copy */
 	uint32_t reserved;
 };
 
@@ -519,22 +476,18 @@ struct rnic_cm_init_qp_attributes_reply {
 	uint32_t reserved;
 };
 
-/* Numbers of enum rdma_cm_event_type. */
+/* Numbers of enum rdma_cm_event_type; those that there are over iWARP. */
 enum rnic_cm_event {
 	RNIC_CM_ADDRESS_RESOLVED = 0,
 	RNIC_CM_ADDRESS_ERROR = 1,
 	RNIC_CM_ROUTE_RESOLVED = 2,
-	RNIC_CM_ROUTE_ERROR = 3,
 	RNIC_CM_CONNECT_REQUEST = 4,
-	RNIC_CM_CONNECT_RESPONSE = 5,
 	RNIC_CM_CONNECT_ERROR = 6,
 	RNIC_CM_UNREACHABLE = 7,
 	RNIC_CM_REJECTED = 8,
 	RNIC_CM_ESTABLISHED = 9,
 	RNIC_CM_DISCONNECTED = 10,
-	RNIC_CM_DEVICE_REMOVAL = 11,
-	RNIC_CM_ADDRESS_CHANGE = 14,
-	RNIC_CM_TIMEWAIT_EXIT = 15
+	RNIC_CM_DEVICE_REMOVAL = 11
 };
 
 /* GET_EVENT: request rnic_handle (channel). Nothing pending: EAGAIN. The caller has read one
@@ -591,5 +544,41 @@ struct rnic_capture {
 	char device[RNIC_NAME_MAX]; /* empty: all */
 };
 /* reply: rnic_list_devices_reply, of the devices that are captured */
+
+/* ---- What follows from the rows of rnic_messages.h --------------------------------------- */
+
+#define RNIC_SIZE_ASSERTION(structure, octets)                                                      \
+	RNIC_STATIC_ASSERT(sizeof(struct structure) == (octets), "the size of " #structure);
+RNIC_MESSAGE_STRUCTURES(RNIC_SIZE_ASSERTION)
+#undef RNIC_SIZE_ASSERTION
+
+/* Where a message has no structure. */
+struct rnic_nothing {
+	uint8_t nothing;
+};
+
+/* Octets of a request's or a reply's body, at least. */
+#define RNIC_BODY_SIZE(structure) (sizeof(struct structure) == 1 ? 0u : (uint32_t)sizeof(struct structure))
+
+struct rnic_message {
+	const char *name;
+	uint32_t type;
+	uint32_t who; /* RNIC_OF_* */
+	uint32_t request_size, reply_size;
+	uint32_t fds_in, fds_out; /* at most */
+};
+
+/* The row of this number; NULL: there is none. */
+static inline const struct rnic_message *rnic_message_of(uint32_t type)
+{
+#define RNIC_ROW(NAME, name, number, who, request, reply, fds_in, fds_out)                              \
+	{#name, number, who, RNIC_BODY_SIZE(request), RNIC_BODY_SIZE(reply), fds_in, fds_out},
+	static const struct rnic_message rows[] = {RNIC_MESSAGES(RNIC_ROW)};
+#undef RNIC_ROW
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i)
+		if (rows[i].type == type)
+			return &rows[i];
+	return NULL;
+}
 
 #endif

@@ -1,6 +1,6 @@
 // Events for an application on a SEQPACKET socket: a context's async events, a completion
 // channel's. Sending never waits. Such a socket holds only a few hundred messages; what does not
-// fit waits here, in order, until the application has read (architecture.md s3).
+// fit waits here, in order, until the application has read (architecture.md s2).
 #pragma once
 
 #include <array>

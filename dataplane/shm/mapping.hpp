@@ -1,7 +1,7 @@
 // Application memory that is mapped here too (rung 2: tmpfs, hugetlbfs, memfd), and what happens
 // when the application takes it away: it can punch, truncate or exhaust what it shares. For a
 // SIGBUS at an address inside such a mapping the handler maps anonymous memory there and marks the
-// mapping dead; anywhere else it aborts (architecture.md s4).
+// mapping dead; anywhere else it aborts (architecture.md s6).
 #pragma once
 
 #include <cstddef>

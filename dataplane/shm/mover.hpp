@@ -1,5 +1,5 @@
 // Application memory, reached: direct where it is mapped here (rungs 1..3), else by remote copy
-// (rung 4, architecture.md s4). One remote copy spans a whole burst: what is submitted is collected
+// (rung 4, architecture.md s6). One remote copy spans a whole burst: what is submitted is collected
 // for each address space, pieces that follow one another in the application become one, and flush()
 // moves all of it in as few calls as there are address spaces.
 //

@@ -1,5 +1,5 @@
 // Moving octets between packet buffers and application memory: submit, flush, done
-// (architecture.md s4). One interface for every rung; a direct rung is done at once, a remote copy
+// (architecture.md s6). One interface for every rung; a direct rung is done at once, a remote copy
 // is done at flush() or later, and the simulator's is done late and out of turn.
 #pragma once
 
