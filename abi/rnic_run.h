@@ -1,6 +1,6 @@
 /*
  * Where daemons are in the file system: the rule that rnicd, the `rnic` command and the stand-in
- * follow alike. C11 and C++20; nothing but libc, nothing allocated.
+ * follow alike. C11 and C++20; nothing but libc (rnic_libc.h), nothing allocated.
  *
  * A daemon's run directory is BASE/NAME. BASE is $RNIC_RUN_BASE, and nothing else where that is set; else
  * the first of these that this user may write in:
@@ -24,29 +24,28 @@
 #define RNIC_RUN_H
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "rnic_libc.h"
 #include "rnic_trust.h"
 
 #define RNIC_RUN_OF_ROOT "/run/rnic"
 #define RNIC_RUN_PLACES 3
 
 /* Our uid as the user namespace around ours has it; ours where that cannot be learned. */
-static inline unsigned long rnic_uid_outside(void)
+static inline unsigned long rnic_uid_outside(const struct rnic_libc *libc)
 {
 	const unsigned long uid = geteuid();
 	char text[512];
-	const int fd = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
+	const int fd = libc->open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return uid;
 	const ssize_t got = read(fd, text, sizeof text - 1);
-	close(fd);
+	libc->close(fd);
 	text[got > 0 ? got : 0] = '\0';
 	for (const char *line = text; *line != '\0';) {
 		unsigned long inside, outside, count;
@@ -61,7 +60,7 @@ static inline unsigned long rnic_uid_outside(void)
 }
 
 /* The place of this number as BASE, into `base`; 0 if there is none or it does not fit. */
-static inline int rnic_run_place(int number, char *base, size_t size)
+static inline int rnic_run_place(const struct rnic_libc *libc, int number, char *base, size_t size)
 {
 	const char *given = getenv("RNIC_RUN_BASE");
 	const char *runtime = getenv("XDG_RUNTIME_DIR");
@@ -76,62 +75,62 @@ static inline int rnic_run_place(int number, char *base, size_t size)
 		if (runtime != NULL && *runtime != '\0')
 			length = snprintf(base, size, "%s/rnic", runtime);
 	} else if (number == 2) {
-		length = snprintf(base, size, "/tmp/rnic-%lu", rnic_uid_outside());
+		length = snprintf(base, size, "/tmp/rnic-%lu", rnic_uid_outside(libc));
 	}
 	return length > 0 && (size_t)length < size;
 }
 
 /* Is `base` a directory of ours that we may write in, or could we make it? */
-static inline int rnic_run_writable(const char *base)
+static inline int rnic_run_writable(const struct rnic_libc *libc, const char *base)
 {
 	struct stat found;
 	char parent[4096];
 	const char *slash = strrchr(base, '/');
-	if (stat(base, &found) == 0)
-		return S_ISDIR(found.st_mode) && rnic_same_user(found.st_uid, geteuid()) &&
-		       faccessat(AT_FDCWD, base, W_OK | X_OK, AT_EACCESS) == 0;
+	if (libc->stat(base, &found) == 0)
+		return S_ISDIR(found.st_mode) && rnic_same_user(libc, found.st_uid, geteuid()) &&
+		       libc->faccessat(AT_FDCWD, base, W_OK | X_OK, AT_EACCESS) == 0;
 	if (errno != ENOENT || slash == NULL || slash == base || (size_t)(slash - base) >= sizeof parent)
 		return 0;
 	memcpy(parent, base, (size_t)(slash - base));
 	parent[slash - base] = '\0';
-	return stat(parent, &found) == 0 && S_ISDIR(found.st_mode) &&
-	       faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) == 0;
+	return libc->stat(parent, &found) == 0 && S_ISDIR(found.st_mode) &&
+	       libc->faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) == 0;
 }
 
 /* BASE for a daemon that is to be started. 0 if it does not fit. */
-static inline int rnic_run_base(char *base, size_t size)
+static inline int rnic_run_base(const struct rnic_libc *libc, char *base, size_t size)
 {
 	const char *given = getenv("RNIC_RUN_BASE");
 	const int any = given != NULL && *given != '\0';
 	for (int i = 0; i < RNIC_RUN_PLACES; ++i)
-		if (rnic_run_place(i, base, size) && (any || i == RNIC_RUN_PLACES - 1 || rnic_run_writable(base)))
+		if (rnic_run_place(libc, i, base, size) && (any || i == RNIC_RUN_PLACES - 1 || rnic_run_writable(libc, base)))
 			return 1;
 	return 0;
 }
 
 /* The directory of a daemon of this name: where one is or was, ours or root's, else where one would be.
  * 0 if it does not fit. */
-static inline int rnic_run_directory(const char *name, char *path, size_t size)
+static inline int rnic_run_directory(const struct rnic_libc *libc, const char *name, char *path, size_t size)
 {
 	for (int i = 0; i < RNIC_RUN_PLACES; ++i) {
 		struct stat found;
 		char why[RNIC_WHY_MAX];
 		size_t length;
-		if (!rnic_run_place(i, path, size))
+		if (!rnic_run_place(libc, i, path, size))
 			continue;
 		length = strlen(path);
 		if (size - length <= strlen(name) + sizeof "//control.sock")
 			continue;
 		snprintf(path + length, size - length, "/%s/control.sock", name);
-		const int there = stat(path, &found) == 0;
+		const int there = libc->stat(path, &found) == 0;
 		snprintf(path + length, size - length, "/%s", name);
-		const int directory = there ? rnic_run_open(path, why, sizeof why) : -1;
+		const int directory = there ? rnic_run_open(libc, path, why, sizeof why) : -1;
 		if (directory >= 0) {
-			close(directory);
+			libc->close(directory);
 			return 1;
 		}
 	}
-	if (!rnic_run_base(path, size) || size - strlen(path) <= strlen(name) + 1)
+	if (!rnic_run_base(libc, path, size) || size - strlen(path) <= strlen(name) + 1)
 		return 0;
 	snprintf(path + strlen(path), size - strlen(path), "/%s", name);
 	return 1;

@@ -1,7 +1,7 @@
 /*
  * Whom a process of ours takes for the daemon: the rule that the stand-in, the provider and the `rnic` command
  * follow before they say a word, and rnicd where it makes its directory. C11 and C++20, with _GNU_SOURCE; nothing
- * but libc, nothing allocated.
+ * but libc (rnic_libc.h), nothing allocated.
  *
  * What stands in a directory, or answers at a socket in it, is as good as who could have put it there. So both are
  * looked at: the directory when it is opened, and who answers by what the kernel says of him. The latter decides.
@@ -10,14 +10,13 @@
 #define RNIC_TRUST_H
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include "rnic_libc.h"
 
 /* Room for what is wrong and what to do about it. */
 #define RNIC_WHY_MAX 4608
@@ -25,32 +24,32 @@
 	"which stands for any user that this user namespace has no number for; run rnic as a user of its own"
 
 /* Whom our user namespace has no number for is told to us as this one, and so is everybody else of that kind. */
-static inline uid_t rnic_uid_of_strangers(void)
+static inline uid_t rnic_uid_of_strangers(const struct rnic_libc *libc)
 {
 	char text[16] = "";
-	const int fd = open("/proc/sys/kernel/overflowuid", O_RDONLY | O_CLOEXEC);
+	const int fd = libc->open("/proc/sys/kernel/overflowuid", O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return 65534;
 	const ssize_t got = read(fd, text, sizeof text - 1);
-	close(fd);
+	libc->close(fd);
 	return got > 0 ? (uid_t)strtoul(text, NULL, 10) : 65534;
 }
 
 /* Are these two numbers one user? The strangers' number is nobody's, not even its own. */
-static inline int rnic_same_user(uid_t one, uid_t other)
+static inline int rnic_same_user(const struct rnic_libc *libc, uid_t one, uid_t other)
 {
-	return one == other && (one == 0 || one != rnic_uid_of_strangers());
+	return one == other && (one == 0 || one != rnic_uid_of_strangers(libc));
 }
 
 /* May a daemon of this user have our memory, and a directory of his be a daemon's? Ourselves and root; for root
  * that is root alone. The user of a system daemon would be added here, and nowhere else. */
-static inline int rnic_daemon_user(uid_t uid)
+static inline int rnic_daemon_user(const struct rnic_libc *libc, uid_t uid)
 {
-	return uid == 0 || rnic_same_user(uid, geteuid());
+	return uid == 0 || rnic_same_user(libc, uid, geteuid());
 }
 
 /* Who listens where `socket` is connected to: a daemon that we may speak with? 0 if not; why tells. */
-static inline int rnic_daemon_answers(int socket, char *why, size_t size)
+static inline int rnic_daemon_answers(const struct rnic_libc *libc, int socket, char *why, size_t size)
 {
 	struct ucred peer;
 	socklen_t length = sizeof peer;
@@ -58,9 +57,9 @@ static inline int rnic_daemon_answers(int socket, char *why, size_t size)
 		snprintf(why, size, "nobody can tell whose daemon answers (%s)", strerror(errno));
 		return 0;
 	}
-	if (rnic_daemon_user(peer.uid))
+	if (rnic_daemon_user(libc, peer.uid))
 		return 1;
-	if (peer.uid == rnic_uid_of_strangers())
+	if (peer.uid == rnic_uid_of_strangers(libc))
 		snprintf(why, size, "what answers belongs to uid %lu, " RNIC_WHY_STRANGER, (unsigned long)peer.uid);
 	else
 		snprintf(why, size, "what answers belongs to uid %lu and not to uid %lu or root: nothing is sent to it; start a "
@@ -72,15 +71,16 @@ static inline int rnic_daemon_answers(int socket, char *why, size_t size)
 /* A directory of a daemon's, by a descriptor of it; `path` is for the words. Where others may write, they may put
  * their own in the place of what we look for, but for entries of a sticky directory of root's or ours (/tmp): these
  * have owners, which are looked at in their turn. So `entered` says that another component follows. */
-static inline int rnic_directory_good(int directory, const char *path, int entered, char *why, size_t size)
+static inline int rnic_directory_good(const struct rnic_libc *libc, int directory, const char *path, int entered,
+				      char *why, size_t size)
 {
 	struct stat found;
-	if (fstat(directory, &found) != 0) {
+	if (libc->fstat(directory, &found) != 0) {
 		snprintf(why, size, "cannot look at %s: %s", path, strerror(errno));
 		return 0;
 	}
-	if (!rnic_daemon_user(found.st_uid)) {
-		if (found.st_uid == rnic_uid_of_strangers())
+	if (!rnic_daemon_user(libc, found.st_uid)) {
+		if (found.st_uid == rnic_uid_of_strangers(libc))
 			snprintf(why, size, "%s belongs to uid %lu, " RNIC_WHY_STRANGER, path, (unsigned long)found.st_uid);
 		else if (geteuid() == 0)
 			snprintf(why, size, "%s belongs to uid %lu and not to uid 0; run this as that user, or set "
@@ -100,13 +100,14 @@ static inline int rnic_directory_good(int directory, const char *path, int enter
 
 /* Opens a component that is ours to make, within `at`: no link, and as rnic_directory_good() wants it. -1 with errno;
  * `why` tells, but stays empty where there is nothing (ENOENT). */
-static inline int rnic_directory_enter(int at, const char *name, const char *path, int entered, char *why, size_t size)
+static inline int rnic_directory_enter(const struct rnic_libc *libc, int at, const char *name, const char *path,
+				       int entered, char *why, size_t size)
 {
-	const int fd = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	const int fd = libc->openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd >= 0) {
-		if (rnic_directory_good(fd, path, entered, why, size))
+		if (rnic_directory_good(libc, fd, path, entered, why, size))
 			return fd;
-		close(fd);
+		libc->close(fd);
 		errno = EPERM;
 		return -1;
 	}
@@ -122,7 +123,7 @@ static inline int rnic_directory_enter(int at, const char *name, const char *pat
 
 /* Opens (O_PATH) the run directory BASE/NAME: both are a daemon's to make, what is before them is not. -1 with errno;
  * `why` tells, but stays empty where there is none. */
-static inline int rnic_run_open(const char *directory, char *why, size_t size)
+static inline int rnic_run_open(const struct rnic_libc *libc, const char *directory, char *why, size_t size)
 {
 	char path[4096];
 	size_t length = strlen(directory);
@@ -139,29 +140,29 @@ static inline int rnic_run_open(const char *directory, char *why, size_t size)
 	char *name = strrchr(path, '/');
 	int parent = -1, base = -1;
 	if (name == NULL || name == path) { /* NAME, or /NAME */
-		base = open(name == NULL ? "." : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+		base = libc->open(name == NULL ? "." : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 		name = name == NULL ? path : path + 1;
 	} else {
 		*name++ = '\0';
 		char *last = strrchr(path, '/');
 		if (last == NULL || last == path) {
-			parent = open(last == NULL ? "." : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+			parent = libc->open(last == NULL ? "." : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 		} else {
 			*last = '\0';
-			parent = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+			parent = libc->open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 			*last = '/';
 		}
 		if (parent >= 0)
-			base = rnic_directory_enter(parent, last == NULL ? path : last + 1, path, 1, why, size);
+			base = rnic_directory_enter(libc, parent, last == NULL ? path : last + 1, path, 1, why, size);
 	}
 	int opened = -1;
 	if (base >= 0)
-		opened = rnic_directory_enter(base, name, directory, 0, why, size);
+		opened = rnic_directory_enter(libc, base, name, directory, 0, why, size);
 	const int error = errno;
 	if (parent >= 0)
-		close(parent);
+		libc->close(parent);
 	if (base >= 0)
-		close(base);
+		libc->close(base);
 	errno = error;
 	return opened;
 }

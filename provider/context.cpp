@@ -36,7 +36,7 @@ std::uint32_t* make_fork_mark() {
 // Is it our daemon that has the other end? What we send it opens our memory.
 bool trusted(int command_fd) {
   char why[RNIC_WHY_MAX];
-  if (rnic_daemon_answers(command_fd, why, sizeof why)) return true;
+  if (rnic_daemon_answers(rnic_libc_plain(), command_fd, why, sizeof why)) return true;
   std::fprintf(stderr, "rnic: %s\n", why);
   return false;
 }

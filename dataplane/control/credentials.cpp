@@ -98,7 +98,7 @@ std::optional<Credentials> own_credentials() {
 }
 
 bool reaches_no_more(const Credentials& ours, const Credentials& theirs) {
-  return rnic_same_user(ours.uids[0], theirs.uids[0]) && all_are(ours.uids, ours.uids[0]) &&
+  return rnic_same_user(rnic_libc_plain(), ours.uids[0], theirs.uids[0]) && all_are(ours.uids, ours.uids[0]) &&
          all_are(theirs.uids, ours.uids[0]) && all_are(ours.gids, ours.gids[0]) && all_are(theirs.gids, ours.gids[0]) &&
          (ours.permitted & ~theirs.permitted) == 0 && ours.pid_namespaces == theirs.pid_namespaces &&
          same_user_namespace(ours, theirs);

@@ -16,12 +16,12 @@ namespace rnic::control {
 
 std::string run_base() {
   char base[PATH_MAX];
-  return rnic_run_base(base, sizeof base) != 0 ? base : std::string();
+  return rnic_run_base(rnic_libc_plain(), base, sizeof base) != 0 ? base : std::string();
 }
 
 std::string run_directory(const std::string& name) {
   char path[PATH_MAX];
-  return rnic_run_directory(name.c_str(), path, sizeof path) != 0 ? path : std::string();
+  return rnic_run_directory(rnic_libc_plain(), name.c_str(), path, sizeof path) != 0 ? path : std::string();
 }
 
 std::string new_run_directory(const std::string& name) {
@@ -56,13 +56,14 @@ std::string make_directory(const std::string& path_of_it) {
     else if (errno != EEXIST)
       return "cannot make the directory " + path + ": " + std::strerror(errno) +
              (errno == EACCES ? "; set RNIC_RUN_BASE to a directory of yours" : "");
-    const int next = ours ? rnic_directory_enter(at.get(), name.c_str(), path.c_str(), !last, why, sizeof why)
+    const int next = ours ? rnic_directory_enter(rnic_libc_plain(), at.get(), name.c_str(), path.c_str(), !last, why,
+                                                 sizeof why)
                           : openat(at.get(), name.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (next < 0) return *why != '\0' ? why : "cannot open the directory " + path + ": " + std::strerror(errno);
     at = Descriptor(next);
   }
   struct stat made {};
-  if (fstat(at.get(), &made) != 0 || !rnic_same_user(made.st_uid, geteuid()))
+  if (fstat(at.get(), &made) != 0 || !rnic_same_user(rnic_libc_plain(), made.st_uid, geteuid()))
     return directory + " belongs to another user; set RNIC_RUN_BASE to a directory of yours";
   return {};
 }

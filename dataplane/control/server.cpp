@@ -164,7 +164,7 @@ void Server::accept_clients() {
     if (getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) continue;
     // A personal daemon serves its own user, and root. Not one who has no number here, and so the number of others.
     const Peer peer{credentials.pid, credentials.uid};
-    if (peer.uid != 0 && !rnic_same_user(peer.uid, geteuid())) {
+    if (peer.uid != 0 && !rnic_same_user(rnic_libc_plain(), peer.uid, geteuid())) {
       let_go(std::move(client), peer, {}, {});
       continue;
     }

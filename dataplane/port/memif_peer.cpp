@@ -34,14 +34,16 @@ std::optional<MemifPeer> MemifPeer::find(const std::string& user, std::string& e
     }
     peer.other_ = found->pw_uid;
   }
-  if (!rnic_same_user(*peer.other_, *peer.other_)) {
+  if (!rnic_same_user(rnic_libc_plain(), *peer.other_, *peer.other_)) {
     error = "peer=" + user + " stands for any user that this user namespace has no number for";
     return std::nullopt;
   }
   return peer;
 }
 
-bool MemifPeer::may_be(uid_t user) const { return rnic_daemon_user(user) != 0 || (other_ && *other_ == user); }
+bool MemifPeer::may_be(uid_t user) const {
+  return rnic_daemon_user(rnic_libc_plain(), user) != 0 || (other_ && *other_ == user);
+}
 
 bool MemifPeer::is_at(int socket) const {
   ucred credentials{};

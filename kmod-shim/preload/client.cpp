@@ -109,7 +109,7 @@ int make_socket(bool for_process) {
 
 int connect_socket(bool for_process = false) {
   char why[RNIC_WHY_MAX];
-  const int directory = rnic_run_open(settings().run_dir, why, sizeof why);
+  const int directory = rnic_run_open(&libc().for_abi, settings().run_dir, why, sizeof why);
   if (directory < 0) {
     if (why[0] == '\0') return -1;
     complain(why);
@@ -126,7 +126,7 @@ int connect_socket(bool for_process = false) {
     do {
       result = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
     } while (result != 0 && errno == EINTR);
-    if (result == 0 && !rnic_daemon_answers(fd, why, sizeof why)) {
+    if (result == 0 && !rnic_daemon_answers(&libc().for_abi, fd, why, sizeof why)) {
       complain(why);
       result = -1;
       errno = EPERM;

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "rnic_libc.h"
+
 namespace rnic::preload {
 
 struct Libc {
@@ -43,6 +45,7 @@ struct Libc {
   void (*freeifaddrs)(struct ifaddrs*) = nullptr;
   void* (*mremap)(void*, size_t, size_t, int, ...) = nullptr;
   int (*madvise)(void*, size_t, int) = nullptr;
+  rnic_libc for_abi{};  // the same, as functions of abi/ take them
 };
 
 extern Libc g_libc;

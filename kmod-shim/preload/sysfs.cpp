@@ -50,12 +50,9 @@ bool read_line(const char* path, char* line, std::size_t size) {
 }
 
 // Whether the directory there is one that a daemon of ours could have made. One that is missing is no harm.
-//
-// The functions of abi/ call stat(), open() and close() by their names, and so our own. These pass on to libc while
-// `active` is not set, which configure() clears first.
 bool may_be_our_daemons(const char* path) {
   char why[RNIC_WHY_MAX];
-  const int directory = rnic_run_open(path, why, sizeof why);
+  const int directory = rnic_run_open(&libc().for_abi, path, why, sizeof why);
   if (directory >= 0) libc().close(directory);
   if (why[0] != '\0') complain(why);
   return why[0] == '\0';
@@ -63,7 +60,7 @@ bool may_be_our_daemons(const char* path) {
 
 bool default_run_dir(char* path, std::size_t size) {
   struct stat info;
-  return rnic_run_directory("default", path, size) != 0 && libc().stat(path, &info) == 0;
+  return rnic_run_directory(&libc().for_abi, "default", path, size) != 0 && libc().stat(path, &info) == 0;
 }
 
 bool has_provider(const char* directory) {
@@ -139,7 +136,7 @@ bool describe_number(const char* text, NodeInfo& info) {
 const Settings& settings() { return g_settings; }
 
 void configure() {
-  g_settings = {};  // not active: see default_run_dir()
+  g_settings = {};
   g_complained = false;
   const char* run_dir = getenv("RNIC_RUN_DIR");
   if (run_dir != nullptr && *run_dir == '/') {

@@ -58,7 +58,7 @@ TEST_CASE("a daemon is looked for in all places, and started in the first that m
   const Place place;
   setenv("XDG_RUNTIME_DIR", place.root.c_str(), 1);
   const std::string name = "test" + std::to_string(getpid());
-  const bool root = geteuid() == 0 && rnic_run_writable(RNIC_RUN_OF_ROOT) != 0;
+  const bool root = geteuid() == 0 && rnic_run_writable(rnic_libc_plain(), RNIC_RUN_OF_ROOT) != 0;
   CHECK(control::run_base() == (root ? std::string(RNIC_RUN_OF_ROOT) : place.root + "/rnic"));
   CHECK(control::run_directory(name) == control::run_base() + "/" + name);
   // One that is there is found, though a new one would be elsewhere; a directory alone is none.
@@ -74,12 +74,12 @@ TEST_CASE("a daemon is looked for in all places, and started in the first that m
   }
   // Where XDG_RUNTIME_DIR names nothing there is a place in /tmp.
   setenv("XDG_RUNTIME_DIR", "/nonexistent", 1);
-  if (!root) CHECK(control::run_base() == "/tmp/rnic-" + std::to_string(rnic_uid_outside()));
+  if (!root) CHECK(control::run_base() == "/tmp/rnic-" + std::to_string(rnic_uid_outside(rnic_libc_plain())));
 }
 
 TEST_CASE("a place is of use where it is ours and may be written, or could be made", "[control][run_directory]") {
   const Place place;
-  const auto usable = [&](const std::string& path) { return rnic_run_writable((place.root + path).c_str()) != 0; };
+  const auto usable = [&](const std::string& path) { return rnic_run_writable(rnic_libc_plain(), (place.root + path).c_str()) != 0; };
   CHECK(usable("/absent"));
   CHECK_FALSE(usable("/absent/below"));
   fs::create_directory(place.root + "/ours");
@@ -102,14 +102,14 @@ TEST_CASE("what does not fit is no path", "[control][run_directory]") {
   const Place place;
   setenv("RNIC_RUN_BASE", "/abc", 1);
   char path[9];
-  CHECK(rnic_run_directory("nam", path, sizeof path) != 0);
+  CHECK(rnic_run_directory(rnic_libc_plain(), "nam", path, sizeof path) != 0);
   CHECK(std::string(path) == "/abc/nam");
-  CHECK(rnic_run_directory("name", path, sizeof path) == 0);
-  CHECK(rnic_run_base(path, 5) != 0);
-  CHECK(rnic_run_base(path, 4) == 0);
+  CHECK(rnic_run_directory(rnic_libc_plain(), "name", path, sizeof path) == 0);
+  CHECK(rnic_run_base(rnic_libc_plain(), path, 5) != 0);
+  CHECK(rnic_run_base(rnic_libc_plain(), path, 4) == 0);
   // Nor that of another whose name it begins with.
   setenv("RNIC_RUN_BASE", place.root.c_str(), 1);
   fs::create_directory(place.root + "/nam");
   std::string cut(place.root.size() + std::strlen("/nam"), ' ');
-  CHECK(rnic_run_directory("name", cut.data(), cut.size() + 1) == 0);
+  CHECK(rnic_run_directory(rnic_libc_plain(), "name", cut.data(), cut.size() + 1) == 0);
 }

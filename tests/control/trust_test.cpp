@@ -37,7 +37,7 @@ struct Scratch {
 // What is wrong with it; empty: it was opened.
 std::string wrong_with(const std::string& path) {
   char why[RNIC_WHY_MAX];
-  const control::Descriptor opened(rnic_run_open(path.c_str(), why, sizeof why));
+  const control::Descriptor opened(rnic_run_open(rnic_libc_plain(), path.c_str(), why, sizeof why));
   CHECK(static_cast<bool>(opened) == (*why == '\0'));
   return why;
 }
@@ -74,7 +74,7 @@ TEST_CASE("where there is no run directory nothing is wrong with it", "[control]
   const Scratch scratch;
   for (const std::string path : {"/base/default", "/default"}) {
     char why[RNIC_WHY_MAX] = "?";
-    CHECK(rnic_run_open((scratch.root + path).c_str(), why, sizeof why) == -1);
+    CHECK(rnic_run_open(rnic_libc_plain(), (scratch.root + path).c_str(), why, sizeof why) == -1);
     CHECK(errno == ENOENT);
     CHECK(*why == '\0');
   }
@@ -106,7 +106,7 @@ TEST_CASE("V-SEC-10: where others may write, and behind links, is no daemon", "[
 
 TEST_CASE("V-SEC-10: a directory of another user is no daemon's", "[control][trust][V-SEC-10]") {
   if (geteuid() != 0) {  // whose directory is here that is neither ours nor root's? Root makes one below
-    CHECK_FALSE(rnic_daemon_user(geteuid() + 1));
+    CHECK_FALSE(rnic_daemon_user(rnic_libc_plain(), geteuid() + 1));
     return;
   }
   const Scratch scratch;
@@ -146,14 +146,14 @@ TEST_CASE("V-SEC-10: a daemon makes no directory in one that another could have 
 }
 
 TEST_CASE("V-SEC-10: who stands for all strangers is nobody, not even himself", "[control][trust][V-SEC-10]") {
-  const uid_t strangers = rnic_uid_of_strangers();
+  const uid_t strangers = rnic_uid_of_strangers(rnic_libc_plain());
   CHECK(strangers != 0);
-  CHECK_FALSE(rnic_same_user(strangers, strangers));
-  CHECK(rnic_same_user(0, 0));
-  CHECK(rnic_same_user(61000, 61000));
-  CHECK_FALSE(rnic_same_user(61000, 61001));
-  CHECK_FALSE(rnic_daemon_user(strangers));
-  CHECK(rnic_daemon_user(0));
+  CHECK_FALSE(rnic_same_user(rnic_libc_plain(), strangers, strangers));
+  CHECK(rnic_same_user(rnic_libc_plain(), 0, 0));
+  CHECK(rnic_same_user(rnic_libc_plain(), 61000, 61000));
+  CHECK_FALSE(rnic_same_user(rnic_libc_plain(), 61000, 61001));
+  CHECK_FALSE(rnic_daemon_user(rnic_libc_plain(), strangers));
+  CHECK(rnic_daemon_user(rnic_libc_plain(), 0));
 }
 
 TEST_CASE("V-SEC-10: another user's answer is no daemon's", "[control][trust][V-SEC-10]") {
@@ -161,25 +161,25 @@ TEST_CASE("V-SEC-10: another user's answer is no daemon's", "[control][trust][V-
   int ends[2];
   REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
   const control::Descriptor one(ends[0]), other(ends[1]);
-  CHECK(rnic_daemon_answers(one.get(), why, sizeof why));
-  CHECK_FALSE(rnic_daemon_answers(-1, why, sizeof why));
+  CHECK(rnic_daemon_answers(rnic_libc_plain(), one.get(), why, sizeof why));
+  CHECK_FALSE(rnic_daemon_answers(rnic_libc_plain(), -1, why, sizeof why));
   CHECK(has(why, "nobody can tell whose daemon answers"));
   if (geteuid() != 0) {
     WARN("another user: needs root");
     return;
   }
   const control::Descriptor theirs = end_of_pair_of(kStranger);
-  CHECK_FALSE(rnic_daemon_answers(theirs.get(), why, sizeof why));
+  CHECK_FALSE(rnic_daemon_answers(rnic_libc_plain(), theirs.get(), why, sizeof why));
   CHECK(has(why, "what answers belongs to uid 61001 and not to uid 0 or root: nothing is sent to it"));
-  const control::Descriptor nobodys = end_of_pair_of(rnic_uid_of_strangers());
-  CHECK_FALSE(rnic_daemon_answers(nobodys.get(), why, sizeof why));
+  const control::Descriptor nobodys = end_of_pair_of(rnic_uid_of_strangers(rnic_libc_plain()));
+  CHECK_FALSE(rnic_daemon_answers(rnic_libc_plain(), nobodys.get(), why, sizeof why));
   CHECK(has(why, "has no number for"));
   // Another user has ours and root's.
   const control::Descriptor roots = end_of_pair_of(0);
   REQUIRE(seteuid(kStranger) == 0);
-  const bool his = rnic_daemon_answers(theirs.get(), why, sizeof why);
-  const bool of_root = rnic_daemon_answers(roots.get(), why, sizeof why);
-  const bool of_strangers = rnic_daemon_answers(nobodys.get(), why, sizeof why);
+  const bool his = rnic_daemon_answers(rnic_libc_plain(), theirs.get(), why, sizeof why);
+  const bool of_root = rnic_daemon_answers(rnic_libc_plain(), roots.get(), why, sizeof why);
+  const bool of_strangers = rnic_daemon_answers(rnic_libc_plain(), nobodys.get(), why, sizeof why);
   REQUIRE(seteuid(0) == 0);
   CHECK(his);
   CHECK(of_root);

@@ -23,7 +23,7 @@ bool Client::connect(const std::string& name) {
     return false;
   }
   char wrong[RNIC_WHY_MAX];
-  const control::Descriptor directory(rnic_run_open(control::run_directory(name).c_str(), wrong, sizeof wrong));
+  const control::Descriptor directory(rnic_run_open(rnic_libc_plain(), control::run_directory(name).c_str(), wrong, sizeof wrong));
   const std::string absent = "no daemon \"" + name + "\" is running (start one with: rnic up" +
                              (name == "default" ? std::string() : " --name " + name) + ")";
   if (!directory) {
@@ -40,7 +40,7 @@ bool Client::connect(const std::string& name) {
     why_ = errno == EACCES || errno == EPERM ? "the daemon \"" + name + "\" belongs to another user" : absent;
     return false;
   }
-  if (!rnic_daemon_answers(fd_, wrong, sizeof wrong)) {
+  if (!rnic_daemon_answers(rnic_libc_plain(), fd_, wrong, sizeof wrong)) {
     why_ = control::control_socket(control::run_directory(name)) + ": " + wrong;
     return false;
   }

@@ -21,7 +21,7 @@ void fail(const std::string& what, int error) {
 
 std::string socket_of(const std::string& daemon) {
   char path[4096];
-  if (!rnic_run_directory(daemon.c_str(), path, sizeof path)) fail("no run directory for " + daemon);
+  if (!rnic_run_directory(rnic_libc_plain(), daemon.c_str(), path, sizeof path)) fail("no run directory for " + daemon);
   return std::string(path) + "/control.sock";
 }
 
