@@ -1,8 +1,8 @@
 #include "control/message.hpp"
 
-#include <sys/socket.h>
-
 #include <cerrno>
+
+#include "rnic_talk.h"
 
 namespace rnic::control {
 
@@ -12,10 +12,7 @@ namespace {
 constexpr std::size_t kFdsOfMessage = 253;
 
 ssize_t receive(int socket, msghdr& message, int flags) {
-  ssize_t got;
-  do got = recvmsg(socket, &message, flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  while (got < 0 && errno == EINTR);
-  return got;
+  return rnic_recvmsg(rnic_libc_plain(), socket, &message, flags | MSG_DONTWAIT);
 }
 
 // The descriptors of the message that is next, which keeps its own until it is taken. False: there was no room.
@@ -29,15 +26,9 @@ bool copy_descriptors(int socket, Request& request, Closer& closer, pid_t sender
   message.msg_control = control;
   message.msg_controllen = sizeof control;
   if (receive(socket, message, MSG_PEEK) < 0) return false;
-  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-      request.descriptors.emplace_back(fd, closer, sender);
-    }
-  }
+  int fds[kFdsOfMessage];
+  const unsigned count = rnic_rights(&message, fds, kFdsOfMessage);
+  for (unsigned i = 0; i < count; ++i) request.descriptors.emplace_back(fds[i], closer, sender);
   return (message.msg_flags & MSG_CTRUNC) == 0;
 }
 
@@ -61,9 +52,7 @@ Received receive_request(int socket, Request& request, Closer& closer, pid_t sen
   char octet;
   [[maybe_unused]] const ssize_t taken = recv(socket, &octet, sizeof octet, MSG_DONTWAIT);
   const auto length = static_cast<std::size_t>(got);
-  if ((message.msg_flags & MSG_TRUNC) != 0 || length < sizeof request.header || length > RNIC_MSG_MAX)
-    return Received::malformed;
-  if (request.header.length != length) return Received::malformed;
+  if (!rnic_is_whole(&request.header, length, message.msg_flags)) return Received::malformed;
   request.size = length - sizeof request.header;
   return request.descriptors.size() > RNIC_FDS_MAX ? Received::too_many : Received::message;
 }
@@ -82,31 +71,11 @@ bool end_with_unread(int socket) {
 }
 
 bool send_reply(int socket, const rnic_msg& request, const Reply& reply) {
-  rnic_msg header{};
-  header.type = request.type;
-  header.id = request.id;
-  header.status = reply.status;
-  header.length = static_cast<std::uint32_t>(sizeof header + reply.body.size());
+  const rnic_msg header{request.type, request.id, reply.status,
+                        static_cast<std::uint32_t>(sizeof header + reply.body.size())};
   RNIC_ASSERT(header.length <= RNIC_MSG_MAX && reply.descriptors.size() <= RNIC_FDS_MAX);
-  iovec parts[2] = {{&header, sizeof header}, {const_cast<std::byte*>(reply.body.data()), reply.body.size()}};
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = reply.body.empty() ? 1 : 2;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * RNIC_FDS_MAX)] = {};
-  if (!reply.descriptors.empty()) {
-    const std::size_t size = sizeof(int) * reply.descriptors.size();
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(size);
-    cmsghdr* rights = CMSG_FIRSTHDR(&message);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(size);
-    std::memcpy(CMSG_DATA(rights), reply.descriptors.data(), size);
-  }
-  ssize_t sent;
-  do sent = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-  while (sent < 0 && errno == EINTR);
-  return sent == static_cast<ssize_t>(header.length);
+  return rnic_say(rnic_libc_plain(), socket, MSG_DONTWAIT, &header, reply.body.data(), reply.descriptors.data(),
+                  static_cast<unsigned>(reply.descriptors.size())) == 0;
 }
 
 }  // namespace rnic::control

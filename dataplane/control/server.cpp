@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -22,7 +21,7 @@
 #include "control/run_directory.hpp"
 #include "control/show.hpp"
 #include "control/sysfs_tree.hpp"
-#include "rnic_trust.h"
+#include "rnic_talk.h"
 
 namespace rnic::control {
 namespace {
@@ -127,19 +126,13 @@ std::size_t Server::context_count() const {
 
 std::string Server::listen() {
   listener_ = Descriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::string path = control_socket(machine_.run_directory);
-  unlink(path.c_str());  // of a daemon that has died: the caller holds the lock of this name
-  Descriptor directory;
-  if (path.size() >= sizeof address.sun_path) {
-    // Too long a name for a socket, but not for a descriptor's.
-    directory = Descriptor(open(machine_.run_directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-    path = "/proc/self/fd/" + std::to_string(directory.get()) + "/control.sock";
-  }
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  // Of a daemon that has died: the caller holds the lock of this name.
+  unlink(control_socket(machine_.run_directory).c_str());
+  const Descriptor directory(open(machine_.run_directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  sockaddr_un address;
+  rnic_talk_address(&address, directory.get());
   if (!listener_ || bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      chmod(path.c_str(), 0600) != 0 || ::listen(listener_.get(), 128) != 0)
+      chmod(address.sun_path, 0600) != 0 || ::listen(listener_.get(), 128) != 0)
     return "cannot listen at " + control_socket(machine_.run_directory) + ": " + std::strerror(errno);
   listener_watch_ = loop_.add(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_clients(); });
   return {};

@@ -16,6 +16,7 @@
 #include "control/addresses.hpp"
 #include "control/build.hpp"
 #include "control/server.hpp"
+#include "rnic_talk.h"
 #include "support/catch.hpp"
 
 namespace rnic::test {
@@ -143,33 +144,22 @@ class Client {
   }
   Answer receive() {
     Answer answer;
-    std::vector<std::byte> octets(RNIC_MSG_MAX + 1);
-    iovec part{octets.data(), octets.size()};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * RNIC_FDS_MAX)];
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    ssize_t got = -1;
-    for (int i = 0; i < 1000 && got < 0; ++i) {
+    rnic_msg header{};
+    rnic_fds fds{};
+    std::size_t size = 0;
+    answer.body.resize(RNIC_MSG_MAX);
+    rnic_heard heard = RNIC_HEARD_NOTHING;
+    for (int i = 0; i < 1000 && heard == RNIC_HEARD_NOTHING; ++i) {
       daemon_.settle();
-      got = recvmsg(socket.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+      heard = rnic_hear(rnic_libc_plain(), socket.get(), MSG_DONTWAIT, &header, answer.body.data(), answer.body.size(),
+                        &size, &fds);
     }
-    if (got <= 0) return answer;
-    for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c))
-      for (std::size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
-        int fd;
-        std::memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-        answer.fds.emplace_back(fd);
-      }
-    rnic_msg header;
-    REQUIRE(static_cast<std::size_t>(got) >= sizeof header);
-    std::memcpy(&header, octets.data(), sizeof header);
+    answer.body.resize(size);
+    CHECK(heard != RNIC_HEARD_MALFORMED);
+    if (heard != RNIC_HEARD_MESSAGE) return answer;
+    for (int fd; (fd = rnic_fds_take(&fds)) >= 0;) answer.fds.emplace_back(fd);
     CHECK(header.id == id_);
-    CHECK(header.length == static_cast<std::uint32_t>(got));
     answer.status = header.status;
-    answer.body.assign(octets.begin() + sizeof header, octets.begin() + got);
     return answer;
   }
 

@@ -4,13 +4,13 @@
 #include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 
 #include "rnic_run.h"
+#include "rnic_talk.h"
 
 namespace rnic::bare {
 
@@ -42,14 +42,10 @@ std::string Answer::words() const {
 }
 
 Connection::Connection(const std::string& path) : socket_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (!socket_ || path.size() >= sizeof address.sun_path) {
-    error_ = socket_ ? ENAMETOOLONG : errno;
-  } else {
-    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-    if (connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) error_ = errno;
-  }
+  const Descriptor directory(open(path.substr(0, path.rfind('/')).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  sockaddr_un address;
+  rnic_talk_address(&address, directory.get());
+  if (!socket_ || connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) error_ = errno;
   if (error_ != 0) socket_.reset();
 }
 
@@ -110,27 +106,15 @@ Answer Connection::hear(int limit_ms) {
     answer.status = Answer::kSilent;
     return answer;
   }
-  std::vector<std::byte> octets(RNIC_MSG_MAX);
-  alignas(cmsghdr) char rights[CMSG_SPACE(sizeof(int) * RNIC_FDS_MAX)];
-  iovec part{octets.data(), octets.size()};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = rights;
-  message.msg_controllen = sizeof rights;
-  ssize_t got = -1;
-  while ((got = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) {
-  }
-  if (got < static_cast<ssize_t>(sizeof answer.header)) return answer;
-  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c))
-    for (std::size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-      answer.fds.emplace_back(fd);
-    }
-  std::memcpy(&answer.header, octets.data(), sizeof answer.header);
+  answer.body.resize(RNIC_MSG_MAX);
+  rnic_fds fds;
+  std::size_t size = 0;
+  const rnic_heard heard = rnic_hear(rnic_libc_plain(), socket_.get(), 0, &answer.header, answer.body.data(),
+                                     answer.body.size(), &size, &fds);
+  answer.body.resize(size);
+  if (heard != RNIC_HEARD_MESSAGE) return answer;
+  for (int fd; (fd = rnic_fds_take(&fds)) >= 0;) answer.fds.emplace_back(fd);
   answer.status = answer.header.status;
-  answer.body.assign(octets.begin() + sizeof answer.header, octets.begin() + got);
   return answer;
 }
 
