@@ -9,18 +9,14 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "rnic_control.h"
+#include "rnic_talk.h"
 
 namespace rnic::provider {
 
 // Descriptors that came with a reply. Whoever takes one owns it; close_rest() drops the others.
-struct Descriptors {
-  int fds[RNIC_FDS_MAX];
-  unsigned count;
-  unsigned taken;
-
-  int take() { return taken < count ? fds[taken++] : -1; }
-  void close_rest();
+struct Descriptors : rnic_fds {
+  int take() { return rnic_fds_take(this); }
+  void close_rest() { rnic_fds_close(rnic_libc_plain(), this); }
 };
 
 // Zeroed memory is a valid, closed one. Safe to share between threads; in a forked child every
@@ -51,10 +47,6 @@ struct ControlClient {
     const rnic_handle request{handle, 0};
     return call(type, &request, sizeof request, nullptr, 0);
   }
-
- private:
-  int exchange(std::uint32_t type, const void* request, std::size_t request_size, void* reply, std::size_t reply_size,
-               int fd_in, Descriptors& fds);
 };
 
 // Where a destruction could not be told to the daemon because there is none, or because it is the
