@@ -4,7 +4,7 @@
 
 #include <sys/wait.h>
 
-#include "provider/fake_daemon.hpp"
+#include "provider/daemon.hpp"
 
 using namespace rnic;
 using namespace rnic::test;
@@ -72,7 +72,7 @@ TEST_CASE("a context that the status page calls dead is flushed as well", "[prov
 }
 
 TEST_CASE("the daemon's death wakes who waits for a completion event", "[provider][death]") {
-  FakeDaemon daemon;
+  TestDaemon daemon;
   Application app(daemon);
   ibv_comp_channel channel{};
   channel.fd = daemon.make_channel();
@@ -90,13 +90,13 @@ TEST_CASE("the daemon's death wakes who waits for a completion event", "[provide
 
 // The data plane notes what it fires, another thread of the daemon sends it, and it may be killed between the two.
 TEST_CASE("a completion event that was noted but not sent before the daemon's death is not lost", "[provider][death]") {
-  FakeDaemon daemon;
+  TestDaemon daemon;
   Application app(daemon);
   ibv_comp_channel channel{};
   channel.fd = daemon.make_channel();
   ibv_cq* cq = app.make_cq(4, &channel);
   REQUIRE(provider::req_notify_cq(cq, 0) == 0);
-  rnic_cq_control& control = *app.fake(cq).control;
+  rnic_cq_control& control = app.control_of(cq);
   control.fired = control.arm >> 2;
   daemon.die();
   REQUIRE(readable(channel.fd, 5000));
@@ -107,7 +107,7 @@ TEST_CASE("a completion event that was noted but not sent before the daemon's de
 }
 
 TEST_CASE("an arming after the death fires at once where flushes wait to be polled", "[provider][death]") {
-  FakeDaemon daemon;
+  TestDaemon daemon;
   Application app(daemon);
   ibv_comp_channel channel{};
   channel.fd = daemon.make_channel();
@@ -171,19 +171,19 @@ TEST_CASE("destroying a QP takes its unread events out of the async socket", "[p
 }
 
 TEST_CASE("the helper thread is one of ours, and its id is told", "[provider][context]") {
-  FakeDaemon daemon;
+  TestDaemon daemon;
   Application app(daemon);
   REQUIRE(app.error == 0);
-  CHECK(daemon.helper_tid != 0);
-  CHECK(daemon.helper_tid != static_cast<std::uint32_t>(getpid()));
+  CHECK(daemon.helper_tid() != 0);
+  CHECK(daemon.helper_tid() != static_cast<std::uint32_t>(getpid()));
   char path[64];
-  std::snprintf(path, sizeof path, "/proc/self/task/%u/comm", daemon.helper_tid);
+  std::snprintf(path, sizeof path, "/proc/self/task/%u/comm", daemon.helper_tid());
   CHECK(access(path, R_OK) == 0);
 }
 
 TEST_CASE("a daemon with another queue layout is refused", "[provider][context]") {
-  FakeDaemon daemon;
-  daemon.page().abi_version = RNIC_ABI_VERSION + 1;
+  TestDaemon daemon;
+  daemon.say_version(RNIC_ABI_VERSION + 1);
   Application app(daemon);
   CHECK(app.error == EPROTO);
 }
@@ -199,7 +199,7 @@ TEST_CASE("in a forked child requests are refused, and nothing is copied at post
     ibv_send_wr wr = t.write_of(one, 1);
     ibv_send_wr* bad = nullptr;
     failures += provider::post_send(t.qp, &wr, &bad) != 0 ? 4 : 0;
-    failures += (t.app.fake(t.qp).send.sqe(0).flags & RNIC_SQE_COPIED) != 0 ? 8 : 0;
+    failures += (t.app.view(t.qp).send.sqe(0).flags & RNIC_SQE_COPIED) != 0 ? 8 : 0;
     _exit(failures);
   }
   int status = 0;

@@ -4,10 +4,11 @@
 
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
-#include "provider/fake_daemon.hpp"
+#include "provider/daemon.hpp"
 
 using namespace rnic;
 using namespace rnic::test;
@@ -36,37 +37,37 @@ extern "C" int poll(pollfd* fds, nfds_t count, int timeout_ms) {
 
 namespace {
 
-using Event = std::pair<std::uint64_t, std::uint64_t>;  // whom it is about, and which of its events
+using Event = std::pair<std::uint64_t, std::uint64_t>;  // whom it is about, and its type
 
 std::uint64_t value_of(const void* object) { return reinterpret_cast<std::uintptr_t>(object); }
 
-std::size_t waiting(FakeDaemon& daemon, const FakeEvents& events) {
-  const std::lock_guard lock(daemon.mutex);
-  return events.waiting.size();
+// The smallest room that a socket can be given, so that a few messages fill it.
+void make_small(int writer) {
+  const int least = 1;
+  REQUIRE(setsockopt(writer, SOL_SOCKET, SO_SNDBUF, &least, sizeof least) == 0);
 }
 
 // What an application reads until nothing comes any more.
-std::vector<Event> read_all(FakeDaemon& daemon, FakeEvents& events) {
+std::vector<Event> read_all(TestDaemon& daemon, int reader) {
   std::vector<Event> all;
-  const std::lock_guard lock(daemon.mutex);
   for (;;) {
     std::uint64_t words[2] = {};
-    if (recv(events.reader, words, sizeof words, MSG_DONTWAIT) > 0) {
+    if (recv(reader, words, sizeof words, MSG_DONTWAIT) > 0) {
       all.emplace_back(words[0], words[1]);
-    } else if (events.waiting.empty()) {
-      return all;
-    } else {
-      events.send_waiting();
+      continue;
     }
+    daemon.settle();
+    if (unread(reader) == 0) return all;
   }
 }
 
-// Has the daemon fill the room at the worst moment: when all has been taken out, and nothing put back.
+// Gives the daemon its turn to fill the room at the worst moment: when all has been taken out, and nothing put back.
 template <typename Destroy>
-void destroy_under_fire(FakeDaemon& daemon, FakeEvents& events, Destroy&& destroy) {
+void destroy_under_fire(TestDaemon& daemon, Destroy&& destroy) {
   when_empty = [&] {
-    const std::lock_guard lock(daemon.mutex);
-    events.send_waiting();
+    const auto again = std::exchange(when_empty, nullptr);
+    daemon.settle();
+    when_empty = again;
   };
   const int waited = waits;
   const int error = destroy();
@@ -75,30 +76,32 @@ void destroy_under_fire(FakeDaemon& daemon, FakeEvents& events, Destroy&& destro
   REQUIRE(waits == waited);
 }
 
-// Ten events for each of 100 QPs, in turns.
+// Ten events for each of 100 QPs, in turns, of three kinds.
 struct ManyQps {
   static constexpr std::size_t kQps = 100;
-  static constexpr std::uint64_t kEvents = 10;
+  static constexpr std::size_t kEvents = 10;
+  static constexpr qp::Event kKinds[] = {qp::Event::crc_error, qp::Event::queue_number, qp::Event::invalid_stag};
+  static constexpr std::uint64_t kTypes[] = {IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR};
 
   ManyQps() : app(daemon) {
-    daemon.async.make_small();
+    make_small(app.context->async_writer);
     cq = app.make_cq(16);
     for (std::size_t i = 0; i < kQps; ++i) qps.push_back(app.make_qp(cq, cq, 1));
-    const std::lock_guard lock(daemon.mutex);
-    for (std::uint64_t event = 0; event < kEvents; ++event) {
+    for (std::size_t event = 0; event < kEvents; ++event) {
       for (const ibv_qp* qp : qps) {
-        daemon.async.send_or_keep({{value_of(qp), event}, 2 * sizeof(std::uint64_t)});
-        expected.emplace_back(value_of(qp), event);
+        daemon.tell(qp, kKinds[event % 3]);
+        expected.emplace_back(value_of(qp), kTypes[event % 3]);
       }
     }
   }
 
+  int reader() const { return app.context->async_fd; }
   void destroy(std::size_t at) {
     std::erase_if(expected, [&](const Event& event) { return event.first == value_of(qps[at]); });
-    destroy_under_fire(daemon, daemon.async, [&] { return provider::destroy_qp(qps[at]); });
+    destroy_under_fire(daemon, [&] { return provider::destroy_qp(qps[at]); });
   }
 
-  FakeDaemon daemon;
+  TestDaemon daemon;
   Application app;
   ibv_cq* cq = nullptr;
   std::vector<ibv_qp*> qps;
@@ -111,63 +114,69 @@ TEST_CASE("with 1,000 async events unread a QP goes at once, and takes its own e
   ManyQps t;
   for (std::size_t i = 0; i < t.qps.size(); i += 2) t.destroy(i);
   // Nobody has read: whatever room was made has been filled again.
-  CHECK(waiting(t.daemon, t.daemon.async) > 400);
-  CHECK(read_all(t.daemon, t.daemon.async) == t.expected);
+  CHECK(t.expected.size() - unread(t.reader()) > 400);
+  CHECK(read_all(t.daemon, t.reader()) == t.expected);
 }
 
 TEST_CASE("the last QP's events leave an empty socket", "[provider][events]") {
   ManyQps t;
   for (std::size_t i = 0; i < t.qps.size(); ++i) t.destroy(i);
   CHECK(t.expected.empty());
-  CHECK(read_all(t.daemon, t.daemon.async).empty());
+  CHECK(read_all(t.daemon, t.reader()).empty());
 }
 
 TEST_CASE("where nothing is unread a QP goes without a word about events", "[provider][events]") {
   OneQp t;
   REQUIRE(provider::destroy_qp(t.qp) == 0);
-  CHECK(t.daemon.holds == 0);
+  CHECK(t.daemon.holds() == 0);
 }
 
-TEST_CASE("with 1,000 completion events unread a CQ goes at once, and takes its own events alone",
+TEST_CASE("with more completion events unread than their socket holds a CQ goes at once, and takes its own alone",
           "[provider][events]") {
-  FakeDaemon daemon;
+  TestDaemon daemon;
   Application app(daemon);
   ibv_comp_channel channel{};
   channel.fd = daemon.make_channel();
-  FakeEvents& events = daemon.channels.begin()->second;
-  events.make_small();
   std::vector<ibv_cq*> cqs;
   for (int i = 0; i < 100; ++i) cqs.push_back(app.make_cq(4, &channel));
-  std::vector<Event> expected;
-  {
-    const std::lock_guard lock(daemon.mutex);
-    for (int event = 0; event < 10; ++event) {
-      for (std::size_t i = 0; i < cqs.size(); ++i) {
-        events.send_or_keep({{value_of(cqs[i]), 0}, sizeof(std::uint64_t)});
-        if (i % 2 != 0) expected.emplace_back(value_of(cqs[i]), 0);
-      }
+  make_small(provider::of(cqs[0]).channel_writer);
+  std::vector<std::uint64_t> fired;
+  for (int round = 0; round < 10; ++round) {
+    for (const ibv_cq* cq : cqs) {
+      daemon.fire(cq);
+      fired.push_back(value_of(cq));
     }
   }
+  // What fits is in the socket; behind that an event is waited with once for each CQ.
+  const std::size_t in_socket = unread(channel.fd);
+  std::vector<std::uint64_t> all(fired.begin(), fired.begin() + static_cast<std::ptrdiff_t>(in_socket));
+  for (std::size_t i = in_socket; i < fired.size(); ++i)
+    if (std::find(all.begin() + static_cast<std::ptrdiff_t>(in_socket), all.end(), fired[i]) == all.end())
+      all.push_back(fired[i]);
+  REQUIRE(all.size() == in_socket + 100);
+  std::vector<Event> expected;
+  for (const std::uint64_t each : all) {
+    const auto index = std::find_if(cqs.begin(), cqs.end(), [&](ibv_cq* cq) { return value_of(cq) == each; }) - cqs.begin();
+    if (index % 2 != 0) expected.emplace_back(each, 0);
+  }
   for (std::size_t i = 0; i < cqs.size(); i += 2)
-    destroy_under_fire(daemon, events, [&] { return provider::destroy_cq(cqs[i]); });
-  CHECK(waiting(daemon, events) > 400);
-  CHECK(read_all(daemon, events) == expected);
+    destroy_under_fire(daemon, [&] { return provider::destroy_cq(cqs[i]); });
+  CHECK(expected.size() - unread(channel.fd) > 40);
+  CHECK(read_all(daemon, channel.fd) == expected);
 }
 
 TEST_CASE("the daemon's death in the midst of it loses nothing that was in the socket", "[provider][events][death]") {
   ManyQps t;
-  const std::size_t in_socket = t.expected.size() - waiting(t.daemon, t.daemon.async);
+  const std::size_t in_socket = unread(t.reader());
+  REQUIRE(in_socket < t.expected.size());
   t.expected.resize(in_socket);
-  {
-    const std::lock_guard lock(t.daemon.mutex);
-    t.daemon.dies_in_hold = true;
-  }
+  t.daemon.relay().harm(RNIC_HOLD_EVENTS, [](const Asked&, Passing& reply) { reply.dies = true; });
   t.destroy(0);
-  CHECK(t.daemon.holds == 1);
+  CHECK(t.daemon.holds() == 1);
   CHECK(t.expected.size() == in_socket - 1);
   for (const Event& event : t.expected) {
     std::uint64_t words[2] = {};
-    REQUIRE(recv(t.daemon.async.reader, words, sizeof words, MSG_DONTWAIT) > 0);
+    REQUIRE(recv(t.reader(), words, sizeof words, MSG_DONTWAIT) > 0);
     CHECK(Event{words[0], words[1]} == event);
   }
 }

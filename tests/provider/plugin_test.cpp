@@ -2,7 +2,7 @@
 // the public interface alone.
 //
 // The kernel's part is played here: this program's open(), stat(), fstat() and socket() come before
-// the C library's, and show libibverbs a device file that is a socket to the fake daemon. The tree
+// the C library's, and show libibverbs a device file that is a socket to the daemon. The tree
 // it looks at is made in a temporary folder. Started with the plugin's file name.
 #undef _FILE_OFFSET_BITS  // with it, the functions below would bear other names
 #define CATCH_CONFIG_RUNNER
@@ -19,7 +19,8 @@
 #include <fstream>
 #include <string>
 
-#include "provider/fake_daemon.hpp"
+#include "control/limits.hpp"
+#include "provider/daemon.hpp"
 
 namespace {
 
@@ -101,7 +102,7 @@ void make_tree(const std::filesystem::path& root) {
 }  // namespace
 
 TEST_CASE("stock libibverbs finds the plugin, and works through it", "[provider][plugin]") {
-  rnic::test::FakeDaemon daemon;
+  rnic::test::TestDaemon daemon;
   g_device = daemon.client;
   int count = 0;
   ibv_device** devices = ibv_get_device_list(&count);
@@ -114,7 +115,7 @@ TEST_CASE("stock libibverbs finds the plugin, and works through it", "[provider]
   REQUIRE(context != nullptr);
   ibv_device_attr device{};
   REQUIRE(ibv_query_device(context, &device) == 0);
-  CHECK(device.max_qp == 1024);
+  CHECK(device.max_qp == static_cast<int>(rnic::control::kQpsMax));
   ibv_port_attr port{};
   REQUIRE(ibv_query_port(context, 1, &port) == 0);
   CHECK(port.state == IBV_PORT_ACTIVE);
@@ -146,7 +147,7 @@ TEST_CASE("stock libibverbs finds the plugin, and works through it", "[provider]
   rnic_cqe cqe{};
   cqe.qp_number = qp->qp_num;
   cqe.flags = RNIC_CQE_SEND_QUEUE;
-  daemon.cqs.at(cq->handle).push(cqe);
+  daemon.push(cq, cqe);
   ibv_wc wc{};
   REQUIRE(ibv_poll_cq(cq, 1, &wc) == 1);
   CHECK(wc.wr_id == 42);

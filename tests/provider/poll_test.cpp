@@ -4,7 +4,7 @@
 #include <functional>
 #include <utility>
 
-#include "provider/fake_daemon.hpp"
+#include "provider/daemon.hpp"
 
 using namespace rnic;
 using namespace rnic::test;
@@ -53,7 +53,7 @@ TEST_CASE("V-POLL-07: a receive tells its length and the STag that was invalidat
   rnic_cqe cqe = t.received(0, 33);
   cqe.flags = RNIC_CQE_INVALIDATED;
   cqe.word = 0x1234;
-  t.app.fake(t.receive_cq).push(cqe);
+  t.daemon.push(t.receive_cq, cqe);
   ibv_wc wc{};
   REQUIRE(provider::poll_cq(t.receive_cq, 1, &wc) == 1);
   CHECK(wc.opcode == IBV_WC_RECV);
@@ -69,7 +69,7 @@ TEST_CASE("W-EXT-13: a receive tells the Immediate, and that there is one", "[pr
   cqe.opcode = RNIC_OP_RECEIVE_WRITE_IMMEDIATE;
   cqe.flags |= RNIC_CQE_IMMEDIATE;
   cqe.word = 0x11223344;
-  t.app.fake(t.receive_cq).push(cqe);
+  t.daemon.push(t.receive_cq, cqe);
   ibv_wc wc{};
   REQUIRE(provider::poll_cq(t.receive_cq, 1, &wc) == 1);
   CHECK(wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM);
@@ -96,7 +96,7 @@ TEST_CASE("the phase tells old entries from new, round after round", "[provider]
     REQUIRE(t.post_write(i) == 0);
     t.complete_send(i);
     REQUIRE(provider::poll_cq(t.send_cq, 1, &wc) == 1);
-    REQUIRE(t.app.fake(t.send_cq).control->consumed == i + 1);
+    REQUIRE(t.app.control_of(t.send_cq).consumed == i + 1);
     REQUIRE(provider::poll_cq(t.send_cq, 1, &wc) == 0);
   }
 }
@@ -115,7 +115,7 @@ TEST_CASE("scatter at poll: a parked message fills the receive's SGEs in order",
   rnic_cqe cqe = t.received(0, 8);
   cqe.flags = RNIC_CQE_PARKED;
   std::memcpy(cqe.parked, "abcdefgh", 8);
-  t.app.fake(t.receive_cq).push(cqe);
+  t.daemon.push(t.receive_cq, cqe);
   ibv_wc wc{};
   REQUIRE(provider::poll_cq(t.receive_cq, 1, &wc) == 1);
   CHECK(wc.status == IBV_WC_SUCCESS);
@@ -130,7 +130,7 @@ TEST_CASE("scatter at poll: a region that is no longer registered is not written
   cqe.flags = RNIC_CQE_PARKED;
   std::memcpy(cqe.parked, "abcd", 4);
   REQUIRE(provider::dereg_mr(t.mr) == 0);
-  t.app.fake(t.receive_cq).push(cqe);
+  t.daemon.push(t.receive_cq, cqe);
   ibv_wc wc{};
   REQUIRE(provider::poll_cq(t.receive_cq, 1, &wc) == 1);
   CHECK(wc.status == IBV_WC_LOC_PROT_ERR);
@@ -141,7 +141,7 @@ TEST_CASE("scatter at poll: a region that is no longer registered is not written
 
 namespace {
 
-std::uint32_t arm_word(OneQp& t) { return t.app.fake(t.send_cq).control->arm; }
+std::uint32_t arm_word(OneQp& t) { return t.app.control_of(t.send_cq).arm; }
 
 }  // namespace
 
@@ -169,7 +169,7 @@ TEST_CASE("V-NTF-06: an arming for any completion is not weakened before it has 
 TEST_CASE("V-NTF-06: after it has fired, a solicited arming is just that", "[provider][V-NTF-06]") {
   OneQp t;
   REQUIRE(provider::req_notify_cq(t.send_cq, 0) == 0);
-  rnic_cq_control& control = *t.app.fake(t.send_cq).control;
+  rnic_cq_control& control = t.app.control_of(t.send_cq);
   control.fired = control.arm >> 2;
   REQUIRE(provider::req_notify_cq(t.send_cq, 1) == 0);
   CHECK((arm_word(t) & 3) == RNIC_ARM_SOLICITED);
@@ -178,7 +178,7 @@ TEST_CASE("V-NTF-06: after it has fired, a solicited arming is just that", "[pro
 // ---- Destruction and resizing --------------------------------------------------------------------
 
 TEST_CASE("V-QP-19: a destroyed QP's completions are gone, its neighbour's are not", "[provider][V-QP-19]") {
-  FakeDaemon daemon;
+  TestDaemon daemon;
   Application app(daemon);
   ibv_cq* cq = app.make_cq(16);
   ibv_qp* qps[2] = {app.make_qp(cq, cq, 8), app.make_qp(cq, cq, 8)};
@@ -192,7 +192,7 @@ TEST_CASE("V-QP-19: a destroyed QP's completions are gone, its neighbour's are n
     cqe.qp_number = qps[i % 2]->qp_num;
     cqe.slot = i / 2;
     cqe.flags = RNIC_CQE_SEND_QUEUE;
-    app.fake(cq).push(cqe);
+    daemon.push(cq, cqe);
   }
   const std::uint32_t left = qps[1]->qp_num;
   REQUIRE(provider::destroy_qp(qps[0]) == 0);
@@ -206,7 +206,7 @@ TEST_CASE("V-QP-19: a destroyed QP's completions are gone, its neighbour's are n
 }
 
 TEST_CASE("V-QP-19: removed completions of a shared queue give their slots back", "[provider][V-QP-19]") {
-  FakeDaemon daemon;
+  TestDaemon daemon;
   Application app(daemon);
   ibv_cq* cq = app.make_cq(16);
   ibv_srq* srq = app.make_srq(2);
@@ -217,10 +217,10 @@ TEST_CASE("V-QP-19: removed completions of a shared queue give their slots back"
   REQUIRE(provider::post_srq_recv(srq, &wr, &bad) == 0);
   rnic_cqe cqe{};
   cqe.qp_number = qp->qp_num;
-  cqe.slot = app.fake(srq).indexes[0];
+  cqe.slot = app.view(srq).indexes[0];
   cqe.opcode = RNIC_OP_RECEIVE;
   cqe.flags = RNIC_CQE_SHARED;
-  app.fake(cq).push(cqe);
+  daemon.push(cq, cqe);
   REQUIRE(provider::destroy_qp(qp) == 0);
   CHECK(provider::post_srq_recv(srq, &wr, &bad) == 0);
   CHECK(provider::post_srq_recv(srq, &wr, &bad) == ENOMEM);
@@ -253,16 +253,16 @@ TEST_CASE("V-CQ-07: a resize loses and repeats nothing, and keeps the arming", "
 }
 
 TEST_CASE("destroying a CQ takes its unread events out of the channel, and no others", "[provider][V-CQ-10]") {
-  FakeDaemon daemon;
+  TestDaemon daemon;
   Application app(daemon);
   ibv_comp_channel channel{};
   channel.fd = daemon.make_channel();
   channel.context = &app.context->verbs.context;
   ibv_cq* doomed = app.make_cq(4, &channel);
   ibv_cq* other = app.make_cq(4, &channel);
-  daemon.fire(app.fake(doomed));
-  daemon.fire(app.fake(other));
-  daemon.fire(app.fake(doomed));
+  daemon.fire(doomed);
+  daemon.fire(other);
+  daemon.fire(doomed);
   REQUIRE(provider::destroy_cq(doomed) == 0);
   std::uint64_t named = 0;
   REQUIRE(recv(channel.fd, &named, sizeof named, MSG_DONTWAIT) == sizeof named);
@@ -271,12 +271,12 @@ TEST_CASE("destroying a CQ takes its unread events out of the channel, and no ot
 }
 
 TEST_CASE("destroying a CQ waits until the events it gave are acknowledged", "[provider][V-CQ-10]") {
-  FakeDaemon daemon;
+  TestDaemon daemon;
   Application app(daemon);
   ibv_comp_channel channel{};
   channel.fd = daemon.make_channel();
   ibv_cq* cq = app.make_cq(4, &channel);
-  daemon.fire(app.fake(cq));
+  daemon.fire(cq);
   std::uint64_t named = 0;
   REQUIRE(read(channel.fd, &named, sizeof named) == sizeof named);
   provider::cq_event(cq);  // as ibv_get_cq_event does
@@ -315,7 +315,7 @@ TEST_CASE("what came while the poller had given its core up is not called nothin
   bool away = false;
   g_while_away = [&] {
     away = true;
-    t.app.fake(t.receive_cq).push(t.received(0, 33));
+    t.daemon.push(t.receive_cq, t.received(0, 33));
   };
   ibv_wc wc{};
   int found = 0, polls = 0;
