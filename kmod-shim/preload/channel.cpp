@@ -106,15 +106,11 @@ void mark_lost_locked(Channel& channel) {
   }
 }
 
-void close_all(const Received& received) {
-  for (std::size_t i = 0; i < received.count; ++i) libc().close(received.fds[i]);
-}
-
-int open_at_daemon(const std::uint8_t* token, Channel& channel, Received& received) {
+int open_at_daemon(const std::uint8_t* token, Channel& channel, rnic_fds& received) {
   rnic_cm_open_reply reply{};
   Call call{.type = RNIC_CM_OPEN, .request = token,
             .request_size = token == nullptr ? 0 : sizeof channel.token, .reply = &reply,
-            .reply_min = sizeof reply, .reply_max = sizeof reply, .received = &received};
+            .reply_room = sizeof reply, .received = &received};
   const int error = process_call(call);
   if (error != 0) return error;
   const Locked locked(g_mutex);
@@ -133,26 +129,27 @@ int open_channel(int flags) {
     errno = ENOMEM;
     return -1;
   }
-  Received received;
+  rnic_fds received{};
   int error = open_at_daemon(nullptr, *channel, received);
   if (error == 0 && received.count < 1) error = EPROTO;
   if (error != 0) {
     if (error < 0) complain_of_no_daemon();
-    close_all(received);
+    rnic_fds_close(&libc().for_abi, &received);
     free(channel);
     errno = error < 0 ? ENOENT : error;
     return -1;
   }
-  const int fd = received.fds[0];
+  const int fd = rnic_fds_take(&received);
   set_flags(fd, flags);
   channel->cookie = socket_cookie(fd);
   channel->creator = getpid();
   channel->forks_when_opened = forks_so_far();
   channel->number = find_node("/dev/infiniband/rdma_cm").number;
   if (received.count > 1) {
-    channel->lifeline = hide_descriptor(received.fds[1]);
+    channel->lifeline = hide_descriptor(rnic_fds_take(&received));
     channel->lifeline_cookie = socket_cookie(channel->lifeline);
   }
+  rnic_fds_close(&libc().for_abi, &received);
   {
     const Locked locked(g_mutex);
     channel->next = g_channels;
@@ -177,13 +174,13 @@ int make_ready(Channel& channel) {
     if (channel.pid == getpid()) return 0;
   }
   // Descriptors of an attachment are copies of those that fork gave us.
-  Received received;
+  rnic_fds received{};
   if (open_at_daemon(channel.token, channel, received) != 0) {
     const Locked locked(g_mutex);
     channel.lost = true;
     return EIO;
   }
-  close_all(received);
+  rnic_fds_close(&libc().for_abi, &received);
   watch_connection(channel.epoch);
   return 0;
 }

@@ -10,13 +10,11 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include "channel.hpp"
 #include "descriptors.hpp"
 #include "libc.hpp"
 #include "lock.hpp"
-#include "rnic_trust.h"
 #include "sysfs.hpp"
 
 namespace rnic::preload {
@@ -57,47 +55,6 @@ void put_token(std::uint8_t (&place)[RNIC_PROCESS_TOKEN]) {
   if (g_token_drawn) memcpy(place, g_token, sizeof g_token);
 }
 
-void close_all(Received& received) {
-  for (std::size_t i = 0; i < received.count; ++i) libc().close(received.fds[i]);
-  received.count = 0;
-}
-
-bool send_request(int socket, const rnic_msg& header, const Call& call) {
-  iovec parts[2] = {{const_cast<rnic_msg*>(&header), sizeof header},
-                    {const_cast<void*>(call.request), call.request_size}};
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = call.request_size == 0 ? 1 : 2;
-  ssize_t sent = 0;
-  do {
-    sent = sendmsg(socket, &message, MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
-  return sent == static_cast<ssize_t>(header.length);
-}
-
-// The size of what came, or a value less than a header.
-std::size_t receive_reply(int socket, char* octets, std::size_t size, Received& received) {
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * RNIC_FDS_MAX)];
-  iovec part{octets, size};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  ssize_t got = 0;
-  do {
-    got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
-  if (got < 0) return 0;
-  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    memcpy(received.fds, CMSG_DATA(c), count * sizeof(int));
-    received.count = count;
-  }
-  return static_cast<std::size_t>(got);
-}
-
 // A descriptor, or -1 and errno: EPERM where somebody answers, or could, whom we do not trust, and that has been said.
 // `for_process`: where a child of fork is to find it, and let go of it.
 int make_socket(bool for_process) {
@@ -108,45 +65,22 @@ int make_socket(bool for_process) {
 }
 
 int connect_socket(bool for_process = false) {
-  char why[RNIC_WHY_MAX];
-  const int directory = rnic_run_open(&libc().for_abi, settings().run_dir, why, sizeof why);
-  if (directory < 0) {
-    if (why[0] == '\0') return -1;
-    complain(why);
-    errno = EPERM;
-    return -1;
-  }
   const int fd = make_socket(for_process);
-  int result = -1;
-  if (fd >= 0) {
-    // The directory that was looked at, whatever has its name by now; and no name is too long.
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/control.sock", directory);
-    do {
-      result = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
-    } while (result != 0 && errno == EINTR);
-    if (result == 0 && !rnic_daemon_answers(&libc().for_abi, fd, why, sizeof why)) {
-      complain(why);
-      result = -1;
-      errno = EPERM;
-    }
-  }
-  const int saved = errno;
-  libc().close(directory);
-  if (fd >= 0 && result != 0) libc().close(fd);
-  errno = saved;
-  return result == 0 ? fd : -1;
+  if (fd < 0) return -1;
+  char why[RNIC_WHY_MAX];
+  const int error = rnic_talk_connect(&libc().for_abi, fd, settings().run_dir, why, sizeof why);
+  if (error == 0) return fd;
+  if (why[0] != '\0') complain(why);
+  libc().close(fd);
+  errno = error == RNIC_TALK_ABSENT ? ENOENT : error;
+  return -1;
 }
 
-void say_version_mismatch(std::uint32_t theirs) {
-  char text[128];
-  const int length =
-      snprintf(text, sizeof text,
-               "rnic: the daemon speaks version %u of the control protocol, this library %u.\n",
-               theirs, RNIC_ABI_VERSION);
-  [[maybe_unused]] const ssize_t written =
-      libc().write(STDERR_FILENO, text, static_cast<std::size_t>(length));
+void say_version_mismatch() {
+  char why[128];
+  snprintf(why, sizeof why, "the daemon speaks another version of the control protocol than this library, which has %u",
+           RNIC_ABI_VERSION);
+  complain(why);
 }
 
 void drop_connection_locked() {
@@ -199,60 +133,38 @@ void* watch(void* argument) {
 }  // namespace
 
 int exchange(int socket, Call& call) {
-  rnic_msg header{};
-  header.type = call.type;
-  header.id = __atomic_fetch_add(&g_next_id, 1, __ATOMIC_RELAXED);
-  header.length = static_cast<std::uint32_t>(sizeof header + call.request_size);
-  if (!send_request(socket, header, call)) return kDisconnected;
-
-  alignas(8) char octets[RNIC_MSG_MAX];
-  Received received;
-  const std::size_t size = receive_reply(socket, octets, sizeof octets, received);
-  rnic_msg answer{};
-  if (size >= sizeof answer) memcpy(&answer, octets, sizeof answer);
-  if (answer.type != header.type || answer.id != header.id) {
-    close_all(received);
-    return kDisconnected;
-  }
-  const std::size_t body = size - sizeof answer;
-  if (answer.status != 0 || body < call.reply_min) {
-    close_all(received);
-    return answer.status != 0 ? answer.status : EPROTO;
-  }
-  call.reply_size = body < call.reply_max ? body : call.reply_max;
-  if (call.reply_size > 0) memcpy(call.reply, octets + sizeof answer, call.reply_size);
-  if (call.received == nullptr) {
-    close_all(received);
+  rnic_question question{};
+  question.type = call.type;
+  question.request = call.request;
+  question.request_size = call.request_size;
+  question.reply = call.reply;
+  question.reply_room = call.reply_room;
+  rnic_talk talk{&libc().for_abi, socket, __atomic_fetch_add(&g_next_id, 1, __ATOMIC_RELAXED), 0};
+  const int error = rnic_ask(&talk, &question);
+  call.reply_size = question.reply_size;
+  if (call.received != nullptr) {
+    *call.received = question.received;
   } else {
-    *call.received = received;
+    rnic_fds_close(talk.libc, &question.received);
   }
-  return 0;
+  return error < 0 ? kDisconnected : error;
 }
 
 Connected connect_to_daemon(std::uint32_t kind, const char* device) {
   if (!settings().active) return {-1, kNoDaemon};
   const int fd = connect_socket(kind == RNIC_CLIENT_CM);
-  if (fd < 0) {
-    const bool absent = errno == ENOENT || errno == ECONNREFUSED || errno == ENOTDIR;
-    return {-1, absent ? kNoDaemon : errno};
-  }
+  if (fd < 0) return {-1, errno == ENOENT ? kNoDaemon : errno};
   rnic_hello hello{};
-  hello.abi_version = RNIC_ABI_VERSION;
   hello.kind = kind;
-  hello.pid = static_cast<std::uint32_t>(getpid());
   put_token(hello.process);
   snprintf(hello.device, sizeof hello.device, "%s", device);
   rnic_hello_reply reply{};
-  Call call{.type = RNIC_HELLO, .request = &hello, .request_size = sizeof hello, .reply = &reply,
-            .reply_min = sizeof reply, .reply_max = sizeof reply};
-  int error = exchange(fd, call);
-  if (error == 0 && reply.abi_version != RNIC_ABI_VERSION) {
-    say_version_mismatch(reply.abi_version);
-    error = EPROTO;
-  }
+  rnic_talk talk{&libc().for_abi, fd, __atomic_fetch_add(&g_next_id, 1, __ATOMIC_RELAXED), 0};
+  const int error = rnic_talk_hello(&talk, &hello, &reply);
   if (error == 0) return {fd, 0};
+  if (error == EPROTONOSUPPORT) say_version_mismatch();
   libc().close(fd);
-  return {-1, error == kDisconnected ? kNoDaemon : error};
+  return {-1, error < 0 ? kNoDaemon : error};
 }
 
 bool daemon_listens() {

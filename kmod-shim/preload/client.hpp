@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "rnic_control.h"
+#include "rnic_talk.h"
 
 namespace rnic::preload {
 
@@ -18,20 +18,14 @@ namespace rnic::preload {
 inline constexpr int kDisconnected = -1;  // the connection is gone, or of another epoch
 inline constexpr int kNoDaemon = -2;      // nobody answers at the socket
 
-struct Received {
-  int fds[RNIC_FDS_MAX];
-  std::size_t count = 0;
-};
-
 struct Call {
   std::uint32_t type = 0;
   const void* request = nullptr;
   std::size_t request_size = 0;
   void* reply = nullptr;
-  std::size_t reply_min = 0;  // a shorter one is refused (EPROTO)
-  std::size_t reply_max = 0;  // of a longer one the rest is dropped
+  std::size_t reply_room = 0;  // of a longer one the rest is dropped
   std::size_t reply_size = 0;
-  Received* received = nullptr;  // descriptors; those of a reply that is not for them are closed
+  rnic_fds* received = nullptr;  // descriptors; those of a reply that is not for them are closed
   std::uint64_t epoch = 0;       // 0: any, connecting if need be, and told which it was
 };
 

@@ -51,8 +51,7 @@ static_assert(offsetof(DeviceList, devices) == kListHead);
 bool list_devices(DeviceList& list) {
   const Connected made = connect_to_daemon(RNIC_CLIENT_CM, settings().device);
   if (made.error != 0) return false;
-  Call call{.type = RNIC_LIST_DEVICES, .reply = &list, .reply_min = kListHead,
-            .reply_max = sizeof list};
+  Call call{.type = RNIC_LIST_DEVICES, .reply = &list, .reply_room = sizeof list};
   const int error = exchange(made.fd, call);
   libc().close(made.fd);
   if (error != 0) return false;

@@ -56,7 +56,7 @@ int ask(Channel& channel, std::uint32_t type, const Request& request, Reply& rep
   Call call{.type = type, .request = &request, .request_size = sizeof request};
   if constexpr (!std::is_same_v<Reply, Nothing>) {
     call.reply = &reply;
-    call.reply_min = call.reply_max = sizeof reply;
+    call.reply_room = sizeof reply;
   }
   return channel_call(channel, call);
 }

@@ -55,17 +55,16 @@ int create_completion_channel(int& fd) {
   auto* const channel = make_object<CompletionChannel>(Kind::completion);
   if (channel == nullptr) return ENOMEM;
   rnic_create_channel_reply reply{};
-  Received received;
-  Call call{.type = RNIC_CREATE_CHANNEL, .reply = &reply, .reply_min = sizeof reply,
-            .reply_max = sizeof reply, .received = &received};
+  rnic_fds received{};
+  Call call{.type = RNIC_CREATE_CHANNEL, .reply = &reply, .reply_room = sizeof reply, .received = &received};
   int error = process_call(call);
   if (error == 0 && received.count < 1) error = EPROTO;
   if (error != 0) {
     free(channel);
     return error < 0 ? EIO : error;
   }
-  for (std::size_t i = 1; i < received.count; ++i) libc().close(received.fds[i]);
-  fd = received.fds[0];
+  fd = rnic_fds_take(&received);
+  rnic_fds_close(&libc().for_abi, &received);
   const int status = libc().fcntl(fd, F_GETFL);
   if ((status & O_NONBLOCK) != 0) libc().fcntl(fd, F_SETFL, status & ~O_NONBLOCK);
   channel->handle = reply.channel;
