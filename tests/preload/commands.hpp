@@ -12,7 +12,7 @@
 #include <cstring>
 #include <vector>
 
-#include "preload/fake_daemon.hpp"
+#include "preload/daemon.hpp"
 
 namespace rnic::test {
 

@@ -261,7 +261,7 @@ TEST_CASE("/sys/class/infiniband is the daemon's tree, by every way of opening",
 
 TEST_CASE("the bus device behind a device is found by either way to read a link, from wherever", "[preload][sysfs]") {
   const char* const path = "/sys/class/infiniband/rnic0/device";
-  const std::string expected = "../../../devices/pciffff:00/ffff:00:00.0";
+  const std::string expected = "../../../ffff:00:00.0";
   char target[256];
   const auto text = [&](ssize_t length) {
     return std::string(target, static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
@@ -302,7 +302,7 @@ TEST_CASE("getifaddrs has one more entry for each address of a device", "[preloa
       CHECK(mask.sin6_addr.s6_addr[8] == 0);
     }
   }
-  CHECK(found == 2);
+  CHECK(found == static_cast<int>(daemon_at_work().address_count()));
   CHECK(loopback);
   freeifaddrs(list);
   ifaddrs* first = nullptr;

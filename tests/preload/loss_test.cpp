@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "preload/commands.hpp"
+#include "support/alarms.hpp"
 
 using namespace rnic::test;
 
@@ -15,7 +16,7 @@ namespace {
 
 // The daemon is there again when the test is over.
 struct Mortal {
-  FakeDaemon& daemon = daemon_at_work();
+  TestDaemon& daemon = daemon_at_work();
   ~Mortal() { daemon.start(); }
 };
 
@@ -90,6 +91,7 @@ TEST_CASE("a connect request that nobody accepted has no removal", "[preload][lo
   mortal.daemon.post(channel, request);
   request.id = 901;
   mortal.daemon.post(channel, request);
+  mortal.daemon.agree();  // to an ACCEPT of what nobody asked for
   rdma_ucm_event_resp event{};
   REQUIRE(get_event(fd, event) == 0);
   REQUIRE(get_event(fd, event) == 0);
@@ -142,4 +144,37 @@ TEST_CASE("where no daemon is, there is no device and no channel", "[preload][lo
   errno = 0;
   CHECK(open("/dev/infiniband/uverbs0", O_RDWR | O_CLOEXEC) == -1);
   CHECK(errno == ENXIO);
+}
+
+TEST_CASE("an answer to another question is the connection's end; a new channel has a new one", "[preload][loss]") {
+  for (const auto harm : {harm::wrong_id, harm::wrong_type, harm::cut_in_half, harm::close}) {
+    const int fd = open_cm();
+    const std::uint32_t id = create_id(fd, 0x10);
+    daemon_at_work().relay().harm(RNIC_CM_LISTEN, harm);
+    CHECK(command(fd, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id, 1}) == EIO);
+    CHECK(command(fd, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id, 1}) == EIO);
+    const int other = open_cm();
+    REQUIRE(other >= 0);
+    CHECK(create_id(other, 0x20) != 0);
+    close(fd);
+    close(other);
+  }
+  daemon_at_work().agree_no_more();
+}
+
+TEST_CASE("a signal does not keep a command from its answer", "[preload][loss]") {
+  const int fd = open_cm();
+  const std::uint32_t id = create_id(fd, 0x10);
+  daemon_at_work().relay().harm(RNIC_CM_LISTEN, harm::delay(60));
+  const Alarms alarms;
+  CHECK(command(fd, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id, 1}) == 0);
+  close(fd);
+  daemon_at_work().agree_no_more();
+}
+
+TEST_CASE("a daemon of another version is none that serves", "[preload][loss]") {
+  daemon_at_work().relay().harm(RNIC_HELLO, harm::status(EPROTONOSUPPORT));
+  errno = 0;
+  CHECK(open("/dev/infiniband/uverbs0", O_RDWR | O_CLOEXEC) == -1);
+  CHECK(errno == EPROTONOSUPPORT);
 }

@@ -3,13 +3,13 @@
 #define CATCH_CONFIG_RUNNER
 #include "support/catch.hpp"
 
-#include "preload/fake_daemon.hpp"
+#include "preload/daemon.hpp"
 #include "sysfs.hpp"
 
 namespace rnic::test {
 
-FakeDaemon& daemon_at_work() {
-  static FakeDaemon daemon;
+TestDaemon& daemon_at_work() {
+  static TestDaemon daemon;
   return daemon;
 }
 
@@ -18,5 +18,7 @@ FakeDaemon& daemon_at_work() {
 int main(int argc, char** argv) {
   rnic::test::daemon_at_work().start();
   rnic::preload::configure();
-  return Catch::Session().run(argc, argv);
+  const int result = Catch::Session().run(argc, argv);
+  rnic::test::daemon_at_work().die();
+  return result;
 }

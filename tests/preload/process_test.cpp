@@ -18,7 +18,7 @@ using Token = std::array<std::uint8_t, RNIC_PROCESS_TOKEN>;
 
 std::vector<Token> tokens() {
   std::vector<Token> found;
-  for (const Request& request : daemon_at_work().all(RNIC_HELLO)) {
+  for (const Asked& request : daemon_at_work().relay().all(RNIC_HELLO)) {
     const auto hello = request.as<rnic_hello>();
     Token token;
     std::copy(std::begin(hello.process), std::end(hello.process), token.begin());
@@ -32,7 +32,7 @@ int open_device() { return open("/dev/infiniband/uverbs0", O_RDWR | O_CLOEXEC); 
 }  // namespace
 
 TEST_CASE("all connections of a process bring one token, those of its children others", "[preload][process]") {
-  FakeDaemon& daemon = daemon_at_work();
+  TestDaemon& daemon = daemon_at_work();
   daemon.die();  // and with it the connection for connection management, and what was said before
   daemon.start();
   const int device = open_device();
@@ -64,18 +64,18 @@ TEST_CASE("all connections of a process bring one token, those of its children o
 }
 
 TEST_CASE("fork does not wait for an answer of the daemon's", "[preload][process]") {
-  FakeDaemon& daemon = daemon_at_work();
+  TestDaemon& daemon = daemon_at_work();
   const int channel = open_cm();
-  daemon.stall(RNIC_CM_LISTEN);
+  daemon.relay().hold(RNIC_CM_LISTEN);
   int error = -1;
   std::thread asking([&] { error = command(channel, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{1, 1}); });
-  while (daemon.stalled() == 0) std::this_thread::yield();
+  while (daemon.relay().held() == 0) std::this_thread::yield();
   const pid_t child = fork();
   if (child == 0) _exit(open_cm() >= 0 ? 0 : 1);  // on a connection of its own
   int status = -1;
   REQUIRE(waitpid(child, &status, 0) == child);
   CHECK(status == 0);
-  daemon.release();
+  daemon.relay().release();
   asking.join();
   CHECK(error == 0);
   close(channel);
@@ -86,7 +86,7 @@ TEST_CASE("dup2 over every number leaves a channel alive", "[preload][others]") 
   const std::uint32_t id = create_id(channel, 1);
   const std::uint32_t number = channel_of_last_id();
   for (int i = 600; i < 1024; ++i) REQUIRE(dup2(STDIN_FILENO, i) == i);
-  CHECK_FALSE(daemon_at_work().lifeline_hung_up(number));
+  CHECK_FALSE(daemon_at_work().is_gone(number));
   CHECK(command(channel, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id, 1}) == 0);
   for (int i = 600; i < 1024; ++i) close(i);
   CHECK(command(channel, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id, 1}) == 0);
@@ -134,7 +134,7 @@ TEST_CASE("a channel whose lifeline was closed unseen closes nothing of others' 
     create_id(next, 1);
     const std::uint32_t number = channel_of_last_id();
     CHECK(close(channel) == 0);
-    CHECK_FALSE(daemon_at_work().lifeline_hung_up(number));
+    CHECK_FALSE(daemon_at_work().is_gone(number));
     CHECK(close(next) == 0);
   }
 }

@@ -102,11 +102,12 @@ TEST_CASE("a non-blocking channel without events answers EAGAIN", "[preload][ucm
 TEST_CASE("a blocked GET_EVENT leaves the channel to others, and wakes with the event",
           "[preload][ucma]") {
   OneId one;
+  const std::uint32_t listener = create_id(one.fd, 0x5678);
   rdma_ucm_event_resp event{};
   int error = -1;
   std::thread waiter([&] { error = get_event(one.fd, event); });
   // Commands go on while it waits.
-  CHECK(command(one.fd, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{one.id, 1}) == 0);
+  CHECK(command(one.fd, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{listener, 1}) == 0);
   one.post(RNIC_CM_DISCONNECTED);
   waiter.join();
   CHECK(error == 0);
@@ -136,11 +137,12 @@ TEST_CASE("copies of a channel's descriptor take commands, and the last close en
   const std::size_t closed_before = daemon_at_work().count(RNIC_CM_CLOSE);
   int first = -1;
   int copies[3] = {-1, -1, -1};
-  std::uint32_t id = 0;
+  std::uint32_t id = 0, other = 0;
   std::uint32_t channel = 0;
   {
     first = open_cm();
     id = create_id(first, 1);
+    other = create_id(first, 1);
     channel = channel_of_last_id();
     copies[0] = dup(first);
     copies[1] = fcntl(first, F_DUPFD_CLOEXEC, 300);
@@ -150,7 +152,7 @@ TEST_CASE("copies of a channel's descriptor take commands, and the last close en
   for (const int copy : copies) {
     CHECK(command(copy, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id, 1}) == 0);
   }
-  daemon_at_work().post(channel, event_of(id, 1, RNIC_CM_ESTABLISHED));
+  daemon_at_work().post(channel, event_of(other, 1, RNIC_CM_ESTABLISHED));
   CHECK(readable(copies[2]));
   rdma_ucm_event_resp event{};
   CHECK(get_event(copies[1], event) == 0);
@@ -160,7 +162,7 @@ TEST_CASE("copies of a channel's descriptor take commands, and the last close en
   close(copies[2]);
   CHECK(daemon_at_work().count(RNIC_CM_CLOSE) == closed_before + 1);
   CHECK(daemon_at_work().last(RNIC_CM_CLOSE).as<rnic_handle>().handle == channel);
-  CHECK(daemon_at_work().lifeline_hung_up(channel));
+  CHECK(daemon_at_work().is_gone(channel));
 }
 
 TEST_CASE("events of a destroyed id leave the channel unreadable", "[preload][ucma]") {
@@ -189,7 +191,7 @@ TEST_CASE("destroying an id does not wait for counts that another thread has tak
 
 TEST_CASE("GET_EVENT passes over a count whose event was withdrawn", "[preload][ucma]") {
   OneId one;
-  daemon_at_work().post_count_only(one.channel);
+  daemon_at_work().post_count_only(one.channel, one.id);
   one.post(RNIC_CM_DISCONNECTED);
   rdma_ucm_event_resp event{};
   REQUIRE(get_event(one.fd, event) == 0);
@@ -243,7 +245,7 @@ TEST_CASE("a child of fork uses its parent's channel over a connection of its ow
   // The event was taken for both; the channel is still the parent's.
   CHECK_FALSE(readable(one.fd));
   CHECK(daemon_at_work().count(RNIC_CM_CLOSE) == closed_before);
-  CHECK_FALSE(daemon_at_work().lifeline_hung_up(one.channel));
+  CHECK_FALSE(daemon_at_work().is_gone(one.channel));
   CHECK(command(one.fd, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{one.id, 1}) == 0);
   CHECK(daemon_at_work().last(RNIC_CM_LISTEN).connection == parent);
 }
@@ -265,10 +267,10 @@ TEST_CASE("closing a channel that a child of fork still has does not end it", "[
   }
   close(fd);
   CHECK(daemon_at_work().count(RNIC_CM_CLOSE) == closed_before);
-  CHECK_FALSE(daemon_at_work().lifeline_hung_up(channel));
+  CHECK_FALSE(daemon_at_work().is_gone(channel));
   REQUIRE(write(ends[1], "g", 1) == 1);
   CHECK(status_of_child(child) == 0);
-  CHECK(daemon_at_work().lifeline_hung_up(channel));
+  CHECK(daemon_at_work().is_gone(channel));
   close(ends[0]);
   close(ends[1]);
 }
