@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "rnic_control.h"
+#include "rnic_talk.h"
 
 namespace rnic::tool {
 
@@ -15,8 +15,8 @@ class Client {
   ~Client();
   // False: no daemon of this name answers; why() says so.
   bool connect(const std::string& name);
-  // Sends a request of `size` octets that begins with a rnic_msg; the answer's octets after the
-  // header go to `reply` (at most reply_size); a descriptor that came along to *descriptor.
+  // Sends a request with a body of `size` octets. With a status of 0 the answer's octets after the
+  // header go to `reply` (at most reply_size), and a descriptor that came along to *descriptor.
   // Returns the daemon's status, or a negative errno of the conversation.
   int ask(std::uint32_t type, const void* body, std::size_t size, void* reply, std::size_t reply_size,
           int* descriptor = nullptr);
@@ -24,7 +24,7 @@ class Client {
   int ask(std::uint32_t type, const void* body, std::size_t size, void* reply, std::size_t reply_size,
           std::vector<int>& descriptors);
   // Readable when the daemon has ended; it sends nothing unasked.
-  int descriptor() const { return fd_; }
+  int descriptor() const { return talk_.socket; }
   const std::string& why() const { return why_; }
   std::uint32_t daemon_pid() const { return daemon_pid_; }
   const rnic_hello_reply& hello() const { return hello_; }
@@ -32,8 +32,9 @@ class Client {
   Client& operator=(const Client&) = delete;
 
  private:
-  int fd_ = -1;
-  std::uint32_t next_id_ = 1;
+  static constexpr int kLimitMs = 10'000;  // for an answer
+
+  rnic_talk talk_{rnic_libc_plain(), -1, 1, kLimitMs};
   std::uint32_t daemon_pid_ = 0;
   rnic_hello_reply hello_{};
   std::string why_;
