@@ -410,7 +410,7 @@ std::string complete_device(DeviceConfiguration& device) {
   if (device.ipv6 && device.port_options.mtu_bytes != 0 && device.port_options.mtu_bytes < ip::kPathMtuMinV6)
     return called + ": IPv6 needs an MTU of at least " + std::to_string(ip::kPathMtuMinV6);
   // The kernel serves the same address for the application's own TCP, so ours must not be on a wire
-  // that the kernel hears (architecture.md s7).
+  // that the kernel hears (docs/configuration.md, mode).
   const bool may_be_local = port::is_memory(device.port->kind);
   // Nobody but rnic is at the other end of such a port.
   if (!device.extensions) device.extensions = may_be_local;

@@ -189,7 +189,7 @@ class Context {
     const auto found = objects.find(handle);
     return found == objects.end() ? nullptr : found->second.get();
   }
-  // The thread by whose number this memory is copied; 0: by descriptor alone (architecture.md s4).
+  // The thread by whose number this memory is copied; 0: by descriptor alone (architecture.md s6).
   pid_t copies_by() const { return helper_ == nullptr ? 0 : helper_->for_copies(); }
   std::uint32_t new_handle();
   Result<shm::ContextMemory::Piece, int> allocate(std::uint64_t bytes);

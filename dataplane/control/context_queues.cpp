@@ -497,7 +497,7 @@ void Context::on_srq_limit(Srq& srq) {
   async_->send_async(srq.events, srq.user_pointer, static_cast<std::uint32_t>(IbvEvent::srq_limit_reached));
 }
 
-// The queue takes nothing more: whoever reports to it can do no more work (architecture.md s3).
+// The queue takes nothing more: whoever reports to it can do no more work (architecture.md s9).
 void Context::on_cq_overflow(Cq& cq) {
   async_->send_async(cq.events, cq.user_pointer, static_cast<std::uint32_t>(IbvEvent::cq_error));  // V-AE-37
   in_batches(*device_.worker, qps_, [&](auto& entry, Instant now) {

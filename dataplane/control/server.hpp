@@ -100,16 +100,6 @@ class Server final : private CmHost {
   void let_go(Descriptor socket, const Peer& peer, Share place, Share descriptors);
   void on_readable(std::uint64_t session, std::uint32_t events);
   void end(std::uint64_t session);
-  Reply serve(Session& session, Request& request);
-  Reply hello(Session& session, const Request& request);
-  Reply list_devices(const Session& session) const;
-  Reply open_context(Session& session, Request& request);
-  Reply create_channel(Session& session);
-  Reply destroy_channel(Session& session, std::uint32_t handle);
-  std::shared_ptr<EventSocket> find_channel(const Session& session, std::uint64_t cookie) const;
-  Reply show(const Request& request);
-  Reply capture(Session& session, const Request& request);
-  Reply serve_verbs(Session& session, Request& request);
   void on_worker_news(core::Worker& worker);
   void on_network_change(ServedDevice& device);
   void on_memory_gone();
@@ -118,6 +108,15 @@ class Server final : private CmHost {
   void log_change(const Qp& qp, const qp::Change& change);
   std::vector<std::string> going(Context& context, const std::string& why, std::uint32_t only) const;
 
+  // ---- server_requests.cpp; those of connection management: server_cm.cpp ----
+  Reply serve(Session& session, Request& request);
+  Reply dispatch(Session& session, Request& request);
+#define RNIC_SERVE(NAME, name, number, who, body, reply, fds_in, fds_out) \
+  Reply serve_##name(Session& session, Request& request, const body&);
+  RNIC_MESSAGES(RNIC_SERVE)
+#undef RNIC_SERVE
+  std::shared_ptr<EventSocket> find_channel(const Session& session, std::uint64_t cookie) const;
+
   // ---- server_pages.cpp ----
   Session* session_of(SpaceId space);
   void on_copy_stuck(SpaceId space);
@@ -125,9 +124,6 @@ class Server final : private CmHost {
   void look_at_stuck();
 
   // ---- server_cm.cpp ----
-  Reply serve_cm(Session& session, const Request& request);
-  Reply serve_cm_command(Session& session, const Request& request);
-  Reply cm_open(Session& session, const Request& request);
   void close_cm_channel(std::uint32_t channel);
   std::uint32_t withdraw_events(std::uint32_t channel, std::uint32_t count);
   bool may_use_id(const Session& session, std::uint32_t id) const;

@@ -12,10 +12,18 @@
 #include "control/server.hpp"
 
 namespace rnic::control {
+namespace {
+
+template <typename T>
+Reply answer(const Result<T, int>& result) {
+  return result ? Reply::with(*result) : Reply::error(result.error());
+}
+
+}  // namespace
 
 // ---- channels ------------------------------------------------------------------------------------
 
-Reply Server::cm_open(Session& session, const Request& request) {
+Reply Server::serve_cm_open(Session& session, Request& request, const rnic_nothing&) {
   rnic_cm_open_reply body{};
   if (request.size > 0) {
     // A channel that another connection of this user made: a child of fork has its token.
@@ -95,107 +103,100 @@ bool Server::may_use_id(const Session& session, std::uint32_t id) const {
   return channel && session.cm_channels.contains(*channel);
 }
 
-Reply Server::serve_cm(Session& session, const Request& request) {
-  asking_ = &session;
-  Reply reply = serve_cm_command(session, request);
-  asking_ = nullptr;
-  return reply;
+Reply Server::serve_cm_close(Session& session, Request&, const rnic_handle& body) {
+  if (!session.cm_channels.contains(body.handle)) return Reply::error(EINVAL);
+  close_cm_channel(body.handle);
+  return {};
 }
 
-Reply Server::serve_cm_command(Session& session, const Request& request) {
-  const auto answer = [](const auto& result) {
-    return result ? Reply::with(*result) : Reply::error(result.error());
-  };
-  // A command about an id: its body begins with the number.
-  const auto about_id = [&]<typename T>(std::optional<T> body, std::uint32_t T::*id, auto&& serve_it) {
-    if (!body) return Reply::error(EINVAL);
-    if (!may_use_id(session, (*body).*id)) return Reply::error(ENOENT);
-    return serve_it(*body);
-  };
-  switch (request.header.type) {
-    case RNIC_CM_OPEN:
-      return cm_open(session, request);
-    case RNIC_CM_CLOSE: {
-      const auto body = request.as<rnic_handle>();
-      if (!body || !session.cm_channels.contains(body->handle)) return Reply::error(EINVAL);
-      close_cm_channel(body->handle);
-      return {};
-    }
-    case RNIC_CM_CREATE_ID: {
-      const auto body = request.as<rnic_cm_create_id>();
-      if (!body || !session.cm_channels.contains(body->channel)) return Reply::error(EINVAL);
-      const auto id = cm_.create_id(body->channel, body->port_space, body->uid, session.visible);
-      if (!id) return Reply::error(id.error());
-      return Reply::with(rnic_handle_reply{*id, 0});
-    }
-    case RNIC_CM_DESTROY_ID:
-      return about_id(request.as<rnic_handle>(), &rnic_handle::handle,
-                      [&](const rnic_handle& body) {
-                        const std::uint32_t channel = *cm_.channel_of(body.handle);
-                        auto gone = cm_.destroy_id(body.handle);
-                        if (gone) gone->purged = withdraw_events(channel, gone->purged);
-                        return answer(gone);
-                      });
-    case RNIC_CM_BIND:
-      return about_id(request.as<rnic_cm_bind>(), &rnic_cm_bind::id,
-                      [&](const rnic_cm_bind& body) { return Reply::error(cm_.bind(body.id, body.address)); });
-    case RNIC_CM_RESOLVE_ADDRESS:
-      return about_id(request.as<rnic_cm_resolve_address>(), &rnic_cm_resolve_address::id,
-                      [&](const rnic_cm_resolve_address& body) {
-                        return Reply::error(cm_.resolve_address(body.id, body.source, body.destination));
-                      });
-    case RNIC_CM_RESOLVE_ROUTE:
-      return about_id(request.as<rnic_cm_resolve_route>(), &rnic_cm_resolve_route::id,
-                      [&](const rnic_cm_resolve_route& body) { return Reply::error(cm_.resolve_route(body.id)); });
-    case RNIC_CM_QUERY:
-      return about_id(request.as<rnic_handle>(), &rnic_handle::handle,
-                      [&](const rnic_handle& body) { return answer(cm_.query(body.handle)); });
-    case RNIC_CM_CONNECT:
-      return about_id(request.as<rnic_cm_connect>(), &rnic_cm_connect::id, [&](const rnic_cm_connect& body) {
-        return Reply::error(cm_.connect(body.id, body.parameters));
-      });
-    case RNIC_CM_LISTEN:
-      return about_id(request.as<rnic_cm_listen>(), &rnic_cm_listen::id,
-                      [&](const rnic_cm_listen& body) { return Reply::error(cm_.listen(body.id, body.backlog)); });
-    case RNIC_CM_ACCEPT:
-      return about_id(request.as<rnic_cm_connect>(), &rnic_cm_connect::id, [&](const rnic_cm_connect& body) {
-        return Reply::error(cm_.accept(body.id, body.uid, body.parameters));
-      });
-    case RNIC_CM_REJECT:
-      return about_id(request.as<rnic_cm_reject>(), &rnic_cm_reject::id, [&](const rnic_cm_reject& body) {
-        if (body.private_data_length > sizeof body.private_data) return Reply::error(EINVAL);
-        return Reply::error(cm_.reject(body.id, as_bytes(body.private_data, body.private_data_length)));
-      });
-    case RNIC_CM_DISCONNECT:
-      return about_id(request.as<rnic_handle>(), &rnic_handle::handle,
-                      [&](const rnic_handle& body) { return Reply::error(cm_.disconnect(body.handle)); });
-    case RNIC_CM_INIT_QP_ATTRIBUTES:
-      return about_id(
-          request.as<rnic_cm_init_qp_attributes>(), &rnic_cm_init_qp_attributes::id,
-          [&](const rnic_cm_init_qp_attributes& body) { return answer(cm_.init_qp_attributes(body.id, body.state)); });
-    case RNIC_CM_GET_EVENT: {
-      const auto body = request.as<rnic_handle>();
-      if (!body || !session.cm_channels.contains(body->handle)) return Reply::error(EINVAL);
-      return answer(cm_.get_event(body->handle));
-    }
-    case RNIC_CM_SET_OPTION:
-      return about_id(request.as<rnic_cm_set_option>(), &rnic_cm_set_option::id, [&](const rnic_cm_set_option& body) {
-        if (body.length > sizeof body.value) return Reply::error(EINVAL);
-        return Reply::error(cm_.set_option(body.id, body.level, body.option, as_bytes(body.value, body.length)));
-      });
-    case RNIC_CM_NOTIFY:
-      return about_id(request.as<rnic_cm_notify>(), &rnic_cm_notify::id,
-                      [&](const rnic_cm_notify& body) { return Reply::error(cm_.notify(body.id, body.event)); });
-    case RNIC_CM_MIGRATE_ID:
-      return about_id(request.as<rnic_cm_migrate_id>(), &rnic_cm_migrate_id::id, [&](const rnic_cm_migrate_id& body) {
-        if (!session.cm_channels.contains(body.channel)) return Reply::error(EINVAL);
-        auto moved = cm_.migrate_id(body.id, body.channel);
-        if (moved) moved->purged = withdraw_events(moved->old_channel, moved->purged);
-        return answer(moved);
-      });
-    default:
-      return Reply::error(ENOSYS);
-  }
+Reply Server::serve_cm_create_id(Session& session, Request&, const rnic_cm_create_id& body) {
+  if (!session.cm_channels.contains(body.channel)) return Reply::error(EINVAL);
+  const auto id = cm_.create_id(body.channel, body.port_space, body.uid, session.visible);
+  if (!id) return Reply::error(id.error());
+  return Reply::with(rnic_handle_reply{*id, 0});
+}
+
+Reply Server::serve_cm_destroy_id(Session& session, Request&, const rnic_handle& body) {
+  if (!may_use_id(session, body.handle)) return Reply::error(ENOENT);
+  const std::uint32_t channel = *cm_.channel_of(body.handle);
+  auto gone = cm_.destroy_id(body.handle);
+  if (gone) gone->purged = withdraw_events(channel, gone->purged);
+  return answer(gone);
+}
+
+Reply Server::serve_cm_bind(Session& session, Request&, const rnic_cm_bind& body) {
+  if (!may_use_id(session, body.id)) return Reply::error(ENOENT);
+  return Reply::error(cm_.bind(body.id, body.address));
+}
+
+Reply Server::serve_cm_resolve_address(Session& session, Request&, const rnic_cm_resolve_address& body) {
+  if (!may_use_id(session, body.id)) return Reply::error(ENOENT);
+  return Reply::error(cm_.resolve_address(body.id, body.source, body.destination));
+}
+
+Reply Server::serve_cm_resolve_route(Session& session, Request&, const rnic_cm_resolve_route& body) {
+  if (!may_use_id(session, body.id)) return Reply::error(ENOENT);
+  return Reply::error(cm_.resolve_route(body.id));
+}
+
+Reply Server::serve_cm_query(Session& session, Request&, const rnic_handle& body) {
+  if (!may_use_id(session, body.handle)) return Reply::error(ENOENT);
+  return answer(cm_.query(body.handle));
+}
+
+Reply Server::serve_cm_connect(Session& session, Request&, const rnic_cm_connect& body) {
+  if (!may_use_id(session, body.id)) return Reply::error(ENOENT);
+  return Reply::error(cm_.connect(body.id, body.parameters));
+}
+
+Reply Server::serve_cm_listen(Session& session, Request&, const rnic_cm_listen& body) {
+  if (!may_use_id(session, body.id)) return Reply::error(ENOENT);
+  return Reply::error(cm_.listen(body.id, body.backlog));
+}
+
+Reply Server::serve_cm_accept(Session& session, Request&, const rnic_cm_connect& body) {
+  if (!may_use_id(session, body.id)) return Reply::error(ENOENT);
+  return Reply::error(cm_.accept(body.id, body.uid, body.parameters));
+}
+
+Reply Server::serve_cm_reject(Session& session, Request&, const rnic_cm_reject& body) {
+  if (!may_use_id(session, body.id)) return Reply::error(ENOENT);
+  if (body.private_data_length > sizeof body.private_data) return Reply::error(EINVAL);
+  return Reply::error(cm_.reject(body.id, as_bytes(body.private_data, body.private_data_length)));
+}
+
+Reply Server::serve_cm_disconnect(Session& session, Request&, const rnic_handle& body) {
+  if (!may_use_id(session, body.handle)) return Reply::error(ENOENT);
+  return Reply::error(cm_.disconnect(body.handle));
+}
+
+Reply Server::serve_cm_init_qp_attributes(Session& session, Request&, const rnic_cm_init_qp_attributes& body) {
+  if (!may_use_id(session, body.id)) return Reply::error(ENOENT);
+  return answer(cm_.init_qp_attributes(body.id, body.state));
+}
+
+Reply Server::serve_cm_get_event(Session& session, Request&, const rnic_handle& body) {
+  if (!session.cm_channels.contains(body.handle)) return Reply::error(EINVAL);
+  return answer(cm_.get_event(body.handle));
+}
+
+Reply Server::serve_cm_set_option(Session& session, Request&, const rnic_cm_set_option& body) {
+  if (!may_use_id(session, body.id)) return Reply::error(ENOENT);
+  if (body.length > sizeof body.value) return Reply::error(EINVAL);
+  return Reply::error(cm_.set_option(body.id, body.level, body.option, as_bytes(body.value, body.length)));
+}
+
+Reply Server::serve_cm_notify(Session& session, Request&, const rnic_cm_notify& body) {
+  if (!may_use_id(session, body.id)) return Reply::error(ENOENT);
+  return Reply::error(cm_.notify(body.id, body.event));
+}
+
+Reply Server::serve_cm_migrate_id(Session& session, Request&, const rnic_cm_migrate_id& body) {
+  if (!may_use_id(session, body.id)) return Reply::error(ENOENT);
+  if (!session.cm_channels.contains(body.channel)) return Reply::error(EINVAL);
+  auto moved = cm_.migrate_id(body.id, body.channel);
+  if (moved) moved->purged = withdraw_events(moved->old_channel, moved->purged);
+  return answer(moved);
 }
 
 // ---- what it asks of devices ---------------------------------------------------------------------
