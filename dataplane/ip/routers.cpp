@@ -34,11 +34,6 @@ bool Routers::next_solicitation(Instant now) {
   return true;
 }
 
-bool Routers::is_router(const wire::IpAddress& address) const {
-  return std::any_of(routers_.begin(), routers_.end(),
-                     [&](const Router& router) { return router.used && router.address == address; });
-}
-
 bool Routers::on_no_router(const wire::IpAddress& address, Routes& routes) {
   for (Router& router : routers_) {
     if (!router.used || router.address != address) continue;

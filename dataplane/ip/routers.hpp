@@ -44,7 +44,6 @@ class Routers {
                         OwnAddresses& own, Instant now);
   // It says that it is no router any more (RFC 4861 s7.2.5).
   bool on_no_router(const wire::IpAddress& router, Routes& routes);
-  bool is_router(const wire::IpAddress& address) const;
   // Takes out what is over; true: routes have changed.
   bool expire(Routes& routes, Instant now);
 

@@ -138,9 +138,6 @@ bool start_dpdk(const DpdkOptions& options, std::string& error) {
 void dpdk_register_thread() {
   if (started_ && rte_lcore_id() == LCORE_ID_ANY) rte_thread_register();
 }
-void dpdk_unregister_thread() {
-  if (started_) rte_thread_unregister();
-}
 
 std::string dpdk_complaint() {
   Log& l = log();

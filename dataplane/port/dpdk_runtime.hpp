@@ -30,7 +30,6 @@ bool dpdk_started();
 // To be called once by each worker thread before it polls a DPDK port: gives it a cache of buffers
 // of its own in each pool. Does nothing where DPDK is not started.
 void dpdk_register_thread();
-void dpdk_unregister_thread();  // before the thread ends
 
 // The first thing that DPDK complained of since the last call; empty if nothing.
 std::string dpdk_complaint();

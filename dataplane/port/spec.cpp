@@ -103,7 +103,6 @@ Answer parse_memif(std::string_view text, std::string_view rest) {
 
 const char* name(PortSpec::Kind kind) { return row(kind).name.data(); }
 
-bool needs_dpdk(PortSpec::Kind kind) { return kind != Kind::loopback && kind != Kind::pair; }
 bool is_memory(PortSpec::Kind kind) { return kind == Kind::loopback || kind == Kind::pair || kind == Kind::memif; }
 
 std::string to_string(const PortSpec& spec) {

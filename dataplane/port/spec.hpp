@@ -39,7 +39,6 @@ Result<PortSpec, std::string> parse_spec(std::string_view text);
 
 const char* name(PortSpec::Kind kind);      // as in a SPEC
 std::string to_string(const PortSpec& spec);  // parse_spec() gives the same value back
-bool needs_dpdk(PortSpec::Kind kind);
 // Nothing but memory lies between its ends, and nobody but rnic is at the other.
 bool is_memory(PortSpec::Kind kind);
 

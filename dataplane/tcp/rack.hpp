@@ -87,7 +87,6 @@ class Rack {
 
   // Before the first segment has arrived there is no horizon to judge by.
   bool started() const { return started_; }
-  bool reordering_seen() const { return reordering_seen_; }
   Duration reordering_window(bool recovering, std::uint32_t segments_sacked, Duration smoothed) const;
   Horizon horizon(Duration reordering_window) const {
     return {horizon_.sent_at, horizon_.end, rtt_ + reordering_window};
