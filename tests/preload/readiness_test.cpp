@@ -295,11 +295,11 @@ TEST_CASE("closing a channel leaves a thread waiting that waits in GET_EVENT, as
 
 TEST_CASE("a write to a channel that another thread is closing fails with EBADF", "[preload][ucma]") {
   const int fd = open_cm();
-  daemon_at_work().stall(RNIC_CM_CLOSE);
+  daemon_at_work().relay().hold(RNIC_CM_CLOSE);
   std::thread closer([&] { close(fd); });
-  while (daemon_at_work().stalled() == 0) usleep(1000);
+  while (daemon_at_work().relay().held() == 0) usleep(1000);
   rdma_ucm_event_resp event{};
   CHECK(get_event(fd, event) == EBADF);
-  daemon_at_work().release();
+  daemon_at_work().relay().release();
   closer.join();
 }
