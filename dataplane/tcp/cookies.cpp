@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "tcp/connection.hpp"
+#include "tcp/options.hpp"
 
 namespace rnic::tcp {
 

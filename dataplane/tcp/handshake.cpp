@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tcp/connection.hpp"
+#include "tcp/options.hpp"
 
 namespace rnic::tcp {
 

@@ -1,0 +1,31 @@
+// Segments as a connection takes and gives them: the header parsed, the octets where they lie.
+#pragma once
+
+#include "base/buffer.hpp"
+#include "wire/tcp.hpp"
+
+namespace rnic::tcp {
+
+struct SegmentIn {
+  wire::TcpHeader header;  // options parsed
+  BufferRef buffer;        // holds the payload; kept while it is needed
+  Bytes payload;           // within `buffer`
+  bool marked = false;     // IP said: congestion experienced
+};
+
+// A segment to put on the wire. The receiver of this value fills in the ports and prepends TCP, IP
+// and link headers.
+// `payload` empty: `buffer` is null, take a control buffer. `whole`: payload is all of the
+// buffer's octets and nobody else holds the buffer, so headers may be put in its headroom;
+// otherwise the octets are to be copied into a fresh buffer.
+struct SegmentOut {
+  SegmentOut() {}  // members say their own defaults; zeroing the whole first would cost as much again
+
+  wire::TcpHeader header;
+  BufferRef buffer;  // a counted reference; the retransmit queue keeps its own
+  Bytes payload;
+  bool whole = false;
+  bool may_be_marked = false;  // IP is to say ECT(0)
+};
+
+}  // namespace rnic::tcp
