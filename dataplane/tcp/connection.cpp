@@ -111,7 +111,7 @@ void Connection::adopt(const Handshake& handshake, Instant now) {
   timestamps_ = handshake.timestamps;
   timestamp_recent_ = handshake.timestamp_recent;
   timestamp_recent_at_ = now;
-  if (handshake.ecn) ecn_.agree(true, options_.congestion == Algorithm::dctcp);
+  if (handshake.ecn) start_ecn(Ecn::OurData::may_be_marked);
   scaling_ = handshake.scaling;
   send_shift_ = handshake.send_shift;
   receive_shift_ = handshake.receive_shift;
@@ -122,6 +122,11 @@ void Connection::adopt(const Handshake& handshake, Instant now) {
   send_window_max_ = handshake.window;
   path_.set_ceiling(std::min(options_.mss_bytes, peer_mss_));
   update_emss();
+}
+
+void Connection::start_ecn(Ecn::OurData data) {
+  ecn_.start(data);
+  echo_.start(options_.congestion == Algorithm::dctcp ? EcnEcho::Tells::every_change : EcnEcho::Tells::first_mark);
 }
 
 void Connection::become_established(const wire::TcpHeader& header, Instant now) {
@@ -168,8 +173,8 @@ void Connection::on_segment(SegmentIn&& segment, Instant now) {
   }
   if (!process_ack(in, now)) return;
   if (in.tells_timestamp) echo_timestamp(segment.header, now);
-  if (ecn_.is_news(segment.marked, segment.header.flags) && !segment.payload.empty()) [[unlikely]]
-    progress_ack_ |= ecn_.on_data(segment.marked, segment.header.flags, rcv_nxt_, last_ack_sent_);
+  if (echo_.is_news(segment.marked, segment.header.flags) && !segment.payload.empty()) [[unlikely]]
+    progress_ack_ |= echo_.on_data(segment.marked, segment.header.flags, rcv_nxt_, last_ack_sent_);
   if (!in.payload.empty()) process_payload(in, now);
   if (in.fin || peer_fin_known_) [[unlikely]]
     process_fin(in, now);
@@ -208,7 +213,7 @@ void Connection::on_segment_syn_sent(const wire::TcpHeader& header, Instant now)
   adopt(agreed, now);
   // We have said, too, that we cannot, or not (RFC 3168 s6.1.1).
   if (acknowledges && ecn_asked_ && Ecn::is_setup_syn_ack(header.flags))
-    ecn_.agree(syn_sent_count_ == 1, options_.congestion == Algorithm::dctcp);
+    start_ecn(syn_sent_count_ == 1 ? Ecn::OurData::may_be_marked : Ecn::OurData::not_marked);
   if (acknowledges) {
     become_established(header, now);
     forced_acks_ = 1;

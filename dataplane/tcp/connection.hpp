@@ -207,6 +207,7 @@ class Connection {
 
   void start(Seq initial);
   void adopt(const Handshake& handshake, Instant now);
+  void start_ecn(Ecn::OurData data);
   void become_established(const wire::TcpHeader& header, Instant now);
   void on_old_segment(const Incoming& in, std::uint32_t length, Instant now);
   void on_our_fin_acknowledged(Instant now);
@@ -356,6 +357,7 @@ class Connection {
   RttEstimator rtt_;
   Rack rack_;
   TailProbe tail_probe_;
+  EcnEcho echo_;
   Ecn ecn_;
   Keeper keeper_;
   ReceiveQueue readable_;

@@ -6,9 +6,9 @@ namespace rnic::tcp {
 
 namespace flag = wire::tcp_flags;
 
-bool Ecn::on_data(bool marked, std::uint8_t flags, Seq received, Seq acknowledged) {
-  if (!echoes_) return false;
-  if (!exact_) {
+bool EcnEcho::on_data(bool marked, std::uint8_t flags, Seq received, Seq acknowledged) {
+  if (tells_ == Tells::nothing) return false;
+  if (tells_ == Tells::first_mark) {
     // CWR first: a mark on the very segment that carries it is a new one.
     if ((flags & flag::kCwr) != 0) ack_flags_ = 0;
     if (marked) ack_flags_ = flag::kEce;
@@ -28,7 +28,7 @@ bool Ecn::on_data(bool marked, std::uint8_t flags, Seq received, Seq acknowledge
   return true;
 }
 
-void Ecn::on_acknowledged(Seq up_to) {
+void EcnEcho::on_acknowledged(Seq up_to) {
   unsigned done = 0;
   while (done < boundary_count_ && !boundaries_[done].after(up_to)) ++done;
   if (done == 0) return;
@@ -38,7 +38,7 @@ void Ecn::on_acknowledged(Seq up_to) {
 }
 
 // What came changes with each boundary; expected_ is what is behind the last.
-void Ecn::update_flags() {
+void EcnEcho::update_flags() {
   const bool marked = expected_ != (boundary_count_ % 2 != 0);
   ack_flags_ = marked ? flag::kEce : std::uint8_t{0};
 }

@@ -120,8 +120,8 @@ std::uint32_t Connection::room_bytes() const {
 Seq Connection::acknowledgement() const {
   const Seq whole = hold_ >= received_ ? rcv_nxt_ : irs_ + 1 + static_cast<std::uint32_t>(hold_);
   // Not beyond where the marks change (RFC 8257 s3.2).
-  if (ecn_.has_boundary() && ecn_.first_boundary().before(whole)) [[unlikely]]
-    return ecn_.first_boundary();
+  if (echo_.has_boundary() && echo_.first_boundary().before(whole)) [[unlikely]]
+    return echo_.first_boundary();
   return whole;
 }
 
@@ -137,7 +137,7 @@ std::uint16_t Connection::window_field() {
 // Every segment that carries an ACK says all of it, so none is owed after it.
 void Connection::fill(wire::TcpHeader& header, std::uint8_t flags, Seq sequence, Instant now) {
   header.sequence = sequence.value;
-  header.flags = flags | ecn_.ack_flags();
+  header.flags = flags | echo_.ack_flags();
   const Seq ack = acknowledgement();
   header.acknowledgement = ack.value;
   header.window = window_field();
@@ -148,8 +148,8 @@ void Connection::fill(wire::TcpHeader& header, std::uint8_t flags, Seq sequence,
   progress_ack_ = false;
   delayed_ack_at_ = kNever;
   ++counters_.segments_out;
-  if (ecn_.has_boundary()) [[unlikely]] {
-    ecn_.on_acknowledged(ack);
+  if (echo_.has_boundary()) [[unlikely]] {
+    echo_.on_acknowledged(ack);
     progress_ack_ = true;  // the next piece
   }
 }

@@ -437,8 +437,8 @@ TEST_CASE("W-TCP-01: DCTCP: data that goes the other way carries the pieces", "[
 }
 
 TEST_CASE("W-TCP-01: DCTCP: more changes than can be remembered are told of in part", "[tcp][rfc8257][W-TCP-01]") {
-  tcp::Ecn ecn;
-  ecn.agree(true, true);
+  tcp::EcnEcho ecn;
+  ecn.start(tcp::EcnEcho::Tells::every_change);
   std::uint32_t at = 1;
   for (int i = 0; i < 40; ++i) {
     CHECK(ecn.on_data(i % 2 == 0, 0, Seq{at}, Seq{0}));
@@ -459,8 +459,8 @@ TEST_CASE("W-TCP-01: DCTCP: more changes than can be remembered are told of in p
 }
 
 TEST_CASE("W-TCP-01: DCTCP: a change and back with no octets between is none", "[tcp][rfc8257][W-TCP-01]") {
-  tcp::Ecn ecn;
-  ecn.agree(true, true);
+  tcp::EcnEcho ecn;
+  ecn.start(tcp::EcnEcho::Tells::every_change);
   CHECK(ecn.on_data(true, 0, Seq{10}, Seq{1}));
   CHECK(ecn.on_data(false, 0, Seq{10}, Seq{1}));  // that one was out of order
   CHECK_FALSE(ecn.has_boundary());
