@@ -77,8 +77,8 @@ void Connection::on_old_acknowledgement(const wire::TcpHeader& header, Instant n
 // edge moved.
 bool Connection::update_window(const wire::TcpHeader& header, Seq ack) {
   Seq sequence{header.sequence};
-  if (sequence.after(receive_edge_)) [[unlikely]]  // from beyond our shut window: as if from its edge
-    sequence = receive_edge_;
+  if (sequence.after(receiver_.edge())) [[unlikely]]  // from beyond our shut window: as if from its edge
+    sequence = receiver_.edge();
   if (sequence.before(window_sequence_)) return false;
   if (sequence == window_sequence_ && ack.before(window_ack_)) return false;
   window_sequence_ = sequence;

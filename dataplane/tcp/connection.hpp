@@ -29,8 +29,7 @@
 #include "tcp/path_mtu.hpp"
 #include "tcp/rack.hpp"
 #include "tcp/rate_limit.hpp"
-#include "tcp/reassembly.hpp"
-#include "tcp/receive_queue.hpp"
+#include "tcp/receiver.hpp"
 #include "tcp/rtt.hpp"
 #include "tcp/segment.hpp"
 #include "tcp/send_queue.hpp"
@@ -70,12 +69,6 @@ enum class Ended : std::uint8_t {
 // The RST that answers a segment for which there is no connection (RFC 9293 s3.10.7.1), ports
 // turned round; nothing when the segment is a RST itself.
 std::optional<wire::TcpHeader> reset_in_reply(const wire::TcpHeader& header, std::size_t payload_bytes);
-
-// Received octets in order, where they lie. Index 0 is the first not yet consumed.
-struct Readable {
-  BufferRef* buffers = nullptr;  // of entry i
-  Bytes span;
-};
 
 class Connection {
  public:
@@ -129,36 +122,32 @@ class Connection {
   // ---- receiving ---------------------------------------------------------------------------
   // The i-th readable span counted from `offset` octets after the consumption point is found by
   // walking: readable_count() spans, readable(i).
-  std::size_t readable_count() const;
-  Readable readable(std::size_t index);
-  std::uint64_t received() const;  // octets of the peer's stream in order so far, ever
-  std::uint64_t consumed() const;
+  std::size_t readable_count() const { return receiver_.readable_count(); }
+  Readable readable(std::size_t index) { return receiver_.readable(index); }
+  std::uint64_t received() const { return receiver_.received(); }  // octets of the peer's stream in order so far, ever
+  std::uint64_t consumed() const { return receiver_.consumed(); }
   // Gives the first `bytes` readable octets' buffers back; opens the window.
   void consume(std::uint64_t bytes);
   // What came beyond a gap, where it lies: pieces in the order of the stream, none over another.
   // They have passed every check of TCP's, are acknowledged selectively, and stay until they are
   // readable (W-TCP-09, -26). counters().out_of_order tells whether there are new ones.
-  struct Beyond {
-    std::uint64_t position = 0;  // octets of the peer's stream before it
-    Bytes span;
-    const BufferRef* buffer = nullptr;
-  };
-  std::size_t beyond_count() const;
-  Beyond beyond(std::size_t index) const;
+  using Beyond = Receiver::Beyond;
+  std::size_t beyond_count() const { return receiver_.beyond_count(); }
+  Beyond beyond(std::size_t index) const { return receiver_.beyond(index); }
   // What comes beyond a gap is kept in so many pieces from now on, and no more.
-  void limit_beyond(std::uint32_t pieces) { reassembly_.limit(pieces); }
+  void limit_beyond(std::uint32_t pieces) { receiver_.limit_beyond(pieces); }
   // Buffers are scarce: small pieces are copied together from now on, not only where there are many.
-  void join_small_pieces() { readable_.join_all(); }
+  void join_small_pieces() { receiver_.join_small_pieces(); }
   // Buffers that hold what came and was not consumed, in order and beyond gaps.
-  const BufferCount& kept() const { return keeper_.kept(); }
+  const BufferCount& kept() const { return receiver_.kept(); }
   // And buffers that hold octets of ours that are not acknowledged.
   BufferCount queued() const { return queue_.held(); }
   // No acknowledgement is sent for stream octets at and after this position (octets whose
   // placement is not done); kNoHold: none held.
-  static constexpr std::uint64_t kNoHold = ~std::uint64_t{0};
-  void hold_acknowledgements_from(std::uint64_t position);
+  static constexpr std::uint64_t kNoHold = Receiver::kNoHold;
+  void hold_acknowledgements_from(std::uint64_t position) { receiver_.hold_acknowledgements_from(position); }
   // The peer's FIN has arrived, and all octets before it.
-  bool peer_closed() const;
+  bool peer_closed() const { return receiver_.peer_closed(); }
   // The caller's burst is over: an acknowledgement that is due may go (ACK at the end of each
   // burst; every second full segment at the latest).
   void end_of_burst(Instant now);
@@ -182,39 +171,24 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
  private:
-  // The segment under examination, trimmed as the checks go on.
-  struct Incoming {
-    SegmentIn& segment;
-    Seq sequence;
-    Bytes payload;
-    bool fin;
-    bool tells_timestamp = false;  // that is to be echoed, once its acknowledgement is accepted
-  };
-
   // connection.cpp: the steps of RFC 9293 s3.10.7, in its order, one function each. A check that
   // returns false has dealt with the segment.
   void on_segment_closed(const SegmentIn& segment);
   void on_segment_syn_sent(const wire::TcpHeader& header, Instant now);
   bool doubts_its_peer(const wire::TcpHeader& header, Instant now);
+  bool is_first_syn(const Incoming& in) const;
   bool check_timestamps(Incoming& in, Instant now);
-  void echo_timestamp(const wire::TcpHeader& header, Instant now);
   bool check_sequence(Incoming& in, Instant now);
   bool check_reset(const Incoming& in, Instant now);
   bool check_syn(const Incoming& in, Instant now);
   bool process_ack(const Incoming& in, Instant now);
-  void process_payload(Incoming& in, Instant now);
-  void process_fin(const Incoming& in, Instant now);
+  void on_peer_closed(Instant now);
 
   void start(Seq initial);
   void adopt(const Handshake& handshake, Instant now);
   void start_ecn(Ecn::OurData data);
   void become_established(const wire::TcpHeader& header, Instant now);
-  void on_old_segment(const Incoming& in, std::uint32_t length, Instant now);
   void on_our_fin_acknowledged(Instant now);
-  bool accept_in_order(BufferRef&& buffer, Bytes octets, bool copied = false);
-  void reassemble(Incoming& in);
-  void drain_reassembly();
-  void acknowledge_soon(std::uint32_t octets, Instant now);
   void challenge(Instant now);
   void enter_time_wait(Instant now);
   void end(Ended why);
@@ -264,7 +238,7 @@ class Connection {
 
   // timers.cpp
   Instant earliest_timer() const {
-    return std::min(std::min(std::min(rto_at_, delayed_ack_at_), std::min(persist_at_, tail_probe_at_)),
+    return std::min(std::min(std::min(rto_at_, receiver_.deadline()), std::min(persist_at_, tail_probe_at_)),
                     std::min(std::min(keepalive_at_, time_wait_at_), reordering_at_));
   }
   void run_timers(Instant now);
@@ -277,13 +251,8 @@ class Connection {
   std::uint32_t sendable_bytes() const;
   bool may_send_fin() const;
   bool may_retransmit(SendQueue::Index i) const;
-  bool acknowledgement_due() const;
-  bool tells_sack() const;
   bool has_work() const;
-  Seq acknowledgement() const;
-  std::uint16_t window_field();
   void fill(wire::TcpHeader& header, std::uint8_t flags, Seq sequence, Instant now);
-  void add_sack(wire::TcpHeader& header, std::uint32_t room_bytes);
   void fill_handshake(SegmentOut& out, Instant now);
   void fill_acknowledgement(SegmentOut& out, Instant now);
   void fill_keepalive(SegmentOut& out, Instant now);
@@ -296,29 +265,10 @@ class Connection {
   // ---- what every segment needs stands first -------------------------------------------------
   State state_ = State::closed;
   Ended ended_ = Ended::no;
-  bool sack_ = false;               // negotiated
-  bool timestamps_ = false;         // negotiated
-  std::uint8_t send_shift_ = 0;     // window scale of what the peer says
-  std::uint8_t receive_shift_ = 0;  // and of what we say
-  bool scaling_ = false;            // negotiated
-
-  // Receiving (RFC 9293 s3.3.1: RCV.NXT, RCV.WND).
-  Seq rcv_nxt_{};
-  Seq receive_edge_{};   // the right edge that we have advertised; never moves left
-  Seq receive_limit_{};  // where it could be
-  Seq last_ack_sent_{};
-  std::uint64_t received_ = 0;
-  std::uint64_t consumed_ = 0;
-  std::uint64_t hold_ = kNoHold;
-  std::uint32_t unacknowledged_bytes_ = 0;  // in order, since our last ACK
-  std::uint32_t peer_segment_bytes_ = 536;  // the largest that came
-  std::uint32_t forced_acks_ = 0;           // to be sent whether they say news or not
-  bool progress_ack_ = false;               // to be sent if it says news
-  bool peer_closed_ = false;
-  bool peer_fin_known_ = false;
-  Seq peer_fin_{};              // where it is
-  bool has_duplicate_ = false;  // a DSACK block to tell (RFC 2883)
-  wire::SackBlock duplicate_{};
+  bool sack_ = false;            // negotiated
+  bool timestamps_ = false;      // negotiated
+  bool scaling_ = false;         // negotiated
+  std::uint8_t send_shift_ = 0;  // window scale of what the peer says
 
   // Sending (SND.UNA and SND.NXT are the queue's).
   Seq send_edge_{};                    // SND.UNA + SND.WND: the peer's right edge
@@ -343,7 +293,6 @@ class Connection {
 
   // Timers; kNever when not running.
   Instant rto_at_ = kNever;
-  Instant delayed_ack_at_ = kNever;
   Instant persist_at_ = kNever;
   Instant tail_probe_at_ = kNever;
   Instant reordering_at_ = kNever;  // what was overtaken is lost then (RFC 8985 s6.2)
@@ -357,32 +306,24 @@ class Connection {
   RttEstimator rtt_;
   Rack rack_;
   TailProbe tail_probe_;
-  EcnEcho echo_;
   Ecn ecn_;
-  Keeper keeper_;
-  ReceiveQueue readable_;
-  Reassembly reassembly_;
   Counters counters_;
+  Receiver receiver_;  // counts, too
   Options options_;
 
   // ---- handshake, timestamps, and what is rare -----------------------------------------------
   Seq iss_{};
-  Seq irs_{};
   std::uint32_t peer_mss_;
   bool syn_due_ = false;
   bool ecn_asked_ = false;  // by our SYN
   bool close_after_handshake_ = false;
   bool reset_due_ = false;
   std::uint32_t syn_sent_count_ = 0;
-  std::uint32_t window_offered_bytes_ = 0;  // the window whose scale our SYN told
   Instant syn_sent_at_{};
   wire::TcpHeader reset_{};
   std::uint32_t timestamp_offset_ = 0;
-  std::uint32_t timestamp_recent_ = 0;  // TS.Recent
-  Instant timestamp_recent_at_{};
   SpuriousCheck spurious_;
-  RateLimit challenges_{10, seconds(5)};     // RFC 5961 s7
-  RateLimit empty_answers_{10, seconds(5)};  // against two ends that ACK each other's ACKs
+  RateLimit challenges_{10, seconds(5)};  // RFC 5961 s7
 };
 
 }  // namespace rnic::tcp

@@ -1,6 +1,6 @@
 // Explicit congestion notification of one connection (RFC 3168): what the handshake agrees on, and for each direction
-// a class: EcnEcho, what our ACKs say of marks that came; Ecn, whether our data may be marked, and when it says that the
-// window was reduced.
+// a class: EcnEcho, what our ACKs say of marks that came; Ecn, whether our data may be marked, and when it says that
+// the window was reduced.
 //
 // The codepoints of IP are the caller's to read and write; here a received segment is marked (CE)
 // or not, and one of ours may be marked (ECT) or not.

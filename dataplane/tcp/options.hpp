@@ -36,7 +36,7 @@ struct Options {
   std::uint32_t retransmissions_max = 12;         // RFC 9293 s3.8.3, R2: five minutes and more
   std::uint32_t syn_retransmissions_max = 7;      // three minutes
   std::uint32_t syn_ack_retransmissions_max = 5;  // of a half-open connection
-  Duration keepalive = Duration{0};  // 0: off
+  Duration keepalive = Duration{0};               // 0: off
   Duration time_wait = seconds(60);
 };
 
@@ -49,7 +49,7 @@ struct Counters {
   std::uint64_t tail_probes = 0, window_probes = 0, path_probes = 0;
   std::uint64_t spurious_recoveries = 0;  // undone: what was taken for lost was late
   std::uint64_t ecn_reductions = 0;       // of the window, because the peer told of marks
-  std::uint64_t duplicates_told = 0;  // by the peer: what we sent again, it had (DSACK)
+  std::uint64_t duplicates_told = 0;      // by the peer: what we sent again, it had (DSACK)
 };
 
 }  // namespace rnic::tcp

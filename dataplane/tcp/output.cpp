@@ -49,7 +49,7 @@ std::uint32_t Connection::sendable_bytes() const {
     return 0;
   std::uint32_t piece = segment.length;
   if (piece > emss_ && !queue_.is_probe(queue_.first_unsent())) [[unlikely]] {  // the EMSS has shrunk
-    if (!queue_.can_cut()) return 0;  // an ACK will make room
+    if (!queue_.can_cut()) return 0;                                            // an ACK will make room
     piece = emss_;
   }
   const bool idle = queue_.all_acknowledged();
@@ -85,16 +85,10 @@ bool Connection::may_retransmit(SendQueue::Index i) const {
   return pipe == 0 || pipe + std::min(segment.length, emss_) <= congestion_.window_bytes();
 }
 
-bool Connection::acknowledgement_due() const {
-  return forced_acks_ > 0 || (progress_ack_ && acknowledgement() != last_ack_sent_);
-}
-
-bool Connection::tells_sack() const { return sack_ && (has_duplicate_ || !reassembly_.empty()); }
-
 bool Connection::has_work() const {
   if (reset_due_ || syn_due_) return true;
   if (state_ < State::established) return false;
-  if (acknowledgement_due() || keepalive_due_ || tail_probe_due_) return true;
+  if (receiver_.ack_due() || keepalive_due_ || tail_probe_due_) return true;
   if (const auto lost = queue_.first_lost(); lost && may_retransmit(*lost)) return true;
   if (!queue_.has_unsent()) return false;
   if (sendable_bytes() > 0 || may_send_fin()) return true;
@@ -116,53 +110,13 @@ std::uint32_t Connection::room_bytes() const {
 
 // ---- headers -------------------------------------------------------------------------------
 
-// What we acknowledge: all that is in order, up to where the layer above asks us to hold.
-Seq Connection::acknowledgement() const {
-  const Seq whole = hold_ >= received_ ? rcv_nxt_ : irs_ + 1 + static_cast<std::uint32_t>(hold_);
-  // Not beyond where the marks change (RFC 8257 s3.2).
-  if (echo_.has_boundary() && echo_.first_boundary().before(whole)) [[unlikely]]
-    return echo_.first_boundary();
-  return whole;
-}
-
-// The right edge moves when it moves by enough (RFC 9293 s3.8.6.2.2).
-std::uint16_t Connection::window_field() {
-  const std::uint32_t gain = receive_limit_.since(receive_edge_);
-  if (gain >= std::min(options_.receive_window_bytes / 2, options_.mss_bytes)) receive_edge_ = receive_limit_;
-  const Seq from = acknowledgement();
-  const std::uint32_t room = receive_edge_.after(from) ? receive_edge_.since(from) : 0;
-  return static_cast<std::uint16_t>(std::min(room >> receive_shift_, 0xFFFFu));
-}
-
-// Every segment that carries an ACK says all of it, so none is owed after it.
 void Connection::fill(wire::TcpHeader& header, std::uint8_t flags, Seq sequence, Instant now) {
   header.sequence = sequence.value;
-  header.flags = flags | echo_.ack_flags();
-  const Seq ack = acknowledgement();
-  header.acknowledgement = ack.value;
-  header.window = window_field();
+  header.flags = flags;
+  receiver_.fill(header);
   if (timestamps_) [[unlikely]]
-    header.timestamps = {timestamp_clock(now) + timestamp_offset_, timestamp_recent_};
-  last_ack_sent_ = ack;
-  unacknowledged_bytes_ = 0;
-  progress_ack_ = false;
-  delayed_ack_at_ = kNever;
+    header.timestamps = {timestamp_clock(now) + timestamp_offset_, receiver_.timestamp_recent()};
   ++counters_.segments_out;
-  if (echo_.has_boundary()) [[unlikely]] {
-    echo_.on_acknowledged(ack);
-    progress_ack_ = true;  // the next piece
-  }
-}
-
-// As many blocks as fit into `room_bytes` of options; a duplicate's first (RFC 2883 s4).
-void Connection::add_sack(wire::TcpHeader& header, std::uint32_t room_bytes) {
-  if (room_bytes < 12) return;
-  const unsigned most = std::min((room_bytes - 4) / 8, timestamps_ ? 3u : 4u);
-  unsigned count = 0;
-  if (has_duplicate_) header.sack[count++] = duplicate_;
-  has_duplicate_ = false;
-  count += reassembly_.blocks(&header.sack[count], most - count);
-  header.sack_count = static_cast<std::uint8_t>(count);
 }
 
 void Connection::fill_handshake(SegmentOut& out, Instant now) {
@@ -181,20 +135,20 @@ void Connection::fill_handshake(SegmentOut& out, Instant now) {
     header.flags |= Ecn::kSetupSyn;
   }
   out.may_be_marked = options_.congestion == Algorithm::dctcp && header.has(flag::kEce);  // RFC 8257 s3.6
-  header.acknowledgement = answer ? rcv_nxt_.value : 0;
+  header.acknowledgement = answer ? receiver_.next().value : 0;
   header.window = static_cast<std::uint16_t>(std::min(options_.receive_window_bytes, 0xFFFFu));
   header.mss = static_cast<std::uint16_t>(std::min(options_.mss_bytes, 0xFFFFu));
   // An answer agrees to what was offered, and offers nothing.
   header.sack_permitted = answer ? sack_ : options_.sack;
   if (answer ? scaling_ : options_.window_scale) header.window_scale = window_shift(options_.receive_window_bytes);
   if (answer ? timestamps_ : options_.timestamps)
-    header.timestamps = {timestamp_clock(now) + timestamp_offset_, answer ? timestamp_recent_ : 0};
+    header.timestamps = {timestamp_clock(now) + timestamp_offset_, answer ? receiver_.timestamp_recent() : 0};
 }
 
 void Connection::fill_acknowledgement(SegmentOut& out, Instant now) {
   fill(out.header, flag::kAck, acceptable_next(), now);
-  if (forced_acks_ > 0) --forced_acks_;
-  if (tells_sack()) add_sack(out.header, 40 - (timestamps_ ? 12 : 0));
+  receiver_.on_bare_ack_sent();
+  if (receiver_.tells_sack()) receiver_.add_sack(out.header, 40 - (timestamps_ ? 12 : 0));
 }
 
 // An octet that the peer has had: it must answer (RFC 9293 s3.8.4).
@@ -212,10 +166,10 @@ void Connection::fill_data(SegmentOut& out, SendQueue::Index i, bool first_time,
   else if (queue_.is_last(i))
     flags |= flag::kPsh;  // W-TCP-14
   fill(out.header, flags, segment.sequence, now);
-  forced_acks_ = 0;
+  receiver_.on_data_sent();
   // W-TCP-25: only where there is room for blocks.
-  if (tells_sack()) [[unlikely]]
-    add_sack(out.header, emss_ - std::min(emss_, segment.length));
+  if (receiver_.tells_sack()) [[unlikely]]
+    receiver_.add_sack(out.header, emss_ - std::min(emss_, segment.length));
   last_sent_at_ = now;
   if (recovery_ == Recovery::fast) [[unlikely]]
     congestion_.on_sent_in_recovery(segment.length);
@@ -288,7 +242,7 @@ std::optional<SegmentOut> Connection::next_segment(Instant now) {
     return out;
   }
   // Blocks that found no room on a segment go by themselves, and at once.
-  if (forced_acks_ > 0 && tells_sack()) [[unlikely]] {
+  if (receiver_.blocks_due()) [[unlikely]] {
     fill_acknowledgement(out.emplace(), now);
     return out;
   }
@@ -316,7 +270,7 @@ std::optional<SegmentOut> Connection::next_segment(Instant now) {
       persist_at_ = now + rtt_.rto();  // blocked by the peer's window
     }
   }
-  if (acknowledgement_due()) {
+  if (receiver_.ack_due()) {
     fill_acknowledgement(out.emplace(), now);
     return out;
   }

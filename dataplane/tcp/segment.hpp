@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/buffer.hpp"
+#include "tcp/seq.hpp"
 #include "wire/tcp.hpp"
 
 namespace rnic::tcp {
@@ -11,6 +12,15 @@ struct SegmentIn {
   BufferRef buffer;        // holds the payload; kept while it is needed
   Bytes payload;           // within `buffer`
   bool marked = false;     // IP said: congestion experienced
+};
+
+// The segment under examination, trimmed as the checks go on.
+struct Incoming {
+  SegmentIn& segment;
+  Seq sequence;
+  Bytes payload;
+  bool fin;
+  bool tells_timestamp = false;  // that is to be echoed, once its acknowledgement is accepted
 };
 
 // A segment to put on the wire. The receiver of this value fills in the ports and prepends TCP, IP

@@ -12,10 +12,7 @@ constexpr std::uint32_t kKeepaliveProbesMax = 9;
 }  // namespace
 
 void Connection::run_timers(Instant now) {
-  if (delayed_ack_at_ <= now) {
-    delayed_ack_at_ = kNever;
-    progress_ack_ = true;
-  }
+  receiver_.run_timer(now);
   if (persist_at_ <= now) {
     persist_at_ = kNever;
     window_probe_due_ = true;
