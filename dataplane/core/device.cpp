@@ -164,8 +164,8 @@ bool Device::Impl::settle(Instant now) {
   bool busy = false;
   for (Stream* stream = active_.front(); stream != nullptr; stream = active_.after(*stream)) {
     if (stream->attached()) busy |= stream->qp->settle(now);
-    stream->tcp.end_of_burst(now);
-    review(*stream, now);
+    stream->tcp.end_of_burst();
+    review(*stream);
   }
   unsigned left = kLooseTurnMax;
   for (qp::QueuePair* qp = loose_.front(); qp != nullptr && left-- > 0; qp = loose_.after(*qp)) busy |= qp->settle(now);
@@ -212,7 +212,7 @@ bool Device::Impl::send(Instant now) {
   for (Stream* stream = active_.front(); stream != nullptr;) {
     Stream* next = active_.after(*stream);
     busy |= send_segments(*stream, now, budget);
-    review(*stream, now);
+    review(*stream);
     if (finish(*stream, now)) {
       busy = true;
     } else if (!needs_turn(*stream, now)) {

@@ -214,12 +214,12 @@ struct Device::Impl {
   void on_accepted(Stream& stream, Instant now);
   void on_startup_failed(Stream& stream, Instant now);
   void attach(Stream& stream, const mpa::Negotiated& negotiated, Instant now);
-  void review(Stream& stream, Instant now);  // what the steps before have changed
+  void review(Stream& stream);  // what the steps before have changed
   void check_connection_lost(Stream& stream, Instant now);
   void on_phase_deadline(Stream& stream, Instant now);
   void abandon(Stream& stream, Instant now);  // the QP is gone
   void end_rejected(Stream& stream, Instant now);
-  void send_waiting_fin(Stream& stream, Instant now);
+  void send_waiting_fin(Stream& stream);
   bool finish(Stream& stream, Instant now);   // true: it is no more
   void discard_input(Stream& stream, Instant now);
   bool send_octets(Stream& stream, Bytes octets);

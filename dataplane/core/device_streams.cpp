@@ -241,7 +241,7 @@ void Device::Impl::call(Stream& stream, const ConnectOptions& options, qp::Queue
   stream.initial_send = initial_sequence(stream.flow, keys_, now);
   if (before && !stream.initial_send.after(*before)) stream.initial_send = *before + kSequenceStep;
   if (qp != nullptr) bind(*qp, stream);
-  stream.tcp.open_active(stream.initial_send, now, timestamp_offset(stream.flow, keys_));
+  stream.tcp.open_active(stream.initial_send, timestamp_offset(stream.flow, keys_));
   activate(stream);
 }
 
@@ -595,7 +595,7 @@ bool Device::Impl::kill(StreamId id, Instant now) {
   if (stream->attached()) {
     (void)stream->qp->modify_state(qp::State::error, now);
     if (stream->qp->attached()) stream->tcp.abort(now);
-    review(*stream, now);
+    review(*stream);
   } else if (stream->phase == Stream::Phase::waiting) {
     stream->tcp.abort(now);
   } else {
@@ -642,7 +642,7 @@ void Device::Impl::take_input(Stream& stream, Instant now) {
       break;
     case Stream::Phase::orphan:
       discard_input(stream, now);
-      send_waiting_fin(stream, now);
+      send_waiting_fin(stream);
       break;
   }
 }
@@ -659,7 +659,7 @@ void Device::Impl::check_connection_lost(Stream& stream, Instant now) {
   abandon(stream, now);
 }
 
-void Device::Impl::review(Stream& stream, Instant) {
+void Device::Impl::review(Stream& stream) {
   if (!stream.attached()) return;
   if (stream.phase == Stream::Phase::starting && stream.qp->gate_open()) {
     stream.phase = Stream::Phase::running;
@@ -709,7 +709,7 @@ void Device::Impl::abandon(Stream& stream, Instant now) {
   stream.phase_deadline = now + options_.orphan_timeout;
   stream.tcp.hold_acknowledgements_from(tcp::Connection::kNoHold);
   stream.tcp.limit_beyond(kBeyondWithoutQp);
-  if (stream.tcp.ended() == tcp::Ended::no && !stream.fin_waits) stream.tcp.close(now);
+  if (stream.tcp.ended() == tcp::Ended::no && !stream.fin_waits) stream.tcp.close();
   discard_input(stream, now);
   activate(stream);
 }
@@ -720,13 +720,13 @@ void Device::Impl::end_rejected(Stream& stream, Instant now) {
   stream.fin_waits = true;
   abandon(stream, now);
   stream.phase_deadline = now + kCloseTimeout;
-  send_waiting_fin(stream, now);
+  send_waiting_fin(stream);
 }
 
-void Device::Impl::send_waiting_fin(Stream& stream, Instant now) {
+void Device::Impl::send_waiting_fin(Stream& stream) {
   if (!stream.fin_waits || stream.tcp.acknowledged() != stream.tcp.appended()) return;
   stream.fin_waits = false;
-  if (stream.tcp.ended() == tcp::Ended::no) stream.tcp.close(now);
+  if (stream.tcp.ended() == tcp::Ended::no) stream.tcp.close();
 }
 
 // Nobody is there who wants it. It is acknowledged all the same while octets of ours are still to

@@ -240,7 +240,7 @@ void QueuePair::Impl::begin_closing(Cause cause, Instant now) {
     apply(stream_step(state_, StreamEvent::late_work), now);
     return;
   }
-  stream_->connection.close(now);
+  stream_->connection.close();
   go_down(now);
 }
 
@@ -430,7 +430,7 @@ bool QueuePair::Impl::go_down(Instant now) {
       busy |= !way_down_.terminate_due;
     }
     if (!way_down_.terminate_due && way_down_.fin_due && stream_->out.empty()) {
-      stream_->connection.close(now);
+      stream_->connection.close();
       way_down_.fin_due = false;
       busy = true;
     }

@@ -79,7 +79,7 @@ void Connection::start(Seq initial) {
   queue_.start(initial + 1);
 }
 
-void Connection::open_active(Seq initial, Instant, std::uint32_t timestamp_offset) {
+void Connection::open_active(Seq initial, std::uint32_t timestamp_offset) {
   start(initial);
   timestamp_offset_ = timestamp_offset;
   syn_due_ = true;
@@ -138,7 +138,7 @@ void Connection::become_established(const wire::TcpHeader& header, Instant now) 
   window_sequence_ = Seq{header.sequence};
   window_ack_ = Seq{header.acknowledgement};
   if (options_.keepalive.ns > 0) keepalive_at_ = now + options_.keepalive;
-  if (close_after_handshake_) close(now);
+  if (close_after_handshake_) close();
 }
 
 // ---- a segment arrives ---------------------------------------------------------------------
@@ -495,7 +495,7 @@ bool Connection::append_last(BufferRef payload) {
 }
 
 // RFC 9293 s3.10.4.
-void Connection::close(Instant) {
+void Connection::close() {
   switch (state_) {
     case State::syn_sent:
       end(Ended::aborted);
@@ -538,7 +538,7 @@ void Connection::consume(std::uint64_t bytes) {
   if (to_be_told && state_ >= State::established && state_ <= State::fin_wait_2) receiver_.owe_ack();
 }
 
-void Connection::end_of_burst(Instant) {
+void Connection::end_of_burst() {
   if (state_ >= State::established) receiver_.end_of_burst();
 }
 

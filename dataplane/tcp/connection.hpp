@@ -75,7 +75,7 @@ class Connection {
   explicit Connection(const Options& options);
 
   // ---- opening -----------------------------------------------------------------------------
-  void open_active(Seq initial, Instant now, std::uint32_t timestamp_offset = 0);
+  void open_active(Seq initial, std::uint32_t timestamp_offset = 0);
   // The peer called, was answered, and `third` completes it (tcp/handshake.hpp). The connection is
   // ESTABLISHED; the third segment is then to be given to on_segment().
   void open_passive(const Handshake& handshake, const wire::TcpHeader& third, Instant now);
@@ -115,7 +115,7 @@ class Connection {
   std::uint64_t appended() const;      // octets of our stream handed over, ever
   std::uint64_t acknowledged() const;  // octets of our stream that the peer has acknowledged
   // No more octets from us: FIN after all that was appended (W-TCP-18).
-  void close(Instant now);
+  void close();
   // RST now; everything is dropped.
   void abort(Instant now);
 
@@ -150,7 +150,7 @@ class Connection {
   bool peer_closed() const { return receiver_.peer_closed(); }
   // The caller's burst is over: an acknowledgement that is due may go (ACK at the end of each
   // burst; every second full segment at the latest).
-  void end_of_burst(Instant now);
+  void end_of_burst();
 
   // ---- what it is --------------------------------------------------------------------------
   State state() const;

@@ -23,7 +23,7 @@ double since(std::chrono::steady_clock::time_point start) {
 
 struct Pair {
   explicit Pair(const tcp::Options& options) : pool(8192, 2048), a(options), b(options) {
-    a.open_active(tcp::Seq{1000}, now);
+    a.open_active(tcp::Seq{1000});
     auto syn = a.next_segment(now);
     tcp::Handshake handshake = tcp::agree(syn->header, options, tcp::Seq{2000}, 0);
     handshake.sent = 1;
@@ -83,7 +83,7 @@ struct Pair {
     const double consume = since(start);
 
     start = std::chrono::steady_clock::now();
-    b.end_of_burst(now);
+    b.end_of_burst();
     unsigned acks = 0;
     while (auto ack = b.next_segment(now)) {
       segments[acks].header = ack->header;

@@ -78,7 +78,7 @@ class LivePair {
 
  private:
   void open() {
-    tcp_.open_active({1000}, now_);
+    tcp_.open_active({1000});
     FUZZ_CHECK(tcp_.next_segment(now_).has_value());
     const tcp::Options options = small();
     const tcp::Handshake handshake = tcp::agree(wire::TcpHeader{.sequence = 1000,
@@ -227,7 +227,7 @@ class LivePair {
     const std::uint64_t before = tcp_.received();
     const Bytes octets = buffer->bytes();
     tcp_.on_segment({header, std::move(buffer), octets}, now_);
-    tcp_.end_of_burst(now_);
+    tcp_.end_of_burst();
     said_ += static_cast<std::uint32_t>(tcp_.received() - before);
   }
 

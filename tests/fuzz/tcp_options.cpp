@@ -35,7 +35,7 @@ void check_out(const wire::TcpHeader& header) {
 }
 
 void drain(tcp::Connection& connection, Instant now) {
-  connection.end_of_burst(now);
+  connection.end_of_burst();
   for (unsigned n = 0;; ++n) {
     FUZZ_CHECK(n < 1000);
     const auto out = connection.next_segment(now);
@@ -92,7 +92,7 @@ void run_tcp_options(Bytes octets) {
   tcp::Connection connection(options);
   if ((choice & 16) != 0) {
     // We call, and this is the answer.
-    connection.open_active({5000}, now);
+    connection.open_active({5000});
     drain(connection, now);
     wire::TcpHeader answer = header;
     answer.flags = flag::kSyn | ((choice & 32) != 0 ? flag::kAck : std::uint8_t{0});

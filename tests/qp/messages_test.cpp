@@ -489,7 +489,7 @@ TEST_CASE("W-DDP-24: octets of an operation that was cut short are never told as
     raw.run();
   } else {
     raw.say(tagged(15, true, {1}, 0));
-    raw.tcp.close(raw.wire.now);
+    raw.tcp.close();
     raw.run();
   }
   REQUIRE(raw.us->app.completions.size() == 2);
@@ -543,7 +543,7 @@ TEST_CASE("W-RDMAP-37: a peer's other code for the same fault is understood as o
         REQUIRE(raw.us->app.completions.size() == 1);
         // Where its headers can be read, the Read that it names is blamed.
         CHECK(raw.us->app.completions[0].status == (bits_swapped ? Status::flushed : Status::remote_termination));
-        raw.tcp.close(raw.wire.now);
+        raw.tcp.close();
         raw.run();
         CHECK(raw.us->qp.state() == qp::State::error);
       }
@@ -569,7 +569,7 @@ TEST_CASE("W-RDMAP-66: a Terminate finds its place whatever receives and limits 
     for (std::uint32_t i = 1; i <= 10; ++i) raw.say(untagged(3, true, 0, i, 0, filled(1000)));
     raw.say(untagged(7, true, 2, 1, 0, body));
     CHECK(raw.us->app.events.empty());
-    raw.tcp.close(raw.wire.now);
+    raw.tcp.close();
     raw.run();
     CHECK(raw.us->app.events == std::vector{qp::Event::terminate_received});
     CHECK(raw.us->qp.terminate_record().length == 4);
@@ -577,7 +577,7 @@ TEST_CASE("W-RDMAP-66: a Terminate finds its place whatever receives and limits 
   SECTION("and a mere FIN behind as many waits for receives") {
     Heard raw([](qp::Config& c) { c.held_bytes_max = 4000; });
     for (std::uint32_t i = 1; i <= 10; ++i) raw.say(untagged(3, true, 0, i, 0, filled(1000)));
-    raw.tcp.close(raw.wire.now);
+    raw.tcp.close();
     raw.run();
     CHECK(raw.us->app.events.empty());
     Region& receive = raw.us->region(1000);

@@ -105,7 +105,7 @@ TEST_CASE("a nudge that crosses a FIN spoils no close", "[qp][peer][V-CLS-05]") 
     peer.say_octets(peer.fpdu(tagged(0, true, {1}, 0)) + peer.fpdu(tagged(0, true, {1}, 0)));
     peer.run();
     CHECK(peer.us->qp.state() == qp::State::closing);
-    peer.tcp.close(peer.wire.now);
+    peer.tcp.close();
     peer.run();
     CHECK(peer.us->qp.state() == qp::State::idle);
     CHECK(peer.us->app.events == std::vector{qp::Event::close_complete});

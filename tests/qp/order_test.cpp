@@ -342,7 +342,7 @@ TEST_CASE("V-SR-06: a Send without a receive is held, and the stream goes on", "
     CHECK(raw.us->app.events == std::vector{qp::Event::connection_reset});
   }
   SECTION("a FIN acts: a Read Request is not answered") {
-    raw.tcp.close(raw.wire.now);
+    raw.tcp.close();
     raw.run();
     CHECK(raw.us->app.events == std::vector{qp::Event::bad_llp_close});
   }
@@ -362,7 +362,7 @@ TEST_CASE("W-DDP-13: a FIN behind held Sends waits until receives have taken the
   raw.run();
   raw.say(untagged(3, true, 0, 1, 0, filled(100)));
   raw.say(untagged(3, true, 0, 2, 0, filled(200, 8)));
-  raw.tcp.close(raw.wire.now);
+  raw.tcp.close();
   raw.run();
   CHECK(raw.us->qp.state() == qp::State::rts);
   CHECK(raw.us->app.completions.empty());

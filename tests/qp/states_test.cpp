@@ -210,7 +210,7 @@ TEST_CASE("V-QP-16: one destroyed in RTS leaves with a Terminate; what its peer 
   CHECK(statuses(pair.b->app.completions) == std::vector{qp::Status::success});
   SECTION("told, the peer ends in Error") {
     REQUIRE(pair.a->qp.detach(pair.wire.now, BufferRef::take(pair.a->pool)) == qp::QueuePair::Leftover::graceful);
-    pair.a->tcp.close(pair.wire.now);
+    pair.a->tcp.close();
     for (int i = 0; i < 20; ++i) {
       pair.turn(*pair.b);
       pair.wire.carry();
@@ -226,7 +226,7 @@ TEST_CASE("V-QP-16: one destroyed in RTS leaves with a Terminate; what its peer 
   SECTION("one that has closed already leaves with its FIN alone") {
     REQUIRE(pair.a->qp.modify_state(State::closing, pair.wire.now));
     REQUIRE(pair.a->qp.detach(pair.wire.now, BufferRef::take(pair.a->pool)) == qp::QueuePair::Leftover::graceful);
-    pair.a->tcp.close(pair.wire.now);
+    pair.a->tcp.close();
     for (int i = 0; i < 20; ++i) {
       pair.turn(*pair.b);
       pair.wire.carry();
@@ -286,7 +286,7 @@ TEST_CASE("V-AE-02: a peer that merely goes is no error; one that leaves somethi
   CHECK(raw.us->qp.terminate_record().origin == qp::TerminateRecord::Origin::remote);
   CHECK(raw.us->qp.counters().errors == (told == qp::Event::peer_gone ? 0 : 1));
   CHECK(raw.terminates().empty());
-  raw.tcp.close(raw.wire.now);
+  raw.tcp.close();
   raw.run();
   CHECK(raw.us->qp.state() == State::error);
 }
@@ -383,7 +383,7 @@ TEST_CASE("W-RDMAP-29: the last words are one Terminate 0x0000, behind what was 
     raw.us->qp.settle(raw.wire.now);
     raw.us->qp.transmit(raw.wire.now, 4000);  // and not settled: these segments never leave
     REQUIRE(raw.us->qp.detach(raw.wire.now, BufferRef::take(raw.us->pool)) == qp::QueuePair::Leftover::graceful);
-    raw.us->tcp.close(raw.wire.now);
+    raw.us->tcp.close();
     for (int i = 0; i < 50; ++i) {
       raw.wire.carry();
       raw.listen();
@@ -402,7 +402,7 @@ TEST_CASE("W-RDMAP-29: the last words are one Terminate 0x0000, behind what was 
     raw.us->qp.transmit(raw.wire.now, 10'000);
     REQUIRE(raw.us->qp.modify_state(State::terminate, raw.wire.now));
     REQUIRE(raw.us->qp.detach(raw.wire.now, BufferRef::take(raw.us->pool)) == qp::QueuePair::Leftover::graceful);
-    raw.us->tcp.close(raw.wire.now);
+    raw.us->tcp.close();
     for (int i = 0; i < 50; ++i) {
       raw.wire.carry();
       raw.listen();
@@ -415,7 +415,7 @@ TEST_CASE("W-RDMAP-29: the last words are one Terminate 0x0000, behind what was 
   SECTION("a responder that has heard nothing says nothing") {
     Raw raw(responder_start());
     REQUIRE(raw.us->qp.detach(raw.wire.now, BufferRef::take(raw.us->pool)) == qp::QueuePair::Leftover::graceful);
-    raw.us->tcp.close(raw.wire.now);
+    raw.us->tcp.close();
     for (int i = 0; i < 10; ++i) {
       raw.wire.carry();
       raw.listen();
@@ -485,7 +485,7 @@ TEST_CASE("V-CLS-03: a receive posted in Closing is flushed", "[qp][V-CLS-03]") 
     CHECK(raw.us->app.events == Events{qp::Event::connection_lost});
   }
   SECTION("V-CLS-07: the peer's FIN ends it in Idle") {
-    raw.tcp.close(raw.wire.now);
+    raw.tcp.close();
     raw.run();
     CHECK(raw.us->qp.state() == State::idle);
     CHECK(raw.us->app.events == Events{qp::Event::close_complete});
@@ -506,7 +506,7 @@ TEST_CASE("V-RTS-08: Modify to Terminate sends 0x0000 without a header", "[qp][V
   CHECK_FALSE(raw.terminates()[0].has_length);
   CHECK(raw.us->app.events.empty());  // V-TERM-08
   SECTION("V-TERM-10: the peer's FIN ends it in Error") {
-    raw.tcp.close(raw.wire.now);
+    raw.tcp.close();
     raw.run();
     CHECK(raw.us->qp.state() == State::error);
     CHECK_FALSE(raw.us->qp.attached());
@@ -579,7 +579,7 @@ TEST_CASE("V-RTS-07: a FIN with the SQ empty closes, with work outstanding it is
           "[qp][V-RTS-07][V-EH-03][V-TDN-07]") {
   Raw raw;
   SECTION("quiet") {
-    raw.tcp.close(raw.wire.now);
+    raw.tcp.close();
     raw.run();
     CHECK(raw.us->qp.state() == State::idle);
     CHECK(raw.us->app.events == Events{qp::Event::close_complete});
@@ -588,7 +588,7 @@ TEST_CASE("V-RTS-07: a FIN with the SQ empty closes, with work outstanding it is
   SECTION("a Read is outstanding") {
     raw.us->post(read({}, {1}, 0));
     raw.run();
-    raw.tcp.close(raw.wire.now);
+    raw.tcp.close();
     raw.run();
     REQUIRE(raw.terminates().size() == 1);
     CHECK(raw.terminates()[0].code.word() == 0x0207);
@@ -601,7 +601,7 @@ TEST_CASE("V-RTS-07: a FIN with the SQ empty closes, with work outstanding it is
     Octets fpdu = raw.fpdu(untagged(3, true, 0, 1, 0, filled(100)));
     fpdu.resize(50);
     raw.say_octets(fpdu);
-    raw.tcp.close(raw.wire.now);
+    raw.tcp.close();
     raw.run();
     CHECK(raw.us->qp.state() == State::error);
     CHECK(raw.us->app.events == Events{qp::Event::connection_lost});
@@ -827,7 +827,7 @@ TEST_CASE("V-ORD-08: what was completed is delivered after the queue pair is gon
   std::fill(from.memory.begin(), from.memory.end(), std::byte{0xEE});
   REQUIRE(pair.a->table.deregister(from.stag));
   CHECK(pair.a->qp.detach(pair.wire.now) == qp::QueuePair::Leftover::graceful);
-  pair.a->tcp.close(pair.wire.now);
+  pair.a->tcp.close();
   pair.wire.cut_a = false;
   for (int i = 0; i < 100; ++i) {
     pair.wire.now = pair.wire.now + milliseconds(100);

@@ -145,7 +145,7 @@ TEST_CASE("W-RDMAP-50: an error tears the stream down: pending messages are not 
   raw.us->post_receive({});
   raw.deaf = false;
   raw.pass(seconds(1));
-  raw.tcp.close(raw.wire.now);
+  raw.tcp.close();
   raw.run();
   CHECK(raw.us->qp.state() == State::error);
   const auto sends = raw.us->app.of_sends();
@@ -225,7 +225,7 @@ TEST_CASE("W-MPA-77: a FIN between FPDUs is a close, inside of one it is a loss"
     REQUIRE(fpdu.size() == 20);
     const Octets two = fpdu + fpdu;
     if (octets != 0) raw.say_octets({two.begin(), two.begin() + static_cast<std::ptrdiff_t>(octets)});
-    raw.tcp.close(raw.wire.now);
+    raw.tcp.close();
     raw.run();
     if (octets % 20 == 0) {
       CHECK(raw.us->app.events == std::vector{Event::close_complete});
@@ -245,7 +245,7 @@ TEST_CASE("W-MPA-77: nor does a FIN in the middle of a Send pass for a close", "
   Region& receive = raw.us->region(2000);
   raw.us->post_receive({Side::sge(receive, 0, 2000)});
   raw.say(untagged(3, false, 0, 1, 0, filled(100)));
-  raw.tcp.close(raw.wire.now);
+  raw.tcp.close();
   raw.run();
   CHECK(raw.us->app.events == std::vector{Event::connection_lost});
 }
@@ -280,7 +280,7 @@ TEST_CASE("W-MPA-78: a FIN is told while our half is still open", "[qp][W-MPA-78
   raw.us->mover.stalled = true;
   raw.us->post(write({Side::sge(memory, 0, 100)}, {5}, 0));
   raw.run();
-  raw.tcp.close(raw.wire.now);
+  raw.tcp.close();
   raw.run();
   CHECK(raw.us->app.events == std::vector{Event::bad_llp_close});
   CHECK(raw.fins == 0);
@@ -296,7 +296,7 @@ TEST_CASE("W-DDP-22: after the peer's FIN no more work of the send queue is done
   Region& memory = raw.us->region(100, 2);
   if (busy) raw.us->post(read({Side::sge(memory, 0, 100)}, {5}, 0));
   raw.run();
-  raw.tcp.close(raw.wire.now);
+  raw.tcp.close();
   raw.run();
   CHECK(raw.terminates().size() == (busy ? 1u : 0u));
   const auto before = raw.heard.size();
@@ -332,7 +332,7 @@ TEST_CASE("W-DDP-21: octets behind the peer's FIN reach nobody", "[qp][W-DDP-21]
     raw.run();
   };
   inject();
-  raw.tcp.close(raw.wire.now);
+  raw.tcp.close();
   // And others come when the FIN is there, before the queue pair knows it or after.
   if (GENERATE(true, false))
     raw.run();
@@ -367,7 +367,7 @@ TEST_CASE("W-RDMAP-48: our FIN follows the last whole FPDU, and all that was acc
   CHECK(raw.heard_opcode(wire::RdmapOpcode::send).size() == 1);
   CHECK(raw.tcp.peer_closed());
   CHECK(raw.tcp.received() == raw.tcp.consumed());  // nothing is left behind the last FPDU
-  raw.tcp.close(raw.wire.now);
+  raw.tcp.close();
   raw.run();
   CHECK(raw.us->qp.state() == State::idle);
   CHECK(raw.resets == 0);
@@ -385,7 +385,7 @@ TEST_CASE("W-DDP-26: work that comes after a close fails, and ours follows the p
   }
   SECTION("after the peer's") {
     Watched raw;
-    raw.tcp.close(raw.wire.now);
+    raw.tcp.close();
     raw.run();
     CHECK(raw.fins == 1);
     CHECK(raw.resets == 0);

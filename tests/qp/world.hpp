@@ -129,7 +129,7 @@ class Wire {
   std::function<bool(bool is_a, const tcp::SegmentOut&)> loses;  // true: this one is lost
 
   void join() {
-    a.tcp->open_active({1000}, now);
+    a.tcp->open_active({1000});
     auto syn = a.tcp->next_segment(now);
     if (!syn) std::abort();
     const tcp::Handshake handshake = tcp::agree(syn->header, options, {0xFFFFFF00}, 0);
@@ -165,7 +165,7 @@ class Wire {
       to.in.pop_front();
       to.tcp->on_segment(std::move(in), now);
     }
-    to.tcp->end_of_burst(now);
+    to.tcp->end_of_burst();
     return moved;
   }
 

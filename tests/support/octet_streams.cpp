@@ -101,7 +101,7 @@ bool OctetStreams::on_turn(core::StreamId stream, tcp::Connection& tcp, Instant 
   if (record.plan.close == Plan::Close::peer) close |= all_sent && all_read && record.peer_closed;
   if (close && !record.closed && tcp.established()) {
     record.closed = true;
-    tcp.close(now);
+    tcp.close();
   }
   note(record, tcp);
   return starved;

@@ -58,7 +58,7 @@ Conversation Conversation::established_without_sack(const tcp::Options& options)
 }
 
 Conversation& Conversation::opens() {
-  connection_->open_active(tcp::Seq{kOurStart}, now_);
+  connection_->open_active(tcp::Seq{kOurStart});
   return *this;
 }
 

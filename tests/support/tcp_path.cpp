@@ -16,7 +16,7 @@ TcpPath::TcpPath(const PathOptions& path, const tcp::Options& sender, const tcp:
       receiver_options_(receiver),
       sender_(sender),
       receiver_(receiver) {
-  sender_.open_active(tcp::Seq{0xFFFF0000u}, now_);
+  sender_.open_active(tcp::Seq{0xFFFF0000u});
 }
 
 void TcpPath::fly(bool to_receiver, const tcp::SegmentOut& out, Duration after) {
@@ -72,7 +72,7 @@ void TcpPath::deliver() {
     if (receiver_.state() == tcp::State::closed && !open(in)) continue;
     receiver_.on_segment(std::move(in), now_);
     receiver_.consume(receiver_.received() - receiver_.consumed());
-    receiver_.end_of_burst(now_);
+    receiver_.end_of_burst();
   }
 }
 

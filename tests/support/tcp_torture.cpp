@@ -31,7 +31,7 @@ Duration Torture::up_to(Duration most) {
 std::string Torture::run() {
   for (int side : {0, 1})
     if (side == 0 || plan_.both_call)
-      ends_[side].open_active(tcp::Seq{0xFFFFF000u + static_cast<std::uint32_t>(random_() % 8000)}, now_);
+      ends_[side].open_active(tcp::Seq{0xFFFFF000u + static_cast<std::uint32_t>(random_() % 8000)});
   for (std::uint64_t step = 0; step < 20'000'000; ++step) {
     while (now_ >= weather_at_) weather();
     for (int side : {0, 1}) turn(side);
@@ -65,14 +65,14 @@ void Torture::turn(int side) {
   tcp::Connection& c = ends_[side];
   if (plan_.mss_changes && chance(5)) c.set_mss(static_cast<std::uint32_t>(300 + random_() % 1161));
   write(side);
-  if (c.appended() == plan_.bytes[side] && c.established()) c.close(now_);
+  if (c.appended() == plan_.bytes[side] && c.established()) c.close();
   if (plan_.holds_per_1000 > 0) {
     const bool holds = chance(plan_.holds_per_1000);
     c.hold_acknowledgements_from(holds ? c.consumed() : tcp::Connection::kNoHold);
     asleep_[side] |= holds;
   }
   read(side);
-  if (chance(500)) c.end_of_burst(now_);
+  if (chance(500)) c.end_of_burst();
   while (auto out = c.next_segment(now_)) send(side, std::move(*out));
   look_at(side);
 }

@@ -8,7 +8,7 @@ using tcp::State;
 
 TEST_CASE("W-TCP-18: we close first, the peer later, and TIME-WAIT follows", "[tcp][W-TCP-18]") {
   auto c = Conversation::established();
-  c.at(0)->close(c.now());
+  c.at(0)->close();
   c.at(0).says(fin(1).ack(1));
   CHECK(c->state() == State::fin_wait_1);
   c.at(1).hears(ack(2));
@@ -33,7 +33,7 @@ TEST_CASE("W-TCP-18: the peer closes first, we later", "[tcp][W-TCP-18]") {
   c.at(0).says(ack(2));
   c.appends("still here");
   c.at(1).says(data(1, "still here").ack(2));
-  c->close(c.now());
+  c->close();
   CHECK(c->state() == State::last_ack);
   c.at(1).says(fin(11).ack(2));
   c.at(2).hears(ack(12));
@@ -43,7 +43,7 @@ TEST_CASE("W-TCP-18: the peer closes first, we later", "[tcp][W-TCP-18]") {
 
 TEST_CASE("W-TCP-18: both close at once", "[tcp][W-TCP-18]") {
   auto c = Conversation::established();
-  c->close(c.now());
+  c->close();
   c.at(0).says(fin(1));
   c.at(0).hears(fin(1).ack(1));
   CHECK(c->state() == State::closing);
@@ -54,7 +54,7 @@ TEST_CASE("W-TCP-18: both close at once", "[tcp][W-TCP-18]") {
 
 TEST_CASE("W-TCP-18: the peer's FIN with the ACK of ours leads straight to TIME-WAIT", "[tcp][W-TCP-18]") {
   auto c = Conversation::established();
-  c->close(c.now());
+  c->close();
   c.at(0).says(fin(1));
   c.at(1).hears(fin(1).ack(2));
   CHECK(c->state() == State::time_wait);
@@ -64,7 +64,7 @@ TEST_CASE("W-TCP-18: the peer's FIN with the ACK of ours leads straight to TIME-
 TEST_CASE("W-TCP-18: the FIN goes after the last octet, and nothing can be appended behind it", "[tcp][W-TCP-18]") {
   auto c = Conversation::established();
   c.appends("abc").appends("def");
-  c->close(c.now());
+  c->close();
   c.says(data(1, "abc").no_psh());
   c.says(data(4, "def"));
   c.says(fin(7));
@@ -77,7 +77,7 @@ TEST_CASE("W-TCP-18: a lost FIN is sent again", "[tcp][W-TCP-18]") {
   tcp::Options options;
   options.tail_loss_probe = false;
   auto c = Conversation::established(options);
-  c->close(c.now());
+  c->close();
   c.at(0).says(fin(1));
   c.is_silent_until(200).says(fin(1));
   c.at(201).hears(ack(2));
@@ -101,7 +101,7 @@ TEST_CASE("W-TCP-01: a repeated FIN in TIME-WAIT is answered and TIME-WAIT begin
   tcp::Options options;
   options.time_wait = milliseconds(100);
   auto c = Conversation::established(options);
-  c->close(c.now());
+  c->close();
   c.at(0).says(fin(1));
   c.at(0).hears(fin(1).ack(2));
   c.at(0).says(ack(2));

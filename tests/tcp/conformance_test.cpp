@@ -44,7 +44,7 @@ TEST_CASE("W-TCP-01: a RST is believed, and an ACK with URG counts, while our wi
   c.appends("abc");
   c.says(data(1, "abc"));
   c.hears(data(1, pattern(100)).ack(1));
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   c.says(ack(101).window(0));
   auto in = c.incoming(data(101, "x").ack(4));
   in.header.flags |= flag::kUrg;
@@ -77,15 +77,15 @@ TEST_CASE("W-TCP-01: octets behind the peer's FIN are refused, in each state aft
   SECTION("CLOSE-WAIT") { c.hears(fin(1)); }
   SECTION("LAST-ACK") {
     c.hears(fin(1));
-    c->close(c.now());
+    c->close();
   }
   SECTION("CLOSING") {
-    c->close(c.now());
+    c->close();
     REQUIRE(c.next());
     c.hears(fin(1).ack(1));
   }
   SECTION("TIME-WAIT") {
-    c->close(c.now());
+    c->close();
     REQUIRE(c.next());
     c.hears(fin(1).ack(2));
   }
@@ -121,21 +121,21 @@ TEST_CASE("W-TCP-18: a peer that has sent octets for behind its FIN has closed a
 TEST_CASE("W-TCP-01: a blind RST, SYN or ACK moves no state on, from ESTABLISHED to LAST-ACK", "[tcp][W-TCP-01]") {
   auto c = Conversation::established(no_tail_probe());
   SECTION("ESTABLISHED") {}
-  SECTION("FIN-WAIT-1") { c->close(c.now()); }
+  SECTION("FIN-WAIT-1") { c->close(); }
   SECTION("FIN-WAIT-2") {
-    c->close(c.now());
+    c->close();
     REQUIRE(c.next());
     c.hears(ack(2));
   }
   SECTION("CLOSE-WAIT") { c.hears(fin(1)); }
   SECTION("CLOSING") {
-    c->close(c.now());
+    c->close();
     REQUIRE(c.next());
     c.hears(fin(1).ack(1));
   }
   SECTION("LAST-ACK") {
     c.hears(fin(1));
-    c->close(c.now());
+    c->close();
   }
   while (c.next()) {
   }
@@ -164,7 +164,7 @@ TEST_CASE("W-TCP-12: after 24 days without a word the peer's clock may have gone
   SECTION("then it counts anew from what comes") {
     c.at(24 * kDays).hears(data(1, "new").timestamps(900, 0));
     CHECK(c.reads() == "new");
-    c->end_of_burst(c.now());
+    c->end_of_burst();
     c.says(ack(4).timestamps(0, 900));
     c.hears(data(4, "old").timestamps(899, 0));
     CHECK(c->received() == 3);
@@ -180,7 +180,7 @@ TEST_CASE("W-TCP-12: timestamps are compared around their wrap", "[tcp][W-TCP-12
   c.hears(Line{.flags = flag::kAck, .sequence = 1, .ack_ = 1}.timestamps(0xFFFFFFFF, 0));
   c.hears(data(1, "a").timestamps(0, 0));
   CHECK(c->received() == 1);
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   c.says(ack(2).timestamps(0, 0));
   c.hears(data(2, "b").timestamps(0xFFFFFFFF, 0));
   CHECK(c->received() == 1);
@@ -189,12 +189,12 @@ TEST_CASE("W-TCP-12: timestamps are compared around their wrap", "[tcp][W-TCP-12
 TEST_CASE("W-TCP-12: what is echoed is of the first segment that the ACK answers (s4.3)", "[tcp][rfc7323][W-TCP-12]") {
   auto c = with_timestamps();
   c.hears(data(1, "abc").timestamps(1100, 0));
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   c.says(ack(4).timestamps(0, 1100));
   SECTION("of several in one ACK the first") {
     c.hears(data(4, "def").timestamps(1200, 0));
     c.hears(data(7, "ghi").timestamps(1300, 0));
-    c->end_of_burst(c.now());
+    c->end_of_burst();
     c.says(ack(10).timestamps(0, 1200));
   }
   SECTION("of one that was cut otherwise, and begins before") {

@@ -144,7 +144,7 @@ TEST_CASE("W-TCP-01: ECN: a SYN that nobody answers goes again without", "[tcp][
   c.appends("abc");
   c.says(data(1, "abc"));
   c.at(1002).hears(data(1, "def").ack(4).ce());
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   c.says(ack(4).ece());
 }
 
@@ -187,9 +187,9 @@ TEST_CASE("W-TCP-01: ECN: new data may be marked; ACKs, retransmissions and FIN 
   c.at(40).hears(ack(1).sack(4, 13));
   c.says(data(1, "abc").no_psh());
   c.at(80).hears(data(1, "xyz").ack(13));
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   c.says(ack(4));
-  c->close(c.now());
+  c->close();
   c.says(fin(13));
 }
 
@@ -226,19 +226,19 @@ TEST_CASE("W-TCP-01: ECN: a probe of a shut window carries neither mark nor CWR"
 TEST_CASE("W-TCP-01: ECN: a mark is echoed until the peer says that it has heard", "[tcp][rfc3168][W-TCP-01]") {
   auto c = agreed();
   c.at(1).hears(data(1, "abc").ce());
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   c.says(ack(4).ece());
   c.at(2).hears(data(4, "def"));
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   c.says(ack(7).ece());
   c.appends("x");
   c.says(data(1, "x").ect().ece());  // on data as well
   c.at(3).hears(data(7, "ghi").cwr());
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   c.says(ack(10));
   SECTION("a mark on the segment that says so is a new one") {
     c.at(4).hears(data(10, "jkl").cwr().ce());
-    c->end_of_burst(c.now());
+    c->end_of_burst();
     c.says(ack(13).ece());
   }
 }
@@ -247,14 +247,14 @@ TEST_CASE("W-TCP-01: ECN: a mark on one of two segments is echoed by their ACK",
   auto c = agreed();
   c.at(1).hears(data(1, "abc").ce());
   c.hears(data(4, "def"));
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   c.says(ack(7).ece());
 }
 
 TEST_CASE("W-TCP-01: ECN: marks outside of the window or without octets tell nothing", "[tcp][rfc3168][W-TCP-01]") {
   auto c = agreed();
   c.at(1).hears(data(1, "abc"));
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   c.says(ack(4));
   SECTION("old") {
     c.hears(data(1, "abc").ce());
@@ -268,13 +268,13 @@ TEST_CASE("W-TCP-01: ECN: marks outside of the window or without octets tell not
     c.hears(data(4, "abc").ack(9).ce());
     c.says(ack(4));
     c.hears(data(4, "def").ack(1));
-    c->end_of_burst(c.now());
+    c->end_of_burst();
     c.says(ack(7));
   }
   SECTION("an ACK") {
     c.hears(ack(1).ce());
     c.hears(data(4, "def"));
-    c->end_of_burst(c.now());
+    c->end_of_burst();
     c.says(ack(7));
   }
 }
@@ -284,7 +284,7 @@ TEST_CASE("W-TCP-01: ECN: not agreed on, marks and echoes mean nothing", "[tcp][
   c.appends(12, 1460);
   for (std::uint32_t i = 0; i < 10; ++i) REQUIRE(c.next());
   c.at(1).hears(data(1, "abc").ce());
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   CHECK(c.next()->header.flags == wire::tcp_flags::kAck);
   c.at(2).hears(ack(1461).ece());
   CHECK(c->congestion_window_bytes() == 14600 + 1460);
@@ -404,7 +404,7 @@ TEST_CASE("W-TCP-01: DCTCP: ACKs echo each change at once, and say up to where i
     c.hears(data(13, "mno").ce());
     c.says(ack(16).ece());
     c.hears(data(16, "pqr").ce().cwr());
-    c->end_of_burst(c.now());
+    c->end_of_burst();
     c.says(ack(19).ece());
   }
 }
@@ -417,7 +417,7 @@ TEST_CASE("W-TCP-01: DCTCP: a burst of changes is told of piece by piece", "[tcp
     if (i % 2 == 1) line.ce();
     c.hears(line);
   }
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   for (std::uint32_t i = 0; i < 5; ++i) {
     Line line = ack(4 + 3 * i);
     if (i % 2 == 1) line.ece();

@@ -176,7 +176,7 @@ TEST_CASE("W-TCP-01: closing while calling leaves nothing behind", "[tcp][W-TCP-
   Conversation c;
   c.opens();
   c.says(syn());
-  c->close(c.now());
+  c->close();
   CHECK(c->state() == State::closed);
   CHECK(c->ended() == tcp::Ended::aborted);
   c.is_silent();
@@ -188,7 +188,7 @@ TEST_CASE("W-TCP-18: closing while both call sends the FIN after the handshake",
   c.at(0).says(syn());
   c.at(0).hears(syn());
   c.says(syn_ack());
-  c->close(c.now());
+  c->close();
   c.is_silent();
   c.at(1).hears(syn_ack());
   CHECK(c->state() == State::fin_wait_1);

@@ -101,7 +101,7 @@ TEST_CASE("W-TCP-18: a FIN that nobody acknowledges is given up like octets", "[
   auto options = no_tail_probe();
   options.retransmissions_max = 2;
   auto c = Conversation::established(options);
-  c->close(c.now());
+  c->close();
   c.at(0).says(fin(1));
   c.is_silent_until(200).says(fin(1));
   c.is_silent_until(600).says(fin(1));
@@ -145,7 +145,7 @@ TEST_CASE("W-TCP-01: keepalive asks only who has said nothing for the whole inte
   auto c = Conversation::established(keepalive(10));
   SECTION("octets") {
     c.at(9'000).hears(data(1, "abc"));
-    c->end_of_burst(c.now());
+    c->end_of_burst();
     c.says(ack(4));
     c.is_silent_until(19'000).says(ack(4).seq(0));
   }
@@ -190,7 +190,7 @@ TEST_CASE("W-TCP-01: keepalive finds a peer that vanished between its FIN and ou
     c.at(10'001).hears(rst(2));
   }
   SECTION("FIN-WAIT-2") {
-    c->close(c.now());
+    c->close();
     c.says(fin(1));
     c.hears(ack(2));
     c.is_silent_until(10'000).says(ack(1).seq(1));
@@ -224,7 +224,7 @@ TEST_CASE("W-TCP-01: after a pause longer than the timeout the first window is w
   }
   SECTION("a pause in which the peer spoke is a pause all the same") {
     c.at(150).hears(data(1, "abc"));
-    c->end_of_burst(c.now());
+    c->end_of_burst();
     c.says(ack(4).seq(43'801));
     c.at(1 + 201).appends("x");
     REQUIRE(c.next());

@@ -77,7 +77,7 @@ TEST_CASE("W-TCP-12: blocks tell the gaps, what came last first", "[tcp][W-TCP-1
 TEST_CASE("W-TCP-12: a duplicate is told first (DSACK)", "[tcp][W-TCP-12]") {
   auto c = Conversation::established();
   c.hears(data(1, "abcdef"));
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   c.says(ack(7));
   c.hears(data(1, "abc"));
   c.says(ack(7).sack(1, 4));
@@ -124,16 +124,16 @@ TEST_CASE("W-TCP-01: one segment is acknowledged when the burst ends or the time
   SECTION("the timer") { c.is_silent_until(40).says(ack(4)); }
   SECTION("the end of the burst") {
     c.is_silent();
-    c->end_of_burst(c.now());
+    c->end_of_burst();
     c.says(ack(4));
     c.is_silent();
-    c->end_of_burst(c.now());
+    c->end_of_burst();
     c.is_silent();  // nothing new to say
   }
   SECTION("a segment of ours takes it along") {
     c.appends("hello");
     c.says(data(1, "hello").ack(4));
-    c->end_of_burst(c.now());
+    c->end_of_burst();
     c.is_silent();
   }
 }
@@ -169,9 +169,9 @@ TEST_CASE("W-TCP-17: held octets are neither acknowledged nor SACKed", "[tcp][W-
   auto c = Conversation::established();
   c->hold_acknowledgements_from(3);
   c.at(0).hears(data(1, "abcdef"));
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   c.says(ack(4));
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   c.is_silent();
   c.at(100).is_silent();
   c.hears(data(1, "abcdef"));  // sent again: no DSACK of held octets
@@ -188,7 +188,7 @@ TEST_CASE("W-TCP-17: the peer's FIN is not acknowledged while octets in front ar
   CHECK(c->peer_closed());
   c.says(ack(1));
   c->hold_acknowledgements_from(tcp::Connection::kNoHold);
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   c.says(ack(5));
 }
 
@@ -214,7 +214,7 @@ TEST_CASE("W-TCP-06: the largest FPDU octet by octet does not use up the slots",
   const std::string fpdu = pattern(64776);
   for (std::uint32_t i = 0; i < 64776; ++i) {
     c.hears(data(1 + i, fpdu.substr(i, 1)));
-    c->end_of_burst(c.now());
+    c->end_of_burst();
     while (c.next()) {
     }
   }

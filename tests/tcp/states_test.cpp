@@ -16,7 +16,7 @@ namespace {
 enum class Answer { none, ack, rst };
 
 Answer answer_of(Conversation& c) {
-  if (c->state() >= State::established) c->end_of_burst(c.now());
+  if (c->state() >= State::established) c->end_of_burst();
   const auto out = c.next();
   if (!out) return Answer::none;
   CHECK(out->payload.empty());
@@ -37,7 +37,7 @@ Conversation in_state(State state) {
   }
   auto c = Conversation::established(no_tail_probe());
   if (state == State::close_wait || state == State::last_ack) c.hears(fin(1));
-  if (state != State::established && state != State::close_wait) c->close(c.now());
+  if (state != State::established && state != State::close_wait) c->close();
   while (c.next()) {
   }
   if (state == State::fin_wait_2) c.hears(ack(2));

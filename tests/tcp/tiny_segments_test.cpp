@@ -17,7 +17,7 @@ void hears_padded(Conversation& c, std::uint32_t sequence, const std::string& te
   tcp::SegmentIn in = c.incoming(data(sequence, text));
   if (text.size() < 6) std::memset(in.buffer->append(6 - static_cast<std::uint32_t>(text.size())).data(), 0x5A, 1);
   c->on_segment(std::move(in), c.now());
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   while (c.next()) {
   }
 }

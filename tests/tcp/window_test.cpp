@@ -157,7 +157,7 @@ TEST_CASE("W-TCP-01: a window too small to be worth it waits for more or for the
 
 TEST_CASE("W-TCP-01: FIN goes even into a shut window", "[tcp][W-TCP-01]") {
   auto c = Conversation::established(no_tail_probe(), 0);
-  c->close(c.now());
+  c->close();
   c.says(fin(1));
 }
 
@@ -220,7 +220,7 @@ TEST_CASE("W-TCP-01: our window closes as octets stay, and opens by enough", "[t
   c.hears(data(1401, pattern(1400, 1400)));
   c.says(ack(2801).window(1200));
   c.hears(data(2801, pattern(1200, 2800)));
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   c.says(ack(4001).window(0));
   // A little room is not told.
   CHECK(c.reads(1000) == pattern(1000));
@@ -240,7 +240,7 @@ TEST_CASE("W-TCP-01: an ACK on a probe into our shut window counts", "[tcp][W-TC
   c.appends("abc");
   c.says(data(1, "abc"));
   c.hears(data(1, pattern(100)).ack(1));
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   c.says(ack(101).window(0));
   c.hears(data(101, "?").ack(4));
   CHECK(c->acknowledged() == 3);
@@ -256,14 +256,14 @@ TEST_CASE("W-TCP-01: beside octets beyond a shut window, acknowledgements stand 
     c.at(201).hears(ack(1));
     for (std::uint32_t i = 0; i < 50; ++i) {  // its octets come all the same
       c.hears(data(1 + 100 * i, pattern(100)));
-      c->end_of_burst(c.now());
+      c->end_of_burst();
       c.says(ack(101 + 100 * i).seq(1));
     }
     c.hears(ack(1).window(100));
     c.says(data(1, "a").no_psh());
     c.says(data(2, "bcdef"));
     c.hears(data(5001, "x"));
-    c->end_of_burst(c.now());
+    c->end_of_burst();
     c.says(ack(5002).seq(7));
   }
   SECTION("what was in flight when the window was taken back") {
@@ -272,15 +272,15 @@ TEST_CASE("W-TCP-01: beside octets beyond a shut window, acknowledgements stand 
     for (std::uint32_t i = 0; i < 2; ++i) c.at(0).says(data(1 + 1000 * i, pattern(1000, 1000 * i)).no_psh());
     c.says(data(2001, pattern(1000, 2000)));
     c.at(1).hears(data(1, "abc").ack(1001).window(500));
-    c->end_of_burst(c.now());
+    c->end_of_burst();
     c.says(ack(4).seq(1501));
   }
   SECTION("a FIN") {
     auto c = Conversation::established(no_tail_probe(), 0);
-    c->close(c.now());
+    c->close();
     c.says(fin(1));
     c.at(1).hears(data(1, "abc").ack(1));
-    c->end_of_burst(c.now());
+    c->end_of_burst();
     c.says(ack(4).seq(1));
   }
 }
@@ -303,7 +303,7 @@ TEST_CASE("W-TCP-01: an ACK from beyond our shut window counts, and nothing else
   c.appends("abc");
   c.says(data(1, "abc"));
   c.hears(data(1, pattern(100)).ack(1));
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   c.says(ack(101).window(0));
   const auto beyond = GENERATE(102u, 201u);  // after a probe; with all of the window in flight when it closed
   c.hears(ack(4).seq(beyond).window(2000));
@@ -348,7 +348,7 @@ TEST_CASE("W-TCP-01: a FIN at the edge of our window leaves RCV.NXT within it", 
   }
   SECTION("by itself, when it is shut") {
     c.hears(data(1, pattern(100)));
-    c->end_of_burst(c.now());
+    c->end_of_burst();
     c.says(ack(101).window(0));
     c.hears(fin(101));
   }
@@ -381,7 +381,7 @@ TEST_CASE("W-TCP-23: the advertised window is at least one maximal FPDU", "[tcp]
   c.says(syn_ack().scale(5));
   c.hears(Line{.flags = wire::tcp_flags::kAck, .sequence = 1, .ack_ = 1});
   c.hears(data(1, "a"));
-  c->end_of_burst(c.now());
+  c->end_of_burst();
   auto out = c.next();
   REQUIRE(out);
   CHECK((std::uint32_t{out->header.window} << 5) >= 64776);
@@ -478,7 +478,7 @@ TEST_CASE("W-TCP-14: PSH is on the last segment of a burst only", "[tcp][W-TCP-1
 TEST_CASE("W-TCP-14: the last octets are pushed though a FIN follows, and when they go again", "[tcp][W-TCP-14]") {
   auto c = Conversation::established(no_tail_probe());
   c.appends("abc").appends("def");
-  c->close(c.now());
+  c->close();
   c.says(data(1, "abc").no_psh());
   c.says(data(4, "def"));
   c.says(fin(7));
@@ -504,6 +504,6 @@ TEST_CASE("W-TCP-02: the queue is full at its slots, and free again when they ar
   more->append(1);
   CHECK_FALSE(c->append(std::move(more)));
   for (int i = 0; i < 6; ++i) REQUIRE(c.next());
-  c->close(c.now());  // a FIN finds its place even so
+  c->close();  // a FIN finds its place even so
   c.says(fin(61));
 }
