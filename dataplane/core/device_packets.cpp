@@ -111,7 +111,7 @@ void Device::Impl::on_fragment_v6(const Packet& packet, Bytes payload, std::size
   const Bytes data = payload.subspan(before);
   if (parsed->fragment.offset_bytes == 0 && parsed->fragment.more) {
     // All headers must be in the first fragment (RFC 8200 s4.5, RFC 7112): nobody can judge them later.
-    const ip::Walk walk = ip::walk_extensions(parsed->next_header, data, false);
+    const ip::Walk walk = ip::walk_extensions(parsed->next_header, data, ip::Behind::another_header);
     if (walk.end == ip::Walk::End::drop ||
         (walk.end == ip::Walk::End::upper && data.size() - walk.offset < wire::IcmpHeader::kSize)) {
       complain({.kind = ip::Complaint::parameter_problem,
@@ -176,7 +176,7 @@ void Device::Impl::on_reassembled(const Packet& packet, ip::Reassembled reassemb
   std::uint8_t protocol = reassembled.protocol;
   std::size_t offset = 0;
   if (packet.from.is_v6()) {
-    const ip::Walk walk = ip::walk_extensions(protocol, payload, false);
+    const ip::Walk walk = ip::walk_extensions(protocol, payload, ip::Behind::another_header);
     if (walk.end != ip::Walk::End::upper) {
       ++counters_.bad_frames;
       return;

@@ -60,18 +60,18 @@ bool check_options(Bytes header, std::uint32_t base, Walk& bad) {
 
 }  // namespace
 
-Walk walk_extensions(std::uint8_t next_header, Bytes payload, bool first, std::uint32_t pointer_base,
+Walk walk_extensions(std::uint8_t next_header, Bytes payload, Behind behind, std::uint32_t pointer_base,
                      std::uint32_t next_pointer) {
   Walk walk;
   walk.protocol = next_header;
   walk.pointer = next_pointer;
-  for (int count = 0;; ++count, first = false) {
+  for (int count = 0;; ++count, behind = Behind::another_header) {
     const auto here = pointer_base + static_cast<std::uint32_t>(walk.offset);
     const Bytes rest = payload.subspan(walk.offset);
     switch (walk.protocol) {
       case next::kHopByHop:
         // Only the first may be one (RFC 8200 s4.1); s4 says what to answer otherwise.
-        if (!first) return problem(wire::icmp6_code::kUnknownNextHeader, walk.pointer, false);
+        if (behind != Behind::ip_header) return problem(wire::icmp6_code::kUnknownNextHeader, walk.pointer, false);
         [[fallthrough]];
       case next::kDestination:
       case next::kRouting: {

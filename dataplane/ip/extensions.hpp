@@ -33,12 +33,15 @@ struct Walk {
   bool even_if_multicast = false;  // tell the problem even to the sender of a multicast
 };
 
-// `payload` is what follows the IPv6 header, or after reassembly what followed the fragment header;
-// `first` is false there, as a hop-by-hop header may only be the first of all. `pointer_base`: where
+// A hop-by-hop header may only be the first of all: not what followed the fragment header, after reassembly, nor
+// another header that was walked over.
+enum class Behind : std::uint8_t { ip_header, another_header };
+
+// `payload` is what follows the header that names `next_header`. `pointer_base`: where
 // the payload is, counted from the first octet of the IPv6 header; `next_pointer`: where the octet
 // is that named `next_header`.
-Walk walk_extensions(std::uint8_t next_header, Bytes payload, bool first = true, std::uint32_t pointer_base = 40,
-                     std::uint32_t next_pointer = 6);
+Walk walk_extensions(std::uint8_t next_header, Bytes payload, Behind behind = Behind::ip_header,
+                     std::uint32_t pointer_base = 40, std::uint32_t next_pointer = 6);
 
 // Of the packet quoted in an ICMPv6 error, cut off where it may be: where the upper layer begins, if
 // that is there, and only of a packet that is whole or the first fragment. False otherwise; of a later

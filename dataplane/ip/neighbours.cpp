@@ -225,11 +225,11 @@ std::optional<Neighbours::Hop> Neighbours::resolve(const wire::IpAddress& addres
   return std::nullopt;
 }
 
-void Neighbours::heard_from(const wire::IpAddress& address, const wire::Mac& mac, bool for_us) {
+void Neighbours::heard_from(const wire::IpAddress& address, const wire::Mac& mac, Meant meant) {
   if (mac.is_multicast() || address.is_unspecified() || address.is_multicast()) return;
   Entry* entry = find(address);
   if (entry == nullptr) {
-    if (!for_us) return;
+    if (meant != Meant::for_us) return;
     entry = make(address);
   } else if (entry->phase != Phase::incomplete && entry->phase != Phase::failed && entry->mac == mac) {
     return;

@@ -60,9 +60,10 @@ class Neighbours {
   void hold(const wire::IpAddress& address, BufferRef frame);
 
   // A neighbour has said what its link address is while it was about something else: an ARP request,
-  // a solicitation, a router's advertisement (RFC 4861 s7.2.3). A new entry is made only where
-  // `for_us`: it will be answered (RFC 826's merge flag).
-  void heard_from(const wire::IpAddress& address, const wire::Mac& mac, bool for_us);
+  // a solicitation, a router's advertisement (RFC 4861 s7.2.3). A new entry is made only of what was for us: it will be
+  // answered (RFC 826's merge flag).
+  enum class Meant : std::uint8_t { for_us, for_others };
+  void heard_from(const wire::IpAddress& address, const wire::Mac& mac, Meant meant);
   // An ARP reply or a neighbour advertisement (RFC 4861 s7.2.5). Makes no entry.
   struct Answer {
     std::optional<wire::Mac> mac{};

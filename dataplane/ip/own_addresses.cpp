@@ -225,13 +225,13 @@ void OwnAddresses::check_lifetime(std::size_t at, Instant now) {
   }
 }
 
-void OwnAddresses::on_claim(const wire::IpAddress& address, const wire::Mac& by, bool asks, Instant now) {
+void OwnAddresses::on_claim(const wire::IpAddress& address, const wire::Mac& by, Claim claim, Instant now) {
   for (std::size_t at = 0; at < kMax; ++at) {
     OwnAddress& own = addresses_[at];
     Progress& progress = progress_[at];
     if (own.state == AddressState::none || own.address != address) continue;
     if (own.state == AddressState::duplicate) return;
-    if (own.usable() && asks) return;
+    if (own.usable() && claim == Claim::asks) return;
     // So often is a conflict told, however often it is heard of.
     if (progress.told == kNever || now - progress.told >= kDefendInterval || own.conflict_with != by) {
       progress.told = now;

@@ -21,6 +21,8 @@
 
 namespace rnic::ip {
 
+// What another station makes known of an address.
+enum class Claim : std::uint8_t { has, asks };
 enum class AddressOrigin : std::uint8_t { configured, link_local, advertised };
 enum class AddressState : std::uint8_t {
   none,        // the place is empty
@@ -77,9 +79,9 @@ class OwnAddresses {
   std::optional<Action> next_action(Instant now);
   Instant next_deadline() const { return earliest_; }  // may be early, never late
 
-  // Somebody else speaks for `address`, or, where `asks`, wants to and asks whether it is taken: of
-  // an address in use that is no conflict.
-  void on_claim(const wire::IpAddress& address, const wire::Mac& by, bool asks, Instant now);
+  // Somebody else speaks for `address`, or wants to and asks whether it is taken: of an address in use
+  // that is no conflict.
+  void on_claim(const wire::IpAddress& address, const wire::Mac& by, Claim claim, Instant now);
   // A solicitation with this nonce is our own, come back.
   bool is_our_nonce(const wire::IpAddress& address, std::uint64_t nonce) const;
 

@@ -63,7 +63,7 @@ bool Routers::on_advertisement(const wire::RouterAdvertisement& said, const wire
     if (place != nullptr) {
       changed |= !place->used;
       *place = {.address = address, .until = now + seconds(said.lifetime_s), .used = true};
-      changed |= routes.suspect(address, false);
+      changed |= routes.trust(address);
       routes.add(default_route(address));
     }
   }

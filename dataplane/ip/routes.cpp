@@ -62,7 +62,7 @@ void Routes::set_gateway(const wire::IpAddress& gateway) {
   add({.prefix = gateway.is_v4() ? wire::IpAddress::v4(0) : wire::IpAddress(), .bits = 0, .gateway = gateway});
 }
 
-bool Routes::suspect(const wire::IpAddress& gateway, bool is) {
+bool Routes::set_suspect(const wire::IpAddress& gateway, bool is) {
   bool changed = false;
   for (Route& route : routes_)
     if (route.gateway == gateway && route.suspect != is) {

@@ -37,8 +37,9 @@ class Routes {
   bool add(const Route& route);
   void remove(const wire::IpAddress& prefix, unsigned bits, const wire::IpAddress& gateway);
   void set_gateway(const wire::IpAddress& gateway);  // a default route
-  // Whether those by this gateway are suspect; true: something has changed.
-  bool suspect(const wire::IpAddress& gateway, bool is);
+  // Those by this gateway are suspect, or are no more; true: something has changed.
+  bool suspect(const wire::IpAddress& gateway) { return set_suspect(gateway, true); }
+  bool trust(const wire::IpAddress& gateway) { return set_suspect(gateway, false); }
 
   bool is_own(const wire::IpAddress& address) const;
   // One of our own, or 127.0.0.1 or ::1: what is sent there never leaves us.
@@ -58,6 +59,7 @@ class Routes {
   const std::vector<Route>& routes() const { return routes_; }
 
  private:
+  bool set_suspect(const wire::IpAddress& gateway, bool is);
   struct Own {
     wire::IpAddress address;
     unsigned prefix_bits;

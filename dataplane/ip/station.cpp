@@ -101,9 +101,9 @@ bool Station::on_arp(Bytes packet, bool to_all, Instant now) {
   if (is_host_loopback(arp->sender_ip) || is_host_loopback(arp->target_ip)) return false;
   const bool request = arp->operation == wire::ArpPacket::kRequest;
   if (arp->sender_ip.is_unspecified()) {
-    if (request) own_.on_claim(arp->target_ip, arp->sender_mac, true, now);
+    if (request) own_.on_claim(arp->target_ip, arp->sender_mac, Claim::asks, now);
   } else if (own_.find(arp->sender_ip) != nullptr) {
-    own_.on_claim(arp->sender_ip, arp->sender_mac, false, now);
+    own_.on_claim(arp->sender_ip, arp->sender_mac, Claim::has, now);
     follow_addresses(now);
     return true;
   }
@@ -111,7 +111,8 @@ bool Station::on_arp(Bytes packet, bool to_all, Instant now) {
   const bool for_us = routes_.is_own(arp->target_ip);
   if (!arp->sender_ip.is_unspecified() && !routes_.is_broadcast(arp->sender_ip)) {
     if (request)
-      neighbours_.heard_from(arp->sender_ip, arp->sender_mac, for_us);
+      neighbours_.heard_from(arp->sender_ip, arp->sender_mac,
+                             for_us ? Neighbours::Meant::for_us : Neighbours::Meant::for_others);
     else
       neighbours_.answered(arp->sender_ip,
                            {.mac = arp->sender_mac, .solicited = for_us && !to_all, .override_entry = true}, now);
@@ -162,7 +163,7 @@ void Station::on_solicitation(const Icmp6Envelope& envelope, Bytes message, Inst
   if (own == nullptr) return;
   if (asks_for_itself) {
     if (said->nonce ? own_.is_our_nonce(said->target, *said->nonce) : envelope.from == options_.mac) return;
-    own_.on_claim(said->target, envelope.from, true, now);
+    own_.on_claim(said->target, envelope.from, Claim::asks, now);
     if (own->usable())
       push_reply({.kind = Reply::Kind::advertisement,
                   .ours = said->target,
@@ -172,7 +173,7 @@ void Station::on_solicitation(const Icmp6Envelope& envelope, Bytes message, Inst
     return;
   }
   if (!own->usable()) return;
-  if (said->link_address) neighbours_.heard_from(envelope.source, *said->link_address, true);
+  if (said->link_address) neighbours_.heard_from(envelope.source, *said->link_address, Neighbours::Meant::for_us);
   // A solicitation without a link address is from a host that knows ours already; its frame has its address.
   push_reply({.kind = Reply::Kind::advertisement,
               .ours = said->target,
@@ -186,7 +187,7 @@ void Station::on_advertisement(const Icmp6Envelope& envelope, Bytes message, Ins
   if (!said || said->target.is_multicast() || (envelope.destination.is_multicast() && said->solicited)) return;
   if (own_.find(said->target) != nullptr) {
     const wire::Mac by = said->link_address.value_or(envelope.from);
-    if (by != options_.mac) own_.on_claim(said->target, by, false, now);
+    if (by != options_.mac) own_.on_claim(said->target, by, Claim::has, now);
     return;
   }
   neighbours_.answered(
@@ -200,7 +201,7 @@ void Station::on_router(const Icmp6Envelope& envelope, Bytes message, Instant no
   if (!envelope.source.is_v6() || !envelope.source.is_link_local()) return;
   const auto said = wire::parse_router_advertisement(message);
   if (!said) return;
-  if (said->link_address) neighbours_.heard_from(envelope.source, *said->link_address, true);
+  if (said->link_address) neighbours_.heard_from(envelope.source, *said->link_address, Neighbours::Meant::for_us);
   const std::uint32_t mtu_before = routers_.mtu_bytes();
   const bool changed = routers_.on_advertisement(*said, envelope.source, routes_, own_, now);
   neighbours_.set_times(routers_.reachable(), routers_.retransmit());
@@ -347,7 +348,7 @@ std::optional<Station::Outgoing> Station::next_message(Instant now, MutableBytes
 // A router that does not answer is used where there is no other (RFC 4861 s6.3.6).
 std::optional<wire::IpAddress> Station::next_failed() {
   const auto failed = neighbours_.next_failed();
-  if (failed && routes_.suspect(*failed, true)) routes_changed();
+  if (failed && routes_.suspect(*failed)) routes_changed();
   return failed;
 }
 

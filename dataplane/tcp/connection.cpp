@@ -473,7 +473,8 @@ void Connection::on_path_probe_answered(Instant now) {
     return;
   }
   const std::int64_t window = congestion_.window_bytes() / emss_;
-  path_.on_probe_lost(recovery_ != Recovery::fast, rtt_.smoothed() * window, now);
+  const auto how = recovery_ == Recovery::fast ? PathMtu::Lost::among_others : PathMtu::Lost::alone;
+  path_.on_probe_lost(how, rtt_.smoothed() * window, now);
 }
 
 bool Connection::append(BufferRef payload) {

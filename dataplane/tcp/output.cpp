@@ -214,7 +214,7 @@ void Connection::retransmit(SegmentOut& out, SendQueue::Index i, Instant now) {
   ++counters_.retransmitted;
   if (queue_.is_probe(i)) [[unlikely]] {  // it was the tail, and the tail is not answered
     queue_.end_probe();
-    path_.on_probe_lost(true, rtt_.smoothed(), now);
+    path_.on_probe_lost(PathMtu::Lost::alone, rtt_.smoothed(), now);
   }
   const bool too_long = queue_.at(i).length > emss_ && !queue_.cut(i, emss_);
   fill_data(out, i, false, now);

@@ -114,13 +114,13 @@ void PathMtu::on_probe_arrived(Instant now) {
   search_on(now);
 }
 
-void PathMtu::on_probe_lost(bool alone, Duration pause, Instant now) {
+void PathMtu::on_probe_lost(Lost how, Duration pause, Instant now) {
   if (probe_ <= size_) return;
   const bool was_top = probe_ >= ceiling_;
   if (too_large_ != 0 && probe_ >= too_large_) {
     // A router said so, and which size it would take.
     tries_ = 0;
-  } else if (alone && ++tries_ >= (was_top && doubted_ ? 1 : kProbesMax)) {
+  } else if (how == Lost::alone && ++tries_ >= (was_top && doubted_ ? 1 : kProbesMax)) {
     too_large_ = probe_;
     named_ = tries_ = 0;
   }

@@ -57,9 +57,10 @@ class PathMtu {
   }
   // It is at the peer. size_bytes() has grown.
   void on_probe_arrived(Instant now);
-  // It was lost. `alone`: nothing else was at the time, so its size is to blame. `pause`: what
-  // passes between two losses that congestion makes (RFC 4821 s7.6.2).
-  void on_probe_lost(bool alone, Duration pause, Instant now);
+  // It was lost. Where nothing else was at the time, its size is to blame. `pause`: what passes between
+  // two losses that congestion makes (RFC 4821 s7.6.2).
+  enum class Lost : std::uint8_t { alone, among_others };
+  void on_probe_lost(Lost how, Duration pause, Instant now);
 
  private:
   static constexpr std::uint32_t kBlackHoleTimeouts = 3;  // in a row (RFC 9293's R1, RFC 4821 s7.7)

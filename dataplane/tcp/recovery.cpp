@@ -82,7 +82,7 @@ void Connection::begin_recovery() {
   congestion_.begin_recovery(queue_.nxt().since(queue_.una()), reduces);
   spurious_.forget();
   if (reduces) {
-    spurious_.begin(false);
+    spurious_.begin(SpuriousCheck::After::losses);
     on_window_reduced();
   }
   reduced_until_ = recovery_end_;

@@ -2,10 +2,10 @@
 
 namespace rnic::tcp {
 
-void SpuriousCheck::begin(bool timeout) {
+void SpuriousCheck::begin(After what) {
   watching_ = by_ranges_ = true;
   by_echo_ = false;
-  timeout_ = timeout;
+  after_ = what;
   frto_ = Frto::off;
   range_count_ = 0;
 }

@@ -22,14 +22,15 @@ namespace rnic::tcp {
 class SpuriousCheck {
  public:
   // A recovery begins, with a reduction that can be undone.
-  void begin(bool timeout);
+  enum class After : std::uint8_t { losses, timeout };
+  void begin(After what);
   // There is nothing to undo any more.
   void forget() {
     watching_ = false;
     frto_ = Frto::off;
   }
   bool watching() const { return watching_; }
-  bool after_timeout() const { return timeout_; }
+  bool after_timeout() const { return after_ == After::timeout; }
 
   // Octets [first, end) are sent again.
   void on_retransmitted(Seq first, Seq end, Instant now);
@@ -59,7 +60,7 @@ class SpuriousCheck {
   static constexpr unsigned kRangesMax = 8;  // with more, DSACK does not decide
 
   bool watching_ = false;
-  bool timeout_ = false;
+  After after_ = After::losses;
   bool by_echo_ = false;    // the first ACK is still to come
   bool by_ranges_ = false;  // all that was sent again is in `ranges_`
   Frto frto_ = Frto::off;

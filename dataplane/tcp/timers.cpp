@@ -63,7 +63,7 @@ void Connection::on_retransmission_timeout(Instant now) {
   if (recovery_ == Recovery::fast) congestion_.break_off_recovery();
   if (retransmissions_ == 1) {
     congestion_.on_timeout(queue_.nxt().since(queue_.una()));
-    spurious_.begin(true);
+    spurious_.begin(SpuriousCheck::After::timeout);
     on_window_reduced();
   } else {
     congestion_.on_repeated_timeout();

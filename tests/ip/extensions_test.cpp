@@ -114,7 +114,7 @@ TEST_CASE("W-TCP-20: hop-by-hop options may only come first", "[ip][W-TCP-20]") 
   CHECK(walk.end == End::problem);
   CHECK(walk.code == wire::icmp6_code::kUnknownNextHeader);
   CHECK(walk.pointer == 40);
-  CHECK(ip::walk_extensions(kHopByHop, kRouterAlert, false).end == End::problem);
+  CHECK(ip::walk_extensions(kHopByHop, kRouterAlert, ip::Behind::another_header).end == End::problem);
 }
 
 TEST_CASE("W-TCP-20: the walk ends at a fragment header", "[ip][W-TCP-20]") {

@@ -6,6 +6,7 @@
 #include "wire/ethernet.hpp"
 
 using namespace rnic;
+using Meant = ip::Neighbours::Meant;
 using wire::IpAddress;
 
 namespace {
@@ -114,14 +115,14 @@ TEST_CASE("frames to a neighbour that nobody asks for are dropped", "[ip]") {
 
 TEST_CASE("what nobody asked for, and was not for us, makes no entry", "[ip]") {
   OneCache t;
-  t.cache.heard_from(kPeer, kMac, false);
+  t.cache.heard_from(kPeer, kMac, Meant::for_others);
   t.cache.answered(kPeer, {.mac = kMac}, at(0));
   CHECK(t.cache.entries() == 0);
-  t.cache.heard_from(kPeer, wire::kBroadcastMac, true);
-  t.cache.heard_from(IpAddress::v4(0), kMac, true);
-  t.cache.heard_from(IpAddress::v4(224, 0, 0, 1), kMac, true);
+  t.cache.heard_from(kPeer, wire::kBroadcastMac, Meant::for_us);
+  t.cache.heard_from(IpAddress::v4(0), kMac, Meant::for_us);
+  t.cache.heard_from(IpAddress::v4(224, 0, 0, 1), kMac, Meant::for_us);
   CHECK(t.cache.entries() == 0);
-  t.cache.heard_from(kPeer, kMac, true);
+  t.cache.heard_from(kPeer, kMac, Meant::for_us);
   CHECK(t.cache.entries() == 1);
 }
 
@@ -129,10 +130,10 @@ TEST_CASE("a neighbour that moves changes the generation, one that repeats itsel
   OneCache t;
   t.reachable();
   const auto before = t.cache.generation();
-  t.cache.heard_from(kPeer, kMac, true);
+  t.cache.heard_from(kPeer, kMac, Meant::for_us);
   t.cache.answered(kPeer, {.mac = kMac}, at(1));
   CHECK(t.cache.generation() == before);
-  t.cache.heard_from(kPeer, kOther, false);
+  t.cache.heard_from(kPeer, kOther, Meant::for_others);
   CHECK(t.cache.generation() != before);
   CHECK(t.mac(at(3)) == kOther);
 }
@@ -214,7 +215,7 @@ TEST_CASE("doubt of a stale neighbour is as good, of one that nobody knows or th
     CHECK_FALSE(t.cache.next_question(at(0)));
   }
   SECTION("stale") {
-    t.cache.heard_from(kPeer, kMac, true);
+    t.cache.heard_from(kPeer, kMac, Meant::for_us);
     t.cache.doubt(kPeer, at(0));
     CHECK(t.cache.next_question(at(0))->known == kMac);
   }
@@ -248,7 +249,7 @@ TEST_CASE("progress is no news of a neighbour that nobody doubts, or nobody know
 
 TEST_CASE("a neighbour that spoke of itself is known, and doubted", "[ip]") {
   OneCache t;
-  t.cache.heard_from(kPeer, kMac, true);
+  t.cache.heard_from(kPeer, kMac, Meant::for_us);
   const auto hop = t.cache.resolve(kPeer, at(0));
   REQUIRE(hop);
   CHECK(hop->mac == kMac);
@@ -259,7 +260,7 @@ TEST_CASE("a neighbour that speaks while it is asked for gets its frames", "[ip]
   OneCache t;
   (void)t.cache.resolve(kPeer, at(0));
   t.cache.hold(kPeer, t.frame(1));
-  t.cache.heard_from(kPeer, kMac, false);
+  t.cache.heard_from(kPeer, kMac, Meant::for_others);
   REQUIRE(t.cache.next_released());
   CHECK(t.cache.resolve(kPeer, at(1))->in_doubt);
 }
@@ -303,9 +304,9 @@ TEST_CASE("a full table gives up whom it used longest ago, and no more than half
   options.entries_max = 4;
   ip::Neighbours cache(options);
   const auto peer = [](std::uint8_t last) { return IpAddress::v4(10, 0, 0, last); };
-  for (std::uint8_t i = 1; i <= 4; ++i) cache.heard_from(peer(i), kMac, true);
+  for (std::uint8_t i = 1; i <= 4; ++i) cache.heard_from(peer(i), kMac, Meant::for_us);
   (void)cache.resolve(peer(1), at(0));
-  cache.heard_from(peer(5), kMac, true);
+  cache.heard_from(peer(5), kMac, Meant::for_us);
   CHECK(cache.entries() == 4);
   CHECK(cache.resolve(peer(1), at(1)));
   CHECK_FALSE(cache.resolve(peer(2), at(1)));  // given up, and asked for now
@@ -314,7 +315,7 @@ TEST_CASE("a full table gives up whom it used longest ago, and no more than half
   CHECK(cache.next_question(at(3))->address == peer(12));
   CHECK(cache.next_question(at(3))->address == peer(13));
   CHECK_FALSE(cache.next_question(at(3)));
-  cache.heard_from(peer(20), kMac, true);
+  cache.heard_from(peer(20), kMac, Meant::for_us);
   CHECK(cache.resolve(peer(20), at(3)));
   cache.answered(peer(12), {.mac = kMac}, at(4));
   CHECK(cache.resolve(peer(12), at(4)));
@@ -325,7 +326,7 @@ TEST_CASE("a thousand strangers cost no memory but what was taken at the start",
   OneCache t;
   const auto before = test::allocations();
   for (std::uint32_t i = 0; i < 5000; ++i) {
-    t.cache.heard_from(IpAddress::v4(0x0A000000 + i), kMac, true);
+    t.cache.heard_from(IpAddress::v4(0x0A000000 + i), kMac, Meant::for_us);
     (void)t.cache.resolve(IpAddress::v4(0x0B000000 + i), at(i));
     while (t.cache.next_question(at(i))) continue;
     while (t.cache.next_failed()) continue;
@@ -370,7 +371,7 @@ TEST_CASE("in a flood of addresses that nobody has a new neighbour is heard, ask
     while (t.cache.next_question(at(ms))) continue;
   };
   flood(0, 5000, 0);
-  t.cache.heard_from(kPeer, kMac, true);
+  t.cache.heard_from(kPeer, kMac, Meant::for_us);
   flood(5000, 5000, 10);
   CHECK(t.mac(at(20)) == kMac);
   // One of ours to ask for; its answer comes when as many as a turn has were asked for behind it.

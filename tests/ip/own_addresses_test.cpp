@@ -10,6 +10,7 @@
 using namespace rnic;
 using ip::AddressOrigin;
 using ip::AddressState;
+using ip::Claim;
 using ip::OwnAddresses;
 using wire::IpAddress;
 
@@ -138,7 +139,7 @@ TEST_CASE("an address that somebody has is not used, and tried again after a min
   t.machine.set_link(true, at(0));
   t.run_until(at(1'500));
   const auto version = t.machine.version();
-  t.machine.on_claim(kOurs, kOther, false, at(1'500));
+  t.machine.on_claim(kOurs, kOther, Claim::has, at(1'500));
   CHECK(t.state(kOurs) == AddressState::duplicate);
   CHECK(t.machine.version() != version);
   CHECK(t.machine.find(kOurs)->conflicts == 1);
@@ -154,7 +155,7 @@ TEST_CASE("who asks for an address while we ask for it has it as little as we", 
     Ours t(true);
     (void)t.machine.add(address, 24, AddressOrigin::configured, at(0));
     t.machine.set_link(true, at(0));
-    t.machine.on_claim(address, kOther, true, at(1));
+    t.machine.on_claim(address, kOther, Claim::asks, at(1));
     CHECK(t.state(address) == AddressState::duplicate);
   }
 }
@@ -164,7 +165,7 @@ TEST_CASE("who asks for an address that we use is no conflict", "[ip]") {
   (void)t.machine.add(kOurs, 24, AddressOrigin::configured, at(0));
   t.machine.set_link(true, at(0));
   t.run_until(at(10));
-  t.machine.on_claim(kOurs, kOther, true, at(20));
+  t.machine.on_claim(kOurs, kOther, Claim::asks, at(20));
   CHECK(t.machine.find(kOurs)->conflicts == 0);
   CHECK(t.run_until(at(100)) == "");
 }
@@ -174,14 +175,14 @@ TEST_CASE("an address in use is defended once in ten seconds, and told as often 
   (void)t.machine.add(kOurs, 24, AddressOrigin::configured, at(0));
   t.machine.set_link(true, at(0));
   t.run_until(at(10));
-  t.machine.on_claim(kOurs, kOther, false, at(1'000));
+  t.machine.on_claim(kOurs, kOther, Claim::has, at(1'000));
   CHECK(t.run_until(at(1'001)) == "a");
   CHECK(t.machine.find(kOurs)->conflicts == 1);
   const auto version = t.machine.version();
-  for (int ms = 2'000; ms < 11'000; ms += 100) t.machine.on_claim(kOurs, kOther, false, at(ms));
+  for (int ms = 2'000; ms < 11'000; ms += 100) t.machine.on_claim(kOurs, kOther, Claim::has, at(ms));
   CHECK(t.run_until(at(10'999)) == "");
   CHECK(t.machine.version() == version);
-  t.machine.on_claim(kOurs, kOther, false, at(11'000));
+  t.machine.on_claim(kOurs, kOther, Claim::has, at(11'000));
   CHECK(t.run_until(at(20'000)) == "a");
   CHECK(t.machine.find(kOurs)->conflicts == 2);
   CHECK(t.state(kOurs) == AddressState::preferred);
@@ -192,7 +193,7 @@ TEST_CASE("an IPv6 address in use is told of, and not fought for", "[ip]") {
   (void)t.machine.add(kOurs6, 64, AddressOrigin::configured, at(0));
   t.machine.set_link(true, at(0));
   t.run_until(at(10));
-  t.machine.on_claim(kOurs6, kOther, false, at(1'000));
+  t.machine.on_claim(kOurs6, kOther, Claim::has, at(1'000));
   CHECK(t.machine.find(kOurs6)->conflicts == 1);
   CHECK(t.run_until(at(5'000)) == "");
   CHECK(t.state(kOurs6) == AddressState::preferred);
@@ -212,7 +213,7 @@ TEST_CASE("a made-up address that is taken is made up anew, three times", "[ip]"
     CHECK(own.address == ip::interface_address(network, kMac, false, attempt));
     tried.insert(own.address);
     t.run_until(t.now + milliseconds(1'000));
-    t.machine.on_claim(own.address, kOther, false, t.now);
+    t.machine.on_claim(own.address, kOther, Claim::has, t.now);
   }
   CHECK(tried.size() == 4);
   CHECK(t.machine.all()[0].state == AddressState::duplicate);

@@ -127,12 +127,15 @@ TEST_CASE("a suspect gateway gives way to another for the same prefix, not to a 
   const auto far = IpAddress::v4(8, 8, 8, 8), near = IpAddress::v4(192, 168, 0, 1);
   REQUIRE(routes.add({.prefix = IpAddress::v4(192, 168, 0, 0), .bits = 16, .gateway = first}));
   CHECK(routes.next_hop(far) == first);
-  CHECK(routes.suspect(first, true));
-  CHECK_FALSE(routes.suspect(first, true));
+  CHECK(routes.suspect(first));
+  CHECK_FALSE(routes.suspect(first));
   CHECK(routes.next_hop(far) == second);
   CHECK(routes.next_hop(near) == first);
-  CHECK(routes.suspect(second, true));
+  CHECK(routes.suspect(second));
   CHECK(routes.next_hop(far) == first);
+  CHECK(routes.trust(second));
+  CHECK_FALSE(routes.trust(second));
+  CHECK(routes.next_hop(far) == second);
 }
 
 TEST_CASE("who speaks: of the destination's scope, preferred, of the next hop's network (RFC 6724 s5)", "[ip]") {

@@ -163,7 +163,7 @@ TEST_CASE("an announcement changes what is known, and makes nobody known", "[ip]
   t.settled();
   CHECK(t.hears_arp(kArpAnnounce));
   CHECK(t.station.neighbours().entries() == 0);
-  t.station.neighbours().heard_from(kTheirs, kMac, true);
+  t.station.neighbours().heard_from(kTheirs, kMac, ip::Neighbours::Meant::for_us);
   CHECK(t.hears_arp(kArpAnnounce));
   CHECK(t.mac_of(kTheirs) == kLinux);
 }

@@ -26,7 +26,7 @@ bool search_step(PathMtu& path, std::uint32_t truth, Instant& now, unsigned& los
     path.on_probe_arrived(now);
   } else {
     ++lost;
-    path.on_probe_lost(true, {}, now);
+    path.on_probe_lost(PathMtu::Lost::alone, {}, now);
   }
   return true;
 }
@@ -218,7 +218,7 @@ TEST_CASE("W-TCP-07: what a router has said is doubted after ten minutes", "[tcp
     path.on_probe_begun(kTop, now);
     REQUIRE(path.on_probe_handed(kTop));
     CHECK_FALSE(path.on_packet_too_big(1400, Seq{1}, now));
-    path.on_probe_lost(true, {}, now);
+    path.on_probe_lost(PathMtu::Lost::alone, {}, now);
     CHECK(path.wanted_probe(now + seconds(600)) == 0);
     CHECK(path.wanted_probe(now + seconds(601)) == kTop);
   }
@@ -226,7 +226,7 @@ TEST_CASE("W-TCP-07: what a router has said is doubted after ten minutes", "[tcp
     path.on_probe_begun(kTop, now);
     REQUIRE(path.on_probe_handed(kTop));
     CHECK_FALSE(path.on_packet_too_big(1411, Seq{1}, now));
-    path.on_probe_lost(true, {}, now);
+    path.on_probe_lost(PathMtu::Lost::alone, {}, now);
     now = now + seconds(1);
     CHECK(path.wanted_probe(now) == 1411);
     unsigned lost = 0;
@@ -240,22 +240,22 @@ TEST_CASE("W-TCP-07: a size is given up after three probes, unless others were l
   auto path = plain(8960);
   REQUIRE(path.on_packet_too_big(1460, Seq{1}, kStart));
   Instant now = kStart + seconds(600);
-  const auto lose = [&](bool alone, Duration pause) {
+  const auto lose = [&](PathMtu::Lost how, Duration pause) {
     const auto size = path.wanted_probe(now);
     path.on_probe_begun(size, now);
     REQUIRE(path.on_probe_handed(size));
-    path.on_probe_lost(alone, pause, now);
+    path.on_probe_lost(how, pause, now);
     const Duration wait = std::max(pause, seconds(1));
     CHECK(path.wanted_probe(now + wait - nanoseconds(1)) == 0);
     now = now + wait;
     return size;
   };
-  CHECK(lose(true, {}) == 8960);
-  CHECK(lose(false, {}) == 8960);
-  CHECK(lose(true, seconds(3)) == 8960);
-  CHECK(lose(false, {}) == 8960);
-  CHECK(lose(true, {}) == 8960);
-  CHECK(lose(true, {}) == 5210);  // half of what is between
+  CHECK(lose(PathMtu::Lost::alone, {}) == 8960);
+  CHECK(lose(PathMtu::Lost::among_others, {}) == 8960);
+  CHECK(lose(PathMtu::Lost::alone, seconds(3)) == 8960);
+  CHECK(lose(PathMtu::Lost::among_others, {}) == 8960);
+  CHECK(lose(PathMtu::Lost::alone, {}) == 8960);
+  CHECK(lose(PathMtu::Lost::alone, {}) == 5210);  // half of what is between
 }
 
 TEST_CASE("W-TCP-07: a probe that was begun and not sent is asked for again", "[tcp][W-TCP-07]") {

@@ -135,7 +135,7 @@ TEST_CASE("W-TCP-01: which retransmissions were told to be duplicates is kept ex
   const Instant now{seconds(10).ns};
   tcp::SpuriousCheck check;
   CHECK_FALSE(check.on_duplicate(Seq{0}, Seq{10}));
-  check.begin(false);
+  check.begin(tcp::SpuriousCheck::After::losses);
   SECTION("neighbours are one range, told of in pieces, from either end") {
     check.on_retransmitted(Seq{0}, Seq{10}, now);
     check.on_retransmitted(Seq{10}, Seq{30}, now);

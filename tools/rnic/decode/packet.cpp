@@ -133,7 +133,7 @@ Outcome PacketParser::on_ipv6_fragment(const wire::IpAddress& source, const wire
   if (!parsed) return Outcome::malformed;
   if (parsed->fragment.more || parsed->fragment.offset_bytes != 0) return Outcome::fragment;
   const Bytes payload = rest.subspan(wire::Ipv6Fragment::kSize);
-  const ip::Walk walk = ip::walk_extensions(parsed->next_header, payload, false);
+  const ip::Walk walk = ip::walk_extensions(parsed->next_header, payload, ip::Behind::another_header);
   if (walk.end != ip::Walk::End::upper) return Outcome::malformed;
   if (walk.protocol != wire::protocol::kTcp) return Outcome::other;
   return on_tcp(source, destination, payload.subspan(walk.offset));
