@@ -136,8 +136,7 @@ void wait_for_links(const rnic::control::Machine& machine) {
   for (int tries = 0; tries < 30; ++tries) {
     bool all = true;
     for (const auto& device : machine.devices) {
-      const bool awaited = device->port_spec.find("role=server") == std::string::npos;
-      all = all && (!awaited || device->port->link_up());
+      all = all && (device->port->facts().peer_comes_later || device->port->link_up());
     }
     if (all) return;
     usleep(50'000);

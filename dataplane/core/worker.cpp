@@ -460,7 +460,7 @@ void Worker::sleep(Instant now) {
   for (; wait && armed < devices_.size(); ++armed) {
     port::Port& port = devices_[armed]->port();
     wait = port.arm();
-    if (port.wake_descriptor() < 0 && port.facts().kind != "pair" && port.facts().kind != "loopback") timed = true;
+    if (port.wake_descriptor() < 0 && port.facts().needs_wake) timed = true;
   }
   if (wait) {
     Duration span = kSleepMax;

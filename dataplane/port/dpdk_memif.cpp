@@ -59,6 +59,7 @@ std::unique_ptr<MemifPort> MemifPort::open(const PortSpec& spec, const PortOptio
   std::unique_ptr<MemifPort> port(new MemifPort(spec, channel_role(spec.role), {mtu, slot}, *peer));
   PortFacts& facts = port->facts_;
   facts.kind = "memif";
+  facts.peer_comes_later = spec.role == PortSpec::Role::server;
   facts.name = to_string(spec);
   facts.mtu_bytes = mtu;
   port->unknown_peer_mtu_ = mtu > kMtuWireMax ? kMtuWireDefault : mtu;

@@ -59,8 +59,8 @@ std::string lacking(const PortSpec& spec) {
   return list.empty() ? list : "port \"" + to_string(spec) + "\" needs " + list + ", which this process does not have";
 }
 
-// What the kernel says against it before DPDK tries; empty if nothing.
-std::string objection(const PortSpec& spec, const PortOptions& options, const std::optional<Netdev>& netdev) {
+// What the kernel says against one of its interfaces; empty if nothing.
+std::string objection_of_kernel(const PortSpec& spec, const PortOptions& options, const std::optional<Netdev>& netdev) {
   const std::string what = "port \"" + to_string(spec) + "\"";
   if (!netdev) return what + ": there is no network interface \"" + spec.target + "\" here";
   if (!netdev->ethernet) return what + ": the interface is no Ethernet interface";
@@ -81,133 +81,176 @@ std::string objection(const PortSpec& spec, const PortOptions& options, const st
   return {};
 }
 
+bool is_kernel_interface(const PortSpec& spec) { return spec.kind == Kind::af_packet || spec.kind == Kind::af_xdp; }
+
+// What there is against it before DPDK tries; empty if nothing.
+std::string objection(const PortSpec& spec, const PortOptions& options, const std::optional<Netdev>& netdev) {
+  if (is_kernel_interface(spec)) return objection_of_kernel(spec, options, netdev);
+  if (spec.kind != Kind::tap) return {};
+  if (std::string lack = lacking(spec); !lack.empty()) return lack;
+  if (find_netdev(spec.target)) return "port \"" + to_string(spec) + "\": there is an interface of that name already";
+  return {};
+}
+
+// ---- how each kind is made ---------------------------------------------------------------------
+
+struct Recipe {
+  std::string driver, arguments;  // of a virtual device
+  std::uint32_t room_bytes;       // that its buffers must have
+  DpdkPool::Memory memory = DpdkPool::Memory::own;
+  Ethdev::Wishes wishes{};
+  int socket_family = 0;  // the driver makes a socket of it, by which it wakes us
+};
+
+Recipe recipe_of_af_packet(const PortSpec& spec, std::uint32_t mtu) {
+  const PacketRing ring = packet_ring(mtu);
+  // Through the queueing discipline, so that tcpdump on the interface sees both directions.
+  return {.driver = "net_af_packet",
+          .arguments = "iface=" + spec.target + ",blocksz=" + std::to_string(ring.block_bytes) +
+                       ",framesz=" + std::to_string(ring.frame_bytes) + ",framecnt=" + std::to_string(ring.frames) +
+                       ",qdisc_bypass=0",
+          .room_bytes = std::max(mtu + kLinkHeaderMax, ring.frame_bytes),
+          .socket_family = AF_PACKET};
+}
+
+Recipe recipe_of_af_xdp(const PortSpec& spec, std::uint32_t mtu) {
+  Recipe recipe{.driver = "net_af_xdp",
+                .arguments = "iface=" + spec.target + ",start_queue=0,queue_count=1",
+                // The kernel takes no chunk under 2048.
+                .room_bytes = std::max(mtu + kLinkHeaderMax + kXdpHeadroom, 2048u - (kXdpElement - kHeadroom)),
+                .socket_family = AF_XDP};
+  recipe.wishes.descriptors = 2048;
+  return recipe;
+}
+
+Recipe recipe_of_tap(const PortSpec& spec, std::uint32_t mtu) {
+  Recipe recipe{.driver = "net_tap", .arguments = "iface=" + spec.target, .room_bytes = mtu + kLinkHeaderMax};
+  recipe.wishes.receive_interrupts = true;
+  recipe.wishes.mtu_bytes = static_cast<std::uint16_t>(mtu);
+  return recipe;
+}
+
+// pci, and vdev, whose driver and arguments the user says.
+Recipe recipe_of_driver(const PortSpec& spec, const PortOptions& options, std::uint32_t mtu) {
+  Recipe recipe{.driver = {},
+                .arguments = {},
+                .room_bytes = std::max(mtu + kLinkHeaderMax, kDriverRoomMin),
+                .memory = DpdkPool::Memory::eal};
+  recipe.wishes.receive_interrupts = true;
+  recipe.wishes.checksums = spec.kind == Kind::pci;
+  if (options.mtu_bytes != 0) recipe.wishes.mtu_bytes = static_cast<std::uint16_t>(mtu);
+  return recipe;
+}
+
+Recipe recipe_of(const PortSpec& spec, const PortOptions& options, std::uint32_t mtu) {
+  switch (spec.kind) {
+    case Kind::af_packet:
+      return recipe_of_af_packet(spec, mtu);
+    case Kind::af_xdp:
+      return recipe_of_af_xdp(spec, mtu);
+    case Kind::tap:
+      return recipe_of_tap(spec, mtu);
+    case Kind::loopback:
+    case Kind::pair:
+    case Kind::memif:
+    case Kind::pci:
+    case Kind::vdev:
+      break;
+  }
+  return recipe_of_driver(spec, options, mtu);
+}
+
+// ---- steps of opening --------------------------------------------------------------------------
+
+std::uint32_t mtu_of(const PortOptions& options, const std::optional<Netdev>& netdev) {
+  if (options.mtu_bytes != 0) return options.mtu_bytes;
+  return netdev ? std::min(netdev->mtu_bytes, kMtuWireMax) : kMtuWireDefault;
+}
+
+bool make_device(const PortSpec& spec, const Recipe& recipe, Ethdev& device, std::string& error) {
+  if (spec.kind == Kind::pci) {
+    if (device.find(spec.target, error)) return true;
+    error = "DPDK did not take it: is it bound to vfio-pci, and does this user own its /dev/vfio group?";
+    return false;
+  }
+  if (spec.kind != Kind::vdev) return device.make_virtual(fresh_device_name(recipe.driver), recipe.arguments, error);
+  const auto comma = spec.target.find(',');
+  return device.make_virtual(spec.target.substr(0, comma),
+                             comma == std::string::npos ? std::string() : spec.target.substr(comma + 1), error);
+}
+
+// What may be behind a driver's refusal.
+std::string hint(const PortSpec& spec) {
+  if (spec.kind != Kind::af_xdp) return {};
+  return has(Capability::ipc_lock)
+             ? " (does another program have the interface's XDP or its queue 0?)"
+             : " (its buffers are locked memory: CAP_IPC_LOCK is missing, or a higher limit, ulimit -l)";
+}
+
+// The one socket of the family that was not there before; -1: none, or more. Anything but one is not the driver that we
+// know: a timed sleep is slow, and never wrong.
+int new_socket(int family, const std::vector<int>& before) {
+  int found = -1;
+  unsigned count = 0;
+  for (const int fd : sockets_of_family(family)) {
+    if (std::find(before.begin(), before.end(), fd) != before.end()) continue;
+    found = fd;
+    ++count;
+  }
+  return count == 1 ? found : -1;
+}
+
 }  // namespace
 
 // ---- opening -----------------------------------------------------------------------------------
 
 std::unique_ptr<DpdkPort> DpdkPort::open(const PortSpec& spec, const PortOptions& options, std::string& error) {
-  const std::string what = "port \"" + to_string(spec) + "\"";
-  const bool kernel_interface = spec.kind == Kind::af_packet || spec.kind == Kind::af_xdp;
   std::optional<Netdev> netdev;
-  if (kernel_interface) {
-    netdev = find_netdev(spec.target);
-    if (error = objection(spec, options, netdev); !error.empty()) return nullptr;
-  }
-  if (spec.kind == Kind::tap) {
-    if (error = lacking(spec); !error.empty()) return nullptr;
-    if (find_netdev(spec.target)) {
-      error = what + ": there is an interface of that name already";
-      return nullptr;
-    }
-  }
+  if (is_kernel_interface(spec)) netdev = find_netdev(spec.target);
+  if (error = objection(spec, options, netdev); !error.empty()) return nullptr;
 
   std::unique_ptr<DpdkPort> port(new DpdkPort);
-  PortFacts& facts = port->facts_;
-  facts.kind = name(spec.kind);
-  facts.name = to_string(spec);
-  facts.mtu_bytes = options.mtu_bytes != 0 ? options.mtu_bytes
-                    : netdev               ? std::min(netdev->mtu_bytes, kMtuWireMax)
-                                           : kMtuWireDefault;
-  if (kernel_interface || spec.kind == Kind::tap) facts.netdev = spec.target;
+  port->facts_.kind = name(spec.kind);
+  port->facts_.name = to_string(spec);
+  port->facts_.mtu_bytes = mtu_of(options, netdev);
+  port->kernel_interface_ = is_kernel_interface(spec);
+  if (port->kernel_interface_ || spec.kind == Kind::tap) port->facts_.netdev = spec.target;
 
-  // How the device is made, and what its buffers must hold.
-  std::string driver, arguments;
-  std::uint32_t room = facts.mtu_bytes + kLinkHeaderMax;
-  auto memory = DpdkPool::Memory::own;
-  Ethdev::Wishes wishes;
-  int socket_family = 0;
-  switch (spec.kind) {
-    case Kind::af_packet: {
-      const PacketRing ring = packet_ring(facts.mtu_bytes);
-      driver = "net_af_packet";
-      // Through the queueing discipline, so that tcpdump on the interface sees both directions.
-      arguments = "iface=" + spec.target + ",blocksz=" + std::to_string(ring.block_bytes) +
-                  ",framesz=" + std::to_string(ring.frame_bytes) + ",framecnt=" + std::to_string(ring.frames) +
-                  ",qdisc_bypass=0";
-      room = std::max(room, ring.frame_bytes);
-      socket_family = AF_PACKET;
-      break;
-    }
-    case Kind::af_xdp:
-      driver = "net_af_xdp";
-      arguments = "iface=" + spec.target + ",start_queue=0,queue_count=1";
-      room += kXdpHeadroom;
-      // The kernel takes no chunk under 2048.
-      room = std::max(room, 2048u - (kXdpElement - kHeadroom));
-      wishes.descriptors = 2048;
-      socket_family = AF_XDP;
-      break;
-    case Kind::tap:
-      driver = "net_tap";
-      arguments = "iface=" + spec.target;
-      wishes.receive_interrupts = true;
-      wishes.mtu_bytes = static_cast<std::uint16_t>(facts.mtu_bytes);
-      break;
-    default:  // pci, vdev
-      memory = DpdkPool::Memory::eal;
-      room = std::max(room, kDriverRoomMin);
-      wishes.receive_interrupts = true;
-      wishes.checksums = spec.kind == Kind::pci;
-      if (options.mtu_bytes != 0) wishes.mtu_bytes = static_cast<std::uint16_t>(facts.mtu_bytes);
-      break;
-  }
-
-  port->pool_ = DpdkPool::create(fresh_device_name("pool"), options.buffers, rounded_up(room, 64), memory, error);
+  const Recipe recipe = recipe_of(spec, options, port->facts_.mtu_bytes);
+  const std::string what = "port \"" + to_string(spec) + "\": ";
+  port->pool_ = DpdkPool::create(fresh_device_name("pool"), options.buffers, rounded_up(recipe.room_bytes, 64),
+                                 recipe.memory, error);
   if (port->pool_ == nullptr) {
-    error = what + ": " + error;
+    error = what + error;
     return nullptr;
   }
-
-  const std::vector<int> before = socket_family != 0 ? sockets_of_family(socket_family) : std::vector<int>{};
-  if (kernel_interface) stop_merging(spec.target);
-
+  const std::vector<int> before =
+      recipe.socket_family != 0 ? sockets_of_family(recipe.socket_family) : std::vector<int>{};
+  if (port->kernel_interface_) stop_merging(spec.target);
   Ethdev& device = port->device_;
-  bool made = false;
-  if (spec.kind == Kind::pci) {
-    made = device.find(spec.target, error);
-    if (!made)
-      error = "DPDK did not take it: is it bound to vfio-pci, and does this user own its /dev/vfio group?";
-  } else if (spec.kind == Kind::vdev) {
-    const auto comma = spec.target.find(',');
-    made = device.make_virtual(spec.target.substr(0, comma),
-                               comma == std::string::npos ? std::string() : spec.target.substr(comma + 1), error);
-  } else {
-    made = device.make_virtual(fresh_device_name(driver), arguments, error);
-  }
-  made = made && device.configure(wishes, *port->pool_, error) && device.start(error);
-  if (!made) {
-    error = what + ": " + error;
-    if (spec.kind == Kind::af_xdp && !has(Capability::ipc_lock))
-      error += " (its buffers are locked memory: CAP_IPC_LOCK is missing, or a higher limit, ulimit -l)";
-    else if (spec.kind == Kind::af_xdp)
-      error += " (does another program have the interface's XDP or its queue 0?)";
+  if (!make_device(spec, recipe, device, error) || !device.configure(recipe.wishes, *port->pool_, error) ||
+      !device.start(error)) {
+    error = what + error + hint(spec);
     return nullptr;
   }
-
-  // Neighbours ask for IPv6 addresses in groups, which an interface does not hear unasked.
-  if (options.groups && !kernel_interface) rte_eth_allmulticast_enable(device.id());
-  facts.mac = device.mac();
-  // The kernel's end of a tap has the driver's address; we are another station on that wire.
-  if (spec.kind == Kind::tap) facts.mac = options.mac ? *options.mac : random_mac();
-  facts.fills_checksums = device.fills_checksums();
-  facts.speed_mbps = device.speed_mbps();
-
-  if (socket_family != 0) {
-    int found = -1;
-    unsigned count = 0;
-    for (const int fd : sockets_of_family(socket_family)) {
-      if (std::find(before.begin(), before.end(), fd) != before.end()) continue;
-      found = fd;
-      ++count;
-    }
-    // Anything but one: not the driver that we know. A timed sleep is slow, and never wrong.
-    if (count == 1) port->wake_ = found;
-  } else if (device.has_receive_interrupts()) {
+  port->learn_of_device(spec, options);
+  if (recipe.socket_family != 0)
+    port->wake_ = new_socket(recipe.socket_family, before);
+  else if (device.has_receive_interrupts())
     port->wake_ = std::max(-1, rte_eth_dev_rx_intr_ctl_q_get_fd(device.id(), 0));
-  }
-  // After the search for the driver's own socket.
-  if (options.groups && kernel_interface) port->groups_ = hear_all_groups(spec.target);
+  // Neighbours ask for IPv6 addresses in groups, which an interface does not hear unasked. After the search for the
+  // driver's own socket.
+  if (options.groups && port->kernel_interface_) port->groups_ = hear_all_groups(spec.target);
   return port;
+}
+
+void DpdkPort::learn_of_device(const PortSpec& spec, const PortOptions& options) {
+  if (options.groups && !kernel_interface_) rte_eth_allmulticast_enable(device_.id());
+  facts_.mac = device_.mac();
+  // The kernel's end of a tap has the driver's address; we are another station on that wire.
+  if (spec.kind == Kind::tap) facts_.mac = options.mac ? *options.mac : random_mac();
+  facts_.fills_checksums = device_.fills_checksums();
+  facts_.speed_mbps = device_.speed_mbps();
 }
 
 DpdkPort::~DpdkPort() {
@@ -217,7 +260,7 @@ DpdkPort::~DpdkPort() {
 }
 
 bool DpdkPort::link_up() const {
-  if (facts_.kind == "af_packet" || facts_.kind == "af_xdp") return netdev_link_up(facts_.netdev);
+  if (kernel_interface_) return netdev_link_up(facts_.netdev);
   return device_.link_up();
 }
 

@@ -84,6 +84,7 @@ class DpdkPort : public Port {
   static constexpr unsigned kBurst = 64;
 
   DpdkPort() = default;
+  void learn_of_device(const PortSpec& spec, const PortOptions& options);
   unsigned receive_now(Buffer** out, unsigned max);
   unsigned send_now(Buffer* const* frames, unsigned count);
   // Looks for frames and keeps what it finds for the next receive_burst().
@@ -97,6 +98,7 @@ class DpdkPort : public Port {
   unsigned stash_count_ = 0;
   int wake_ = -1;
   int groups_ = -1;  // open for as long as the interface is to hear all multicast
+  bool kernel_interface_ = false;  // its link is the interface's
   bool interrupts_armed_ = false;
 };
 

@@ -27,7 +27,8 @@ LoopbackPort::LoopbackPort(const PortOptions& options)
              .verifies_checksums = true,
              .fills_checksums = true,
              .speed_mbps = 100'000,
-             .netdev = {}},
+             .netdev = {},
+             .needs_wake = false},
       pool_(pool_size_for(options.buffers, facts_.mtu_bytes + kLinkHeaderMax)) {}
 
 unsigned LoopbackPort::send_burst(Buffer* const* frames, unsigned count) {

@@ -75,7 +75,8 @@ PairPort::PairPort(std::shared_ptr<PairWire> wire, unsigned end, const PortOptio
              .verifies_checksums = true,
              .fills_checksums = true,
              .speed_mbps = 100'000,
-             .netdev = {}} {
+             .netdev = {},
+             .needs_wake = false} {
   RNIC_ASSERT(end < 2 && !wire_->attached_[end]);
   wire_->attached_[end] = true;
   wire_->frame_max_[end] = facts_.mtu_bytes + kLinkHeaderMax;

@@ -10,7 +10,7 @@
 namespace rnic::port {
 
 struct PortFacts {
-  std::string kind;  // "pair", "loopback", "memif", "af_packet", ...
+  std::string kind;  // "pair", "loopback", "memif", "af_packet", ...: to be shown, nothing is decided by it
   std::string name;  // as configured
   wire::Mac mac;
   std::uint32_t mtu_bytes = 1500;  // IP octets in one frame
@@ -18,6 +18,10 @@ struct PortFacts {
   bool fills_checksums = false;       // sent frames need no IP and TCP checksums
   std::uint32_t speed_mbps = 10'000;
   std::string netdev;  // the kernel's interface, if there is one
+  // Frames come from outside of the worker that polls it: where there is no wake_descriptor(), its sleep must be short.
+  bool needs_wake = true;
+  // The other end comes whenever it likes (memif's server): nobody waits for the link.
+  bool peer_comes_later = false;
 };
 
 // Calls of tend() between two in which a pool gives back memory that was not used meanwhile: seconds.

@@ -95,6 +95,8 @@ TEST_CASE("two processes over memif wake each other out of untimed sleep, and lo
   }
   SECTION("as the server") {
     const auto port = open(directory.server());
+    CHECK(port->facts().peer_comes_later);
+    CHECK(port->facts().needs_wake);
     const Peer peer(directory.client(), 1500);
     REQUIRE(test::eventually([&] { return joined(*port); }));
     converse(*port, 20'000);
@@ -227,6 +229,7 @@ TEST_CASE("a memif client that is there first waits for its server, and frames s
           "[port][memif]") {
   const Directory directory;
   const auto port = open(directory.client());
+  CHECK_FALSE(port->facts().peer_comes_later);
   CHECK_FALSE(port->link_up());
   const std::uint32_t all = port->pool().available();
   test::send_question(*port, 1);

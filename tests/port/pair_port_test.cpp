@@ -182,6 +182,8 @@ TEST_CASE("a pair's facts: checksums need no work, addresses differ, a buffer ho
     CHECK(p.a->facts().mtu_bytes == (mtu == 0 ? 65'535 : mtu));
     CHECK(p.a->facts().verifies_checksums);
     CHECK(p.a->facts().fills_checksums);
+    CHECK_FALSE(p.a->facts().needs_wake);  // what it brings the worker itself has sent
+    CHECK_FALSE(p.a->facts().peer_comes_later);
     CHECK(p.a->facts().mac != p.b->facts().mac);
     CHECK_FALSE(p.a->facts().mac.is_multicast());
     CHECK(p.a->pool().room_bytes() >= p.a->facts().mtu_bytes + 18);
