@@ -37,6 +37,7 @@ namespace {
 
 using rnic::control::Configuration;
 using rnic::control::Descriptor;
+using rnic::control::DeviceOption;
 
 struct Options {
   Configuration configuration;
@@ -52,19 +53,17 @@ int refuse(const std::string& why) {
   return 1;
 }
 
-// What an option of a device does with its word. Empty, or what is wrong.
-using Taker = std::string (*)(Configuration&, const std::string&);
-
 // An --address or --mtu belongs to the --port before it, or to all devices; so order counts. Empty, or what is wrong.
-std::string read_devices(const CLI::App& app, const std::map<const CLI::Option*, Taker>& takers,
+std::string read_devices(const CLI::App& app, const std::map<const CLI::Option*, DeviceOption>& known,
                          Configuration& configuration) {
   std::map<const CLI::Option*, std::size_t> next;
   for (const CLI::Option* option : app.parse_order()) {
-    const auto taker = takers.find(option);
-    if (taker == takers.end()) continue;
+    const auto found = known.find(option);
+    if (found == known.end()) continue;
     const std::size_t index = next[option]++;
     if (index >= option->results().size()) continue;
-    if (const std::string why = taker->second(configuration, option->results()[index]); !why.empty()) return why;
+    if (const std::string why = take_option(configuration, found->second, option->results()[index]); !why.empty())
+      return why;
   }
   return {};
 }
@@ -266,18 +265,12 @@ int main(int count, char** words) {
   app.set_version_flag("--version", RNIC_VERSION);
   Options options;
   std::string config, name;
-  std::vector<std::string> ports, addresses, mtus, vlans, gateways, macs;
   app.add_option("--name", name, "The daemon's name");
   app.add_option("--config", config, "A TOML file with [[device]] tables");
-  const auto of_device = [&](const char* option, std::vector<std::string>& words, const char* what) {
-    return app.add_option(option, words, what)->expected(1)->take_all();
-  };
-  auto* port = of_device("--port", ports, "A device on this port; may be given again");
-  auto* address = of_device("--address", addresses, "An address (CIDR) of the device before it");
-  auto* mtu = of_device("--mtu", mtus, "The MTU of the device before it, or of all");
-  auto* vlan = of_device("--vlan", vlans, "The VLAN of the device before it, or of all");
-  auto* gateway = of_device("--gateway", gateways, "The gateway of the device before it, or of all; one of each version of IP");
-  auto* mac = of_device("--mac", macs, "The MAC of the device before it");
+  std::vector<std::string> words_of_devices;  // CLI11 wants a place for them
+  std::map<const CLI::Option*, DeviceOption> of_devices;
+  for (const auto& each : rnic::control::kDeviceOptions)
+    of_devices[app.add_option(each.name, words_of_devices, each.says)->expected(1)->take_all()] = each.option;
   app.add_option("--run-dir", options.run_directory, "Where its socket, log and trees are");
   app.add_flag("--foreground", options.foreground, "Log to the terminal too");
   app.add_option("--ready-fd", options.ready_fd, "Gets what is up, and an octet of 0, when it serves");
@@ -292,14 +285,7 @@ int main(int count, char** words) {
     if (const auto why = rnic::control::read_configuration(config, configuration); !why.empty()) return refuse(why);
   }
   if (!name.empty()) configuration.name = name;
-  if (const auto why = read_devices(app,
-                                    {{port, rnic::control::add_port},
-                                     {address, rnic::control::add_address},
-                                     {mtu, rnic::control::set_mtu},
-                                     {vlan, rnic::control::set_vlan},
-                                     {gateway, rnic::control::add_gateway},
-                                     {mac, rnic::control::set_mac}},
-                                    configuration); !why.empty()) return refuse(why);
+  if (const auto why = read_devices(app, of_devices, configuration); !why.empty()) return refuse(why);
   if (const auto why = rnic::control::complete(configuration); !why.empty()) return refuse(why);
   if (options.run_directory.empty()) options.run_directory = rnic::control::new_run_directory(configuration.name);
   if (const auto why = rnic::control::make_directory(options.run_directory); !why.empty()) return refuse(why);

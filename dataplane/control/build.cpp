@@ -43,12 +43,9 @@ int missing_core(const std::vector<int>& cores) {
 void make_workers(const Configuration& configuration, Machine& machine) {
   const std::size_t count = std::max<std::size_t>(configuration.cores.size(), 1);
   for (std::size_t i = 0; i < count; ++i) {
-    core::WorkerOptions options;
+    core::WorkerOptions options = configuration.worker;
     options.index = static_cast<unsigned>(i);
-    options.poll_always = configuration.poll_always;
-    options.sleep_delay = microseconds(configuration.sleep_delay_us);
     options.cpu = configuration.cores.empty() ? -1 : configuration.cores[i];
-    options.realtime = configuration.sched_fifo;
     options.copier = machine.copier;
     options.on_start = [] { port::dpdk_register_thread(); };
     machine.workers.push_back(std::make_unique<core::Worker>(options));
@@ -97,13 +94,10 @@ std::string make_device(const Configuration& configuration, const DeviceConfigur
   served->port = std::move(port);
   served->table = std::make_unique<tpt::Table>(static_cast<std::uint32_t>(served->stags.total()), random_seed());
   served->node_guid = node_guid_of(served->port->facts().mac, served->index);
-  served->hold_without_receive = wanted.hold_without_receive;
-  served->rnr_timeout = seconds(wanted.rnr_timeout_s);
-  served->strict_read_sink = wanted.strict_read_sink;
-  served->extensions = wanted.extensions.value_or(false);
+  served->queue_pairs = wanted.queue_pairs;
   served->worker = &worker_for(configuration, wanted, machine);
 
-  core::DeviceOptions options;
+  core::DeviceOptions options = wanted.options;
   options.name = wanted.name;
   options.index = served->index;
   options.addresses = wanted.addresses;
@@ -113,28 +107,10 @@ std::string make_device(const Configuration& configuration, const DeviceConfigur
                               .gateway = gateway});
   options.routes.insert(options.routes.end(), wanted.routes.begin(), wanted.routes.end());
   add_routes_to_mate(configuration, wanted, options);
-  options.vlan = wanted.vlan;
-  options.ipv6 = wanted.ipv6;
-  options.accept_ra = wanted.accept_ra.value_or(false);
-  options.probe = wanted.probe.value_or(false);
   // The kernel's interface has the same MAC as we, and where it speaks IPv6 what is made of it.
-  options.opaque_addresses = wanted.port->kind == port::PortSpec::Kind::af_packet ||
-                             wanted.port->kind == port::PortSpec::Kind::af_xdp;
-  options.mode = *wanted.mode;
-  options.tcp.timestamps = wanted.timestamps.value_or(false);
+  options.opaque_addresses =
+      wanted.port->kind == port::PortSpec::Kind::af_packet || wanted.port->kind == port::PortSpec::Kind::af_xdp;
   if (port::is_memory(wanted.port->kind)) options.tcp.syn_wait_first = kSynWaitInMemory;
-  options.tcp.nagle = wanted.nagle;
-  options.tcp.keepalive = seconds(wanted.keepalive_s);
-  options.tcp.retransmissions_max = wanted.retransmissions;
-  options.hop_limit = wanted.hop_limit;
-  options.tcp.congestion = wanted.congestion;
-  options.tcp.ecn = wanted.ecn.value_or(wanted.congestion == tcp::Algorithm::dctcp ? tcp::EcnUse::on
-                                                                                   : tcp::EcnUse::passive);
-  options.streams_max = wanted.streams_max;
-  options.crc_required = wanted.crc;
-  options.markers = wanted.markers;
-  options.peer_to_peer = wanted.peer_to_peer;
-  options.mpa_revision = wanted.mpa_revision;
   options.seed = random_seed();
   served->device = std::make_unique<core::Device>(options, *served->port, *served->worker);
   int error = 0;
@@ -158,7 +134,7 @@ void join_mates(const Configuration& configuration, Machine& machine) {
 std::string build_machine(const Configuration& configuration, const std::function<void(const std::string&)>& log,
                           Machine& machine) {
   machine.name = configuration.name;
-  machine.page_wait = seconds(configuration.page_wait_s);
+  machine.page_wait = configuration.page_wait;
   machine.generation = static_cast<std::uint32_t>(random_seed()) | 1u;
   if (const int core = missing_core(configuration.cores); core >= 0)
     return "cores: this machine has no core " + std::to_string(core) + ", or rnicd may not use it; there are " +
@@ -174,7 +150,7 @@ std::string build_machine(const Configuration& configuration, const std::functio
     std::string error;
     auto port = factory.open(*wanted.port, wanted.port_options, error);
     if (port == nullptr) return wanted.name + ": " + error;
-    if (wanted.ipv6 && port->facts().mtu_bytes < ip::kPathMtuMinV6)
+    if (wanted.options.ipv6 && port->facts().mtu_bytes < ip::kPathMtuMinV6)
       return wanted.name + ": IPv6 needs an MTU of at least " + std::to_string(ip::kPathMtuMinV6) + ", and the port has " +
              std::to_string(port->facts().mtu_bytes);
     if (std::string why = make_device(configuration, wanted, std::move(port), machine); !why.empty()) return why;

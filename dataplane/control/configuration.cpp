@@ -71,6 +71,11 @@ struct Field {
     else
       fail(key + " is a number from " + std::to_string(least) + " to " + std::to_string(most));
   }
+  void take_seconds(std::int64_t least, std::int64_t most, Duration& out) const {
+    std::int64_t value = 0;
+    take_number(least, most, value);
+    out = seconds(value);
+  }
   // One of two words.
   void take_choice(const char* yes, const char* no, bool& out) const {
     const auto value = node.value_exact<std::string>();
@@ -112,10 +117,13 @@ struct Field {
   }
 };
 
-// What a key of a table does to `T`.
+// A setting: a key of a table, its line of docs/configuration.md, and what its value is checked against and does to
+// `T`.
 template <typename T>
 struct Key {
   std::string_view name;
+  std::string_view example;
+  std::string_view says;  // what it is without the key, too
   void (*read)(const Field&, T&);
 };
 
@@ -223,67 +231,95 @@ void read_mac(const Field& field, DeviceConfiguration& device) {
 void read_markers(const Field& field, DeviceConfiguration& device) {
   const auto text = field.node.value_exact<std::string>();
   if (text == "never")
-    device.markers = mpa::MarkerUse::never;
+    device.options.markers = mpa::MarkerUse::never;
   else if (text == "send")
-    device.markers = mpa::MarkerUse::send;
+    device.options.markers = mpa::MarkerUse::send;
   else if (text == "both")
-    device.markers = mpa::MarkerUse::both;
+    device.options.markers = mpa::MarkerUse::both;
   else
     field.fail("markers is \"never\", \"send\" or \"both\"");
 }
 
+void read_congestion(const Field& field, DeviceConfiguration& device) {
+  using tcp::Algorithm;
+  field.take_word<Algorithm>(
+      {{"cubic", Algorithm::cubic}, {"newreno", Algorithm::newreno}, {"dctcp", Algorithm::dctcp}},
+      device.options.tcp.congestion);
+}
+
+void read_ecn(const Field& field, DeviceConfiguration& device) {
+  using tcp::EcnUse;
+  field.take_word<EcnUse>({{"off", EcnUse::off}, {"passive", EcnUse::passive}, {"on", EcnUse::on}},
+                          device.ecn.emplace());
+}
+
 constexpr Key<DeviceConfiguration> kDeviceKeys[] = {
-    {"port", read_port},
-    {"name", [](const Field& field, auto& device) { field.take(device.name); }},
-    {"address", read_addresses},
-    {"mtu",
+    {"port", R"("af_xdp:eth1")", "what `rnic --help` lists", read_port},
+    {"address", R"(["10.0.0.1/24", "2001:db8::1/64"])", "loopback, left out: 127.0.1.1/24", read_addresses},
+    {"name", R"("rnic0")", "begins with \"rnic\"; left out: rnic0, rnic1, … in order",
+     [](const Field& field, auto& device) { field.take(device.name); }},
+    {"mode", R"("own")", "addresses are the device's alone; \"local\": 127.x.x.x, for this host only", read_mode},
+    {"mtu", "9000", "in memory 65535; else the interface's, otherwise 1500",
      [](const Field& field, auto& device) {
        field.take_number(port::kMtuMin, port::kMtuMax, device.port_options.mtu_bytes);
      }},
-    {"gateway",
+    {"mac", R"("02:00:00:00:00:01")", "the driver's or the interface's, otherwise by chance", read_mac},
+    {"vlan", "100", "untagged",
+     [](const Field& field, auto& device) { field.take_number(kVlanMin, kVlanMax, device.options.vlan.emplace()); }},
+    {"gateway", R"(["10.0.0.254", "fe80::1"])", "none; one of each version of IP",
      [](const Field& field, auto& device) {
        field.take_texts([&](const std::string& text) { return take_gateway(device, text); });
      }},
-    {"routes",
+    {"routes", R"(["192.168.0.0/16 via 10.0.0.253"])", "none",
      [](const Field& field, auto& device) {
        field.take_texts([&](const std::string& text) { return take_route(device, text); });
      }},
-    {"vlan", [](const Field& field, auto& device) { field.take_number(kVlanMin, kVlanMax, device.vlan.emplace()); }},
-    {"accept_ra", [](const Field& field, auto& device) { field.take(device.accept_ra.emplace()); }},
-    {"probe", [](const Field& field, auto& device) { field.take(device.probe.emplace()); }},
-    {"mode", read_mode},
-    {"mac", read_mac},
-    {"crc", [](const Field& field, auto& device) { field.take(device.crc); }},
-    {"markers", read_markers},
-    {"peer_to_peer", [](const Field& field, auto& device) { field.take(device.peer_to_peer); }},
-    {"mpa_revision", [](const Field& field, auto& device) { field.take_number(1, 2, device.mpa_revision); }},
-    {"congestion",
+    {"accept_ra", "false", "believe IPv6 routers; on for IPv6 on a wire of others without a gateway",
+     [](const Field& field, auto& device) { field.take(device.accept_ra.emplace()); }},
+    {"probe", "true", "ask whether an address is taken before using it; on on a wire of others",
+     [](const Field& field, auto& device) { field.take(device.probe.emplace()); }},
+
+    {"congestion", R"("cubic")", "or \"newreno\", or \"dctcp\" where switches mark early", read_congestion},
+    {"ecn", R"("passive")", "agree when asked; \"on\": ask too (with dctcp: on); \"off\"", read_ecn},
+    {"nagle", "false", "hold back what is small while something is on its way",
+     [](const Field& field, auto& device) { field.take(device.options.tcp.nagle); }},
+    {"keepalive_s", "0", "ask a silent peer so often whether it is there; 0: never",
+     [](const Field& field, auto& device) { field.take_seconds(0, 86'400, device.options.tcp.keepalive); }},
+    {"retransmissions", "12", "then a peer that does not answer is given up: five minutes and more; 9: two",
+     [](const Field& field, auto& device) { field.take_number(3, 100, device.options.tcp.retransmissions_max); }},
+    {"hop_limit", "64", "TTL; of IPv6 what a router advertises, else 64",
+     [](const Field& field, auto& device) { field.take_number(1, 255, device.options.hop_limit.emplace()); }},
+    {"timestamps", "true", "RFC 7323, 12 octets of each segment: PAWS; off on loopback, pair and memif",
+     [](const Field& field, auto& device) { field.take(device.timestamps.emplace()); }},
+
+    {"crc", "true", "false: only where the peer wants it",
+     [](const Field& field, auto& device) { field.take(device.options.crc_required); }},
+    {"markers", R"("send")", "to a peer that asks; \"both\": ask, too, which lets data be placed early; \"never\"",
+     read_markers},
+    {"mpa_revision", "2", "1: no IRD and ORD, no ready-to-receive message",
+     [](const Field& field, auto& device) { field.take_number(1, 2, device.options.mpa_revision); }},
+    {"peer_to_peer", "true", "as initiator offer to send first (RFC 6581)",
+     [](const Field& field, auto& device) { field.take(device.options.peer_to_peer); }},
+    {"extensions", "true", "atomics and immediate data (RFC 7306); on on loopback, pair and memif",
+     [](const Field& field, auto& device) { field.take(device.extensions.emplace()); }},
+
+    {"rnr", R"("hold")", "a Send that finds no receive waits; \"terminate\": it ends the connection",
      [](const Field& field, auto& device) {
-       field.take_word<tcp::Algorithm>(
-           {{"cubic", tcp::Algorithm::cubic}, {"newreno", tcp::Algorithm::newreno}, {"dctcp", tcp::Algorithm::dctcp}},
-           device.congestion);
+       field.take_choice("hold", "terminate", device.queue_pairs.hold_without_receive);
      }},
-    {"ecn",
+    {"rnr_timeout_s", "30", "for so long; 0: for ever",
+     [](const Field& field, auto& device) { field.take_seconds(0, 86'400, device.queue_pairs.rnr_timeout); }},
+    {"read_sink", R"("local")", "what an RDMA Read goes to needs Local Write; \"strict\": Remote Write",
      [](const Field& field, auto& device) {
-       field.take_word<tcp::EcnUse>(
-           {{"off", tcp::EcnUse::off}, {"passive", tcp::EcnUse::passive}, {"on", tcp::EcnUse::on}},
-           device.ecn.emplace());
+       field.take_choice("strict", "local", device.queue_pairs.strict_read_sink);
      }},
-    {"timestamps", [](const Field& field, auto& device) { field.take(device.timestamps.emplace()); }},
-    {"nagle", [](const Field& field, auto& device) { field.take(device.nagle); }},
-    {"keepalive_s", [](const Field& field, auto& device) { field.take_number(0, 86'400, device.keepalive_s); }},
-    {"retransmissions", [](const Field& field, auto& device) { field.take_number(3, 100, device.retransmissions); }},
-    {"hop_limit", [](const Field& field, auto& device) { field.take_number(1, 255, device.hop_limit.emplace()); }},
-    {"rnr",
-     [](const Field& field, auto& device) { field.take_choice("hold", "terminate", device.hold_without_receive); }},
-    {"rnr_timeout_s", [](const Field& field, auto& device) { field.take_number(0, 86'400, device.rnr_timeout_s); }},
-    {"read_sink",
-     [](const Field& field, auto& device) { field.take_choice("strict", "local", device.strict_read_sink); }},
-    {"extensions", [](const Field& field, auto& device) { field.take(device.extensions.emplace()); }},
-    {"streams_max", [](const Field& field, auto& device) { field.take_number(16, 1'048'576, device.streams_max); }},
-    {"buffers",
+    {"streams_max", "16384", "connections",
+     [](const Field& field, auto& device) { field.take_number(16, 1'048'576, device.options.streams_max); }},
+
+    {"buffers", "16384", "frames in the port's pool; long ones besides, at most 128 MiB of them",
      [](const Field& field, auto& device) { field.take_number(512, 4'194'304, device.port_options.buffers); }},
-    {"core", [](const Field& field, auto& device) { field.take_number(0, 4095, device.core); }},
+    {"core", "2", "which of `cores` serves the device",
+     [](const Field& field, auto& device) { field.take_number(0, 4095, device.core); }},
 };
 constexpr std::span<const Key<DeviceConfiguration>> device_keys() { return kDeviceKeys; }
 std::span<const Key<Configuration>> root_keys();
@@ -327,15 +363,24 @@ void read_cores(const Field& field, Configuration& configuration) {
 }
 
 constexpr Key<Configuration> kRootKeys[] = {
-    {"device", read_devices},
-    {"name", [](const Field& field, auto& daemon) { field.take(daemon.name); }},
-    {"log_level", read_log_level},
-    {"poll", [](const Field& field, auto& daemon) { field.take_choice("always", "sleep", daemon.poll_always); }},
-    {"sleep_delay_us",
-     [](const Field& field, auto& daemon) { field.take_number(0, 1'000'000, daemon.sleep_delay_us); }},
-    {"page_wait_s", [](const Field& field, auto& daemon) { field.take_number(0, 86'400, daemon.page_wait_s); }},
-    {"sched_fifo", [](const Field& field, auto& daemon) { field.take(daemon.sched_fifo); }},
-    {"cores", read_cores},
+    {"name", R"("default")", "of the daemon: rnic run --name …",
+     [](const Field& field, auto& daemon) { field.take(daemon.name); }},
+    {"log_level", R"("info")", "trace, debug, info, warn, error; debug tells of each connection's life",
+     read_log_level},
+    {"cores", "[2, 3]", "a worker on each, which must exist; left out: one worker on any core", read_cores},
+    {"poll", R"("sleep")", "or \"always\": the workers do not sleep and fill their cores, while nobody else runs there",
+     [](const Field& field, auto& daemon) { field.take_choice("always", "sleep", daemon.worker.poll_always); }},
+    {"sleep_delay_us", "0", "how long a worker stays awake after its last work",
+     [](const Field& field, auto& daemon) {
+       std::int64_t value = 0;
+       field.take_number(0, 1'000'000, value);
+       daemon.worker.sleep_delay = microseconds(value);
+     }},
+    {"sched_fifo", "true", "real-time priority for the workers, where allowed",
+     [](const Field& field, auto& daemon) { field.take(daemon.worker.realtime); }},
+    {"page_wait_s", "2", "an application whose page does not come for so long is ended; 0: never",
+     [](const Field& field, auto& daemon) { field.take_seconds(0, 86'400, daemon.page_wait); }},
+    {"device", {}, "as often as there are devices", read_devices},
 };
 std::span<const Key<Configuration>> root_keys() { return kRootKeys; }
 
@@ -358,12 +403,66 @@ std::string twice(const char* option, const std::string& text) {
   return std::string(option) + " " + text + " is the second " + option + " of one device";
 }
 
+std::string add_port(Configuration& configuration, const std::string& spec) {
+  const auto parsed = port::parse_spec(spec);
+  if (!parsed) return parsed.error();
+  DeviceConfiguration& device = configuration.devices.emplace_back();
+  device.port = *parsed;
+  device.of_command_line = true;
+  return {};
+}
+
+std::string add_address(Configuration& configuration, const std::string& text) {
+  const auto address = parse_cidr(text);
+  if (!address) return "\"" + text + "\" is no address; one is written as 10.0.0.1/24 or 2001:db8::1/64";
+  addressee(configuration).addresses.push_back(*address);
+  return {};
+}
+
+std::string set_mtu(Configuration& configuration, const std::string& text) {
+  std::uint32_t value = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9' || value > port::kMtuMax) return "\"" + text + "\" is no MTU";
+    value = value * 10 + static_cast<std::uint32_t>(c - '0');
+  }
+  if (value < port::kMtuMin || value > port::kMtuMax)
+    return "an MTU is between " + std::to_string(port::kMtuMin) + " and " + std::to_string(port::kMtuMax) + ", not " +
+           text;
+  auto& mtu = addressee(configuration).port_options.mtu_bytes;
+  if (mtu != 0) return twice("--mtu", text);
+  mtu = value;
+  return {};
+}
+
+std::string set_vlan(Configuration& configuration, const std::string& text) {
+  std::uint32_t value = 0;
+  for (const char c : text)
+    value = c < '0' || c > '9' || value > kVlanMax ? kVlanMax + 1 : value * 10 + static_cast<std::uint32_t>(c - '0');
+  if (value < kVlanMin || value > kVlanMax)
+    return "a VLAN is a number from " + std::to_string(kVlanMin) + " to " + std::to_string(kVlanMax) + ", not \"" +
+           text + "\"";
+  auto& vlan = addressee(configuration).options.vlan;
+  if (vlan) return twice("--vlan", text);
+  vlan = static_cast<std::uint16_t>(value);
+  return {};
+}
+
+std::string set_mac(Configuration& configuration, const std::string& text) {
+  const auto mac = wire::parse_mac(text);
+  if (!mac || mac->is_multicast())
+    return "\"" + text + "\" is no MAC; one is a unicast address such as 02:00:00:00:00:01";
+  auto& before = addressee(configuration).port_options.mac;
+  if (before) return twice("--mac", text);
+  before = *mac;
+  return {};
+}
+
 // What was said of all devices. It wins over the file, and gives way to what the command line says of one.
 void take_general(const DeviceConfiguration& general, DeviceConfiguration& device) {
   const bool wins = !device.of_command_line;
   if (general.port_options.mtu_bytes != 0 && (wins || device.port_options.mtu_bytes == 0))
     device.port_options.mtu_bytes = general.port_options.mtu_bytes;
-  if (general.vlan && (wins || !device.vlan)) device.vlan = general.vlan;
+  if (general.options.vlan && (wins || !device.options.vlan)) device.options.vlan = general.options.vlan;
   for (const wire::IpAddress& gateway : general.gateways) {
     const auto same = std::find_if(device.gateways.begin(), device.gateways.end(),
                                    [&](const wire::IpAddress& other) { return other.is_v4() == gateway.is_v4(); });
@@ -400,14 +499,15 @@ std::string complete_device(DeviceConfiguration& device) {
     device.addresses.push_back(*parse_cidr(kDefaultAddress));
   }
   const auto v6 = [](const core::DeviceAddress& each) { return each.address.is_v6(); };
-  device.ipv6 = device.accept_ra.value_or(false) || std::any_of(device.addresses.begin(), device.addresses.end(), v6);
-  device.port_options.groups = device.ipv6;
+  device.options.ipv6 =
+      device.accept_ra.value_or(false) || std::any_of(device.addresses.begin(), device.addresses.end(), v6);
+  device.port_options.groups = device.options.ipv6;
   const bool link_local = std::any_of(device.addresses.begin(), device.addresses.end(), [&](const auto& each) {
     return v6(each) && each.address.is_link_local();
   });
-  if (device.addresses.size() + (device.ipv6 && !link_local ? 1 : 0) > kAddressesMax)
-    return called + " has more than 8 addresses" + (device.ipv6 ? ", its link-local one counted" : "");
-  if (device.ipv6 && device.port_options.mtu_bytes != 0 && device.port_options.mtu_bytes < ip::kPathMtuMinV6)
+  if (device.addresses.size() + (device.options.ipv6 && !link_local ? 1 : 0) > kAddressesMax)
+    return called + " has more than 8 addresses" + (device.options.ipv6 ? ", its link-local one counted" : "");
+  if (device.options.ipv6 && device.port_options.mtu_bytes != 0 && device.port_options.mtu_bytes < ip::kPathMtuMinV6)
     return called + ": IPv6 needs an MTU of at least " + std::to_string(ip::kPathMtuMinV6);
   // The kernel serves the same address for the application's own TCP, so ours must not be on a wire
   // that the kernel hears (docs/configuration.md, mode).
@@ -432,7 +532,7 @@ std::string complete_device(DeviceConfiguration& device) {
   }
   if (!device.mode) device.mode = some_local ? core::AddressMode::local : core::AddressMode::own;
   const auto on_link = [&](const wire::IpAddress& gateway) {
-    if (gateway.is_v6() && gateway.is_link_local()) return device.ipv6;
+    if (gateway.is_v6() && gateway.is_link_local()) return device.options.ipv6;
     return std::any_of(device.addresses.begin(), device.addresses.end(), [&](const auto& each) {
       return wire::same_network(each.address, gateway, each.prefix_length);
     });
@@ -447,8 +547,15 @@ std::string complete_device(DeviceConfiguration& device) {
       return called + ": the gateway " + wire::to_string(route.gateway) + " of a route is on none of its networks";
   // Where nobody but rnic is on the wire there is no router, and the daemon's own addresses are looked
   // through below.
-  if (!device.accept_ra) device.accept_ra = device.ipv6 && !may_be_local && !gateway_v6;
+  if (!device.accept_ra) device.accept_ra = device.options.ipv6 && !may_be_local && !gateway_v6;
   if (!device.probe) device.probe = !may_be_local;
+  device.options.mode = *device.mode;
+  device.options.accept_ra = *device.accept_ra;
+  device.options.probe = *device.probe;
+  device.options.tcp.timestamps = *device.timestamps;
+  const bool dctcp = device.options.tcp.congestion == tcp::Algorithm::dctcp;
+  device.options.tcp.ecn = device.ecn.value_or(dctcp ? tcp::EcnUse::on : tcp::EcnUse::passive);
+  device.queue_pairs.extensions = *device.extensions;
   return {};
 }
 
@@ -480,11 +587,11 @@ std::string read_configuration(const std::string& path, Configuration& configura
   return parse_configuration(text.str(), path, configuration);
 }
 
-std::vector<std::string_view> configuration_keys() {
-  std::vector<std::string_view> names;
-  for (const auto& key : root_keys()) names.push_back(key.name);
-  for (const auto& key : device_keys()) names.push_back(key.name);
-  return names;
+std::vector<Setting> settings() {
+  std::vector<Setting> all;
+  for (const auto& key : root_keys()) all.push_back({key.name, key.example, key.says});
+  for (const auto& key : device_keys()) all.push_back({key.name, key.example, key.says});
+  return all;
 }
 
 std::string parse_configuration(const std::string& text, const std::string& path, Configuration& configuration) {
@@ -498,57 +605,21 @@ std::string parse_configuration(const std::string& text, const std::string& path
   return reader.why();
 }
 
-std::string add_port(Configuration& configuration, const std::string& spec) {
-  const auto parsed = port::parse_spec(spec);
-  if (!parsed) return parsed.error();
-  DeviceConfiguration& device = configuration.devices.emplace_back();
-  device.port = *parsed;
-  device.of_command_line = true;
-  return {};
-}
-
-std::string add_address(Configuration& configuration, const std::string& text) {
-  const auto address = parse_cidr(text);
-  if (!address) return "\"" + text + "\" is no address; one is written as 10.0.0.1/24 or 2001:db8::1/64";
-  addressee(configuration).addresses.push_back(*address);
-  return {};
-}
-
-std::string set_mtu(Configuration& configuration, const std::string& text) {
-  std::uint32_t value = 0;
-  for (const char c : text) {
-    if (c < '0' || c > '9' || value > port::kMtuMax) return "\"" + text + "\" is no MTU";
-    value = value * 10 + static_cast<std::uint32_t>(c - '0');
+std::string take_option(Configuration& configuration, DeviceOption option, const std::string& text) {
+  switch (option) {
+    case DeviceOption::port:
+      return add_port(configuration, text);
+    case DeviceOption::address:
+      return add_address(configuration, text);
+    case DeviceOption::mtu:
+      return set_mtu(configuration, text);
+    case DeviceOption::vlan:
+      return set_vlan(configuration, text);
+    case DeviceOption::gateway:
+      return take_gateway(addressee(configuration), text);
+    case DeviceOption::mac:
+      return set_mac(configuration, text);
   }
-  if (value < port::kMtuMin || value > port::kMtuMax)
-    return "an MTU is between " + std::to_string(port::kMtuMin) + " and " + std::to_string(port::kMtuMax) + ", not " + text;
-  auto& mtu = addressee(configuration).port_options.mtu_bytes;
-  if (mtu != 0) return twice("--mtu", text);
-  mtu = value;
-  return {};
-}
-
-std::string set_vlan(Configuration& configuration, const std::string& text) {
-  std::uint32_t value = 0;
-  for (const char c : text) value = c < '0' || c > '9' || value > kVlanMax ? kVlanMax + 1 : value * 10 + static_cast<std::uint32_t>(c - '0');
-  if (value < kVlanMin || value > kVlanMax)
-    return "a VLAN is a number from " + std::to_string(kVlanMin) + " to " + std::to_string(kVlanMax) + ", not \"" + text + "\"";
-  auto& vlan = addressee(configuration).vlan;
-  if (vlan) return twice("--vlan", text);
-  vlan = static_cast<std::uint16_t>(value);
-  return {};
-}
-
-std::string add_gateway(Configuration& configuration, const std::string& text) {
-  return take_gateway(addressee(configuration), text);
-}
-
-std::string set_mac(Configuration& configuration, const std::string& text) {
-  const auto mac = wire::parse_mac(text);
-  if (!mac || mac->is_multicast()) return "\"" + text + "\" is no MAC; one is a unicast address such as 02:00:00:00:00:01";
-  auto& before = addressee(configuration).port_options.mac;
-  if (before) return twice("--mac", text);
-  before = *mac;
   return {};
 }
 

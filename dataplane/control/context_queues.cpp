@@ -311,7 +311,7 @@ Reply Context::create_qp(const rnic_create_qp& request) {
   qp->host = std::make_unique<shm::QueueHost>(parts, worker);
   qp->host->set_worker(worker.index(), worker);
 
-  qp::Config config;
+  qp::Config config = device_.queue_pairs;
   config.number = qp->number;
   config.pd = pd->id;
   config.space = space_;
@@ -321,10 +321,6 @@ Reply Context::create_qp(const rnic_create_qp& request) {
   config.ird_max = kReadDepthMax;
   config.ord_max = kReadDepthMax;
   config.shared_receive = srq != nullptr;
-  config.hold_without_receive = device_.hold_without_receive;
-  config.rnr_timeout = device_.rnr_timeout;
-  config.strict_read_sink = device_.strict_read_sink;
-  config.extensions = device_.extensions;
   worker.call([&](Instant) {
     qp->qp = std::make_unique<qp::QueuePair>(config, *qp->host, *device_.table, worker.mover(),
                                              device_.device->data_pool(), device_.device->scratch());

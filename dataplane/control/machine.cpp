@@ -144,8 +144,8 @@ rnic_device_attributes Machine::attributes(const ServedDevice& device) const {
   a.max_srq_sge = kSgesMax;
   a.max_inline = kInlineMax;
   a.completion_vectors = kCompletionVectors;
-  a.atomics = device.extensions ? 1 : 0;
-  a.capabilities = RNIC_CAP_INVALIDATE | (device.extensions ? RNIC_CAP_IMMEDIATE : 0u);
+  a.atomics = device.queue_pairs.extensions ? 1 : 0;
+  a.capabilities = RNIC_CAP_INVALIDATE | (device.queue_pairs.extensions ? RNIC_CAP_IMMEDIATE : 0u);
   a.mtu = device.port->facts().mtu_bytes;
   a.speed_mbps = device.port->facts().speed_mbps;
   std::strncpy(a.firmware, RNIC_VERSION, sizeof a.firmware - 1);

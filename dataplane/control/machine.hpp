@@ -16,6 +16,7 @@
 #include "core/device.hpp"
 #include "core/worker.hpp"
 #include "port/port.hpp"
+#include "qp/queue_pair.hpp"
 #include "rnic_control.h"
 #include "shm/mapping.hpp"
 #include "tpt/table.hpp"
@@ -37,10 +38,7 @@ struct ServedDevice {
   std::unique_ptr<tpt::Table> table;
   std::uint64_t node_guid = 0;  // network order
   int mate = -1;                // the device at the other end of its pair
-  bool hold_without_receive = true;
-  Duration rnr_timeout = seconds(30);
-  bool strict_read_sink = false;
-  bool extensions = false;  // RFC 7306: atomics and Immediate Data (W-EXT-14)
+  qp::Config queue_pairs;       // what they have in common
 
   struct Counts {
     std::uint32_t contexts = 0, pds = 0, regions = 0, windows = 0, cqs = 0, srqs = 0, qps = 0;

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "commands.hpp"
+#include "control/device_options.hpp"
 #include "control/nearest.hpp"
 #include "port/capability.hpp"
 
@@ -101,17 +102,11 @@ int main(int count, char** words) {
 
   rnic::tool::UpOptions up;
   std::string config;
-  std::vector<std::string> ports, addresses, mtus, vlans, gateways, macs;
+  std::vector<std::string> words_of_devices;  // go to the daemon as they stand
   auto* up_command = app.add_subcommand("up", "Start a daemon, and return when it is ready");
   up_command->add_option("--name", up.name, "The daemon's name")->capture_default_str();
   up_command->add_option("--config", config, "A TOML file with [[device]] tables")->check(CLI::ExistingFile);
-  up_command->add_option("--port", ports, "A device on this port (see below); may be given again");
-  up_command->add_option("--address", addresses, "An address (CIDR) of the device before it; may be given again");
-  up_command->add_option("--mtu", mtus, "The MTU of the device before it; before the first --port of all");
-  up_command->add_option("--vlan", vlans, "The VLAN of the device before it; before the first --port of all");
-  up_command->add_option("--gateway", gateways,
-                         "The gateway of the device before it, one of each version of IP; before the first --port of all");
-  up_command->add_option("--mac", macs, "The MAC of the device before it");
+  for (const auto& each : rnic::control::kDeviceOptions) up_command->add_option(each.name, words_of_devices, each.says);
   up_command->add_flag("--foreground", up.foreground, "Stay in the foreground, log to the terminal");
   up_command->footer(explain_ports());
 
