@@ -167,8 +167,7 @@ Result<shm::ContextMemory::Piece, int> Context::allocate(std::uint64_t bytes) {
     if (!descriptor) return Failure{EMFILE};
   }
   auto piece = memory_->allocate(bytes);
-  if (piece && piece->arena_is_new)
-    arenas_.push_back({std::move(descriptor), piece->arena_fd, piece->arena_size, false});
+  if (memory_->arena_count() > arenas_.size()) arenas_.push_back({std::move(descriptor), false});
   return piece;
 }
 
@@ -176,32 +175,24 @@ void Context::kill_process() {
   if (process_ != nullptr) syscall(SYS_pidfd_send_signal, process_->get(), SIGKILL, nullptr, 0);
 }
 
-Result<std::uint32_t, int> Context::take_doorbell() {
-  if (next_doorbell_ < RNIC_DOORBELLS_MAX) return next_doorbell_++;
-  if (free_doorbells_.empty()) return Failure{ENOMEM};
-  const std::uint32_t doorbell = free_doorbells_.front();
-  free_doorbells_.pop_front();
-  return doorbell;
-}
-
 // A memfd is passed with the first piece of it that the application hears of; not always the first
 // that was carved, which may have belonged to a command that failed.
 void Context::describe(Reply& reply, rnic_area& area, const shm::ContextMemory::Piece& piece) {
-  const bool is_new = !std::exchange(arenas_[piece.arena].announced, true);
-  area.arena = piece.arena;
+  const bool is_new = !std::exchange(arenas_[piece.arena()].announced, true);
+  area.arena = piece.arena();
   area.arena_is_new = is_new ? 1 : 0;
-  area.arena_size = piece.arena_size;
-  area.offset = piece.offset;
-  area.length = piece.length;
-  if (is_new) reply.add(piece.arena_fd);
+  area.arena_size = memory_->arena_size(piece.arena());
+  area.offset = piece.offset();
+  area.length = piece.length();
+  if (is_new) reply.add(memory_->arena_fd(piece.arena()));
 }
 
 Reply Context::map_arena(std::uint32_t number) {
   if (number >= arenas_.size()) return Reply::error(EINVAL);
-  Arena& arena = arenas_[number];
-  arena.announced = true;
-  Reply reply = Reply::with(rnic_area{number, 1, arena.size, 0, arena.size});
-  reply.add(arena.fd);
+  arenas_[number].announced = true;
+  const std::uint64_t size = memory_->arena_size(number);
+  Reply reply = Reply::with(rnic_area{number, 1, size, 0, size});
+  reply.add(memory_->arena_fd(number));
   return reply;
 }
 

@@ -11,7 +11,6 @@
 #include <array>
 #include <compare>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,6 +19,7 @@
 
 #include "base/result.hpp"
 #include "control/descriptor.hpp"
+#include "control/doorbell_slots.hpp"
 #include "control/event_socket.hpp"
 #include "control/helper.hpp"
 #include "control/machine.hpp"
@@ -95,7 +95,7 @@ struct Srq {
   Pd* pd = nullptr;
   std::uint32_t uses = 0;  // QPs (V-SRQ-21)
   std::uint32_t entries = 0, sge_max = 0;
-  std::uint32_t doorbell = 0;
+  DoorbellSlots::Slot doorbell;
   shm::ContextMemory::Piece piece;
   std::unique_ptr<shm::SharedReceiveQueue> queue;
   EventSocket::Subject events;
@@ -111,7 +111,7 @@ struct Qp {
   Cq* send_cq = nullptr;
   Cq* recv_cq = nullptr;
   Srq* srq = nullptr;
-  std::uint32_t send_doorbell = 0, recv_doorbell = 0;
+  DoorbellSlots::Slot send_doorbell, recv_doorbell;  // with an SRQ no second one
   shm::ContextMemory::Piece send_piece, recv_piece;
   std::unique_ptr<shm::SendQueue> send;
   std::unique_ptr<shm::ReceiveQueue> recv;
@@ -193,8 +193,6 @@ class Context {
   pid_t copies_by() const { return helper_ == nullptr ? 0 : helper_->for_copies(); }
   std::uint32_t new_handle();
   Result<shm::ContextMemory::Piece, int> allocate(std::uint64_t bytes);
-  Result<std::uint32_t, int> take_doorbell();
-  void give_doorbell(std::uint32_t doorbell) { free_doorbells_.push_back(doorbell); }
   void describe(Reply& reply, rnic_area& area, const shm::ContextMemory::Piece& piece);
   // A file of the application's, once for all regions that are mapped as much of it.
   struct File {
@@ -209,6 +207,11 @@ class Context {
   Result<std::shared_ptr<shm::ApplicationMapping>, int> map_whole(int fd, const File& file, std::uint64_t length);
   Result<std::byte*, int> map_shared(const rnic_reg_mr& request, std::uint64_t length, int fd, Region& region);
   Result<std::byte*, int> map_memory(const rnic_reg_mr& request, int fd, Region& region);
+  // The steps of create_qp.
+  struct QpSizes;
+  int carve(Qp& qp, const QpSizes& sizes);
+  void start(Qp& qp, const QpSizes& sizes);
+  Reply described(const Qp& qp, const QpSizes& sizes);
   void destroy_on_worker(Qp& qp, Instant now);
   void forget(Qp& qp);
   void forget(Srq& srq);
@@ -221,11 +224,9 @@ class Context {
   Share share_, descriptors_;
   struct Arena {
     Share descriptor;
-    int fd;  // memory_'s
-    std::uint64_t size;
     bool announced;  // the memfd has been sent to the application
   };
-  std::vector<Arena> arenas_;  // by number
+  std::vector<Arena> arenas_;  // of memory_, by number
   std::string program_;
   std::uint32_t number_ = 0;
   std::unique_ptr<shm::ContextMemory> memory_;
@@ -240,8 +241,7 @@ class Context {
   std::optional<EventHold> held_;
 
   Numbers handles_;
-  std::uint32_t next_doorbell_ = 0;
-  std::deque<std::uint32_t> free_doorbells_;
+  DoorbellSlots doorbells_;
   std::map<std::uint32_t, std::unique_ptr<Pd>> pds_;
   bool refused_mapping_ = false;  // the last region that was to be mapped here, too
   std::map<File, std::weak_ptr<shm::ApplicationMapping>> files_;

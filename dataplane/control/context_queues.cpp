@@ -3,6 +3,8 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "control/async_events.hpp"
 #include "control/batches.hpp"
@@ -16,12 +18,12 @@ constexpr std::uint32_t rounded_to_line(std::uint32_t n) {
   return (n + RNIC_CACHE_LINE - 1) / RNIC_CACHE_LINE * RNIC_CACHE_LINE;
 }
 
-constexpr std::uint32_t receive_stride(std::uint32_t sges) {
+constexpr std::uint32_t receive_stride_of(std::uint32_t sges) {
   return rounded_to_line(static_cast<std::uint32_t>(sizeof(rnic_rqe) + sges * sizeof(rnic_sge)));
 }
 
 // Header, then SGEs or inline data, whichever is longer; COMPARE_SWAP and BIND have 8 octets more.
-constexpr std::uint32_t send_stride(std::uint32_t sges, std::uint32_t inline_bytes) {
+constexpr std::uint32_t send_stride_of(std::uint32_t sges, std::uint32_t inline_bytes) {
   const auto header = static_cast<std::uint32_t>(sizeof(rnic_sqe));
   const std::uint32_t body = std::max(sges * static_cast<std::uint32_t>(sizeof(rnic_sge)) + 8, inline_bytes);
   return std::max(rounded_to_line(header + body), kSendStrideMin);
@@ -57,8 +59,8 @@ Reply Context::create_cq(const rnic_create_cq& request, std::shared_ptr<EventSoc
   cq->cookie = machine_.next_cookie++;
   cq->user_pointer = request.user_pointer;
   cq->context = this;
-  cq->piece = *piece;
-  cq->queue = std::make_unique<shm::CompletionQueue>(piece->bytes(), entries, cq->cookie);
+  cq->piece = std::move(*piece);
+  cq->queue = std::make_unique<shm::CompletionQueue>(cq->piece.bytes(), entries, cq->cookie);
   cq->channel = std::move(channel);
   machine_.cqs_by_cookie[cq->cookie] = cq.get();
   ++device_.counts.cqs;
@@ -83,21 +85,16 @@ Reply Context::resize_cq(const rnic_resize_cq& request) {
   if (!piece) return Reply::error(piece.error());
   Reply reply;
   rnic_resize_cq_reply body{};
-  if (!arenas_[piece->arena].announced) {
+  if (!arenas_[piece->arena()].announced) {
     // Whether the application can take its descriptor is seen before there is no way back.
     describe(reply, body.area, *piece);
-    memory_->release(*piece);
     reply.append(&body, sizeof body);
     return reply;
   }
   bool done = false;
   machine_.with_all_stopped([&](Instant) { done = cq->queue->resize(piece->bytes(), entries); });
-  if (!done) {  // V-CQ-08
-    memory_->release(*piece);
-    return Reply::error(EINVAL);
-  }
-  memory_->release(cq->piece);
-  cq->piece = *piece;
+  if (!done) return Reply::error(EINVAL);  // V-CQ-08
+  cq->piece = std::move(*piece);
   body.entries = entries;
   describe(reply, body.area, cq->piece);
   reply.append(&body, sizeof body);
@@ -118,7 +115,6 @@ Reply Context::destroy_cq(std::uint32_t handle) {
   device_.worker->call([&](Instant) { cq->queue.reset(); });
   forget(*cq);
   const rnic_destroy_cq_reply reply{cq->completions.sent, 0};
-  memory_->release(cq->piece);
   cqs_.erase(handle);
   --device_.counts.cqs;
   return Reply::with(reply);
@@ -149,14 +145,11 @@ Reply Context::create_srq(const rnic_create_srq& request) {
   Share share = device_.srqs.take(holder_);
   if (!share) return Reply::error(ENOMEM);
   const std::uint32_t sges = at_least_one(request.sge_max);
-  const std::uint32_t stride = receive_stride(sges);
-  const auto doorbell = take_doorbell();
-  if (!doorbell) return Reply::error(doorbell.error());
+  const std::uint32_t stride = receive_stride_of(sges);
+  auto doorbell = doorbells_.take();
+  if (!doorbell) return Reply::error(ENOMEM);
   auto piece = allocate(shm::SharedReceiveQueue::area_bytes(entries, stride));
-  if (!piece) {
-    give_doorbell(*doorbell);
-    return Reply::error(piece.error());
-  }
+  if (!piece) return Reply::error(piece.error());
 
   auto srq = std::make_unique<Srq>();
   srq->share = std::move(share);
@@ -167,9 +160,9 @@ Reply Context::create_srq(const rnic_create_srq& request) {
   srq->pd = pd;
   srq->entries = entries;
   srq->sge_max = sges;
-  srq->doorbell = *doorbell;
-  srq->piece = *piece;
-  srq->queue = std::make_unique<shm::SharedReceiveQueue>(piece->bytes(), entries, stride, sges);
+  srq->doorbell = std::move(doorbell);
+  srq->piece = std::move(*piece);
+  srq->queue = std::make_unique<shm::SharedReceiveQueue>(srq->piece.bytes(), entries, stride, sges);
   srq->queue->cookie = srq->cookie;
   srq->queue->set_worker(device_.worker->index());
   srq->queue->arm_limit(request.limit);  // V-LIM-01
@@ -183,7 +176,7 @@ Reply Context::create_srq(const rnic_create_srq& request) {
   body.entries = entries;
   body.stride = stride;
   body.sge_max = sges;
-  body.doorbell = *doorbell;
+  body.doorbell = srq->doorbell.number();
   describe(reply, body.area, srq->piece);
   reply.append(&body, sizeof body);
   srqs_.emplace(srq->handle, std::move(srq));
@@ -213,12 +206,10 @@ Reply Context::destroy_srq(std::uint32_t handle) {
   if (srq == nullptr) return Reply::error(EINVAL);
   if (srq->uses != 0) return Reply::error(EBUSY);  // V-SRQ-21
   device_.worker->call([&](Instant) {
-    device_.worker->unbind(*memory_, srq->doorbell);
+    device_.worker->unbind(*memory_, srq->doorbell.number());
     srq->queue.reset();
   });
   forget(*srq);
-  give_doorbell(srq->doorbell);
-  memory_->release(srq->piece);
   --srq->pd->uses;
   --device_.counts.srqs;
   srqs_.erase(handle);
@@ -227,6 +218,34 @@ Reply Context::destroy_srq(std::uint32_t handle) {
 
 // ---- queue pairs ---------------------------------------------------------------------------------
 
+// The rings of a queue pair, as they are made of what was asked for. Of the receive queue all is 0 with an SRQ.
+struct Context::QpSizes {
+  std::uint32_t send_entries, send_stride, send_sges;
+  std::uint32_t recv_entries, recv_stride, recv_sges;
+  bool shared_receive;
+
+  // None where more is asked for than there is.
+  static std::optional<QpSizes> of(const rnic_create_qp& request);
+};
+
+std::optional<Context::QpSizes> Context::QpSizes::of(const rnic_create_qp& request) {
+  const bool shared = request.srq != 0;
+  // V-QP-11: with a shared receive queue the depth of one of its own is not looked at.
+  const std::uint32_t recv_wr = shared ? 0 : at_least_one(request.recv_wr_min);
+  const std::uint32_t recv_sges = shared ? 0 : at_least_one(request.recv_sge_max);
+  const std::uint32_t send_sges = at_least_one(request.send_sge_max);
+  if (request.send_wr_min > kWorkRequestsMax || recv_wr > kWorkRequestsMax) return std::nullopt;  // V-IS-15
+  if (send_sges > kSgesMax || recv_sges > kSgesMax) return std::nullopt;                          // V-IS-16
+  if (request.inline_max > kInlineMax) return std::nullopt;
+  return QpSizes{.send_entries = std::bit_ceil(at_least_one(request.send_wr_min)),
+                 .send_stride = send_stride_of(send_sges, request.inline_max),
+                 .send_sges = send_sges,
+                 .recv_entries = shared ? 0 : std::bit_ceil(recv_wr),
+                 .recv_stride = shared ? 0 : receive_stride_of(recv_sges),
+                 .recv_sges = recv_sges,
+                 .shared_receive = shared};
+}
+
 Reply Context::create_qp(const rnic_create_qp& request) {
   Pd* pd = find(pds_, request.pd);
   Cq* send_cq = find(cqs_, request.send_cq);
@@ -234,59 +253,13 @@ Reply Context::create_qp(const rnic_create_qp& request) {
   Srq* srq = find(srqs_, request.srq);
   if (pd == nullptr || send_cq == nullptr || recv_cq == nullptr) return Reply::error(EINVAL);
   if (request.srq != 0 && srq == nullptr) return Reply::error(EINVAL);
-  // V-QP-11: with a shared receive queue the depth of one of its own is not looked at.
-  const std::uint32_t recv_wr = srq != nullptr ? 0 : at_least_one(request.recv_wr_min);
-  const std::uint32_t recv_sges = srq != nullptr ? 0 : at_least_one(request.recv_sge_max);
-  const std::uint32_t send_sges = at_least_one(request.send_sge_max);
-  if (request.send_wr_min > kWorkRequestsMax || recv_wr > kWorkRequestsMax) return Reply::error(EINVAL);  // V-IS-15
-  if (send_sges > kSgesMax || recv_sges > kSgesMax) return Reply::error(EINVAL);                          // V-IS-16
-  if (request.inline_max > kInlineMax) return Reply::error(EINVAL);
-  Share share = device_.qps.take(holder_);
-  if (!share) return Reply::error(ENOMEM);
-
-  const std::uint32_t send_entries = std::bit_ceil(at_least_one(request.send_wr_min));
-  const std::uint32_t stride = send_stride(send_sges, request.inline_max);
-  const std::uint32_t recv_entries = recv_wr == 0 ? 0 : std::bit_ceil(recv_wr);
-  const std::uint32_t recv_stride = recv_wr == 0 ? 0 : receive_stride(recv_sges);
+  const auto sizes = QpSizes::of(request);
+  if (!sizes) return Reply::error(EINVAL);
 
   auto qp = std::make_unique<Qp>();
-  qp->share = std::move(share);
-  int error = 0;
-  bool has_send = false, has_recv = false;
-  if (auto bell = take_doorbell(); bell) {
-    qp->send_doorbell = *bell;
-    has_send = true;
-  } else {
-    error = bell.error();
-  }
-  if (error == 0 && srq == nullptr) {
-    if (auto bell = take_doorbell(); bell) {
-      qp->recv_doorbell = *bell;
-      has_recv = true;
-    } else {
-      error = bell.error();
-    }
-  }
-  if (error == 0) {
-    if (auto piece = allocate(shm::SendQueue::area_bytes(send_entries, stride)); piece)
-      qp->send_piece = *piece;
-    else
-      error = piece.error();
-  }
-  if (error == 0 && srq == nullptr) {
-    if (auto piece = allocate(shm::SendQueue::area_bytes(recv_entries, recv_stride)); piece)
-      qp->recv_piece = *piece;
-    else
-      error = piece.error();
-  }
-  if (error != 0) {
-    if (has_send) give_doorbell(qp->send_doorbell);
-    if (has_recv) give_doorbell(qp->recv_doorbell);
-    memory_->release(qp->send_piece);
-    memory_->release(qp->recv_piece);
-    return Reply::error(error);
-  }
-
+  qp->share = device_.qps.take(holder_);
+  if (!qp->share) return Reply::error(ENOMEM);
+  if (const int error = carve(*qp, *sizes); error != 0) return Reply::error(error);
   qp->number = machine_.new_qp_number();
   qp->cookie = machine_.next_cookie++;
   qp->user_pointer = request.user_pointer;
@@ -295,41 +268,8 @@ Reply Context::create_qp(const rnic_create_qp& request) {
   qp->send_cq = send_cq;
   qp->recv_cq = recv_cq;
   qp->srq = srq;
-  qp->send = std::make_unique<shm::SendQueue>(qp->send_piece.bytes(), send_entries, stride, send_sges);
-  if (srq == nullptr)
-    qp->recv = std::make_unique<shm::ReceiveQueue>(qp->recv_piece.bytes(), recv_entries, recv_stride, recv_sges);
-  core::Worker& worker = *device_.worker;
-  shm::QueueHost::Parts parts;
-  parts.send = qp->send.get();
-  parts.receive = qp->recv.get();
-  parts.shared = srq != nullptr ? srq->queue.get() : nullptr;
-  parts.send_cq = send_cq->queue.get();
-  parts.receive_cq = recv_cq->queue.get();
-  parts.qp_number = qp->number.value;
-  parts.user_pointer = qp->user_pointer;
-  parts.cookie = qp->cookie;
-  qp->host = std::make_unique<shm::QueueHost>(parts, worker);
-  qp->host->set_worker(worker.index(), worker);
+  start(*qp, *sizes);
 
-  qp::Config config = device_.queue_pairs;
-  config.number = qp->number;
-  config.pd = pd->id;
-  config.space = space_;
-  config.receive_pd = srq != nullptr ? srq->pd->id : pd->id;  // V-SRQ-15
-  config.access = tpt::Rights::window_bind;  // ibverbs has no enable for it (s1.5)
-  config.send_depth = send_entries;
-  config.ird_max = kReadDepthMax;
-  config.ord_max = kReadDepthMax;
-  config.shared_receive = srq != nullptr;
-  worker.call([&](Instant) {
-    qp->qp = std::make_unique<qp::QueuePair>(config, *qp->host, *device_.table, worker.mover(),
-                                             device_.device->data_pool(), device_.device->scratch());
-    worker.bind_send(*memory_, qp->send_doorbell, *device_.device, *qp->qp);
-    if (srq != nullptr)
-      worker.bind_shared_receive(*memory_, srq->doorbell, *device_.device, *qp->qp);
-    else
-      worker.bind_receive(*memory_, qp->recv_doorbell, *device_.device, *qp->qp);
-  });
   machine_.qps[qp->number.value] = qp.get();
   machine_.qps_by_cookie[qp->cookie] = qp.get();
   ++pd->uses;
@@ -337,23 +277,85 @@ Reply Context::create_qp(const rnic_create_qp& request) {
   ++recv_cq->uses;
   if (srq != nullptr) ++srq->uses;
   ++device_.counts.qps;
+  Reply reply = described(*qp, *sizes);
+  qps_.emplace(qp->number.value, std::move(qp));
+  return reply;
+}
 
+// What it needs of the memory that the application shares with us. 0, or an errno: all is given back with the Qp.
+int Context::carve(Qp& qp, const QpSizes& sizes) {
+  qp.send_doorbell = doorbells_.take();
+  if (!qp.send_doorbell) return ENOMEM;
+  if (!sizes.shared_receive) {
+    qp.recv_doorbell = doorbells_.take();
+    if (!qp.recv_doorbell) return ENOMEM;
+  }
+  auto piece = allocate(shm::SendQueue::area_bytes(sizes.send_entries, sizes.send_stride));
+  if (!piece) return piece.error();
+  qp.send_piece = std::move(*piece);
+  qp.send = std::make_unique<shm::SendQueue>(qp.send_piece.bytes(), sizes.send_entries, sizes.send_stride,
+                                             sizes.send_sges);
+  if (sizes.shared_receive) return 0;
+  piece = allocate(shm::SendQueue::area_bytes(sizes.recv_entries, sizes.recv_stride));
+  if (!piece) return piece.error();
+  qp.recv_piece = std::move(*piece);
+  qp.recv = std::make_unique<shm::ReceiveQueue>(qp.recv_piece.bytes(), sizes.recv_entries, sizes.recv_stride,
+                                                sizes.recv_sges);
+  return 0;
+}
+
+// The queue pair itself, on its worker.
+void Context::start(Qp& qp, const QpSizes& sizes) {
+  core::Worker& worker = *device_.worker;
+  shm::QueueHost::Parts parts;
+  parts.send = qp.send.get();
+  parts.receive = qp.recv.get();
+  parts.shared = qp.srq != nullptr ? qp.srq->queue.get() : nullptr;
+  parts.send_cq = qp.send_cq->queue.get();
+  parts.receive_cq = qp.recv_cq->queue.get();
+  parts.qp_number = qp.number.value;
+  parts.user_pointer = qp.user_pointer;
+  parts.cookie = qp.cookie;
+  qp.host = std::make_unique<shm::QueueHost>(parts, worker);
+  qp.host->set_worker(worker.index(), worker);
+
+  qp::Config config = device_.queue_pairs;
+  config.number = qp.number;
+  config.pd = qp.pd->id;
+  config.space = space_;
+  config.receive_pd = qp.srq != nullptr ? qp.srq->pd->id : qp.pd->id;  // V-SRQ-15
+  config.access = tpt::Rights::window_bind;  // ibverbs has no enable for it (s1.5)
+  config.send_depth = sizes.send_entries;
+  config.ird_max = kReadDepthMax;
+  config.ord_max = kReadDepthMax;
+  config.shared_receive = qp.srq != nullptr;
+  worker.call([&](Instant) {
+    qp.qp = std::make_unique<qp::QueuePair>(config, *qp.host, *device_.table, worker.mover(),
+                                            device_.device->data_pool(), device_.device->scratch());
+    worker.bind_send(*memory_, qp.send_doorbell.number(), *device_.device, *qp.qp);
+    if (qp.srq != nullptr)
+      worker.bind_shared_receive(*memory_, qp.srq->doorbell.number(), *device_.device, *qp.qp);
+    else
+      worker.bind_receive(*memory_, qp.recv_doorbell.number(), *device_.device, *qp.qp);
+  });
+}
+
+Reply Context::described(const Qp& qp, const QpSizes& sizes) {
   Reply reply;
   rnic_create_qp_reply body{};
-  body.qp_number = qp->number.value;
-  body.send_entries = send_entries;
-  body.send_stride = stride;
-  body.send_sge_max = send_sges;
-  body.send_doorbell = qp->send_doorbell;
-  body.recv_entries = recv_entries;
-  body.recv_stride = recv_stride;
-  body.recv_sge_max = recv_sges;
-  body.recv_doorbell = qp->recv_doorbell;
-  body.inline_max = std::min<std::uint32_t>(stride - static_cast<std::uint32_t>(sizeof(rnic_sqe)), kInlineMax);
-  describe(reply, body.send_area, qp->send_piece);
-  if (srq == nullptr) describe(reply, body.recv_area, qp->recv_piece);
+  body.qp_number = qp.number.value;
+  body.send_entries = sizes.send_entries;
+  body.send_stride = sizes.send_stride;
+  body.send_sge_max = sizes.send_sges;
+  body.send_doorbell = qp.send_doorbell.number();
+  body.recv_entries = sizes.recv_entries;
+  body.recv_stride = sizes.recv_stride;
+  body.recv_sge_max = sizes.recv_sges;
+  body.recv_doorbell = qp.recv_doorbell.number();
+  body.inline_max = std::min(sizes.send_stride - static_cast<std::uint32_t>(sizeof(rnic_sqe)), kInlineMax);
+  describe(reply, body.send_area, qp.send_piece);
+  if (qp.srq == nullptr) describe(reply, body.recv_area, qp.recv_piece);
   reply.append(&body, sizeof body);
-  qps_.emplace(qp->number.value, std::move(qp));
   return reply;
 }
 
@@ -439,11 +441,11 @@ Reply Context::query_qp(std::uint32_t number) {
 
 void Context::destroy_on_worker(Qp& qp, Instant now) {
   core::Worker& worker = *device_.worker;
-  worker.unbind(*memory_, qp.send_doorbell);
+  worker.unbind(*memory_, qp.send_doorbell.number());
   if (qp.srq != nullptr)
-    worker.unbind_shared_receive(*memory_, qp.srq->doorbell, *qp.qp);
+    worker.unbind_shared_receive(*memory_, qp.srq->doorbell.number(), *qp.qp);
   else
-    worker.unbind(*memory_, qp.recv_doorbell);
+    worker.unbind(*memory_, qp.recv_doorbell.number());
   device_.device->release(*qp.qp, now);
   qp.qp.reset();
 }
@@ -469,10 +471,6 @@ Reply Context::destroy_qp(std::uint32_t number) {
   if (stuck) return Reply::not_yet();
   if (bound) return Reply::error(EBUSY);
   forget(*qp);
-  give_doorbell(qp->send_doorbell);
-  if (qp->srq == nullptr) give_doorbell(qp->recv_doorbell);
-  memory_->release(qp->send_piece);
-  memory_->release(qp->recv_piece);
   --qp->pd->uses;
   --qp->send_cq->uses;
   --qp->recv_cq->uses;

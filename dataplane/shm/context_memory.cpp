@@ -75,45 +75,35 @@ Result<ContextMemory::Piece, int> ContextMemory::allocate(std::uint64_t bytes) {
   const std::uint64_t size = std::bit_ceil(std::max(bytes, kPieceMinBytes));
   if (allocated_bytes_ + size > kQuotaBytes) return Failure{ENOMEM};
 
-  Piece piece;
-  piece.length = size;
+  Spot spot{};
   if (auto spots = free_.find(size); spots != free_.end() && !spots->second.empty()) {
-    const Spot spot = spots->second.back();
+    spot = spots->second.back();
     spots->second.pop_back();
-    const Arena& arena = arenas_[spot.arena];
-    piece.arena = spot.arena;
-    piece.offset = spot.offset;
-    piece.base = arena.base + spot.offset;
-    piece.arena_size = arena.size;
-    piece.arena_fd = arena.fd;
-    std::memset(piece.base, 0, size);  // nothing of the last owner is left (V-SEC-26)
-    allocated_bytes_ += size;
-    return piece;
+    std::memset(arenas_[spot.arena].base + spot.offset, 0, size);  // nothing of the last owner is left (V-SEC-26)
+  } else {
+    if (arenas_.empty() || arenas_.back().size - arenas_.back().used < size) {
+      const std::uint64_t arena_bytes = std::max(kArenaBytes, size);
+      auto mapped = sealed_memory("rnic-queues", arena_bytes, 0);
+      if (!mapped) return Failure{mapped.error()};
+      arenas_.push_back({mapped->fd, static_cast<std::byte*>(mapped->base), arena_bytes, 0});
+    }
+    spot = {static_cast<std::uint32_t>(arenas_.size() - 1), arenas_.back().used};
+    arenas_.back().used += size;
   }
-
-  if (arenas_.empty() || arenas_.back().size - arenas_.back().used < size) {
-    const std::uint64_t arena_bytes = std::max(kArenaBytes, size);
-    auto mapped = sealed_memory("rnic-queues", arena_bytes, 0);
-    if (!mapped) return Failure{mapped.error()};
-    arenas_.push_back({mapped->fd, static_cast<std::byte*>(mapped->base), arena_bytes, 0});
-    piece.arena_is_new = true;
-  }
-  Arena& arena = arenas_.back();
-  piece.arena = static_cast<std::uint32_t>(arenas_.size() - 1);
-  piece.offset = arena.used;
-  piece.base = arena.base + arena.used;
-  piece.arena_size = arena.size;
-  piece.arena_fd = arena.fd;
-  arena.used += size;
   allocated_bytes_ += size;
+  Piece piece;
+  piece.memory_ = this;
+  piece.base_ = arenas_[spot.arena].base + spot.offset;
+  piece.arena_ = spot.arena;
+  piece.offset_ = spot.offset;
+  piece.length_ = size;
   return piece;
 }
 
 void ContextMemory::release(const Piece& piece) {
-  if (piece.length == 0) return;
-  RNIC_ASSERT(piece.arena < arenas_.size() && allocated_bytes_ >= piece.length);
-  allocated_bytes_ -= piece.length;
-  free_[piece.length].push_back({piece.arena, piece.offset});
+  RNIC_ASSERT(piece.arena_ < arenas_.size() && allocated_bytes_ >= piece.length_);
+  allocated_bytes_ -= piece.length_;
+  free_[piece.length_].push_back({piece.arena_, piece.offset_});
 }
 
 }  // namespace rnic::shm

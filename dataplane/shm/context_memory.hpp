@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.hpp"
@@ -33,20 +34,35 @@ class ContextMemory {
   int wake_fd(unsigned worker) const { return wake_fds_[worker]; }
   unsigned worker_count() const { return worker_count_; }
 
-  struct Piece {
-    std::uint32_t arena = 0;
-    std::uint64_t offset = 0;
-    std::uint64_t length = 0;
-    std::byte* base = nullptr;
-    bool arena_is_new = false;
-    std::uint64_t arena_size = 0;
-    int arena_fd = -1;
-    MutableBytes bytes() const { return {base, length}; }
+  // Part of an arena, given back when it ends: before its ContextMemory.
+  class [[nodiscard]] Piece {
+   public:
+    Piece() = default;
+    Piece(Piece&& other) noexcept { *this = std::move(other); }
+    Piece& operator=(Piece&& other) noexcept;
+    ~Piece() {
+      if (memory_ != nullptr) memory_->release(*this);
+    }
+    std::uint32_t arena() const { return arena_; }
+    std::uint64_t offset() const { return offset_; }
+    std::uint64_t length() const { return length_; }
+    MutableBytes bytes() const { return {base_, length_}; }
+
+   private:
+    friend class ContextMemory;
+    ContextMemory* memory_ = nullptr;
+    std::byte* base_ = nullptr;
+    std::uint32_t arena_ = 0;
+    std::uint64_t offset_ = 0;
+    std::uint64_t length_ = 0;
   };
   // Zeroed, aligned to a page's 64th; at most kQuotaBytes in all (ENOMEM).
   Result<Piece, int> allocate(std::uint64_t bytes);
   bool needs_arena(std::uint64_t bytes) const;  // and so a descriptor more
-  void release(const Piece& piece);
+  // By their numbers, which count from 0.
+  std::size_t arena_count() const { return arenas_.size(); }
+  int arena_fd(std::uint32_t arena) const { return arenas_[arena].fd; }
+  std::uint64_t arena_size(std::uint32_t arena) const { return arenas_[arena].size; }
 
   rnic_doorbells& doorbells(unsigned worker) { return doorbells_[worker]; }
   // Store only; the caller passes the fence.
@@ -62,6 +78,7 @@ class ContextMemory {
 
  private:
   ContextMemory() = default;
+  void release(const Piece& piece);
   struct Arena {
     int fd = -1;
     std::byte* base = nullptr;
@@ -82,5 +99,14 @@ class ContextMemory {
   };
   std::map<std::uint64_t, std::vector<Spot>> free_;  // by size
 };
+
+inline ContextMemory::Piece& ContextMemory::Piece::operator=(Piece&& other) noexcept {
+  std::swap(memory_, other.memory_);
+  std::swap(base_, other.base_);
+  std::swap(arena_, other.arena_);
+  std::swap(offset_, other.offset_);
+  std::swap(length_, other.length_);
+  return *this;
+}
 
 }  // namespace rnic::shm

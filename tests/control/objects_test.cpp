@@ -450,14 +450,14 @@ TEST_CASE("a ring that would go to a new arena stays where it is until the arena
   const auto cq = app.cq(4);
   control::Cq* object = daemon.machine.cqs_by_cookie.begin()->second;
   for (int i = 0; i < 3; ++i) REQUIRE(object->queue->push(rnic_cqe{}));
-  const auto octets = object->piece.offset;
+  const auto octets = object->piece.offset();
   const rnic_resize_cq body{cq, 131'072};
   const auto first = app.ask(RNIC_RESIZE_CQ, body);
   const auto new_arena = first.as<rnic_resize_cq_reply>();
   CHECK(new_arena.entries == 0);
   CHECK(new_arena.area.arena_is_new == 1);
   CHECK(first.fds.size() == 1);
-  CHECK(object->piece.offset == octets);
+  CHECK(object->piece.offset() == octets);
   CHECK((object->queue->unpolled() == 3 && object->queue->size() == 4));
 
   const auto second = app.ask(RNIC_RESIZE_CQ, body);

@@ -22,7 +22,7 @@ TEST_CASE("V-SEC-08: the application can neither shrink nor grow what is shared"
   REQUIRE(memory);
   auto piece = (*memory)->allocate(4096);
   REQUIRE(piece);
-  for (const int fd : {(*memory)->status_fd(), (*memory)->doorbells_fd(), piece->arena_fd}) {
+  for (const int fd : {(*memory)->status_fd(), (*memory)->doorbells_fd(), (*memory)->arena_fd(piece->arena())}) {
     CHECK(ftruncate(fd, 0) == -1);
     CHECK(errno == EPERM);
     CHECK(ftruncate(fd, 1 << 30) == -1);
@@ -49,15 +49,35 @@ TEST_CASE("V-SEC-26: a piece that was given back comes out as zeros, to one owne
   REQUIRE(memory);
   auto first = (*memory)->allocate(1000);
   REQUIRE(first);
-  std::memset(first->base, 0xff, 1000);
+  std::byte* const base = first->bytes().data();
+  std::memset(base, 0xff, 1000);
+  const auto other = (*memory)->allocate(1000);
+  REQUIRE(other);
+  CHECK((other->bytes().data() >= base + 1000 || other->bytes().data() + 1000 <= base));
+  *first = {};
+  const auto again = (*memory)->allocate(1000);
+  REQUIRE(again);
+  CHECK(again->bytes().data() == base);
+  for (int i = 0; i < 1000; ++i) REQUIRE(again->bytes()[i] == std::byte{0});
+}
+
+TEST_CASE("a piece is given back once, by whoever has it last", "[shm]") {
+  auto memory = ContextMemory::create(1, 1);
+  REQUIRE(memory);
+  auto first = (*memory)->allocate(1000);
+  REQUIRE(first);
+  const std::uint64_t offset = first->offset();
+  ContextMemory::Piece moved = std::move(*first);
+  *first = {};  // has nothing
   auto other = (*memory)->allocate(1000);
   REQUIRE(other);
-  CHECK((other->base >= first->base + 1000 || other->base + 1000 <= first->base));
-  (*memory)->release(*first);
-  auto again = (*memory)->allocate(1000);
+  CHECK(other->offset() != offset);
+  moved = std::move(*other);  // what it had before goes with `other`
+  *other = {};
+  const auto again = (*memory)->allocate(1000);
   REQUIRE(again);
-  CHECK(again->base == first->base);
-  for (int i = 0; i < 1000; ++i) REQUIRE(again->base[i] == std::byte{0});
+  CHECK(again->offset() == offset);
+  CHECK((*memory)->arena_count() == 1);
 }
 
 TEST_CASE("V-SEC-08: a context's memory has a bound", "[shm][V-SEC-08]") {
@@ -65,11 +85,12 @@ TEST_CASE("V-SEC-08: a context's memory has a bound", "[shm][V-SEC-08]") {
   REQUIRE(memory);
   auto most = (*memory)->allocate(ContextMemory::kQuotaBytes / 2);
   REQUIRE(most);
-  REQUIRE((*memory)->allocate(ContextMemory::kQuotaBytes / 2));
+  const auto rest = (*memory)->allocate(ContextMemory::kQuotaBytes / 2);
+  REQUIRE(rest);
   auto more = (*memory)->allocate(64);
   REQUIRE_FALSE(more);
   CHECK(more.error() == ENOMEM);
-  (*memory)->release(*most);
+  *most = {};
   CHECK((*memory)->allocate(64));
 }
 
