@@ -199,10 +199,17 @@ struct rnic_reg_mr {
 	uint64_t shared_offset; /* in the file, of the first octet that is shared */
 };
 
+/* How a region's octets move (docs/architecture.md s6). `rnic show mr` says the numbers. */
+enum rnic_rung {
+	RNIC_RUNG_SHARED = 2,	   /* all of it is mapped in the daemon, too */
+	RNIC_RUNG_SWAPPED = 3,	   /* its whole pages are */
+	RNIC_RUNG_REMOTE_COPY = 4, /* by system calls */
+};
+
 struct rnic_reg_mr_reply {
 	uint32_t mr;
 	uint32_t stag;
-	uint32_t rung; /* docs/architecture.md s6: 2 shared, 3 swapped, 4 remote copy */
+	uint32_t rung; /* enum rnic_rung */
 	uint32_t reserved;
 };
 

@@ -48,8 +48,6 @@ int errno_of(tpt::RegisterError error) {
 // and its helper's thread and directory.
 constexpr std::uint64_t kOwnDescriptors = 7;
 
-constexpr std::uint32_t kRungShared = 2, kRungSwapped = 3, kRungRemoteCopy = 4;
-
 }  // namespace
 
 // ---- life ----------------------------------------------------------------------------------------
@@ -303,7 +301,7 @@ Result<std::byte*, int> Context::map_memory(const rnic_reg_mr& request, int fd, 
   }
   const auto octets = map_shared(request, length, fd, region);
   if (!octets) return Failure{octets.error()};
-  region.rung = swapped ? kRungSwapped : kRungShared;
+  region.rung = swapped ? RNIC_RUNG_SWAPPED : RNIC_RUNG_SHARED;
   return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(*octets) - before);
 }
 
@@ -315,14 +313,13 @@ Reply Context::reg_mr(const rnic_reg_mr& request, Descriptor shared) {
   auto region = std::make_unique<Region>();
   region->share = device_.stags.take(holder_);
   if (!region->share) return Reply::error(ENOMEM);
-  region->rung = kRungRemoteCopy;
   std::byte* direct = nullptr;
   if (request.shared != RNIC_MEMORY_APPLICATION) {
     const auto mapped = map_memory(request, shared ? shared.get() : -1, *region);
     if (!mapped) return Reply::error(mapped.error());
     direct = *mapped;
   }
-  if (region->rung != kRungShared && copies_by() == 0 && !memory_fd_) {
+  if (region->rung != RNIC_RUNG_SHARED && copies_by() == 0 && !memory_fd_) {
     return Reply::error(EOPNOTSUPP);  // no way to reach it
   }
 
@@ -335,7 +332,7 @@ Reply Context::reg_mr(const rnic_reg_mr& request, Descriptor shared) {
   options.memory.space = space_;
   options.memory.address = request.start;
   options.memory.direct = direct;
-  options.memory.whole_pages = region->rung == kRungSwapped;
+  options.memory.whole_pages = region->rung == RNIC_RUNG_SWAPPED;
   const auto stag = device_.table->register_region(options);
   if (!stag) return Reply::error(errno_of(stag.error()));
 

@@ -60,7 +60,7 @@ struct Region {
   Stag stag;
   std::uint64_t start = 0, length = 0;
   std::uint32_t access = 0;
-  std::uint32_t rung = 0;
+  rnic_rung rung = RNIC_RUNG_REMOTE_COPY;
   std::shared_ptr<shm::ApplicationMapping> mapping;
   bool dead = false;  // it was taken away
   bool ends = false;  // it is in the table no more, but a copy may still be under way

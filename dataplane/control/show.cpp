@@ -49,13 +49,13 @@ std::string rights_text(std::uint32_t access) {
   return text;
 }
 
-const char* rung_text(std::uint32_t rung) {
+const char* rung_text(rnic_rung rung) {
   switch (rung) {
-    case 2: return "shared";
-    case 3: return "swapped";
-    case 4: return "remote-copy";
-    default: return "?";
+    case RNIC_RUNG_SHARED: return "shared";
+    case RNIC_RUNG_SWAPPED: return "swapped";
+    case RNIC_RUNG_REMOTE_COPY: return "remote-copy";
   }
+  return "?";
 }
 
 const char* mode_text(core::AddressMode mode) {
@@ -171,7 +171,7 @@ Json regions(const std::vector<Context*>& contexts) {
       row["address"] = hex(region->start);
       row["length"] = region->length;
       row["rights"] = rights_text(region->access);
-      row["rung"] = region->rung;
+      row["rung"] = static_cast<std::uint32_t>(region->rung);
       row["reach"] = rung_text(region->rung);
       row["dead"] = region->dead;
       rows.push_back(std::move(row));

@@ -119,7 +119,7 @@ TEST_CASE("V-STAG-02: a region has the key that was asked for", "[control][objec
   const auto reply = app.ask(RNIC_REG_MR, body).as<rnic_reg_mr_reply>();
   CHECK((reply.stag & 0xFF) == 0xA7);
   CHECK(reply.stag >> 8 != 0);
-  CHECK(reply.rung == 4);
+  CHECK(reply.rung == RNIC_RUNG_REMOTE_COPY);
 }
 
 namespace {
@@ -163,7 +163,7 @@ TEST_CASE("the whole pages of a swapped region are mapped, and reached there", "
   REQUIRE(pwrite(file.get(), "here", 4, 4096) == 4);
   // 0x10800 to 0x14000: the pages from 0x11000 on, the file's from its second.
   const auto reply = reg_swapped(app, pd, file.get(), 4096, 0x2800).as<rnic_reg_mr_reply>();
-  CHECK(reply.rung == 3);
+  CHECK(reply.rung == RNIC_RUNG_SWAPPED);
   const auto info = daemon.machine.devices[0]->table->query(Stag{reply.stag});
   REQUIRE(info);
   CHECK(info->memory.whole_pages);
@@ -208,7 +208,7 @@ TEST_CASE("swapped regions that share a file share its mapping, until the last i
   for (std::uint64_t page = 0; page < 60; page += 3) {
     REQUIRE(pwrite(file.get(), &page, sizeof page, static_cast<off_t>(page * 4096)) == sizeof page);
     regions.push_back(reg_swapped(app, pd, file.get(), page * 4096, 0x2800).as<rnic_reg_mr_reply>());
-    CHECK(regions.back().rung == 3);
+    CHECK(regions.back().rung == RNIC_RUNG_SWAPPED);
   }
   CHECK(mappings_of("swapped") == 1);
   for (std::size_t i = 0; i < regions.size(); ++i) {
@@ -228,7 +228,7 @@ TEST_CASE("swapped regions that share a file share its mapping, until the last i
   CHECK(mappings_of("swapped") == 1);
   CHECK(app.by_handle(RNIC_DEREG_MR, regions[0].mr).status == 0);
   CHECK(mappings_of("swapped") == 0);
-  CHECK(reg_swapped(app, pd, file.get(), 0, 0x2800).as<rnic_reg_mr_reply>().rung == 3);
+  CHECK(reg_swapped(app, pd, file.get(), 0, 0x2800).as<rnic_reg_mr_reply>().rung == RNIC_RUNG_SWAPPED);
   CHECK(mappings_of("swapped") == 1);
 }
 
@@ -251,8 +251,8 @@ TEST_CASE("a region that may not be written shares no mapping with one that may"
   for (std::string line; std::getline(maps, line);)
     read_only += line.find("memfd:swapped") != std::string::npos && line.find(" r--s ") != std::string::npos ? 1 : 0;
   CHECK(read_only == 1);
-  CHECK(read.rung == 3);
-  CHECK(written.rung == 3);
+  CHECK(read.rung == RNIC_RUNG_SWAPPED);
+  CHECK(written.rung == RNIC_RUNG_SWAPPED);
 }
 
 TEST_CASE("one process has seven eighths of the mappings that there are, by all its contexts", "[control][objects][swap]") {
@@ -289,7 +289,7 @@ TEST_CASE("memory in a memfd is mapped, and reached there", "[control][objects]"
   REQUIRE(pwrite(file.get(), "here", 4, 100) == 4);
   const std::size_t before = open_descriptors();
   const auto reply = reg_shared(app, pd, file.get(), 100, 4).as<rnic_reg_mr_reply>();
-  CHECK(reply.rung == 2);
+  CHECK(reply.rung == RNIC_RUNG_SHARED);
   CHECK(open_descriptors() == before);
   const auto info = daemon.machine.devices[0]->table->query(Stag{reply.stag});
   REQUIRE(info);
