@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+// The life of queue pairs, and their states as ibverbs names them.
+#include <time.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "verbs_objects.hpp"
+
+namespace rnic::provider {
+
+namespace {
+
+bool set_up_queue(WorkQueue& queue, char* at, const rnic_area& area, std::uint32_t entries, std::uint32_t stride,
+                  std::uint32_t sge_max, std::uint32_t doorbell) {
+  const std::uint64_t needed = sizeof(rnic_ring_control) + std::uint64_t{entries} * stride;
+  if (at == nullptr || area.length < needed) return false;
+  if (entries != 0 && !is_power_of_two(entries)) return false;
+  if (doorbell >= RNIC_DOORBELLS_MAX) return false;
+  queue.size = entries;
+  queue.stride = stride;
+  queue.sge_max = sge_max;
+  queue.doorbell = doorbell;
+  queue.control = reinterpret_cast<rnic_ring_control*>(at);
+  queue.slots = reinterpret_cast<std::byte*>(at + sizeof(rnic_ring_control));
+  return true;
+}
+
+bool set_up_send(SendQueue& queue, char* at, const rnic_create_qp_reply& reply) {
+  if (!set_up_queue(queue, at, reply.send_area, reply.send_entries, reply.send_stride, reply.send_sge_max,
+                    reply.send_doorbell)) {
+    return false;
+  }
+  const std::uint64_t sges = std::uint64_t{reply.send_sge_max} * sizeof(rnic_sge);
+  const std::uint64_t body = sges > reply.inline_max ? sges : reply.inline_max;
+  if (queue.size != 0 && queue.stride < sizeof(rnic_sqe) + body) return false;
+  queue.inline_max = reply.inline_max;
+  queue.work = static_cast<SendSlot*>(std::calloc(queue.size + 1, sizeof(SendSlot)));
+  return queue.work != nullptr;
+}
+
+bool set_up_receive(ReceiveQueue& queue, char* at, const rnic_create_qp_reply& reply) {
+  if (!set_up_queue(queue, at, reply.recv_area, reply.recv_entries, reply.recv_stride, reply.recv_sge_max,
+                    reply.recv_doorbell)) {
+    return false;
+  }
+  const std::uint64_t sges = std::uint64_t{reply.recv_sge_max} * sizeof(rnic_sge);
+  if (queue.size != 0 && queue.stride < sizeof(rnic_rqe) + sges) return false;
+  return allocate_receives(queue);
+}
+
+void free_qp(Qp& qp) {
+  std::free(qp.send.work);
+  free_receives(qp.receive);
+  std::free(&qp);
+}
+
+int ask_for_qp(Context& context, Qp& qp, const rnic_create_qp& request) {
+  rnic_create_qp_reply reply{};
+  Descriptors fds{};
+  const ArenaGuard guard(context);
+  int error = context.control.call(RNIC_CREATE_QP, request, reply, &fds);
+  if (error != 0) return error;
+  char* send = nullptr;
+  char* receive = nullptr;
+  error = map_area(context, reply.send_area, fds, send);
+  const int second = reply.recv_area.length != 0 ? map_area(context, reply.recv_area, fds, receive) : 0;
+  if (error == 0) error = second;
+  fds.close_rest();
+
+  Qp** entry = nullptr;
+  if (error == 0 && set_up_send(qp.send, send, reply) &&
+      (request.srq != 0 || set_up_receive(qp.receive, receive, reply))) {
+    pthread_mutex_lock(&context.objects);
+    entry = context.qps.make(reply.qp_number);
+    pthread_mutex_unlock(&context.objects);
+  }
+  if (entry == nullptr) {
+    context.control.call(RNIC_DESTROY_QP, reply.qp_number);
+    return error != 0 ? error : ENOMEM;
+  }
+  qp.ibv.handle = reply.qp_number;
+  qp.ibv.qp_num = reply.qp_number;
+  qp.cap = {reply.send_entries, reply.recv_entries, reply.send_sge_max, reply.recv_sge_max, reply.inline_max};
+  store(*entry, &qp, std::memory_order_release);
+  return 0;
+}
+
+void attach(Cq& cq, Attachment& attachment, Qp& qp, bool is_send) {
+  attachment.qp = &qp;
+  attachment.is_send = is_send;
+  const SpinGuard guard(cq.lock);
+  attachment.link.insert_after(cq.attached, &attachment);
+}
+
+void detach(Cq& cq, Attachment& attachment, const Qp& qp) {
+  remove_completions(cq, qp);
+  const SpinGuard guard(cq.lock);
+  attachment.link.remove();
+}
+
+// libibverbs leaves these to the provider, and itself uses them.
+void fill_in(ibv_qp& to, ibv_pd* pd, const ibv_qp_init_attr& init) {
+  to.context = pd->context;
+  to.qp_context = init.qp_context;
+  to.pd = pd;
+  to.send_cq = init.send_cq;
+  to.recv_cq = init.recv_cq;
+  to.srq = init.srq;
+  to.state = IBV_QPS_RESET;
+  to.qp_type = init.qp_type;
+  pthread_mutex_init(&to.mutex, nullptr);
+  pthread_cond_init(&to.cond, nullptr);
+}
+
+}  // namespace
+
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
+  Context& context = context_of(pd);
+  if (init->qp_type != IBV_QPT_RC) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  if (init->send_cq == nullptr || init->recv_cq == nullptr) {
+    errno = EINVAL;  // V-QP-01
+    return nullptr;
+  }
+  auto* qp = static_cast<Qp*>(allocate_zeroed(sizeof(Qp)));
+  if (qp == nullptr) return nullptr;
+  rnic_create_qp request{};
+  request.pd = pd->handle;
+  request.send_cq = init->send_cq->handle;
+  request.recv_cq = init->recv_cq->handle;
+  request.srq = init->srq != nullptr ? of(init->srq).handle : 0;
+  request.send_wr_min = init->cap.max_send_wr;
+  request.send_sge_max = init->cap.max_send_sge;
+  if (init->srq == nullptr) {  // V-QP-11
+    request.recv_wr_min = init->cap.max_recv_wr;
+    request.recv_sge_max = init->cap.max_recv_sge;
+  }
+  request.inline_max = init->cap.max_inline_data;
+  request.user_pointer = pointer_value(&qp->ibv);
+
+  qp->context = &context;
+  qp->srq = init->srq != nullptr ? &of(init->srq) : nullptr;
+  qp->send.signal_all = init->sq_sig_all != 0;
+  fill_in(qp->ibv, pd, *init);
+  const int error = ask_for_qp(context, *qp, request);
+  if (error != 0) {
+    free_qp(*qp);
+    errno = error;
+    return nullptr;
+  }
+  attach(of(init->send_cq), qp->send_attachment, *qp, true);
+  attach(of(init->recv_cq), qp->receive_attachment, *qp, false);
+  pthread_mutex_lock(&context.objects);
+  qp->in_context.insert_after(context.qp_list, qp);
+  pthread_mutex_unlock(&context.objects);
+
+  init->cap.max_send_wr = qp->cap.max_send_wr;
+  init->cap.max_send_sge = qp->cap.max_send_sge;
+  init->cap.max_inline_data = qp->cap.max_inline_data;
+  if (init->srq == nullptr) {
+    init->cap.max_recv_wr = qp->cap.max_recv_wr;
+    init->cap.max_recv_sge = qp->cap.max_recv_sge;
+  }
+  return &qp->ibv;
+}
+
+namespace {
+
+// What an application calls Idle travels as it is.
+static_assert(int{IBV_QPS_RESET} == RNIC_IDLE_RESET && int{IBV_QPS_INIT} == RNIC_IDLE_INIT &&
+              int{IBV_QPS_RTR} == RNIC_IDLE_RTR);
+
+int modify(Qp& qp, std::uint32_t mask, std::uint32_t state, const ibv_qp_attr& attributes) {
+  rnic_modify_qp request{};
+  request.qp_number = qp.ibv.qp_num;
+  request.mask = mask;
+  request.state = state;
+  // There is no bind enable in ibverbs, so it is on.
+  request.access = to_rnic_access(attributes.qp_access_flags) | RNIC_ACCESS_WINDOW_BIND;
+  request.ord = attributes.max_rd_atomic;
+  request.ird = attributes.max_dest_rd_atomic;
+  if (state == RNIC_QP_IDLE && (mask & RNIC_MODIFY_STATE) != 0) request.idle_name = attributes.qp_state;
+  return qp.context->control.call(RNIC_MODIFY_QP, &request, sizeof request, nullptr, 0);
+}
+
+int ask_state(Qp& qp, rnic_query_qp_reply& reply) {
+  return qp.context->control.call(RNIC_QUERY_QP, rnic_handle{qp.ibv.qp_num, 0}, reply);
+}
+
+// A way down that the QP is already on, or has behind it, is no error to an ibverbs application
+// (V-MOD-09): librdmacm shuts a QP down whether or not its peer was first. Nor is it where the
+// daemon has gone and taken every QP with it.
+int already_down(Qp& qp, int error, bool idle_too) {
+  if (error == EIO) return 0;
+  if (error == EPERM) return error;
+  rnic_query_qp_reply now{};
+  if (ask_state(qp, now) != 0) return error;
+  if (now.state == RNIC_QP_RTS) return error;
+  return now.state == RNIC_QP_IDLE && !idle_too ? error : 0;
+}
+
+// V-MOD-10: from RTS by way of Error; from Error, as soon as all has been flushed.
+int reset(Qp& qp, const ibv_qp_attr& attributes) {
+  rnic_query_qp_reply now{};
+  int error = ask_state(qp, now);
+  if (error == 0 && now.state == RNIC_QP_RTS) {
+    error = modify(qp, RNIC_MODIFY_STATE, RNIC_QP_ERROR, attributes);
+    if (error == EINVAL) error = 0;  // it has gone down by itself meanwhile
+  }
+  const timespec moment{0, 1000000};
+  constexpr int kTries = 5000;
+  for (int i = 0; error == 0; ++i) {
+    error = modify(qp, RNIC_MODIFY_STATE, RNIC_QP_IDLE, attributes);
+    if (error == 0) break;
+    // Terminate and Closing end by themselves; until then there is no way to Idle from them.
+    const bool passing =
+        error == EBUSY ||
+        (error == EINVAL && ask_state(qp, now) == 0 &&
+         (now.state == RNIC_QP_TERMINATE || now.state == RNIC_QP_CLOSING || now.state == RNIC_QP_ERROR));
+    if (!passing || i == kTries) break;
+    error = 0;
+    nanosleep(&moment, nullptr);
+  }
+  return error;
+}
+
+// RTS comes with the connection, by the connection manager alone. After it, this is a change of
+// attributes (V-RTS-04).
+int stay_in_rts(Qp& qp, std::uint32_t mask, const ibv_qp_attr& attributes) {
+  rnic_query_qp_reply now{};
+  const int error = ask_state(qp, now);
+  if (error != 0) return error;
+  if (now.state != RNIC_QP_RTS) return EINVAL;
+  mask &= RNIC_MODIFY_ORD | RNIC_MODIFY_IRD;
+  return mask == 0 ? 0 : modify(qp, mask, RNIC_QP_RTS, attributes);
+}
+
+}  // namespace
+
+int modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
+  Qp& qp = of(ibv);
+  std::uint32_t changes = 0;
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) changes |= RNIC_MODIFY_ACCESS;
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) changes |= RNIC_MODIFY_ORD;
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) changes |= RNIC_MODIFY_IRD;
+  if ((mask & IBV_QP_STATE) == 0) {
+    return changes == 0 ? 0 : modify(qp, changes, 0, *attributes);
+  }
+
+  int error = 0;
+  switch (attributes->qp_state) {
+    case IBV_QPS_RESET:
+      return reset(qp, *attributes);
+    case IBV_QPS_INIT:
+    case IBV_QPS_RTR:
+      return modify(qp, changes | RNIC_MODIFY_STATE, RNIC_QP_IDLE, *attributes);
+    case IBV_QPS_RTS:
+      return stay_in_rts(qp, changes, *attributes);
+    case IBV_QPS_SQD:
+      error = modify(qp, RNIC_MODIFY_STATE, RNIC_QP_CLOSING, *attributes);
+      return error == 0 ? 0 : already_down(qp, error, true);
+    case IBV_QPS_SQE:
+      return modify(qp, RNIC_MODIFY_STATE, RNIC_QP_TERMINATE, *attributes);
+    case IBV_QPS_ERR:
+      error = modify(qp, RNIC_MODIFY_STATE, RNIC_QP_ERROR, *attributes);
+      return error == 0 ? 0 : already_down(qp, error, false);
+    default:
+      return EINVAL;
+  }
+}
+
+namespace {
+
+ibv_qp_state state_name(const rnic_query_qp_reply& now) {
+  switch (now.state) {
+    case RNIC_QP_IDLE:
+      return static_cast<ibv_qp_state>(now.idle_name);
+    case RNIC_QP_RTS:
+      return IBV_QPS_RTS;
+    case RNIC_QP_CLOSING:
+      return IBV_QPS_SQD;
+    case RNIC_QP_TERMINATE:
+      return IBV_QPS_SQE;
+    default:
+      return IBV_QPS_ERR;
+  }
+}
+
+std::uint8_t clamp_octet(std::uint32_t value) {
+  return value > UINT8_MAX ? UINT8_MAX : static_cast<std::uint8_t>(value);
+}
+
+}  // namespace
+
+int query_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int /*mask*/, ibv_qp_init_attr* init) {
+  Qp& qp = of(ibv);
+  rnic_query_qp_reply reply{};
+  const int error = ask_state(qp, reply);
+  if (error != 0) return error;
+  *attributes = {};
+  attributes->qp_state = state_name(reply);
+  attributes->cur_qp_state = attributes->qp_state;
+  attributes->path_mtu = mtu_name(qp.context->attributes.mtu);
+  attributes->qp_access_flags = to_ibv_access(reply.access);
+  attributes->cap = qp.cap;
+  attributes->max_rd_atomic = clamp_octet(reply.ord);
+  attributes->max_dest_rd_atomic = clamp_octet(reply.ird);
+  attributes->port_num = 1;
+  *init = {};
+  init->qp_context = ibv->qp_context;
+  init->send_cq = ibv->send_cq;
+  init->recv_cq = ibv->recv_cq;
+  init->srq = ibv->srq;
+  init->cap = qp.cap;
+  init->qp_type = ibv->qp_type;
+  init->sq_sig_all = qp.send.signal_all ? 1 : 0;
+  return 0;
+}
+
+int destroy_qp(ibv_qp* ibv) {
+  Qp& qp = of(ibv);
+  Context& context = *qp.context;
+  const int error = destroyed(context.control.call(RNIC_DESTROY_QP, ibv->qp_num));
+  if (error != 0) return error;
+
+  // From here on the number may be another QP's (V-QP-16), in the table too.
+  detach(of(ibv->send_cq), qp.send_attachment, qp);
+  detach(of(ibv->recv_cq), qp.receive_attachment, qp);
+  pthread_mutex_lock(&context.objects);
+  qp.in_context.remove();
+  Qp** entry = context.qps.find(ibv->qp_num);
+  if (entry != nullptr && *entry == &qp) {
+    store(*entry, static_cast<Qp*>(nullptr), std::memory_order_release);
+  }
+  pthread_mutex_unlock(&context.objects);
+  forget_async_events(context, ibv, ibv->mutex, ibv->cond, ibv->events_completed, qp.async_taken);
+  free_qp(qp);
+  return 0;
+}
+
+}  // namespace rnic::provider
