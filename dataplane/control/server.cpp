@@ -63,9 +63,11 @@ std::vector<CmDevice> cm_devices(const Machine& machine) {
 
 Server::Server(Machine& machine, Loop& loop, std::uint64_t seed, Log log)
     : machine_(machine), loop_(loop), log_(std::move(log)), cm_(cm_devices(machine), *this, seed) {
-  for (const auto& worker : machine_.workers)
+  for (const auto& worker : machine_.workers) {
     worker_watches_.push_back(
         loop_.add(worker->event_fd(), EPOLLIN, [this, &worker](std::uint32_t) { on_worker_news(*worker); }));
+    if (log_.has_debug()) worker->call([&](Instant) { worker->tell_states(); });
+  }
   timer_ = Descriptor(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   timer_watch_ = loop_.add(timer_.get(), EPOLLIN, [this](std::uint32_t) { end_silent(); });
   trim_timer_ = Descriptor(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
@@ -417,7 +419,7 @@ void Server::on_worker_news(core::Worker& worker) {
         if (const auto found = machine_.cqs_by_cookie.find(event.cookie); found != machine_.cqs_by_cookie.end())
           found->second->context->on_completions(*found->second);
         break;
-      case Kind::qp_state:  // for the log alone: the connection manager hears of the stream
+      case Kind::qp_state:  // for the log at debug alone: the connection manager hears of the stream
         if (const auto found = machine_.qps_by_cookie.find(event.cookie); found != machine_.qps_by_cookie.end())
           log_change(*found->second, event.change);
         break;

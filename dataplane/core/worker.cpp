@@ -209,7 +209,7 @@ void Worker::on_qp_event(std::uint64_t cookie, qp::Event event) {
   tell({WorkerEvent::Kind::qp_event, event, cookie, {}, {}});
 }
 void Worker::on_qp_state(std::uint64_t cookie, const qp::Change& change) {
-  tell({WorkerEvent::Kind::qp_state, qp::Event::close_complete, cookie, change, {}});
+  if (tells_states_) tell({WorkerEvent::Kind::qp_state, qp::Event::close_complete, cookie, change, {}});
 }
 void Worker::on_srq_limit(std::uint64_t cookie) {
   tell({WorkerEvent::Kind::srq_limit, qp::Event::close_complete, cookie, {}, {}});

@@ -89,6 +89,8 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
 
   // ---- within call() only ----
   shm::ApplicationMover& mover() { return mover_; }
+  // From now on each change of a queue pair's state is news, too: the log's at debug, and nobody's else.
+  void tell_states() { tells_states_ = true; }
   // 0, or the errno of what the kernel refuses: the watches that a user may have are soon used up, by
   // whatever program of his. What is refused is not served.
   int add_device(Device& device);
@@ -176,6 +178,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   Step step_ = Step::receive;
   bool busy_ = false;        // this turn
   bool taken_over_ = false;  // from a thread that is stuck
+  bool tells_states_ = false;
   std::vector<Device*> devices_;
   std::vector<Context> contexts_;
   List<shm::CompletionQueue, shm::DirtyTag> dirty_;

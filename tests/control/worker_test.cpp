@@ -1,6 +1,7 @@
 // A worker and its crew: a copy that waits for a page holds its own application and nobody else.
 #include "core/worker.hpp"
 
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -100,7 +101,27 @@ struct Office {
 
 using Kind = core::WorkerEvent::Kind;
 
+bool rings(int event_fd) {
+  pollfd entry{event_fd, POLLIN, 0};
+  return poll(&entry, 1, 0) == 1;
+}
+
 }  // namespace
+
+TEST_CASE("changes of state wake control only where somebody wants to know", "[worker]") {
+  Office office(0);
+  const auto change = [&](std::uint64_t cookie) {
+    office.worker->call([&](Instant) { office.worker->on_qp_state(cookie, {}); });
+    office.worker->call([](Instant) {});  // a turn later
+  };
+  change(1);
+  CHECK(office.news().empty());
+  CHECK_FALSE(rings(office.worker->event_fd()));
+  office.worker->call([&](Instant) { office.worker->tell_states(); });
+  change(2);
+  CHECK(rings(office.worker->event_fd()));
+  CHECK(office.news() == std::vector{Kind::qp_state});
+}
 
 TEST_CASE("while a copy waits for a page the worker goes on, and the copy's end is told", "[worker][stuck]") {
   Office office(2);
