@@ -183,11 +183,8 @@ enum rnic_status {
 #define RNIC_CQE_SOLICITED 0x01u
 #define RNIC_CQE_INVALIDATED 0x02u /* `word` is the STag that was invalidated */
 #define RNIC_CQE_IMMEDIATE 0x04u   /* `word` is the immediate, network order */
-#define RNIC_CQE_PARKED 0x08u      /* the message's octets are in parked[], to be scattered at poll */
 #define RNIC_CQE_SEND_QUEUE 0x10u  /* of a send queue; else of a receive queue */
 #define RNIC_CQE_SHARED 0x20u      /* `slot` is a slot of the QP's shared receive queue */
-
-#define RNIC_CQE_PARKED_MAX 28u
 
 /*
  * `phase` is written last, with release: the number of times the ring has been gone round, plus 1
@@ -205,8 +202,7 @@ struct rnic_cqe {
 	uint8_t reserved;
 	uint32_t detail; /* for vendor_err: the status in more words; REMOTE_TERMINATION: 0xLTCC */
 	uint32_t qp_cookie; /* lower half of the number the provider gave with the QP */
-	uint8_t parked[RNIC_CQE_PARKED_MAX];
-	uint32_t reserved2;
+	uint32_t reserved2[8];
 	uint32_t phase;
 };
 RNIC_STATIC_ASSERT(sizeof(struct rnic_cqe) == 64, "a CQE fills one cache line");

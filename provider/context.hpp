@@ -44,8 +44,8 @@ struct NumberTable {
   void clear();
 };
 
-// A registered region as posting and polling need it: to copy without asking (architecture: gather
-// at post, scatter at poll). Its owner stores `stag` last, and clears it first.
+// A registered region as posting needs it: to copy without asking (gather at post). Its owner stores `stag` last, and
+// clears it first.
 struct Region {
   std::uint32_t stag;  // 0: none
   std::uint32_t access;
@@ -172,13 +172,6 @@ struct SendSlot {
   std::uint32_t reserved;
 };
 
-// Beside the slots of a receive queue: what the completion needs, and what scattering needs.
-struct ReceiveSlot {
-  std::uint64_t wr_id;
-  std::uint32_t sge_count;
-  std::uint32_t reserved;
-};
-
 struct SendQueue : WorkQueue {
   SendSlot* work;
   std::uint32_t inline_max;
@@ -188,8 +181,7 @@ struct SendQueue : WorkQueue {
 };
 
 struct ReceiveQueue : WorkQueue {
-  ReceiveSlot* work;
-  rnic_sge* sges;  // sge_max of them for each slot
+  std::uint64_t* wr_ids;  // of its slots
 };
 
 struct Qp {

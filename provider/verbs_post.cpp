@@ -69,13 +69,12 @@ std::uint8_t sqe_flags(const SendQueue& queue, const SendRow& row, unsigned send
 }
 
 // Where an SGE's octets lie, for a copy on the application's own behalf. Nothing unless the whole
-// SGE lies in a region we know, VA-based, with this right.
-char* memory_of(Context& context, std::uint64_t address, std::uint32_t length, std::uint32_t lkey,
-                std::uint32_t right) {
+// SGE lies in a region we know, VA-based, that may be read.
+const char* memory_of(Context& context, std::uint64_t address, std::uint32_t length, std::uint32_t lkey) {
   const Region* region = context.regions.find(lkey >> 8);
   if (region == nullptr || lkey == 0) return nullptr;
   if (load(region->stag, std::memory_order_acquire) != lkey) return nullptr;
-  if ((region->access & right) == 0 || (region->access & RNIC_ACCESS_ZERO_BASED) != 0) {
+  if ((region->access & RNIC_ACCESS_LOCAL_READ) == 0 || (region->access & RNIC_ACCESS_ZERO_BASED) != 0) {
     return nullptr;
   }
   const std::uint64_t offset = address - region->base;
@@ -97,7 +96,7 @@ bool gather(Qp& qp, const ibv_send_wr& wr, std::byte* room, std::size_t size, st
   for (int i = 0; i < wr.num_sge; ++i) {
     const ibv_sge& sge = wr.sg_list[i];
     if (sge.length == 0) continue;
-    const char* from = memory_of(context, sge.addr, sge.length, sge.lkey, RNIC_ACCESS_LOCAL_READ);
+    const char* from = memory_of(context, sge.addr, sge.length, sge.lkey);
     if (from == nullptr) return false;
     std::memcpy(room, from, sge.length);
     room += sge.length;
@@ -206,16 +205,12 @@ int check_receive(const ReceiveQueue& queue, const ibv_recv_wr& wr) {
 
 void write_receive_entry(ReceiveQueue& queue, std::uint32_t index, const ibv_recv_wr& wr) {
   std::byte* slot = queue.slot(index);
-  const std::uint32_t masked = index & (queue.size - 1);
   rnic_rqe entry{};
   entry.sge_count = static_cast<std::uint32_t>(wr.num_sge);
   std::memcpy(slot, &entry, sizeof entry);
   const std::size_t bytes = entry.sge_count * sizeof(rnic_sge);
-  if (bytes != 0) {
-    std::memcpy(slot + sizeof entry, wr.sg_list, bytes);
-    std::memcpy(queue.sges + std::size_t{masked} * queue.sge_max, wr.sg_list, bytes);
-  }
-  queue.work[masked] = {wr.wr_id, entry.sge_count, 0};
+  if (bytes != 0) std::memcpy(slot + sizeof entry, wr.sg_list, bytes);
+  queue.wr_ids[index & (queue.size - 1)] = wr.wr_id;
 }
 
 }  // namespace
@@ -266,44 +261,17 @@ int post_srq_recv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 
 namespace {
 
-// Scatter at poll: a small message that the data plane has left in the CQE goes to where the
-// receive names, if its regions are still registered. RNIC_WC_*.
-std::uint8_t scatter(Context& context, const ReceiveQueue& queue, std::uint32_t index, const rnic_cqe& cqe) {
-  const std::uint32_t masked = index & (queue.size - 1);
-  const rnic_sge* sges = queue.sges + std::size_t{masked} * queue.sge_max;
-  const std::uint8_t* from = cqe.parked;
-  std::uint32_t left = cqe.length;
-  if (left > RNIC_CQE_PARKED_MAX) return RNIC_WC_LOCAL_CATASTROPHIC;
-  for (std::uint32_t i = 0; i < queue.work[masked].sge_count && left != 0; ++i) {
-    const std::uint32_t part = sges[i].length < left ? sges[i].length : left;
-    if (part == 0) continue;
-    char* to = memory_of(context, sges[i].address, part, sges[i].lkey, RNIC_ACCESS_LOCAL_WRITE);
-    if (to == nullptr) return RNIC_WC_INVALID_STAG;
-    if (*context.not_forked != 0) std::memcpy(to, from, part);
-    from += part;
-    left -= part;
-  }
-  return left == 0 ? RNIC_WC_SUCCESS : RNIC_WC_MESSAGE_TOO_LONG;
-}
-
 void free_shared_slot(Srq& srq, std::uint32_t slot) {
   const SpinGuard guard(srq.queue.lock);
   if (srq.free_count < srq.queue.size) srq.free_slots[srq.free_count++] = slot;
 }
 
-struct Taken {
-  std::uint64_t wr_id;
-  std::uint8_t status;
-};
-
-// Finds the WR a completion is of, delivers what is parked, and frees its slot. False: there is no
-// such WR, and the entry is passed over.
-bool take_work(Qp& qp, const rnic_cqe& cqe, Taken& taken) {
-  taken.status = cqe.status;
+// Finds the WR a completion is of, and frees its slot. False: there is no such WR, and the entry is passed over.
+bool take_work(Qp& qp, const rnic_cqe& cqe, std::uint64_t& wr_id) {
   if ((cqe.flags & RNIC_CQE_SEND_QUEUE) != 0) {
     SendQueue& queue = qp.send;
     if (!queue.outstanding(cqe.slot)) return false;
-    taken.wr_id = queue.work[cqe.slot & (queue.size - 1)].wr_id;
+    wr_id = queue.work[cqe.slot & (queue.size - 1)].wr_id;
     queue.free_through(cqe.slot);
     return true;
   }
@@ -311,10 +279,7 @@ bool take_work(Qp& qp, const rnic_cqe& cqe, Taken& taken) {
   if (shared && (qp.srq == nullptr || cqe.slot >= qp.srq->queue.size)) return false;
   ReceiveQueue& queue = shared ? qp.srq->queue : qp.receive;
   if (!shared && !queue.outstanding(cqe.slot)) return false;
-  taken.wr_id = queue.work[cqe.slot & (queue.size - 1)].wr_id;
-  if ((cqe.flags & RNIC_CQE_PARKED) != 0 && cqe.status == RNIC_WC_SUCCESS) {
-    taken.status = scatter(*qp.context, queue, cqe.slot, cqe);
-  }
+  wr_id = queue.wr_ids[cqe.slot & (queue.size - 1)];
   if (shared) {
     free_shared_slot(*qp.srq, cqe.slot);
   } else {
@@ -323,11 +288,11 @@ bool take_work(Qp& qp, const rnic_cqe& cqe, Taken& taken) {
   return true;
 }
 
-void fill(ibv_wc& wc, const Taken& taken, const rnic_cqe& cqe) {
-  wc.wr_id = taken.wr_id;
-  wc.status = wc_status(taken.status, cqe.opcode, cqe.detail);
+void fill(ibv_wc& wc, std::uint64_t wr_id, const rnic_cqe& cqe) {
+  wc.wr_id = wr_id;
+  wc.status = wc_status(cqe.status, cqe.opcode, cqe.detail);
   wc.opcode = wc_opcode(cqe.opcode);
-  wc.vendor_err = taken.status;
+  wc.vendor_err = cqe.status;
   wc.byte_len = cqe.length;
   wc.invalidated_rkey = cqe.word;
   wc.qp_num = cqe.qp_number;  // V-POLL-09
@@ -384,8 +349,8 @@ int poll_ring(Context& context, Cq& cq, int count, ibv_wc* completions) {
     const rnic_cqe& cqe = entry_at(cq, cq.consumer);
     __builtin_prefetch(&entry_at(cq, cq.consumer + 1));
     Qp* qp = find_qp(context, cq, cqe);
-    Taken taken{};
-    if (qp != nullptr && take_work(*qp, cqe, taken)) fill(completions[found++], taken, cqe);
+    std::uint64_t wr_id = 0;
+    if (qp != nullptr && take_work(*qp, cqe, wr_id)) fill(completions[found++], wr_id, cqe);
     ++cq.consumer;
   }
   if (cq.consumer != before) {
@@ -404,10 +369,11 @@ int flush_queue(Qp& qp, bool is_send, int count, ibv_wc* completions) {
     const std::uint32_t masked = index & (queue.size - 1);
     rnic_cqe cqe{};
     cqe.qp_number = qp.ibv.qp_num;
+    cqe.status = RNIC_WC_FLUSHED;
     cqe.opcode =
         is_send ? static_cast<std::uint8_t>(qp.send.work[masked].opcode) : static_cast<std::uint8_t>(RNIC_OP_RECEIVE);
-    const std::uint64_t wr_id = is_send ? qp.send.work[masked].wr_id : qp.receive.work[masked].wr_id;
-    fill(completions[found++], {wr_id, RNIC_WC_FLUSHED}, cqe);
+    const std::uint64_t wr_id = is_send ? qp.send.work[masked].wr_id : qp.receive.wr_ids[masked];
+    fill(completions[found++], wr_id, cqe);
     queue.free_through(index);
   }
   return found;

@@ -9,15 +9,11 @@ namespace rnic::provider {
 
 bool allocate_receives(ReceiveQueue& queue) {
   if (queue.size == 0) return true;
-  queue.work = static_cast<ReceiveSlot*>(std::calloc(queue.size, sizeof(ReceiveSlot)));
-  queue.sges = static_cast<rnic_sge*>(std::calloc(std::size_t{queue.size} * (queue.sge_max + 1), sizeof(rnic_sge)));
-  return queue.work != nullptr && queue.sges != nullptr;
+  queue.wr_ids = static_cast<std::uint64_t*>(std::calloc(queue.size, sizeof *queue.wr_ids));
+  return queue.wr_ids != nullptr;
 }
 
-void free_receives(ReceiveQueue& queue) {
-  std::free(queue.work);
-  std::free(queue.sges);
-}
+void free_receives(ReceiveQueue& queue) { std::free(queue.wr_ids); }
 
 namespace {
 

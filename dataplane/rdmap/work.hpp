@@ -98,7 +98,6 @@ struct Completion {
   std::uint32_t length = 0;
   std::uint32_t word = 0;
   std::uint32_t detail = 0;  // remote_termination: layer << 12 | type << 8 | code
-  Bytes parked{};            // a short message's octets, to be scattered by the provider; else empty
 };
 
 }  // namespace rnic::rdmap

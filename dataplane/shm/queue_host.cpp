@@ -28,11 +28,6 @@ bool QueueHost::complete(const qp::Completion& completion) {
                                           (completion.shared ? RNIC_CQE_SHARED : 0u));
   entry.detail = completion.detail;
   entry.qp_cookie = static_cast<std::uint32_t>(parts_.user_pointer);
-  if (!completion.parked.empty()) {
-    RNIC_ASSERT(completion.parked.size() <= RNIC_CQE_PARKED_MAX);
-    entry.flags = static_cast<std::uint8_t>(entry.flags | RNIC_CQE_PARKED);
-    std::memcpy(entry.parked, completion.parked.data(), completion.parked.size());
-  }
   CompletionQueue& cq = completion.of_send_queue ? *parts_.send_cq : *parts_.receive_cq;
   const bool overflowed_before = cq.overflowed();
   if (!cq.push(entry)) {

@@ -100,7 +100,6 @@ int main(int argc, char** argv) {
   request.sges[0].address = reinterpret_cast<std::uintptr_t>(from.data());
   request.sges[0].length = segments ? static_cast<std::uint32_t>(from.size()) : 8;
   pair.a->host.completions.reserve(2 * count + 1000);
-  pair.a->host.parked.reserve(2 * count + 1000);
 
   turns(world, *pair.a, request, count);  // the window opens, and everything has been touched once
   const std::uint64_t before = world.a.device.counters().frames_out;

@@ -101,42 +101,6 @@ TEST_CASE("the phase tells old entries from new, round after round", "[provider]
   }
 }
 
-// ---- Scatter at poll -----------------------------------------------------------------------------
-
-TEST_CASE("scatter at poll: a parked message fills the receive's SGEs in order", "[provider][scatter]") {
-  OneQp t(4);
-  ibv_sge two[2] = {t.sge(3, 100), t.sge(60, 200)};
-  ibv_recv_wr wr{};
-  wr.sg_list = two;
-  wr.num_sge = 2;
-  ibv_recv_wr* bad = nullptr;
-  REQUIRE(provider::post_recv(t.qp, &wr, &bad) == 0);
-  two[0].addr = 0;  // the list is the application's again
-  rnic_cqe cqe = t.received(0, 8);
-  cqe.flags = RNIC_CQE_PARKED;
-  std::memcpy(cqe.parked, "abcdefgh", 8);
-  t.daemon.push(t.receive_cq, cqe);
-  ibv_wc wc{};
-  REQUIRE(provider::poll_cq(t.receive_cq, 1, &wc) == 1);
-  CHECK(wc.status == IBV_WC_SUCCESS);
-  CHECK(std::memcmp(t.buffer + 100, "abc\0", 4) == 0);
-  CHECK(std::memcmp(t.buffer + 200, "defgh\0", 6) == 0);
-}
-
-TEST_CASE("scatter at poll: a region that is no longer registered is not written", "[provider][scatter]") {
-  OneQp t(4);
-  REQUIRE(t.post_receive(1) == 0);
-  rnic_cqe cqe = t.received(0, 4);
-  cqe.flags = RNIC_CQE_PARKED;
-  std::memcpy(cqe.parked, "abcd", 4);
-  REQUIRE(provider::dereg_mr(t.mr) == 0);
-  t.daemon.push(t.receive_cq, cqe);
-  ibv_wc wc{};
-  REQUIRE(provider::poll_cq(t.receive_cq, 1, &wc) == 1);
-  CHECK(wc.status == IBV_WC_LOC_PROT_ERR);
-  CHECK(t.buffer[0] == 0);
-}
-
 // ---- Arming --------------------------------------------------------------------------------------
 
 namespace {

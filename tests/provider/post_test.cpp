@@ -34,6 +34,32 @@ TEST_CASE("V-WR-05: what the data plane says it has taken gives no credit", "[pr
   CHECK(t.post_write(4) == ENOMEM);
 }
 
+TEST_CASE("V-WR-10: a receive's SGEs are copied at post, in order, and its id comes back", "[provider][V-WR-10]") {
+  OneQp t(4);
+  for (std::uint64_t i = 0; i < 5; ++i) {  // the ring goes round
+    ibv_sge two[2] = {t.sge(3, 100), t.sge(60, 200)};
+    ibv_recv_wr wr{};
+    wr.wr_id = 70 + i;
+    wr.sg_list = two;
+    wr.num_sge = 2;
+    ibv_recv_wr* bad = nullptr;
+    REQUIRE(provider::post_recv(t.qp, &wr, &bad) == 0);
+    two[0] = two[1] = {};  // the list is the application's again
+    const auto slot = static_cast<std::uint32_t>(i);
+    const char* at = t.app.view(t.qp).receive.slot(slot);
+    const auto& rqe = *reinterpret_cast<const rnic_rqe*>(at);
+    const auto* sges = reinterpret_cast<const rnic_sge*>(at + sizeof rqe);
+    CHECK(rqe.sge_count == 2);
+    const auto buffer = reinterpret_cast<std::uintptr_t>(t.buffer);
+    CHECK((sges[0].address == buffer + 100 && sges[0].length == 3 && sges[0].lkey == t.mr->lkey));
+    CHECK((sges[1].address == buffer + 200 && sges[1].length == 60 && sges[1].lkey == t.mr->lkey));
+    t.daemon.push(t.receive_cq, t.received(slot, 63));
+    ibv_wc wc{};
+    REQUIRE(provider::poll_cq(t.receive_cq, 1, &wc) == 1);
+    CHECK((wc.wr_id == 70 + i && wc.status == IBV_WC_SUCCESS && wc.byte_len == 63));
+  }
+}
+
 TEST_CASE("V-WR-06: polling a later completion frees the unsignaled slots before it", "[provider][V-WR-06]") {
   OneQp t(4);
   REQUIRE(t.post_write(0, 0) == 0);

@@ -37,9 +37,6 @@ class QueueHost final : public qp::Host {
     overflowed |= completions.size() >= completions_max;
     if (overflowed) return false;  // for good, as the real one (V-AE-37)
     completions.push_back(completion);
-    // Parked octets are only there during the call.
-    parked.emplace_back(completion.parked.begin(), completion.parked.end());
-    completions.back().parked = {};
     if (on_completion) on_completion(completion);
     return true;
   }
@@ -56,7 +53,6 @@ class QueueHost final : public qp::Host {
   std::deque<qp::ReceiveRequest> receives;
   std::deque<qp::ReceiveRequest>* shared_receives = nullptr;
   std::vector<qp::Completion> completions;  // all there ever were, in order
-  std::vector<std::vector<std::byte>> parked;
   std::size_t completions_max = SIZE_MAX;
   bool overflowed = false;
   std::vector<qp::Event> events;

@@ -92,7 +92,7 @@ class Workload {
   void post_receive(End& end, unsigned index);
   void take_completions(End& end);
   void on_send_done(End& end, const qp::Completion& completion);
-  void on_receive_done(End& end, const qp::Completion& completion, Bytes parked);
+  void on_receive_done(End& end, const qp::Completion& completion);
   void on_event(Rnic& rnic, const core::StreamEvent& event);
   void check_writes_before(End& receiver, unsigned op_index);
   void strike();

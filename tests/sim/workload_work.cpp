@@ -112,7 +112,7 @@ void Workload::take_completions(End& end) {
     if (completion.of_send_queue)
       on_send_done(end, completion);
     else
-      on_receive_done(end, completion, host.parked[at]);
+      on_receive_done(end, completion);
   }
 }
 
@@ -146,7 +146,7 @@ void Workload::on_send_done(End& end, const qp::Completion& completion) {
   for (std::size_t i = 0; i < op.length; ++i) end.source.memory[op.source + i] ^= std::byte{0xA5};
 }
 
-void Workload::on_receive_done(End& end, const qp::Completion& completion, Bytes parked) {
+void Workload::on_receive_done(End& end, const qp::Completion& completion) {
   const unsigned index = completion.slot;
   if (index != end.receives_done) return complain("receives out of order");
   ++end.receives_done;
@@ -163,7 +163,6 @@ void Workload::on_receive_done(End& end, const qp::Completion& completion, Bytes
     op.arrived = true;
     if (completion.length != op.length) return complain("a receive of another length than its Send");
     if (completion.solicited != op.solicited) return complain("a receive that disagrees about solicited");
-    std::copy(parked.begin(), parked.end(), end.receive.memory.begin() + static_cast<std::ptrdiff_t>(op.target));
     if (!std::equal(op.content.begin(), op.content.end(),
                     end.receive.memory.begin() + static_cast<std::ptrdiff_t>(op.target)))
       return complain("a receive whose octets are not those of its Send");
