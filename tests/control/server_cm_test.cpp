@@ -1,5 +1,7 @@
 // Connection management through the socket: channels and their descriptors, who may name what, and
 // a connection from end to end over a pair.
+#include <endian.h>
+
 #include "control/cm_app.hpp"
 
 using namespace rnic;
@@ -324,6 +326,37 @@ std::string words_of(std::uint32_t qp) {
 }
 
 }  // namespace
+
+TEST_CASE("V-ERRST-07: a query of a QP says its connection and the Terminate that was sent or came",
+          "[control][server_cm][V-ERRST-07][V-QQP-10][V-QQP-11][V-RTS-08]") {
+  Pair pair;
+  pair.connect();
+  const auto query = [](App& app, std::uint32_t qp) {
+    return app.by_handle(RNIC_QUERY_QP, qp).as<rnic_query_qp_reply>();
+  };
+  const auto same = [](const rnic_address& a, const rnic_address& b) { return std::memcmp(&a, &b, sizeof a) == 0; };
+  const auto before = query(pair.client_app, pair.client_qp);
+  CHECK((before.terminate_length == 0 && before.terminate_origin == 0));
+  CHECK(same(before.remote, at(2, 7000)));
+  CHECK(same(before.local, at(1, be16toh(before.local.port))));
+  const auto other = query(pair.server_app, pair.server_qp);
+  CHECK((same(other.local, before.remote) && same(other.remote, before.local)));
+
+  rnic_modify_qp body{};
+  body.qp_number = pair.client_qp;
+  body.mask = RNIC_MODIFY_STATE;
+  body.state = RNIC_QP_TERMINATE;
+  REQUIRE(pair.client_app.ask(RNIC_MODIFY_QP, body).status == 0);
+  CHECK(pair.server.event().event == RNIC_CM_DISCONNECTED);
+  const std::uint8_t none[64] = {};  // layer, type and code 0x0000, and no header
+  for (int i = 0; i < 2000 && query(pair.client_app, pair.client_qp).state != RNIC_QP_ERROR; ++i) pair.daemon.settle();
+  const auto sent = query(pair.client_app, pair.client_qp);
+  CHECK((sent.terminate_length == 4 && sent.terminate_origin == 1));
+  CHECK(std::memcmp(sent.terminate, none, sizeof none) == 0);
+  const auto came = query(pair.server_app, pair.server_qp);
+  CHECK((came.terminate_length == 4 && came.terminate_origin == 2));
+  CHECK(std::memcmp(came.terminate, none, sizeof none) == 0);
+}
 
 TEST_CASE("at debug the log tells of a connection's life: who began what, and why", "[control][server_cm][journal]") {
   using enum control::LogLevel;
