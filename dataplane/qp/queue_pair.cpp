@@ -1,6 +1,7 @@
 // A queue pair's life: attachment, Modify, what happens to the stream, and the way down. It owns the parts of both
 // directions, made anew for each stream, and is alone in changing states; what the parts find comes back as a
-// Verdict.
+// Verdict. The tables of qp/state.hpp are acted on here and nowhere else, so that a change of state reads in one place:
+// that is why the file is long.
 
 #include "qp/queue_pair.hpp"
 
