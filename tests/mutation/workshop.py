@@ -14,14 +14,25 @@ from places import ROOT, with_switches
 # The test programs, in the order in which they are tried; each of the sources of these places in tests/,
 # and, where it is not all of them, of these folders of dataplane/.
 PROGRAMS = {
-    "unit": ["ddp", "mpa", "rdmap", "tcp", "tpt", "wire"],
+    "messages": ["ddp", "rdmap", "tpt"],
+    "mpa": ["mpa"],
+    "tcp": ["tcp", "wire"],
     "qp": ["qp", "scenario"],
     "sim": ["sim/soak_test.cpp", "core"],
 }
 MADE_OF = {
-    "unit": {"base", "ddp", "mpa", "rdmap", "tcp", "tpt", "wire"},
+    "messages": {"base", "ddp", "rdmap", "tpt", "wire"},
+    "mpa": {"base", "mpa", "wire"},
+    "tcp": {"base", "tcp", "wire"},
     "qp": {"base", "ddp", "mpa", "qp", "rdmap", "tcp", "tpt", "wire"},
 }
+
+
+def programs_of(folders, sim):
+    """Those that have anything of these folders of dataplane/ in them."""
+    return [name for name in PROGRAMS if name != "sim" and MADE_OF[name] & set(folders)] + ["sim"] * sim
+
+
 # Of tests that are many of one kind, the first is enough.
 LEFT_OUT = re.compile(r"random work over random wires: seeds (?!1 to )")
 FLAGS = "-std=c++20 -g0 -mssse3 -msse4.2 -pthread -w -Idataplane -Iabi -Itests"
@@ -50,7 +61,7 @@ class Workshop:
         """The tree as it is now, with switches for the mutants: each has its place in the list as number, from 1."""
         listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "abi", "dataplane", "tests"], cwd=ROOT,
                                 check=True, capture_output=True, text=True).stdout.split()
-        wanted = {name for name in listed if name.endswith((".cpp", ".hpp", ".h")) and (ROOT / name).exists()}
+        wanted = {name for name in listed if name.endswith((".cpp", ".hpp", ".h", ".inc")) and (ROOT / name).exists()}
         at = {}
         for number, mutant in enumerate(mutants, 1):
             if mutant.switch:
