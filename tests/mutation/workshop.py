@@ -14,7 +14,8 @@ from places import ROOT, with_switches
 # The test programs, in the order in which they are tried; each of the sources of these places in tests/,
 # and, where it is not all of them, of these folders of dataplane/.
 PROGRAMS = {
-    "messages": ["ddp", "rdmap", "tpt"],
+    "messages": ["ddp", "rdmap"],
+    "tpt": ["tpt"],
     "mpa": ["mpa"],
     "tcp": ["tcp", "wire"],
     "qp": ["qp", "scenario"],
@@ -22,6 +23,7 @@ PROGRAMS = {
 }
 MADE_OF = {
     "messages": {"base", "ddp", "rdmap", "tpt", "wire"},
+    "tpt": {"base", "tpt", "wire"},
     "mpa": {"base", "mpa", "wire"},
     "tcp": {"base", "tcp", "wire"},
     "qp": {"base", "ddp", "mpa", "qp", "rdmap", "tcp", "tpt", "wire"},

@@ -463,3 +463,20 @@ TEST_CASE("W-TCP-09: many gaps at once, in any order of arrival", "[qp][W-TCP-09
   }
   CHECK(early > 200);
 }
+
+TEST_CASE("behind what is no stream of FPDUs nothing is placed early, in the same turn either", "[qp][W-TCP-09]") {
+  Scene s;
+  const auto append = [&](const Octets& octets, bool is_lost) {
+    if (is_lost) s.lost.insert(static_cast<std::uint32_t>(0xFFFFFF01 + s.raw.tcp.appended()));
+    s.raw.say_octets(octets);
+  };
+  append(s.raw.fpdu(s.write(0, filled(600, 3))), true);
+  Octets bad = s.raw.fpdu(s.write(1000, filled(1000, 4), false));
+  bad[30] ^= std::byte{1};
+  append(bad, false);
+  append(s.raw.fpdu(s.write(3000, filled(600, 5))), true);
+  append(s.raw.fpdu(s.write(4000, filled(1000, 6), false)), false);
+  s.raw.run();
+  CHECK(s.early() == 0);
+  CHECK(s.holds(4000, Octets(1000)));
+}

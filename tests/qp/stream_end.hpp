@@ -15,7 +15,7 @@ namespace rnic::test {
 
 // Connections, joined before anything stands on them.
 struct Joined {
-  explicit Joined(std::uint32_t buffers) : pool(buffers, 9216) {
+  Joined(const PoolSize& buffers, const tcp::Options& given) : options(given), pool(buffers) {
     wire.options = options;
     wire.a.tcp = &tcp;
     wire.a.pool = &incoming;
@@ -33,8 +33,9 @@ struct Joined {
 
 struct StreamEnd : Joined, End {
   explicit StreamEnd(const qp::Start& start = default_start(), Moves moves = Moves::direct,
-                     const rdmap::Settings& given = default_settings(), std::uint32_t buffers = 512)
-      : Joined(buffers),
+                     const rdmap::Settings& given = default_settings(),
+                     const PoolSize& buffers = {.count = 512, .room_bytes = 9216}, const tcp::Options& with_options = {})
+      : Joined(buffers, with_options),
         End(given, moves),
         gate(start, wire.now),
         out({tcp, requester, gate, common, all_counters, pool}, start.crc,

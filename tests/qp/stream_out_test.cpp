@@ -193,7 +193,7 @@ TEST_CASE("W-MPA-42: nothing leaves before the gate is open", "[qp][W-MPA-42][W-
 }
 
 TEST_CASE("without a buffer it starves, and goes on when there is one", "[qp]") {
-  StreamEnd s(default_start(), Moves::direct, default_settings(), 1);
+  StreamEnd s(default_start(), Moves::direct, default_settings(), {.count = 1, .room_bytes = 9216});
   BufferRef taken = BufferRef::take(s.pool);
   s.post(send());
   s.fill();
@@ -259,4 +259,20 @@ TEST_CASE("dropped with its segment, an RTR opens no gate", "[qp][W-MPA-87]") {
   CHECK(s.out.append_terminate(s.requester.sender().terminate(4), Octets(4)));
   CHECK(s.push());
   CHECK_FALSE(s.gate.open());
+}
+
+TEST_CASE("FPDUs are cut for a large buffer while there is one, and else for a small one", "[qp][W-MPA-57]") {
+  tcp::Options options;
+  options.mss_bytes = 8000;
+  StreamEnd s(default_start(), Moves::direct, default_settings(),
+              {.count = 64, .room_bytes = 2048, .large_count = 1, .large_room_bytes = 9216}, options);
+  Region& source = s.region(16000, 3);
+  s.post(write_of(source, 16000));
+  REQUIRE(s.tcp.emss() == 8000);
+  s.fill();
+  s.push();
+  s.heard();
+  REQUIRE(s.wire.payload_sizes.size() > 1);
+  CHECK(s.wire.payload_sizes[0].second > 2048);
+  CHECK(s.wire.payload_sizes[1].second <= 2048 - kHeadroom);
 }

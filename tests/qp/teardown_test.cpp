@@ -433,3 +433,28 @@ TEST_CASE("W-RDMAP-52: every fault but the consumer's own wish is told to the co
   }
   CHECK(events.size() == 31);  // all of 5 to 36 but 21, which no Terminate goes with
 }
+
+TEST_CASE("V-TERM-05: work that is posted in Terminate is flushed there, with or without a receive", "[qp][V-TERM-05]") {
+  Raw raw;
+  REQUIRE(raw.us->qp.modify_state(qp::State::terminate, raw.wire.now));
+  raw.run();
+  REQUIRE(raw.us->qp.state() == qp::State::terminate);
+  const bool work = GENERATE(true, false);
+  if (work)
+    raw.us->post(send());
+  else
+    raw.us->post_receive({});
+  raw.run();
+  CHECK(raw.us->qp.state() == qp::State::terminate);
+  REQUIRE(raw.us->app.completions.size() == 1);
+  CHECK(raw.us->app.completions[0].status == qp::Status::flushed);
+}
+
+TEST_CASE("V-MOD-01: in Idle the depths may be as large as they were made for", "[qp][V-MOD-01]") {
+  Side side(default_config(1), Moves::direct, 1, {});
+  const qp::Config config = side.qp.config();
+  CHECK(side.qp.set_depths(config.ird_max, config.ord_max));
+  CHECK_FALSE(side.qp.set_depths(config.ird_max + 1, config.ord_max));
+  CHECK_FALSE(side.qp.set_depths(config.ird_max, config.ord_max + 1));
+  CHECK(side.qp.config().ord == config.ord_max);
+}

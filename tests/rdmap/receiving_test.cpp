@@ -105,6 +105,19 @@ TEST_CASE("V-INV-10: SGEs are checked whole, once in a turn", "[rdmap][V-INV-10]
   }
 }
 
+TEST_CASE("what stands behind a receive's SGEs is not looked at", "[rdmap][V-SGL-04]") {
+  Taking t;
+  Region& memory = t.region(64);
+  rdmap::ReceiveRequest request;
+  request.sge_count = 1;
+  request.sges[0] = Ground::sge(memory, 0, 8);
+  request.sges[1] = {0x1000, 8, {0xdeadbe00}};
+  t.app.receives.push_back(request);
+  REQUIRE(t.receiving.take());
+  CHECK(t.receiving.capacity() == 8);
+  CHECK(t.receiving.check() == Status::success);
+}
+
 TEST_CASE("V-ERRST-03: one that is active goes down as failed, or as flushed", "[rdmap][V-ERRST-03]") {
   Taking t;
   t.receiving.flush();

@@ -252,3 +252,68 @@ TEST_CASE("V-INV-10: what the table permits is asked anew in each turn", "[rdmap
     CHECK_FALSE(end.requester.sending());
   }
 }
+
+TEST_CASE("what stands behind a request's SGEs is not looked at", "[rdmap][V-SGL-04]") {
+  End end;
+  Region& source = end.region(8, 3);
+  auto request = write({End::sge(source, 0, 8)}, {9}, 0);
+  request.sges[1] = {0x1000, 8, {0xdeadbe00}};
+  end.post(request);
+  CHECK(end.say().size() == 1);
+  CHECK_FALSE(end.fault);
+}
+
+TEST_CASE("messages are counted by kind, and their octets", "[rdmap]") {
+  Reader r;
+  Region& source = r.end.region(64, 3);
+  const auto counts = [&] {
+    const rdmap::Counters& c = r.end.counters;
+    return std::vector<std::uint64_t>{c.sends_out, c.writes_out, c.reads_out, c.atomics_out, c.bytes_out,
+                                      c.sends_in,  c.writes_in,  c.reads_in,  c.atomics_in,  c.bytes_in};
+  };
+  CHECK(counts() == std::vector<std::uint64_t>(10));
+  r.end.post(send({End::sge(source, 0, 8)}));
+  r.end.post(write({End::sge(source, 0, 64)}, {9}, 100));
+  r.post_read();
+  r.end.say();
+  CHECK(counts() == std::vector<std::uint64_t>{1, 1, 1, 0, 72, 0, 0, 0, 0, 0});
+  r.answer();
+  r.end.post_receive();
+  r.end.hear(untagged(3, true, 0, 1, 0));
+  r.end.hear(tagged(0, true, r.sink.stag, r.sink.base, filled(16)));
+  r.end.hear(read_request(1, {.sink_stag = {7}, .source_stag = source.stag, .source_to = source.base}));
+  CHECK(counts() == std::vector<std::uint64_t>{1, 1, 1, 0, 72, 1, 1, 1, 0, 24});
+}
+
+TEST_CASE("a payload that is taken in pieces is the same octets", "[rdmap][W-MPA-25]") {
+  End end;
+  const Octets data = filled(48);
+  auto request = write({}, {9}, 0);
+  request.has_data = true;
+  request.data = data;
+  end.post(request);
+  rdmap::Verdict verdict;
+  REQUIRE(end.requester.begin(verdict));
+  Octets taken;
+  for (int segment_number = 0; segment_number < 2; ++segment_number) {
+    rdmap::OutboundSegment segment;
+    REQUIRE_FALSE(end.requester.next_segment(14 + 24, segment));
+    REQUIRE(segment.payload_bytes == 24);
+    for (const std::uint32_t piece : {8, 4, 12})
+      end.requester.payload(
+          piece, [&](Bytes from) { taken.insert(taken.end(), from.begin(), from.end()); }, [](const tpt::Access&) {});
+    end.requester.segment_taken(segment, 0);
+  }
+  CHECK(taken == data);
+}
+
+TEST_CASE("V-ERRST-03: what is posted is flushed in steps", "[rdmap][V-ERRST-03]") {
+  End end;
+  for (int i = 0; i < 3; ++i) end.post(send());
+  end.requester.flush(2);
+  CHECK(end.sends_completed() == Slots{0, 1});
+  CHECK(end.requester.may_be_posted());
+  end.requester.flush(2);
+  CHECK(end.sends_completed() == Slots{0, 1, 2});
+  CHECK_FALSE(end.requester.may_be_posted());
+}

@@ -345,10 +345,41 @@ TEST_CASE("a message that never was a frame is checked and placed as one that wa
   }
 }
 
+TEST_CASE("V-ORD-09: only what ends a message has a tail, and eight octets are all tail", "[rdmap][memory][V-ORD-09]") {
+  End end;
+  Region& target = end.region(64);
+  Region& there = end.region(64, 5);
+  const bool last = GENERATE(false, true);
+  const std::uint32_t size = GENERATE(1u, 8u, 9u);
+  const tpt::Access memory{.space = {2}, .address = 0, .direct = there.memory.data(), .length = size, .stag = {}};
+  CHECK(end.hear(tagged(kWrite, last, target.stag, target.base, {}), &memory));
+  using Places = std::vector<std::pair<tpt::Part, std::uint32_t>>;
+  if (!last)
+    CHECK(end.mover.places == Places{{tpt::Part::body, size}});
+  else if (size <= 8)
+    CHECK(end.mover.places == Places{{tpt::Part::tail, size}});
+  else
+    CHECK(end.mover.places == Places{{tpt::Part::body, 1}, {tpt::Part::tail, 8}});
+}
+
 TEST_CASE("memory that is not mapped here is reached by a mover that can", "[rdmap][memory]") {
   End end;
   Region& target = end.region(64);
   const tpt::Access memory{.space = {2}, .address = 0xdead0000, .direct = nullptr, .length = 16, .stag = {}};
   CHECK(end.hear(tagged(kWrite, true, target.stag, target.base, {}), &memory));
   CHECK(end.fault == Fault::catastrophic);
+}
+
+// ---- the way down ------------------------------------------------------------------------------------------
+
+TEST_CASE("V-ERRST-03: receives are flushed in steps, and those of a shared queue are left", "[rdmap][V-ERRST-03][V-SRQ-19]") {
+  const bool shared = GENERATE(false, true);
+  rdmap::Settings settings = default_settings();
+  settings.shared_receive = shared;
+  End end(settings);
+  for (int i = 0; i < 3; ++i) end.post_receive();
+  CHECK(end.responder.flush(2) == !shared);
+  CHECK(end.receives_completed().size() == (shared ? 0 : 2));
+  CHECK_FALSE(end.responder.flush(2));
+  CHECK(end.receives_completed().size() == (shared ? 0 : 3));
 }
