@@ -234,7 +234,7 @@ class ConnectionManager {
   CmHost& host_;
   PortSpace ports_;
   Shares shares_ = Shares::for_one("connection ids", kIdsMax);
-  // Of each device what the silent leave (core/listeners.hpp).
+  // Of each device what the silent leave (host/listeners.hpp).
   std::deque<Shares> streams_;
   Shares ephemeral_ports_{"ephemeral ports", PortSpace::kEphemeralCount};
   Shares other_ports_{"ports", 65'535 - PortSpace::kEphemeralCount};

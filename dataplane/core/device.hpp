@@ -26,6 +26,10 @@
 #include "tcp/connection.hpp"
 #include "wire/address.hpp"
 
+namespace rnic::host {
+struct Flow;
+}
+
 namespace rnic::core {
 
 // Index and generation: a stale one names nothing.
@@ -46,14 +50,12 @@ struct DeviceAddress {
 
 enum class AddressMode : std::uint8_t { own = 1, local = 2, shared = 3 };
 
-struct Flow;
-
 // An interface to connections as TCP has them, without MPA and queue pairs. No daemon uses it: it is for tests of
 // the device's TCP against others' TCP.
 class PlainStreams {
  public:
   // The handshake is over. A stream of connect_plain() has the id that it returned.
-  virtual void on_open(StreamId stream, const Flow& flow) = 0;
+  virtual void on_open(StreamId stream, const host::Flow& flow) = 0;
   // Frames have come, or wake() was called: consume, append, close or abort. True: again soon.
   virtual bool on_turn(StreamId stream, tcp::Connection& tcp, Instant now) = 0;
   // Once, whether it was ever open or not: closed by both, or `tcp.ended()` says how.

@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "base/chance.hpp"
-#include "core/data_pool.hpp"
 #include "core/device.hpp"
-#include "core/ephemeral_ports.hpp"
-#include "core/flow_table.hpp"
-#include "core/half_open.hpp"
-#include "core/listeners.hpp"
 #include "core/stream.hpp"
-#include "core/time_wait.hpp"
-#include "core/timers.hpp"
+#include "host/data_pool.hpp"
+#include "host/ephemeral_ports.hpp"
+#include "host/flow_table.hpp"
+#include "host/half_open.hpp"
+#include "host/listeners.hpp"
+#include "host/time_wait.hpp"
+#include "host/timers.hpp"
 #include "ip/icmp.hpp"
 #include "ip/reassembly.hpp"
 #include "ip/station.hpp"
@@ -29,6 +29,23 @@
 #include "wire/vlan.hpp"
 
 namespace rnic::core {
+
+using host::BacklogTag;
+using host::DataPool;
+using host::EphemeralPorts;
+using host::Flow;
+using host::FlowTable;
+using host::HalfOpen;
+using host::HalfOpens;
+using host::flow_label;
+using host::HashKeys;
+using host::Listener;
+using host::Listeners;
+using host::load_v4_address;
+using host::load_v6_address;
+using host::TimeWait;
+using host::Timers;
+using host::Waiting;
 
 // Bounds of one turn.
 inline constexpr unsigned kReceiveBurst = 64;                   // frames asked of the port at a time;

@@ -26,9 +26,9 @@
 
 #include "base/list.hpp"
 #include "core/device.hpp"
-#include "core/flow.hpp"
-#include "core/listeners.hpp"
-#include "core/timers.hpp"
+#include "host/flow.hpp"
+#include "host/listeners.hpp"
+#include "host/timers.hpp"
 #include "mpa/startup.hpp"
 #include "wire/checksum.hpp"
 #include "wire/ethernet.hpp"
@@ -41,22 +41,22 @@ struct ActiveTag;
 struct ListenerTag;
 struct SilentTag;
 
-struct Stream : ListLink<ActiveTag>, ListLink<ListenerTag>, ListLink<SilentTag>, Timers::Node {
+struct Stream : ListLink<ActiveTag>, ListLink<ListenerTag>, ListLink<SilentTag>, host::Timers::Node {
   enum class Phase : std::uint8_t { opening, negotiating, waiting, starting, running, plain, orphan };
   using Startup = std::variant<mpa::Initiator, mpa::Responder>;
 
-  Stream(const tcp::Options& options, const Flow& with) : flow(with), tcp(options) {}
+  Stream(const tcp::Options& options, const host::Flow& with) : flow(with), tcp(options) {}
 
   std::uint32_t index = 0;
   std::uint32_t generation = 0;
   bool initiator = false;
   Phase phase = Phase::opening;
-  Flow flow;
+  host::Flow flow;
   std::uint64_t hash = 0;
   tcp::Connection tcp;
   std::unique_ptr<Startup> startup;  // from the handshake until the QP is attached
   qp::QueuePair* qp = nullptr;
-  std::uint32_t listener = Listeners::kNone;  // that counts us, as pending or as not admitted
+  std::uint32_t listener = host::Listeners::kNone;  // that counts us, as pending or as not admitted
   bool pending = false;                       // has asked, and has a place in its backlog
   bool in_line = false;                       // has asked, and waits for one
   std::uint64_t cookie = 0;

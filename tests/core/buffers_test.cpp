@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/buffer.hpp"
-#include "core/data_pool.hpp"
+#include "host/data_pool.hpp"
 #include "support/catch.hpp"
 
 namespace rnic {
@@ -136,7 +136,7 @@ TEST_CASE("who touches a large buffer brings no other into memory", "[buffers]")
 TEST_CASE("transmitted data may hold three quarters of each class, and what is short of one is told of it alone",
           "[buffers][core]") {
   HeapPool whole(PoolSize{.count = 100, .room_bytes = 1518, .large_count = 8, .large_room_bytes = 9000});
-  core::DataPool data(whole);
+  host::DataPool data(whole);
   BufferRef small = BufferRef::take(whole, 100), large = BufferRef::take(whole, 9000);
   data.refresh();
   std::vector<BufferRef> held;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/listeners.hpp"
+#include "host/listeners.hpp"
 #include "sim/world.hpp"
 #include "support/catch.hpp"
 #include "wire/icmp.hpp"
@@ -555,7 +555,7 @@ TEST_CASE("a listener that ended a while ago is nobody's", "[core]") {
   World world({});
   REQUIRE(world.b.device.listen({}, kPort, 8, 77));
   world.b.device.unlisten({}, kPort, world.clock.now);
-  world.run_for(core::Listeners::kAfterlife);
+  world.run_for(host::Listeners::kAfterlife);
   dial(world);
   REQUIRE(run_until_heard(world, world.a, StreamEvent::Kind::failed));
   CHECK(heard(world.a, StreamEvent::Kind::failed)->failure == StreamFailure::refused);
@@ -566,7 +566,7 @@ TEST_CASE("a server that still serves may take its time to listen again", "[core
   World world({});
   const auto first = sim::connect(world, plain(), plain());  // and its listener is closed
   REQUIRE(first.established);
-  world.run_for(core::Listeners::kAfterlife * 4);
+  world.run_for(host::Listeners::kAfterlife * 4);
   dial(world);
   world.run_for(milliseconds(500));
   CHECK(world.b.device.counters().no_listener == 0);

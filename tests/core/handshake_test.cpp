@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "core/flow.hpp"
-#include "core/listeners.hpp"
+#include "host/flow.hpp"
+#include "host/listeners.hpp"
 #include "mpa/startup.hpp"
 #include "sim/stranger.hpp"
 #include "support/allocations.hpp"
@@ -612,7 +612,7 @@ TEST_CASE("of those who connect and do not ask so many are kept, and the oldest 
   Stranger stranger(world);
   constexpr std::uint16_t kFirst = 3000, kTooMany = 5;
   std::vector<std::uint16_t> reset;
-  for (std::uint16_t i = 0; i < core::Listeners::kSilentMax + kTooMany; ++i) {
+  for (std::uint16_t i = 0; i < host::Listeners::kSilentMax + kTooMany; ++i) {
     stranger.source_port = static_cast<std::uint16_t>(kFirst + i);
     stranger.says(syn(i));
     wire::TcpHeader answer;
@@ -624,7 +624,7 @@ TEST_CASE("of those who connect and do not ask so many are kept, and the oldest 
   }
   for (const Stranger::Heard& each : stranger.take())
     if (each.header.has(flag::kRst)) reset.push_back(each.header.destination_port);
-  CHECK(world.b.device.stream_count() == core::Listeners::kSilentMax);
+  CHECK(world.b.device.stream_count() == host::Listeners::kSilentMax);
   CHECK(reset == std::vector<std::uint16_t>{3000, 3001, 3002, 3003, 3004});
   REQUIRE(connects(world));
 }
@@ -966,12 +966,12 @@ TEST_CASE("W-TCP-12: with timestamps TIME-WAIT gives way to a later one, and ans
 
 TEST_CASE("W-TCP-12: timestamps of one connection after another grow, and of two names begin elsewhere",
           "[core][W-TCP-12]") {
-  const core::HashKeys keys = core::HashKeys::from_seed(9);
-  const core::Flow flow{wire::IpAddress::v4(10, 0, 0, 1), wire::IpAddress::v4(10, 0, 0, 2), 1, 2};
-  core::Flow other = flow;
+  const host::HashKeys keys = host::HashKeys::from_seed(9);
+  const host::Flow flow{wire::IpAddress::v4(10, 0, 0, 1), wire::IpAddress::v4(10, 0, 0, 2), 1, 2};
+  host::Flow other = flow;
   other.remote_port = 3;
-  CHECK(core::timestamp_offset(flow, keys) == core::timestamp_offset(flow, keys));
-  CHECK(core::timestamp_offset(flow, keys) != core::timestamp_offset(other, keys));
-  CHECK(core::timestamp_offset(flow, keys) != core::timestamp_offset(flow, core::HashKeys::from_seed(10)));
-  CHECK(core::timestamp_offset(flow, keys) != core::initial_sequence(flow, keys, Instant{0}).value);
+  CHECK(host::timestamp_offset(flow, keys) == host::timestamp_offset(flow, keys));
+  CHECK(host::timestamp_offset(flow, keys) != host::timestamp_offset(other, keys));
+  CHECK(host::timestamp_offset(flow, keys) != host::timestamp_offset(flow, host::HashKeys::from_seed(10)));
+  CHECK(host::timestamp_offset(flow, keys) != host::initial_sequence(flow, keys, Instant{0}).value);
 }

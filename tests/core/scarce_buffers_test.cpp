@@ -5,7 +5,7 @@
 #include <memory>
 #include <set>
 
-#include "core/dynamic_threshold.hpp"
+#include "host/dynamic_threshold.hpp"
 #include "sim/stranger.hpp"
 #include "sim/world.hpp"
 #include "support/catch.hpp"
@@ -391,7 +391,7 @@ TEST_CASE("peers that vanish and leave gaps leave others what they receive, and 
 // ---- the share itself -----------------------------------------------------------------------------------------------
 
 TEST_CASE("share of buffers among streams: as many as are free, and nobody all of them", "[core][scarce]") {
-  core::DynamicThreshold shares(16'000);
+  host::DynamicThreshold shares(16'000);
   CHECK(shares.spare() == 12'000);
   // One alone.
   CHECK(shares.allowance(0) == 6000);
@@ -418,7 +418,7 @@ TEST_CASE("share of buffers among streams: as many as are free, and nobody all o
 
 TEST_CASE("share of buffers among streams: of the reserve one half is for those with next to nothing",
           "[core][scarce]") {
-  core::DynamicThreshold shares(1000, 8);
+  host::DynamicThreshold shares(1000, 8);
   shares.refresh(251);
   CHECK(shares.allowance(0) == 8);
   CHECK(shares.allowance(7) == 1);

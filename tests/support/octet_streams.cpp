@@ -74,7 +74,7 @@ Record* OctetStreams::find(core::StreamId stream) {
   return found == records_.end() ? nullptr : &found->second;
 }
 
-void OctetStreams::on_open(core::StreamId stream, const core::Flow& flow) {
+void OctetStreams::on_open(core::StreamId stream, const host::Flow& flow) {
   const auto [at, fresh] = records_.try_emplace(stream);
   Record& record = at->second;
   if (fresh) record.plan = plans_[flow.local_port];

@@ -9,7 +9,7 @@
 #include <map>
 
 #include "core/device.hpp"
-#include "core/flow.hpp"
+#include "host/flow.hpp"
 
 namespace rnic::test {
 
@@ -30,7 +30,7 @@ struct Plan {
 
 struct Record {
   core::StreamId stream;
-  core::Flow flow;
+  host::Flow flow;
   Plan plan;
   std::uint64_t sent_bytes = 0, received_bytes = 0, wrong_bytes = 0;
   bool opened = false, peer_closed = false, closed = false, ended = false;
@@ -56,7 +56,7 @@ class OctetStreams final : public core::PlainStreams {
   Record* find(core::StreamId stream);
   const std::map<core::StreamId, Record>& records() const { return records_; }
 
-  void on_open(core::StreamId stream, const core::Flow& flow) override;
+  void on_open(core::StreamId stream, const host::Flow& flow) override;
   bool on_turn(core::StreamId stream, tcp::Connection& tcp, Instant now) override;
   void on_end(core::StreamId stream, const tcp::Connection& tcp) override;
 

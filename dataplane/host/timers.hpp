@@ -14,7 +14,7 @@
 #include "base/assert.hpp"
 #include "base/time.hpp"
 
-namespace rnic::core {
+namespace rnic::host {
 
 class Timers {
  public:
@@ -110,4 +110,4 @@ class Timers {
   std::vector<Node*> heap_;
 };
 
-}  // namespace rnic::core
+}  // namespace rnic::host

@@ -12,7 +12,7 @@
 
 #include "base/assert.hpp"
 
-namespace rnic::core {
+namespace rnic::host {
 
 class FlowTable {
  public:
@@ -75,4 +75,4 @@ class FlowTable {
   std::uint32_t used_ = 0;
 };
 
-}  // namespace rnic::core
+}  // namespace rnic::host

@@ -16,7 +16,7 @@
 #include "base/time.hpp"
 #include "wire/address.hpp"
 
-namespace rnic::core {
+namespace rnic::host {
 
 struct Listener {
   wire::IpAddress address;  // 0.0.0.0: all of IPv4; ::, all of the device, or of IPv6
@@ -172,4 +172,4 @@ class Listeners {
   std::deque<std::uint32_t> unused_;       // closed, without connections: the longest closed first
 };
 
-}  // namespace rnic::core
+}  // namespace rnic::host

@@ -3,21 +3,20 @@
 #include <random>
 #include <vector>
 
-#include "core/data_pool.hpp"
-#include "core/flow.hpp"
-#include "core/flow_table.hpp"
-#include "core/listeners.hpp"
-#include "core/ring.hpp"
-#include "core/time_wait.hpp"
-#include "core/timers.hpp"
+#include "host/data_pool.hpp"
+#include "host/flow.hpp"
+#include "host/flow_table.hpp"
+#include "host/listeners.hpp"
+#include "host/time_wait.hpp"
+#include "host/timers.hpp"
 #include "sim/random.hpp"
 #include "support/catch.hpp"
 
 using namespace rnic;
-using namespace rnic::core;
+using namespace rnic::host;
 using wire::IpAddress;
 
-TEST_CASE("a flow table finds what is in it, and only that, through many changes", "[core]") {
+TEST_CASE("a flow table finds what is in it, and only that, through many changes", "[host]") {
   FlowTable table(300);
   sim::Random random(1);
   std::map<std::uint32_t, std::uint64_t> model;  // value to hash; few hashes, so that chains are long
@@ -41,7 +40,7 @@ TEST_CASE("a flow table finds what is in it, and only that, through many changes
   CHECK(table.used() == model.size());
 }
 
-TEST_CASE("the four names all count, and so does the key", "[core]") {
+TEST_CASE("the four names all count, and so does the key", "[host]") {
   const Flow flow{IpAddress::v4(10, 0, 0, 1), IpAddress::v4(10, 0, 0, 2), 1000, 2000};
   const HashKeys keys = HashKeys::from_seed(1);
   const auto hash = hash_of(flow, keys);
@@ -57,7 +56,7 @@ TEST_CASE("the four names all count, and so does the key", "[core]") {
   CHECK(hash_of(flow, HashKeys::from_seed(2)) != hash);
 }
 
-TEST_CASE("initial sequence numbers follow a 4 us clock and differ by connection", "[core]") {
+TEST_CASE("initial sequence numbers follow a 4 us clock and differ by connection", "[host]") {
   const Flow flow{IpAddress::v4(10, 0, 0, 1), IpAddress::v4(10, 0, 0, 2), 1000, 2000};
   Flow other = flow;
   other.local_port = 1001;
@@ -69,7 +68,7 @@ TEST_CASE("initial sequence numbers follow a 4 us clock and differ by connection
   CHECK_FALSE(initial_sequence(other, keys, now) == isn);
 }
 
-TEST_CASE("deadlines come due earliest first, whatever was moved", "[core]") {
+TEST_CASE("deadlines come due earliest first, whatever was moved", "[host]") {
   constexpr std::size_t kNodes = 200;
   Timers timers;
   timers.reserve(kNodes);
@@ -99,7 +98,7 @@ TEST_CASE("deadlines come due earliest first, whatever was moved", "[core]") {
   }
 }
 
-TEST_CASE("a deadline that moves later does not come early", "[core]") {
+TEST_CASE("a deadline that moves later does not come early", "[host]") {
   Timers timers;
   timers.reserve(1);
   Timers::Node node;
@@ -117,7 +116,7 @@ Waiting waiting(std::uint64_t hash, std::int64_t until) {
 }
 }  // namespace
 
-TEST_CASE("TIME-WAIT ends in the order it began, and a full table gives up the oldest", "[core]") {
+TEST_CASE("TIME-WAIT ends in the order it began, and a full table gives up the oldest", "[host]") {
   TimeWait table(2);
   const auto first = table.add(waiting(1, 10));
   (void)table.add(waiting(2, 20));
@@ -134,7 +133,7 @@ TEST_CASE("TIME-WAIT ends in the order it began, and a full table gives up the o
   CHECK_FALSE(table.next_expired(Instant{1000}));
 }
 
-TEST_CASE("one in TIME-WAIT that was taken up again neither expires nor is lost", "[core]") {
+TEST_CASE("one in TIME-WAIT that was taken up again neither expires nor is lost", "[host]") {
   TimeWait table(2);
   const auto slot = table.add(waiting(1, 10));
   table.remove(slot);
@@ -142,7 +141,7 @@ TEST_CASE("one in TIME-WAIT that was taken up again neither expires nor is lost"
   CHECK(table.about_to_lose() == nullptr);
 }
 
-TEST_CASE("a wildcard listener hears every address, and overlaps with all", "[core]") {
+TEST_CASE("a wildcard listener hears every address, and overlaps with all", "[host]") {
   Listeners listeners;
   const auto here = IpAddress::v4(10, 0, 0, 1), there = IpAddress::v4(10, 0, 0, 2);
   REQUIRE(listeners.open({}, 5, 3, 0) != Listeners::kNone);
@@ -157,7 +156,7 @@ TEST_CASE("a wildcard listener hears every address, and overlaps with all", "[co
   CHECK(listeners.find(there, 5) != listeners.find(here, 5));
 }
 
-TEST_CASE("a backlog is as in the kernel: 0 and more than 1,024 mean 1,024, what is between stays", "[core]") {
+TEST_CASE("a backlog is as in the kernel: 0 and more than 1,024 mean 1,024, what is between stays", "[host]") {
   Listeners listeners;
   const auto backlog_of = [&](std::uint32_t wanted, std::uint16_t port) {
     return listeners.at(listeners.open({}, port, wanted, 0)).backlog;
@@ -170,7 +169,7 @@ TEST_CASE("a backlog is as in the kernel: 0 and more than 1,024 mean 1,024, what
   CHECK(backlog_of(0xFFFFFFFF, 6) == 1024);  // -1 of who calls rdma_listen()
 }
 
-TEST_CASE("a closed listener's place is not taken while connections of it are pending", "[core]") {
+TEST_CASE("a closed listener's place is not taken while connections of it are pending", "[host]") {
   Listeners listeners;
   const auto first = listeners.open({}, 5, 3, 0);
   ++listeners.at(first).pending;
@@ -183,7 +182,7 @@ TEST_CASE("a closed listener's place is not taken while connections of it are pe
 }
 
 // Whoever looks at all of them one by one is the model.
-TEST_CASE("listeners are found by address and port, through many that come and go", "[core]") {
+TEST_CASE("listeners are found by address and port, through many that come and go", "[host]") {
   Listeners listeners;
   const std::vector<IpAddress> hosts{IpAddress::v4(10, 0, 0, 1), IpAddress::v4(10, 0, 0, 2), *wire::parse_ip("fe80::1"),
                                      *wire::parse_ip("fe80::2")};
@@ -205,11 +204,11 @@ TEST_CASE("listeners are found by address and port, through many that come and g
       listeners.close(open[which], Instant{i});
       open.erase(open.begin() + static_cast<std::ptrdiff_t>(which));
     } else {
-      core::Listener wanted{.address = names[random() % names.size()], .port = port};
+      Listener wanted{.address = names[random() % names.size()], .port = port};
       wanted.v6_only = wanted.address == IpAddress() && random() % 2 == 0;
       bool meets = false;
       for (const std::uint32_t each : open) {
-        const core::Listener& other = listeners.at(each);
+        const Listener& other = listeners.at(each);
         meets |= other.port == port && (other.covers(wanted.address) || wanted.covers(other.address));
       }
       const std::uint32_t index = listeners.open(wanted.address, port, 3, 0, wanted.v6_only);
@@ -227,7 +226,7 @@ TEST_CASE("listeners are found by address and port, through many that come and g
   CHECK(listeners.size() < 64);  // places are used again
 }
 
-TEST_CASE("a port's afterlife is of the address that was listened on", "[core]") {
+TEST_CASE("a port's afterlife is of the address that was listened on", "[host]") {
   Listeners listeners;
   const auto here = IpAddress::v4(10, 0, 0, 1), there = IpAddress::v4(10, 0, 0, 2);
   const auto nobody = [] { return false; };
@@ -251,7 +250,7 @@ TEST_CASE("a port's afterlife is of the address that was listened on", "[core]")
   CHECK(lives(here, 6));
 }
 
-TEST_CASE("transmitted data may hold three quarters of the buffers, and not one more", "[core]") {
+TEST_CASE("transmitted data may hold three quarters of the buffers, and not one more", "[host]") {
   HeapPool whole(100, 256);
   DataPool data(whole);
   std::vector<Buffer*> taken(100);
@@ -264,32 +263,4 @@ TEST_CASE("transmitted data may hold three quarters of the buffers, and not one 
   data.refresh();
   CHECK(data.take(taken.data() + 74, 2) == 1);
   for (std::size_t i = 0; i < 75; ++i) BufferRef{taken[i]}.reset();
-}
-
-TEST_CASE("a ring that is full loses nothing: the rest follows in order when there is room", "[core]") {
-  PatientRing<int> ring(4);
-  int next = 0;
-  for (; next < 4; ++next) ring.push(next);
-  CHECK(ring.waiting() == 0);
-  ring.push(next++);
-  CHECK(ring.waiting() == 1);
-  CHECK_FALSE(ring.hand_over());
-  int got = -1;
-  for (int expected = 0; expected < 2; ++expected) {
-    REQUIRE(ring.pop(got));
-    CHECK(got == expected);
-  }
-  // There is room, but what came before goes first.
-  ring.push(next++);
-  CHECK(ring.waiting() == 2);
-  CHECK(ring.hand_over());
-  CHECK(ring.waiting() == 0);
-  ring.push(next++);
-  CHECK(ring.waiting() == 1);
-  for (int expected = 2; expected < 7; ++expected) {
-    if (!ring.pop(got)) REQUIRE((ring.hand_over() && ring.pop(got)));
-    CHECK(got == expected);
-  }
-  CHECK_FALSE(ring.hand_over());
-  CHECK_FALSE(ring.pop(got));
 }

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace rnic::core {
+namespace rnic::host {
 
 class EphemeralPorts {
  public:
@@ -48,4 +48,4 @@ class EphemeralPorts {
   }
 };
 
-}  // namespace rnic::core
+}  // namespace rnic::host

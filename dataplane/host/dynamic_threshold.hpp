@@ -14,7 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace rnic::core {
+namespace rnic::host {
 
 class DynamicThreshold {
  public:
@@ -69,4 +69,4 @@ class DynamicThreshold {
   std::uint32_t least_ = 0;  // of the reserve, for those with next to nothing
 };
 
-}  // namespace rnic::core
+}  // namespace rnic::host

@@ -12,10 +12,10 @@
 #include <optional>
 
 #include "base/time.hpp"
-#include "core/flow.hpp"
+#include "host/flow.hpp"
 #include "tcp/reuse.hpp"
 
-namespace rnic::core {
+namespace rnic::host {
 
 struct Waiting {
   Flow flow;
@@ -81,4 +81,4 @@ class TimeWait {
   std::uint32_t first_ = 0, count_ = 0;
 };
 
-}  // namespace rnic::core
+}  // namespace rnic::host

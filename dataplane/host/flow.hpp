@@ -10,7 +10,7 @@
 #include "tcp/seq.hpp"
 #include "wire/address.hpp"
 
-namespace rnic::core {
+namespace rnic::host {
 
 struct Flow {
   wire::IpAddress local, remote;
@@ -83,4 +83,4 @@ tcp::Seq initial_sequence(const Flow& flow, const HashKeys& keys, Instant now);
 // that one after another they only grow (RFC 6191 s2), and nobody learns how long we have been up.
 std::uint32_t timestamp_offset(const Flow& flow, const HashKeys& keys);
 
-}  // namespace rnic::core
+}  // namespace rnic::host

@@ -1,10 +1,10 @@
-#include "core/flow.hpp"
+#include "host/flow.hpp"
 
 #include <cstring>
 
 #include "base/chance.hpp"
 
-namespace rnic::core {
+namespace rnic::host {
 
 HashKeys HashKeys::from_seed(std::uint64_t seed) {
   Chance chance(seed);
@@ -35,4 +35,4 @@ std::uint32_t timestamp_offset(const Flow& flow, const HashKeys& keys) {
   return static_cast<std::uint32_t>(siphash(flow, keys.stamps));
 }
 
-}  // namespace rnic::core
+}  // namespace rnic::host

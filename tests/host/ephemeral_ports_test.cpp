@@ -1,14 +1,14 @@
 // Which local port a call gets.
-#include "core/ephemeral_ports.hpp"
+#include "host/ephemeral_ports.hpp"
 
 #include <set>
 
 #include "support/catch.hpp"
 
-using rnic::core::EphemeralPorts;
+using rnic::host::EphemeralPorts;
 using Use = EphemeralPorts::Use;
 
-TEST_CASE("a call gets a free port of Linux's range, whatever chance says", "[core]") {
+TEST_CASE("a call gets a free port of Linux's range, whatever chance says", "[host]") {
   std::set<std::uint16_t> seen;
   for (std::uint64_t chance = 0; chance < 200'000; ++chance) {
     const auto port = EphemeralPorts::choose(chance * 0x9E3779B97F4A7C15u, [](std::uint16_t) { return Use::free; });
@@ -20,7 +20,7 @@ TEST_CASE("a call gets a free port of Linux's range, whatever chance says", "[co
   CHECK(seen.size() > 28'000);
 }
 
-TEST_CASE("for a call some ports are looked at, none of them twice, and never all", "[core]") {
+TEST_CASE("for a call some ports are looked at, none of them twice, and never all", "[host]") {
   for (std::uint64_t chance : {std::uint64_t{0}, std::uint64_t{3529} << 32, std::uint64_t{28231} << 32 | 28231,
                                ~std::uint64_t{0}, std::uint64_t{0x123456789ABCDEF0}}) {
     std::set<std::uint16_t> looked_at;
@@ -36,7 +36,7 @@ TEST_CASE("for a call some ports are looked at, none of them twice, and never al
   }
 }
 
-TEST_CASE("a port in TIME-WAIT is taken only where none that was looked at is free", "[core]") {
+TEST_CASE("a port in TIME-WAIT is taken only where none that was looked at is free", "[host]") {
   unsigned looks = 0;
   std::uint16_t first = 0;
   const auto waits_till = [&](unsigned free_at) {

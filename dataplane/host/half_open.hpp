@@ -9,11 +9,11 @@
 #include <memory>
 
 #include "base/list.hpp"
-#include "core/flow.hpp"
-#include "core/timers.hpp"
+#include "host/flow.hpp"
+#include "host/timers.hpp"
 #include "tcp/handshake.hpp"
 
-namespace rnic::core {
+namespace rnic::host {
 
 struct BacklogTag;
 
@@ -77,4 +77,4 @@ class HalfOpens {
   Timers timers_;
 };
 
-}  // namespace rnic::core
+}  // namespace rnic::host

@@ -1,4 +1,4 @@
-// The part of a port's buffers that data may hold, and how much of it one stream may (core/dynamic_threshold.hpp): what it has
+// The part of a port's buffers that data may hold, and how much of it one stream may (host/dynamic_threshold.hpp): what it has
 // transmitted and waits to be acknowledged, and what it has received and waits for octets in front, or for a consumer.
 // The rest is left to receiving and to acknowledgements: a device whose every buffer waited for acknowledgements could
 // not receive them.
@@ -9,9 +9,9 @@
 #include <limits>
 
 #include "base/buffer.hpp"
-#include "core/dynamic_threshold.hpp"
+#include "host/dynamic_threshold.hpp"
 
-namespace rnic::core {
+namespace rnic::host {
 
 class DataPool final : public BufferPool {
  public:
@@ -108,4 +108,4 @@ class DataPool final : public BufferPool {
   std::uint32_t left_small_ = 0, left_large_ = 0;
 };
 
-}  // namespace rnic::core
+}  // namespace rnic::host
