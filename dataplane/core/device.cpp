@@ -53,26 +53,18 @@ ip::ReassemblyOptions reassembly_options(const port::PortFacts& facts) {
 
 Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents& events)
     : options_(options),
-      port_(port),
       events_(events),
+      link_(port, options.vlan, kReceiveTurnBytes, counters_),
       data_pool_(port.pool()),
       keys_(HashKeys::from_seed(options.seed)),
       chance_(keys_.isn.first ^ keys_.flow1),
-      mac_(port.facts().mac),
-      checksums_in_(!port.facts().verifies_checksums),
-      checksums_out_(!port.facts().fills_checksums),
-      link_mtu_(port.link_mtu()),
-      port_mtu_(link_mtu_),
-      receive_burst_(static_cast<unsigned>(
-          std::clamp<std::uint64_t>(kReceiveTurnBytes / port.facts().mtu_bytes, kReceiveBurstMin, kReceiveBurst))),
       tcp_v6_(options_of_tcp(options, port, wire::Ipv6Header::kSize)),
       station_(station_options(options, port.facts())),
       reassembly_(reassembly_options(port.facts())),
       flows_(options.streams_max + std::min<std::uint32_t>(kTimeWaitMax, options.streams_max) + half_opens(options)),
       time_wait_(std::min<std::uint32_t>(kTimeWaitMax, options.streams_max)),
       half_opens_(half_opens(options)),
-      cookies_(keys_.cookies),
-      loop_(new Buffer*[kLoopRing]) {
+      cookies_(keys_.cookies) {
   options_.tcp = options_of_tcp(options, port, wire::Ipv4Header::kSize);
   timers_.reserve(64);
   queued_events_.reserve(16);
@@ -82,14 +74,14 @@ Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents&
 // ---- the MTU ---------------------------------------------------------------------------------
 
 std::uint32_t Device::Impl::mtu_towards(const wire::IpAddress& remote) const {
-  return remote.is_v6() ? std::min(link_mtu_, station_.mtu_bytes_v6()) : link_mtu_;
+  return remote.is_v6() ? std::min(link_.mtu_bytes(), station_.mtu_bytes_v6()) : link_.mtu_bytes();
 }
 
 // The port's, or what a router has advertised of the link, has changed. TCP tells the queue pairs
 // (W-TCP-08).
 void Device::Impl::on_mtu_change() {
-  options_.tcp.mss_bytes = mss_of(link_mtu_, options_.tcp.headers_bytes, port_);
-  tcp_v6_.mss_bytes = mss_of(std::min(link_mtu_, station_.mtu_bytes_v6()), tcp_v6_.headers_bytes, port_);
+  options_.tcp.mss_bytes = mss_of(link_.mtu_bytes(), options_.tcp.headers_bytes, link_.port());
+  tcp_v6_.mss_bytes = mss_of(std::min(link_.mtu_bytes(), station_.mtu_bytes_v6()), tcp_v6_.headers_bytes, link_.port());
   for (const auto& stream : streams_) {
     if (stream == nullptr) continue;
     const std::uint32_t mtu = mtu_towards(stream->flow.remote);
@@ -101,21 +93,18 @@ void Device::Impl::on_mtu_change() {
 }
 
 void Device::Impl::set_link_mtu(std::uint32_t mtu_bytes) {
-  link_mtu_ = std::min(mtu_bytes, port_.facts().mtu_bytes);
+  link_.set_mtu(mtu_bytes);
   on_mtu_change();
 }
 
 Device::Impl::~Impl() {
-  // Streams hold buffers of the port's pool; so do the rings.
+  // Streams hold buffers of the port's pool.
   for (auto& stream : streams_)
     if (stream != nullptr) {
       if (stream->qp != nullptr && stream->qp->attached()) stream->qp->detach(Instant{0});
       timers_.cancel(*stream);
       stream.reset();
     }
-  for (unsigned i = 0; i < tx_count_; ++i) BufferRef{tx_[i]}.reset();
-  while (loop_head_ != loop_tail_) BufferRef{loop_[loop_head_++ & (kLoopRing - 1)]}.reset();
-  for (unsigned i = 0; i < control_count_; ++i) BufferRef{control_[i]}.reset();
 }
 
 bool Device::Impl::receive(Instant now) {
@@ -125,29 +114,26 @@ bool Device::Impl::receive(Instant now) {
   if (data_pool_.tight()) [[unlikely]]
     relieve_pool(now);
   // What two ends of a memif agree on is known once they have met; before a SYN of the peer's is answered.
-  if (const std::uint32_t mtu = port_.link_mtu(); mtu != port_mtu_) [[unlikely]]
-    set_link_mtu(port_mtu_ = mtu);
+  if (link_.follow_port_mtu()) [[unlikely]]
+    on_mtu_change();
 
   // Frames to ourselves first: they are the older ones.
-  std::uint64_t begun = counters_.bytes_in;
-  for (unsigned left = std::min(loop_tail_ - loop_head_, kReceiveFramesMax);
-       left > 0 && counters_.bytes_in - begun < kReceiveTurnBytes; --left) {
+  host::Link::Room room;
+  std::uint64_t looped = 0;
+  for (unsigned left = std::min(link_.looped(), kReceiveFramesMax); left > 0 && looped < kReceiveTurnBytes;) {
+    const host::Link::Batch batch = link_.receive_looped(room, left, looped, kReceiveTurnBytes);
+    on_frames(batch, true, now);
+    left -= static_cast<unsigned>(batch.size());
     busy = true;
-    on_frame(BufferRef{loop_[loop_head_++ & (kLoopRing - 1)]}, true, now);
   }
-  Buffer* burst[kReceiveBurst];
-  begun = counters_.bytes_in;
-  for (unsigned taken = 0; taken < kReceiveFramesMax && counters_.bytes_in - begun < kReceiveTurnBytes;) {
-    const unsigned count = port_.receive_burst(burst, receive_burst_);
-    if (taps_ != nullptr) [[unlikely]]
-      for (unsigned i = 0; i < count; ++i) show_taps(port::FrameDirection::received, *burst[i]);
-    for (unsigned i = 0; i < count; ++i) {
-      if (i + 1 < count) __builtin_prefetch(burst[i + 1]->room + burst[i + 1]->head);
-      on_frame(BufferRef{burst[i]}, false, now);
-    }
-    taken += count;
-    busy |= count > 0;
-    if (count < receive_burst_) break;
+  const std::uint64_t begun = counters_.bytes_in;
+  bool more = true;
+  for (std::size_t frames = 0;
+       more && frames < kReceiveFramesMax && counters_.bytes_in - begun < kReceiveTurnBytes;) {
+    const host::Link::Batch batch = link_.receive(room, more);
+    on_frames(batch, false, now);
+    frames += batch.size();
+    busy |= !batch.empty();
   }
 
   if (backlog_room_) [[unlikely]]
@@ -206,7 +192,7 @@ bool Device::Impl::transmit(Instant now) {
 bool Device::Impl::send(Instant now) {
   bool busy = false;
   serve_station(now);
-  flush_port(now);
+  link_.flush(now);
 
   unsigned budget = kSegmentsMax;
   for (Stream* stream = active_.front(); stream != nullptr;) {
@@ -222,7 +208,7 @@ bool Device::Impl::send(Instant now) {
     stream = next;
   }
   turn_loose();
-  flush_port(now);
+  link_.flush(now);
   deliver_events();
   return busy;
 }
@@ -249,7 +235,7 @@ bool Device::Impl::run_timers(Instant now) {
   if (reassembly_.next_deadline() <= now) expire_fragments(now);
   if (station_.next_deadline() <= now) {
     serve_station(now);
-    flush_port(now);
+    link_.flush(now);
     busy = true;
   }
   deliver_events();
@@ -261,12 +247,8 @@ Instant Device::Impl::next_deadline() const {
 }
 
 bool Device::Impl::idle() const {
-  return active_.empty() && loose_.empty() && tx_count_ == 0 && loop_head_ == loop_tail_ && queued_events_.empty() &&
+  return active_.empty() && loose_.empty() && link_.idle() && queued_events_.empty() &&
          !backlog_room_;
-}
-
-void Device::Impl::show_taps(port::FrameDirection direction, const Buffer& frame) const {
-  for (port::Tap* tap = taps_; tap != nullptr; tap = tap->next) tap->on_frame(direction, frame.bytes());
 }
 
 // ---- events -------------------------------------------------------------------------------
@@ -400,19 +382,11 @@ void Device::touch(qp::QueuePair& qp) {
   }
 }
 
-void Device::add_tap(port::Tap& tap) {
-  tap.next = impl_->taps_;
-  impl_->taps_ = &tap;
-}
-
-void Device::remove_tap(port::Tap& tap) {
-  port::Tap** at = &impl_->taps_;
-  while (*at != nullptr && *at != &tap) at = &(*at)->next;
-  if (*at != nullptr) *at = tap.next;
-}
+void Device::add_tap(port::Tap& tap) { impl_->link_.add_tap(tap); }
+void Device::remove_tap(port::Tap& tap) { impl_->link_.remove_tap(tap); }
 
 const DeviceOptions& Device::options() const { return impl_->options_; }
-port::Port& Device::port() const { return impl_->port_; }
+port::Port& Device::port() const { return impl_->link_.port(); }
 BufferPool& Device::data_pool() { return impl_->data_pool_; }
 qp::Scratch& Device::scratch() { return *impl_->scratch_; }
 const DeviceCounters& Device::counters() const { return impl_->counters_; }
@@ -447,6 +421,6 @@ bool Device::reaches(const wire::IpAddress& address) const { return impl_->route
 const std::array<ip::OwnAddress, ip::OwnAddresses::kMax>& Device::addresses() const { return impl_->station_.own().all(); }
 const ip::Routes& Device::routes() const { return impl_->routes_; }
 void Device::set_link_mtu(std::uint32_t mtu_bytes) { impl_->set_link_mtu(mtu_bytes); }
-bool Device::addresses_settled() const { return impl_->station_.own().settled() || !impl_->port_.link_up(); }
+bool Device::addresses_settled() const { return impl_->station_.own().settled() || !impl_->link_.is_up(); }
 
 }  // namespace rnic::core

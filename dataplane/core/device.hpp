@@ -17,6 +17,7 @@
 #include "base/ids.hpp"
 #include "base/result.hpp"
 #include "base/time.hpp"
+#include "host/counters.hpp"
 #include "ip/own_addresses.hpp"
 #include "ip/routes.hpp"
 #include "mpa/startup.hpp"
@@ -163,19 +164,7 @@ struct AcceptOptions {
 
 enum class StreamError : std::uint8_t { address_in_use, no_ports, no_route, no_resources, unknown, wrong_state };
 
-struct DeviceCounters {
-  std::uint64_t frames_in = 0, frames_out = 0, bytes_in = 0, bytes_out = 0;
-  std::uint64_t bad_frames = 0, bad_checksums = 0, no_listener = 0, no_buffer = 0;
-  std::uint64_t frames_dropped = 0;  // to be sent, but the port or the loop had no room
-  // SYNs that were not answered, and cookies that came back when there was no place and no entry to wait in; SYNs that
-  // found all half-open connections in use, and got a cookie; cookies that came back; callers that found their
-  // listener's backlog full, and waited.
-  std::uint64_t syns_dropped = 0, cookies_sent = 0, cookies_good = 0, backlog_waits = 0;
-  std::uint64_t other_vlan = 0;      // tagged for another VLAN than ours, or not at all
-  std::uint64_t fragments_in = 0, reassembled = 0, fragments_dropped = 0;  // dropped: packets, for whatever reason
-  std::uint64_t icmp_errors_out = 0;
-  std::uint64_t ended_for_buffers = 0;  // streams reset because they held buffers that others wanted
-};
+using DeviceCounters = host::Counters;
 
 // A line of `rnic show conn`.
 struct StreamInfo {

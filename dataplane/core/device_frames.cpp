@@ -1,5 +1,5 @@
-// Frames in and out: from Ethernet to a stream's connection, and from a connection's segment to
-// the port.
+// Packets in and out: from a frame to a stream's connection, and from a connection's segment to
+// the link.
 //
 // Whatever makes no sense in a frame ends it here, counted; nothing in this file asserts on what a
 // peer sent.
@@ -20,56 +20,34 @@ constexpr std::size_t kIpv4 = wire::Ipv4Header::kSize;
 
 // ---- in -----------------------------------------------------------------------------------
 
+void Device::Impl::on_frames(host::Link::Batch batch, bool looped, Instant now) {
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (i + 1 < batch.size()) __builtin_prefetch(batch[i + 1]->room + batch[i + 1]->head);
+    on_frame(BufferRef{batch[i]}, looped, now);
+  }
+}
+
 void Device::Impl::on_frame(BufferRef frame, bool looped, Instant now) {
   const Bytes bytes = frame->bytes();
-  ++counters_.frames_in;
-  counters_.bytes_in += bytes.size();
-  if (bytes.size() < kEthernet) {
-    ++counters_.bad_frames;
-    return;
-  }
-  const wire::Mac destination = wire::load_mac(bytes, 0);
-  if (destination != mac_ && !destination.is_multicast()) return;  // a wire may show us others' frames
-  auto type = load_be<std::uint16_t>(bytes, 12);
-  std::size_t offset = kEthernet;
-  if ((type == wire::ether_type::kVlan || options_.vlan) && !take_tag(bytes, type, offset)) [[unlikely]]
-    return;
-  frame_to_all_ = destination.is_multicast();
+  const auto link = link_.take_header(bytes);
+  if (!link) return;
+  frame_to_all_ = link->to_all;
   frame_looped_ = looped;
   // Before the frame is moved: arguments have no order.
   const bool good = looped || frame->checksum_good != 0;
-  switch (type) {
+  switch (link->type) {
     case wire::ether_type::kIpv4:
-      on_ipv4(std::move(frame), offset, good, now);
+      on_ipv4(std::move(frame), link->size, good, now);
       break;
     case wire::ether_type::kIpv6:
-      on_ipv6(std::move(frame), offset, good, now);
+      on_ipv6(std::move(frame), link->size, good, now);
       break;
     case wire::ether_type::kArp:
-      if (!station_.on_arp(bytes.subspan(offset), frame_to_all_, now)) ++counters_.bad_frames;
+      if (!station_.on_arp(bytes.subspan(link->size), frame_to_all_, now)) ++counters_.bad_frames;
       break;
     default:
       break;
   }
-}
-
-// Steps over a tag. False: the frame is of another VLAN than ours. VLAN 0 is no VLAN, only a priority
-// (IEEE 802.1Q s6.9.1).
-bool Device::Impl::take_tag(Bytes frame, std::uint16_t& type, std::size_t& offset) {
-  std::uint16_t id = 0;
-  if (type == wire::ether_type::kVlan) {
-    const auto tag = wire::parse_vlan(frame.subspan(offset));
-    if (!tag) {
-      ++counters_.bad_frames;
-      return false;
-    }
-    id = tag->id;
-    type = tag->type;
-    offset += wire::VlanTag::kSize;
-  }
-  if (id == options_.vlan.value_or(0)) return true;
-  ++counters_.other_vlan;
-  return false;
 }
 
 // 127.0.0.1 and ::1 mean ourselves, so whoever puts them on the wire would be taken for us.
@@ -99,7 +77,7 @@ void Device::Impl::on_ipv4(BufferRef frame, std::size_t offset, bool trusted, In
     ++counters_.bad_frames;
     return;
   }
-  if (checksums_in_ && !trusted && wire::checksum_of(packet.first(header_size)) != 0) {
+  if (link_.checks_in() && !trusted && wire::checksum_of(packet.first(header_size)) != 0) {
     ++counters_.bad_checksums;
     return;
   }
@@ -115,7 +93,7 @@ void Device::Impl::on_ipv4(BufferRef frame, std::size_t offset, bool trusted, In
   const Bytes payload = packet.subspan(header_size, total_length - header_size);
   const auto protocol = std::to_integer<std::uint8_t>(header[9]);
   if (protocol == wire::protocol::kTcp) [[likely]]
-    on_tcp(std::move(frame), payload, from, to, trusted || !checksums_in_,
+    on_tcp(std::move(frame), payload, from, to, trusted || !link_.checks_in(),
            wire::ecn::of(header[1], wire::ecn::kShiftV4), now);
   else if (is_for_us(from, to))
     on_upper({.from = from, .to = to, .whole = packet.first(total_length)}, protocol, payload, 0, now);
@@ -200,32 +178,12 @@ void Device::Impl::send_reset(const Flow& flow, const tcp::SegmentIn& to, Instan
 
 // ---- out ----------------------------------------------------------------------------------
 
-BufferRef Device::Impl::take_control() {
-  if (control_count_ == 0) {
-    control_count_ = port_.pool().take(control_.data(), static_cast<unsigned>(control_.size()));
-    if (control_count_ == 0) {
-      BufferRef large{port_.pool().take_large()};
-      if (!large) ++counters_.no_buffer;
-      return large;
-    }
-  }
-  return BufferRef{control_[--control_count_]};
-}
-
-// Where there is no large one, a small one: for the front of what was to go. A frame in a small one is
-// no longer than these, headers and all.
-BufferRef Device::Impl::take_control_for(std::size_t octets) {
-  if (octets + kHeadroom > port_.pool().small_room_bytes())
-    if (BufferRef large{port_.pool().take_large()}) return large;
-  return take_control();
-}
-
 bool Device::Impl::send_segments(Stream& stream, Instant now, unsigned& budget) {
   bool busy = false;
   stream.more_segments = false;
   for (unsigned sent = 0;; ++sent) {
     // What the port or the loop has no room for stays with TCP.
-    const bool room = stream.local_peer ? loop_room() > 0 : tx_has_room();
+    const bool room = stream.local_peer ? link_.loop_room() > 0 : link_.has_room();
     if (!room || sent == kSegmentsPerStreamMax || budget == 0) {
       stream.more_segments = true;
       break;
@@ -251,14 +209,6 @@ void Device::Impl::doubt_hop(Stream& stream, Instant now) {
   if (const auto hop = routes_.next_hop(stream.flow.remote)) neighbours_.doubt(*hop, now);
 }
 
-void Device::Impl::write_link_header(const wire::Mac& destination, std::uint16_t type, MutableBytes out) const {
-  wire::emit(
-      wire::EthernetHeader{
-          .destination = destination, .source = mac_, .type = options_.vlan ? wire::ether_type::kVlan : type},
-      out);
-  if (options_.vlan) wire::emit(wire::VlanTag{.id = *options_.vlan, .type = type}, out.subspan(kEthernet));
-}
-
 // Ethernet and IP headers of all segments of a stream, but for lengths and checksum. False: the
 // neighbour is still being asked for, and `front` has no destination.
 bool Device::Impl::refresh_front(Stream& stream, Instant now) {
@@ -268,7 +218,7 @@ bool Device::Impl::refresh_front(Stream& stream, Instant now) {
   wire::Mac destination;
   bool known = true;
   if (stream.local_peer) {
-    destination = mac_;
+    destination = link_.mac();
     stream.hop_until = kNever;
     stream.hop_generation = neighbours_.generation();
   } else {
@@ -287,8 +237,8 @@ bool Device::Impl::refresh_front(Stream& stream, Instant now) {
   }
   const MutableBytes front(stream.front);
   const bool v6 = stream.flow.remote.is_v6();
-  write_link_header(destination, v6 ? wire::ether_type::kIpv6 : wire::ether_type::kIpv4, front);
-  stream.ip_offset = link_header_size();
+  link_.write_header(destination, v6 ? wire::ether_type::kIpv6 : wire::ether_type::kIpv4, front);
+  stream.ip_offset = link_.header_size();
   const MutableBytes ip = front.subspan(stream.ip_offset);
   if (v6) {
     // The flow label spreads streams over paths of equal cost (RFC 6437 s3).
@@ -334,10 +284,10 @@ void Device::Impl::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Insta
     buffer.length = headers + payload_size;
     frame = std::move(segment.buffer);
   } else {
-    frame = take_control_for(payload_size);
+    frame = link_.take_control_for(payload_size);
     if (!frame) return;  // as if lost; TCP sends it again
     const std::uint32_t tail = frame->tailroom();
-    if (const std::uint32_t most = tail >= port_.pool().room_bytes() ? tail : tail - kHeadroom; payload_size > most) {
+    if (const std::uint32_t most = tail >= link_.port().pool().room_bytes() ? tail : tail - kHeadroom; payload_size > most) {
       ++counters_.no_buffer;  // as if the rest were lost
       payload_size = most;
     }
@@ -360,7 +310,7 @@ void Device::Impl::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Insta
     wire::emit_plain(segment.header, tcp);
   else
     wire::emit(segment.header, tcp);
-  const bool sums = checksums_out_ && !stream.local_peer;
+  const bool sums = link_.sums_out() && !stream.local_peer;
   const std::uint32_t ip = plain ? static_cast<std::uint32_t>(kEthernet) : stream.ip_offset;
   // The template says not-ECT, so its sum needs only what is added.
   const std::uint8_t ecn = segment.may_be_marked ? wire::ecn::kCapable : wire::ecn::kNotCapable;
@@ -388,15 +338,15 @@ void Device::Impl::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Insta
   }
 
   if (stream.local_peer)
-    push_loop(std::move(frame));
+    link_.push_loop(std::move(frame));
   else if (known)
-    push_frame(std::move(frame), now);
+    link_.push(std::move(frame), now);
   else if (const auto hop = routes_.next_hop(stream.flow.remote))
     neighbours_.hold(*hop, std::move(frame));
 }
 
 void Device::Impl::send_bare_segment(const Flow& flow, const wire::TcpHeader& header, Instant now, bool may_be_marked) {
-  BufferRef packet = take_control();
+  BufferRef packet = link_.take_control();
   if (!packet) return;
   wire::TcpHeader filled = header;
   filled.source_port = flow.local_port;
@@ -433,67 +383,14 @@ void Device::Impl::send_packet(BufferRef packet, std::uint8_t protocol, const wi
                packet->prepend(kIpv4));
   const bool own = routes_.is_self(to);
   const auto hop = own ? std::nullopt : neighbours_.resolve(*next, now);
-  write_link_header(hop ? hop->mac : mac_, to.is_v6() ? wire::ether_type::kIpv6 : wire::ether_type::kIpv4,
-                    packet->prepend(link_header_size()));
+  link_.write_header(hop ? hop->mac : link_.mac(), to.is_v6() ? wire::ether_type::kIpv6 : wire::ether_type::kIpv4,
+                    packet->prepend(link_.header_size()));
   if (own)
-    push_loop(std::move(packet));
+    link_.push_loop(std::move(packet));
   else if (hop)
-    push_frame(std::move(packet), now);
+    link_.push(std::move(packet), now);
   else
     neighbours_.hold(*next, std::move(packet));
-}
-
-void Device::Impl::push_loop(BufferRef frame) {
-  if (loop_room() == 0) {  // lost, as on any wire; streams have asked for the room before
-    ++counters_.frames_dropped;
-    return;
-  }
-  if (taps_ != nullptr) [[unlikely]]
-    show_taps(port::FrameDirection::sent, *frame);
-  ++counters_.frames_out;
-  counters_.bytes_out += frame->length;
-  loop_[loop_tail_++ & (kLoopRing - 1)] = frame.release();
-}
-
-void Device::Impl::push_frame(BufferRef frame, Instant now) {
-  if (!tx_has_room()) flush_port(now);
-  if (!tx_has_room()) {
-    ++counters_.frames_dropped;
-    return;
-  }
-  if (taps_ != nullptr) [[unlikely]]
-    show_taps(port::FrameDirection::sent, *frame);
-  tx_[tx_count_++] = frame.release();
-  if (tx_count_ == kTxQueue) flush_port(now);
-}
-
-void Device::Impl::flush_port(Instant now) {
-  if (tx_count_ == 0) return;
-  unsigned sent = 0;
-  while (sent < tx_count_) {
-    const unsigned count = std::min(tx_count_ - sent, kReceiveBurst);
-    std::uint64_t bytes = 0;
-    std::array<std::uint32_t, kReceiveBurst> lengths;
-    for (unsigned i = 0; i < count; ++i) lengths[i] = tx_[sent + i]->length;
-    const unsigned taken = port_.send_burst(tx_.data() + sent, count);
-    for (unsigned i = 0; i < taken; ++i) bytes += lengths[i];
-    counters_.frames_out += taken;
-    counters_.bytes_out += bytes;
-    sent += taken;
-    if (taken < count) break;
-  }
-  std::copy(tx_.begin() + sent, tx_.begin() + tx_count_, tx_.begin());
-  tx_count_ -= sent;
-  if (tx_count_ == 0) {
-    tx_progress_ = kNever;
-    return;
-  }
-  if (sent > 0 || tx_progress_ == kNever) tx_progress_ = now;
-  if (port_.link_up() && now - tx_progress_ < kTxStuck) return;
-  counters_.frames_dropped += tx_count_;
-  for (unsigned i = 0; i < tx_count_; ++i) BufferRef{tx_[i]}.reset();
-  tx_count_ = 0;
-  tx_progress_ = kNever;
 }
 
 }  // namespace rnic::core

@@ -1,5 +1,5 @@
-// The inside of core::Device. Its sources: device.cpp (the turn), device_frames.cpp (Ethernet, IPv4 and
-// TCP headers, in and out), device_packets.cpp (IPv6, fragments, ICMP, and what ip::Station says),
+// The inside of core::Device. Its sources: device.cpp (the turn), device_frames.cpp (IPv4 and TCP
+// headers, in and out), device_packets.cpp (IPv6, fragments, ICMP, and what ip::Station says),
 // device_streams.cpp (life of streams), device_buffers.cpp (who holds buffers).
 #pragma once
 
@@ -16,6 +16,7 @@
 #include "host/ephemeral_ports.hpp"
 #include "host/flow_table.hpp"
 #include "host/half_open.hpp"
+#include "host/link.hpp"
 #include "host/listeners.hpp"
 #include "host/time_wait.hpp"
 #include "host/timers.hpp"
@@ -24,9 +25,7 @@
 #include "ip/station.hpp"
 #include "tcp/cookies.hpp"
 #include "wire/ecn.hpp"
-#include "wire/ethernet.hpp"
 #include "wire/ipv4.hpp"
-#include "wire/vlan.hpp"
 
 namespace rnic::core {
 
@@ -48,17 +47,13 @@ using host::Timers;
 using host::Waiting;
 
 // Bounds of one turn.
-inline constexpr unsigned kReceiveBurst = 64;                   // frames asked of the port at a time;
-inline constexpr unsigned kReceiveBurstMin = 8;                 // so many where each may be long
 inline constexpr unsigned kReceiveFramesMax = 256;              // taken in one turn, from port and loop each
-inline constexpr std::uint64_t kReceiveTurnBytes = 512 * 1024;  // and no further frame, or burst, behind so many
+inline constexpr std::uint64_t kReceiveTurnBytes = 512 * 1024;  // and no further frame, or batch, behind so many
 inline constexpr std::int64_t kTransmitQuantumMax = 64 * 1024;  // bytes of one stream's share
 inline constexpr std::int64_t kTransmitQuantumMin = 4 * 1024;
 inline constexpr std::int64_t kTransmitTurnBytes = 256 * 1024;  // of all streams
 inline constexpr unsigned kSegmentsPerStreamMax = 64;           // sent in one turn
 inline constexpr unsigned kSegmentsMax = 1024;
-inline constexpr unsigned kTxQueue = 256;    // frames that wait for a full port
-inline constexpr unsigned kLoopRing = 4096;  // frames to our own addresses; a power of two
 inline constexpr unsigned kTimeWaitMax = 16384;
 inline constexpr unsigned kHalfOpenMax = 4096;  // and never more than a quarter of the streams
 // A handshake, or a Request, that has found the backlog full waits so long for room in it.
@@ -70,7 +65,6 @@ inline constexpr std::uint64_t kOrphanDiscardMax = 1u << 20;
 inline constexpr std::uint64_t kUnconsumedMax = 64 * 1024;   // of a stream, while buffers are nearly gone
 inline constexpr Duration kStarvedPause = microseconds(50);  // before a starved queue pair asks for buffers again
 inline constexpr Duration kSharePause = milliseconds(1);     // and one that holds its share: mostly its own come back
-inline constexpr Duration kTxStuck = milliseconds(100);      // a port that takes nothing for so long loses its frames
 inline constexpr std::uint32_t kBeyondWithoutQp = 8;  // segments kept out of order before a QP is attached, and of an orphan
 inline constexpr Duration kPressedLook = milliseconds(100);  // between looks for who holds buffers
 inline constexpr Duration kPressedLookLost = seconds(1);     // what was seen longer ago is forgotten
@@ -95,9 +89,9 @@ struct Device::Impl {
   bool idle() const;
 
   // ---- frames in (device_frames.cpp) ------------------------------------------------------
-  // `looped`: it comes from ourselves, not from the port.
+  // `looped`: they come from ourselves, not from the port. Takes over the references.
+  void on_frames(host::Link::Batch batch, bool looped, Instant now);
   void on_frame(BufferRef frame, bool looped, Instant now);
-  bool take_tag(Bytes frame, std::uint16_t& type, std::size_t& offset);
   void on_ipv4(BufferRef frame, std::size_t offset, bool trusted, Instant now);
   bool is_for_us(const wire::IpAddress& from, const wire::IpAddress& to) const;
   bool is_loopback_from_wire(const wire::IpAddress& from, const wire::IpAddress& to) const;
@@ -150,17 +144,6 @@ struct Device::Impl {
   // `packet` has what is behind an IP header: puts IP and link headers in front and sends or holds it.
   void send_packet(BufferRef packet, std::uint8_t protocol, const wire::IpAddress& from, const wire::IpAddress& to,
                    Instant now, std::uint8_t ecn = wire::ecn::kNotCapable);
-  std::uint32_t link_header_size() const { return options_.vlan ? kTaggedHeader : wire::EthernetHeader::kSize; }
-  // Writes link_header_size() octets.
-  void write_link_header(const wire::Mac& destination, std::uint16_t type, MutableBytes out) const;
-  BufferRef take_control();
-  BufferRef take_control_for(std::size_t octets);
-  void push_frame(BufferRef frame, Instant now);
-  void push_loop(BufferRef frame);
-  void flush_port(Instant now);
-  void show_taps(port::FrameDirection direction, const Buffer& frame) const;
-  bool tx_has_room() const { return tx_count_ < kTxQueue; }
-  unsigned loop_room() const { return kLoopRing - (loop_tail_ - loop_head_); }
 
   // ---- before there is a stream, and after (device_handshake.cpp) -------------------------
   void on_syn(std::uint32_t listener, const Flow& flow, std::uint64_t hash, const tcp::SegmentIn& syn,
@@ -266,21 +249,16 @@ struct Device::Impl {
 
 
   DeviceOptions options_;
-  port::Port& port_;
   StreamEvents& events_;
+  DeviceCounters counters_;
+  host::Link link_;
   DataPool data_pool_;
   std::unique_ptr<qp::Scratch> scratch_ = std::make_unique<qp::Scratch>();
   HashKeys keys_;
   Chance chance_;
-  wire::Mac mac_;
-  bool checksums_in_ = true, checksums_out_ = true;
-  std::uint32_t link_mtu_;  // octets of IP in one frame, now
-  std::uint32_t port_mtu_;  // what the port last said of it
-  unsigned receive_burst_;
   tcp::Options tcp_v6_;  // IPv6's headers leave less
   const tcp::Options& tcp_options(const Flow& flow) const { return flow.remote.is_v6() ? tcp_v6_ : options_.tcp; }
 
-  static constexpr std::uint32_t kTaggedHeader = wire::EthernetHeader::kSize + wire::VlanTag::kSize;
   ip::Station station_;
   const ip::Routes& routes_ = station_.routes();
   ip::Neighbours& neighbours_ = station_.neighbours();
@@ -330,17 +308,7 @@ struct Device::Impl {
 
   std::vector<StreamEvent> queued_events_, delivering_;
 
-  std::array<Buffer*, kTxQueue> tx_{};
-  unsigned tx_count_ = 0;
-  Instant tx_progress_ = kNever;  // since when the port takes nothing
-  std::unique_ptr<Buffer*[]> loop_;
-  unsigned loop_head_ = 0, loop_tail_ = 0;
-  std::array<Buffer*, 32> control_{};
-  unsigned control_count_ = 0;
   unsigned replies_left_ = 0;
-  port::Tap* taps_ = nullptr;  // a list
-
-  DeviceCounters counters_;
 };
 
 }  // namespace rnic::core

@@ -41,7 +41,7 @@ void Device::Impl::on_ipv6(BufferRef frame, std::size_t offset, bool trusted, In
   const Bytes payload = whole.subspan(kIpv6, length);
   const auto next_header = std::to_integer<std::uint8_t>(header[6]);
   if (next_header == wire::protocol::kTcp) [[likely]] {
-    on_tcp(std::move(frame), payload, from, to, trusted || !checksums_in_,
+    on_tcp(std::move(frame), payload, from, to, trusted || !link_.checks_in(),
            wire::ecn::of(header[1], wire::ecn::kShiftV6), now);
     return;
   }
@@ -63,7 +63,7 @@ void Device::Impl::on_ipv6_headers(BufferRef frame, const Packet& packet, std::u
       if (walk.protocol != wire::protocol::kTcp)
         on_upper(packet, walk.protocol, payload.subspan(walk.offset), walk.pointer, now);
       else if (!packet.to.is_multicast())
-        on_tcp(std::move(frame), payload.subspan(walk.offset), packet.from, packet.to, trusted || !checksums_in_,
+        on_tcp(std::move(frame), payload.subspan(walk.offset), packet.from, packet.to, trusted || !link_.checks_in(),
                wire::ecn::of(packet.whole[1], wire::ecn::kShiftV6), now);
       break;
     case End::fragment:
@@ -185,7 +185,7 @@ void Device::Impl::on_reassembled(const Packet& packet, ip::Reassembled reassemb
     offset = walk.offset;
   }
   if (protocol == wire::protocol::kTcp)
-    on_tcp(std::move(reassembled.buffer), payload.subspan(offset), packet.from, packet.to, !checksums_in_,
+    on_tcp(std::move(reassembled.buffer), payload.subspan(offset), packet.from, packet.to, !link_.checks_in(),
            reassembled.ecn, now);
   else
     on_upper(packet, protocol, payload.subspan(offset), 0, now);
@@ -245,10 +245,10 @@ void Device::Impl::on_icmp(const Packet& packet, Bytes message, Instant now) {
   }
   // A ping to a group is answered from an address of ours (RFC 4443 s4.2).
   const auto source = packet.to.is_multicast() ? routes_.source_for(packet.from) : packet.to;
-  const std::size_t most = link_mtu_ - (v6 ? kIpv6 : kIpv4);
+  const std::size_t most = link_.mtu_bytes() - (v6 ? kIpv6 : kIpv4);
   if (!source || packet.from.is_unspecified() || replies_left_ == 0 || message.size() > most) return;
   --replies_left_;
-  BufferRef reply = take_control_for(message.size());
+  BufferRef reply = link_.take_control_for(message.size());
   if (!reply || reply->tailroom() < message.size()) return;
   if (!ip::answer_echo(message, packet.from, *source, reply->append(static_cast<std::uint32_t>(message.size())))) return;
   send_packet(std::move(reply), v6 ? wire::protocol::kIcmpV6 : wire::protocol::kIcmp, *source, packet.from, now);
@@ -292,11 +292,11 @@ void Device::Impl::complain(const ip::IcmpComplaint& complaint, const Packet& pa
   const auto source = packet.to.is_multicast() ? routes_.source_for(packet.from) : packet.to;
   if (!source || !complaints_.take(now)) return;
   --replies_left_;
-  BufferRef message = take_control();
+  BufferRef message = link_.take_control();
   if (!message) return;
   std::array<std::byte, ip::kComplaintMax> octets;
   const std::size_t most = std::min<std::size_t>(
-      {octets.size(), message->tailroom(), link_mtu_ - (packet.from.is_v6() ? kIpv6 : kIpv4)});
+      {octets.size(), message->tailroom(), link_.mtu_bytes() - (packet.from.is_v6() ? kIpv6 : kIpv4)});
   const std::size_t size =
       ip::write_complaint(complaint, *source, packet.from, packet.whole, packet.rest, MutableBytes(octets).first(most));
   std::memcpy(message->append(static_cast<std::uint32_t>(size)).data(), octets.data(), size);
@@ -308,27 +308,27 @@ void Device::Impl::complain(const ip::IcmpComplaint& complaint, const Packet& pa
 // ---- the station --------------------------------------------------------------------------
 
 void Device::Impl::send_message(const ip::Station::Outgoing& message, Bytes octets, Instant now) {
-  BufferRef frame = take_control();
+  BufferRef frame = link_.take_control();
   if (!frame) return;  // as if lost; it is sent again, or asked for
   std::memcpy(frame->append(static_cast<std::uint32_t>(message.size)).data(), octets.data(), message.size);
-  write_link_header(message.destination, message.type, frame->prepend(link_header_size()));
+  link_.write_header(message.destination, message.type, frame->prepend(link_.header_size()));
   if (frame->length < kFrameMin) {
     const MutableBytes pad = frame->append(kFrameMin - frame->length);
     std::fill(pad.begin(), pad.end(), std::byte{0});
   }
-  push_frame(std::move(frame), now);
+  link_.push(std::move(frame), now);
 }
 
 void Device::Impl::serve_station(Instant now) {
   if (link_looked_at_ == kNever || now - link_looked_at_ >= kLookAtLink) {
     link_looked_at_ = now;
-    station_.set_link(port_.link_up(), now);
+    station_.set_link(link_.is_up(), now);
   }
   if (station_.has_message(now)) {
     std::array<std::byte, ip::Station::kMessageMax> octets;
     while (const auto message = station_.next_message(now, octets)) send_message(*message, octets, now);
   }
-  while (BufferRef frame = station_.next_released()) push_frame(std::move(frame), now);
+  while (BufferRef frame = station_.next_released()) link_.push(std::move(frame), now);
   while (const auto failed = station_.next_failed()) {
     bool again = false;
     for (const auto& stream : streams_) {

@@ -320,7 +320,7 @@ void Device::Impl::serve_plain(Stream& stream, Instant now) {
 
 bool Device::Impl::send_octets(Stream& stream, Bytes octets) {
   while (!octets.empty()) {
-    BufferRef buffer = take_control();
+    BufferRef buffer = link_.take_control();
     if (!buffer) return false;
     const std::size_t size =
         std::min({octets.size(), std::size_t{std::max(stream.tcp.emss(), 1u)}, std::size_t{buffer->tailroom()}});
@@ -579,7 +579,7 @@ void Device::Impl::release(qp::QueuePair& qp, Instant now) {
   }
   activate(*stream);
   bool graceful = false;
-  if (stream->attached() && qp.attached()) graceful = qp.detach(now, take_control()) == qp::QueuePair::Leftover::graceful;
+  if (stream->attached() && qp.attached()) graceful = qp.detach(now, link_.take_control()) == qp::QueuePair::Leftover::graceful;
   if (stream->told_established)
     tell_disconnected(*stream);
   else
