@@ -203,7 +203,7 @@ bool Device::Impl::send(Instant now) {
       busy = true;
     } else if (!needs_turn(*stream, now)) {
       rearm(*stream, now);
-      stream->ListLink<ActiveTag>::unlink();
+      stream->ListLink<host::ActiveTag>::unlink();
     }
     stream = next;
   }
@@ -228,7 +228,7 @@ bool Device::Impl::run_timers(Instant now) {
     auto& stream = *static_cast<Stream*>(node);
     busy = true;
     activate(stream);
-    if (stream.phase_deadline <= now) on_phase_deadline(stream, now);
+    if (stream.deadline <= now) on_phase_deadline(stream, now);
   }
   run_half_open_timers(now);
   while (const auto slot = time_wait_.next_expired(now)) flows_.erase(time_wait_.at(*slot).hash, kTimeWaitBit | *slot);
@@ -325,11 +325,11 @@ void Device::unlisten(wire::IpAddress address, std::uint16_t port, Instant now) 
   impl_->listeners_.close(index, now);
   impl_->forget_half_opens_of(index, now);
   // Those that nobody was told of end with their listener; the others are the consumer's to answer.
-  for (List<Stream, ListenerTag>* untold : {&impl_->callers_[index].silent, &impl_->callers_[index].in_line})
+  for (List<Stream, host::ListenerTag>* untold : {&impl_->callers_[index].silent, &impl_->callers_[index].in_line})
     while (Stream* stream = untold->front()) {
       stream->tcp.abort(now);
       stream->told_end = true;
-      stream->phase = Stream::Phase::orphan;
+      stream->stage = Stream::Stage::orphan;
       impl_->stop_pending(*stream);
       impl_->activate(*stream);
     }
@@ -403,7 +403,7 @@ std::vector<StreamInfo> Device::streams() const {
                    .local_port = stream->flow.local_port,
                    .remote_port = stream->flow.remote_port,
                    .tcp_state = tcp::name(stream->tcp.state()),
-                   .phase = name(stream->phase),
+                   .phase = name(stream->phase()),
                    .qp_number = stream->qp != nullptr ? stream->qp->config().number.value : 0,
                    .tcp = stream->tcp.counters(),
                    .congestion_window_bytes = stream->tcp.congestion_window_bytes(),

@@ -18,6 +18,7 @@
 #include "base/result.hpp"
 #include "base/time.hpp"
 #include "host/counters.hpp"
+#include "host/stream.hpp"
 #include "ip/own_addresses.hpp"
 #include "ip/routes.hpp"
 #include "mpa/startup.hpp"
@@ -27,17 +28,9 @@
 #include "tcp/connection.hpp"
 #include "wire/address.hpp"
 
-namespace rnic::host {
-struct Flow;
-}
-
 namespace rnic::core {
 
-// Index and generation: a stale one names nothing.
-struct StreamId {
-  std::uint64_t value = 0;
-  constexpr auto operator<=>(const StreamId&) const = default;
-};
+using host::StreamId;
 
 struct PrivateData {
   std::uint16_t length = 0;

@@ -129,7 +129,7 @@ void Device::Impl::on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress&
   }
   Stream& stream = *streams_[*found];
   // The SYN-ACK's, for TIME-WAIT.
-  if (in.header.has(wire::tcp_flags::kSyn) && stream.initiator && stream.phase == Stream::Phase::opening)
+  if (in.header.has(wire::tcp_flags::kSyn) && stream.initiator && stream.stage == Stream::Stage::opening)
     stream.initial_receive = {in.header.sequence};
   if (!data_pool_.may_keep(stream.tcp.kept(), *in.buffer) && must_refuse(stream, in)) [[unlikely]] {
     ++counters_.no_buffer;
@@ -163,7 +163,7 @@ void Device::Impl::on_unknown_segment(const Flow& flow, tcp::SegmentIn&& segment
 
 bool Device::Impl::serves(const wire::IpAddress& address, std::uint16_t port) const {
   return std::any_of(streams_.begin(), streams_.end(), [&](const auto& stream) {
-    return stream != nullptr && !stream->initiator && stream->attached() && stream->flow.local_port == port &&
+    return stream != nullptr && !stream->initiator && stream->serving && stream->flow.local_port == port &&
            stream->flow.local == address;
   });
 }
@@ -212,37 +212,37 @@ void Device::Impl::doubt_hop(Stream& stream, Instant now) {
 // Ethernet and IP headers of all segments of a stream, but for lengths and checksum. False: the
 // neighbour is still being asked for, and `front` has no destination.
 bool Device::Impl::refresh_front(Stream& stream, Instant now) {
-  if (stream.hop_generation == neighbours_.generation() && now < stream.hop_until) return true;
+  if (stream.front.generation == neighbours_.generation() && now < stream.front.until) return true;
   const auto hop = routes_.next_hop(stream.flow.remote);
   if (!hop) return false;
   wire::Mac destination;
   bool known = true;
   if (stream.local_peer) {
     destination = link_.mac();
-    stream.hop_until = kNever;
-    stream.hop_generation = neighbours_.generation();
+    stream.front.until = kNever;
+    stream.front.generation = neighbours_.generation();
   } else {
     // RFC 4861 s7.3.1: new acknowledgements, or new octets, say that what we send arrives.
     const std::uint64_t arrived = stream.tcp.acknowledged() + stream.tcp.received();
-    const bool progress = stream.hop_in_doubt && arrived > stream.hop_progress;
+    const bool progress = stream.front.in_doubt && arrived > stream.front.progress;
     if (const auto found = neighbours_.resolve(*hop, now, progress)) {
       destination = found->mac;
-      stream.hop_until = found->ask_again;
-      stream.hop_in_doubt = found->in_doubt;
-      stream.hop_progress = arrived;
-      stream.hop_generation = neighbours_.generation();
+      stream.front.until = found->ask_again;
+      stream.front.in_doubt = found->in_doubt;
+      stream.front.progress = arrived;
+      stream.front.generation = neighbours_.generation();
     } else {
       known = false;
     }
   }
-  const MutableBytes front(stream.front);
+  const MutableBytes front(stream.front.octets);
   const bool v6 = stream.flow.remote.is_v6();
   link_.write_header(destination, v6 ? wire::ether_type::kIpv6 : wire::ether_type::kIpv4, front);
-  stream.ip_offset = link_.header_size();
-  const MutableBytes ip = front.subspan(stream.ip_offset);
+  stream.front.ip_offset = link_.header_size();
+  const MutableBytes ip = front.subspan(stream.front.ip_offset);
   if (v6) {
     // The flow label spreads streams over paths of equal cost (RFC 6437 s3).
-    wire::emit(wire::Ipv6Header{.traffic_class = stream.traffic_class,
+    wire::emit(wire::Ipv6Header{.traffic_class = stream.front.traffic_class,
                                 .flow_label = flow_label(stream.hash, 0),
                                 .payload_length = 0,
                                 .next_header = wire::protocol::kTcp,
@@ -250,9 +250,9 @@ bool Device::Impl::refresh_front(Stream& stream, Instant now) {
                                 .source = stream.flow.local,
                                 .destination = stream.flow.remote},
                ip);
-    stream.front_size = stream.ip_offset + static_cast<std::uint32_t>(wire::Ipv6Header::kSize);
+    stream.front.size = stream.front.ip_offset + static_cast<std::uint32_t>(wire::Ipv6Header::kSize);
   } else {
-    wire::emit(wire::Ipv4Header{.traffic_class = stream.traffic_class,
+    wire::emit(wire::Ipv4Header{.traffic_class = stream.front.traffic_class,
                                 .total_length = 0,
                                 .dont_fragment = true,
                                 .ttl = ttl(),
@@ -261,17 +261,17 @@ bool Device::Impl::refresh_front(Stream& stream, Instant now) {
                                 .destination = stream.flow.remote},
                ip);
     store_be<std::uint16_t>(ip, 10, 0);
-    stream.ip_sum = wire::sum_of(ip.first(kIpv4));
-    stream.front_size = stream.ip_offset + static_cast<std::uint32_t>(kIpv4);
+    stream.front.ip_sum = wire::sum_of(ip.first(kIpv4));
+    stream.front.size = stream.front.ip_offset + static_cast<std::uint32_t>(kIpv4);
   }
-  stream.pseudo_sum = wire::pseudo_header(stream.flow.local, stream.flow.remote, wire::protocol::kTcp, 0);
+  stream.front.pseudo_sum = wire::pseudo_header(stream.flow.local, stream.flow.remote, wire::protocol::kTcp, 0);
   return known;
 }
 
 void Device::Impl::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Instant now) {
   const bool known = refresh_front(stream, now);
   const auto tcp_size = static_cast<std::uint32_t>(wire::header_size(segment.header));
-  const std::uint32_t front_size = stream.front_size;
+  const std::uint32_t front_size = stream.front.size;
   const std::uint32_t headers = front_size + tcp_size;
   auto payload_size = static_cast<std::uint32_t>(segment.payload.size());
 
@@ -299,9 +299,9 @@ void Device::Impl::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Insta
   constexpr std::uint32_t kPlain = static_cast<std::uint32_t>(kEthernet + kIpv4);
   const bool plain = front_size == kPlain;
   if (plain) [[likely]]
-    std::memcpy(bytes.data(), stream.front.data(), kPlain);
+    std::memcpy(bytes.data(), stream.front.octets.data(), kPlain);
   else
-    std::memcpy(bytes.data(), stream.front.data(), front_size);
+    std::memcpy(bytes.data(), stream.front.octets.data(), front_size);
   if (segment.header.timestamps) stream.timestamp_sent = segment.header.timestamps->value;
   segment.header.source_port = stream.flow.local_port;
   segment.header.destination_port = stream.flow.remote_port;
@@ -311,7 +311,7 @@ void Device::Impl::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Insta
   else
     wire::emit(segment.header, tcp);
   const bool sums = link_.sums_out() && !stream.local_peer;
-  const std::uint32_t ip = plain ? static_cast<std::uint32_t>(kEthernet) : stream.ip_offset;
+  const std::uint32_t ip = plain ? static_cast<std::uint32_t>(kEthernet) : stream.front.ip_offset;
   // The template says not-ECT, so its sum needs only what is added.
   const std::uint8_t ecn = segment.may_be_marked ? wire::ecn::kCapable : wire::ecn::kNotCapable;
   if (plain || front_size - ip == kIpv4) [[likely]] {
@@ -321,7 +321,7 @@ void Device::Impl::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Insta
       bytes[ip + 1] |= std::byte{ecn};
     if (sums)
       store_be(bytes, ip + 10,
-               wire::checksum_of(stream.ip_sum + wire::PartialSum{to_big(total_length)} +
+               wire::checksum_of(stream.front.ip_sum + wire::PartialSum{to_big(total_length)} +
                                  wire::PartialSum{to_big(std::uint16_t{ecn})}));
   } else {
     store_be(bytes, ip + 4, static_cast<std::uint16_t>(tcp.size()));
@@ -333,7 +333,7 @@ void Device::Impl::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Insta
   }
   if (sums) {
     const auto tcp_length = static_cast<std::uint32_t>(tcp.size());
-    const auto sum = stream.pseudo_sum + wire::PartialSum{to_big(tcp_length)} + wire::sum_of(tcp);
+    const auto sum = stream.front.pseudo_sum + wire::PartialSum{to_big(tcp_length)} + wire::sum_of(tcp);
     store_be(tcp, wire::TcpHeader::kChecksumOffset, wire::checksum_of(sum));
   }
 

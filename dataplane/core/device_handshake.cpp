@@ -215,15 +215,15 @@ void Device::Impl::make_room_for_silent(std::uint32_t listener, Instant now) {
 }
 
 void Device::Impl::on_no_longer_silent(Stream& stream) {
-  if (!stream.ListLink<SilentTag>::linked()) return;
-  stream.ListLink<SilentTag>::unlink();
+  if (!stream.ListLink<host::SilentTag>::linked()) return;
+  stream.ListLink<host::SilentTag>::unlink();
   --silent_count_;
 }
 
 // Its MPA Request has come in full: it is told of when the backlog has a place for it.
 void Device::Impl::on_request(Stream& stream, Instant now) {
-  stream.phase = Stream::Phase::waiting;
-  stream.phase_deadline = kNever;
+  stream.enter(Stream::Phase::waiting);
+  stream.deadline = kNever;
   if (listeners_.at(stream.listener).has_room() && callers_[stream.listener].in_line.empty()) {
     admit(stream);
     return;
@@ -232,18 +232,18 @@ void Device::Impl::on_request(Stream& stream, Instant now) {
   ++in_line_;
   stream.in_line = true;
   on_no_longer_silent(stream);
-  stream.ListLink<ListenerTag>::unlink();
+  stream.ListLink<host::ListenerTag>::unlink();
   callers_[stream.listener].in_line.push_back(stream);
-  stream.phase_deadline = now + kBacklogWait;
+  stream.deadline = now + kBacklogWait;
 }
 
 void Device::Impl::admit(Stream& stream) {
   Listener& at = listeners_.at(stream.listener);
   if (stream.in_line) --in_line_;
   stream.in_line = false;
-  stream.phase_deadline = kNever;
+  stream.deadline = kNever;
   on_no_longer_silent(stream);
-  stream.ListLink<ListenerTag>::unlink();
+  stream.ListLink<host::ListenerTag>::unlink();
   --at.not_admitted;
   ++at.pending;
   stream.pending = true;

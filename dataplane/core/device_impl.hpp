@@ -285,10 +285,10 @@ struct Device::Impl {
   std::uint32_t backlog_queued_ = 0;
   // Of each listener, oldest first: streams that have not asked, and those that asked when its backlog was full.
   struct Callers {
-    List<Stream, ListenerTag> silent, in_line;
+    List<Stream, host::ListenerTag> silent, in_line;
   };
   std::deque<Callers> callers_;
-  List<Stream, SilentTag> silent_;  // of all listeners, oldest first
+  List<Stream, host::SilentTag> silent_;  // of all listeners, oldest first
   std::size_t silent_count_ = 0;
   std::uint32_t in_line_ = 0;
   bool backlog_room_ = false;  // and one of them waits
@@ -299,7 +299,7 @@ struct Device::Impl {
   std::vector<std::uint32_t> generations_;
   std::vector<std::uint32_t> free_slots_;
   std::size_t stream_count_ = 0;
-  List<Stream, ActiveTag> active_;
+  List<Stream, host::ActiveTag> active_;
   // QPs that have a stream. Looked at by doorbells.
   std::unordered_map<const qp::QueuePair*, Stream*> bound_;
   // QPs without a stream whose doorbell rang: they flush what was posted too late, so many in a turn.

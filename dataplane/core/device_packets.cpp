@@ -274,7 +274,7 @@ void Device::Impl::on_icmp_error(const ip::IcmpError& error, Instant now) {
       break;
     case ip::IcmpError::Kind::unreachable:
       // Of an established connection it is only a hint (RFC 1122 s4.2.3.9); TCP's timeout decides.
-      if (stream->phase == Stream::Phase::opening && stream->initiator) {
+      if (stream->stage == Stream::Stage::opening && stream->initiator) {
         tell_failed(*stream, StreamFailure::unreachable);
         stream->tcp.abort(now);
         abandon(*stream, now);
@@ -332,7 +332,7 @@ void Device::Impl::serve_station(Instant now) {
   while (const auto failed = station_.next_failed()) {
     bool again = false;
     for (const auto& stream : streams_) {
-      if (stream == nullptr || !stream->initiator || stream->phase != Stream::Phase::opening) continue;
+      if (stream == nullptr || !stream->initiator || stream->stage != Stream::Stage::opening) continue;
       if (routes_.next_hop(stream->flow.remote) != failed) continue;
       // On a bad wire three questions can be lost: the next SYN asks anew, once.
       if (!stream->hop_failed) {
@@ -356,7 +356,7 @@ void Device::Impl::on_network_change(Instant now) {
   for (const auto& stream : streams_) {
     if (stream == nullptr) continue;
     // An address whose time is over must not be used (RFC 4862 s5.5.4).
-    if (stream->phase != Stream::Phase::orphan && station_.own().find(stream->flow.local) == nullptr)
+    if (stream->stage != Stream::Stage::orphan && station_.own().find(stream->flow.local) == nullptr)
       (void)kill(stream->id(), now);
   }
   events_.on_network_change(options_.index);

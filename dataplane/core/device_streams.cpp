@@ -237,7 +237,7 @@ void Device::Impl::call(Stream& stream, const ConnectOptions& options, qp::Queue
   stream.initiator = true;
   stream.cookie = options.cookie;
   stream.wishes = options;
-  stream.traffic_class = options.traffic_class & kDscp;
+  stream.front.traffic_class = options.traffic_class & kDscp;
   stream.initial_send = initial_sequence(stream.flow, keys_, now);
   if (before && !stream.initial_send.after(*before)) stream.initial_send = *before + kSequenceStep;
   if (qp != nullptr) bind(*qp, stream);
@@ -265,7 +265,7 @@ bool Device::Impl::call_without_markers(Stream& stream, Instant now) {
   call(*again, stream.wishes, &qp, before, now);
   stream.told_end = true;
   abandon(stream, now);
-  stream.phase_deadline = now + kCloseTimeout;
+  stream.deadline = now + kCloseTimeout;
   return true;
 }
 
@@ -288,7 +288,7 @@ void Device::Impl::stop_pending(Stream& stream) {
     --listeners_.at(stream.listener).not_admitted;
     if (stream.in_line) --in_line_;
     on_no_longer_silent(stream);
-    stream.ListLink<ListenerTag>::unlink();
+    stream.ListLink<host::ListenerTag>::unlink();
   }
   listeners_.on_connection_gone(stream.listener);
   stream.pending = stream.in_line = false;
@@ -300,7 +300,7 @@ void Device::Impl::stop_pending(Stream& stream) {
 
 void Device::Impl::begin_plain(Stream& stream, Instant now) {
   stop_pending(stream);
-  stream.phase = Stream::Phase::plain;
+  stream.enter(Stream::Phase::plain);
   stream.tcp.limit_beyond(options_.tcp.out_of_order_segments_max);
   options_.plain->on_open(stream.id(), stream.flow);
   serve_plain(stream, now);
@@ -332,12 +332,12 @@ bool Device::Impl::send_octets(Stream& stream, Bytes octets) {
 }
 
 void Device::Impl::begin_startup(Stream& stream, Instant now) {
-  stream.phase = Stream::Phase::negotiating;
+  stream.enter(Stream::Phase::negotiating);
   mpa::StartupOptions options = startup_options(options_);
   if (stream.without_markers) options.markers = mpa::MarkerUse::send;
   if (!stream.initiator) {
     stream.startup = std::make_unique<Stream::Startup>(std::in_place_type<mpa::Responder>, options, now);
-    stream.phase_deadline = std::get<mpa::Responder>(*stream.startup).next_deadline();
+    stream.deadline = std::get<mpa::Responder>(*stream.startup).next_deadline();
     return;
   }
   options.ird = depth_for(stream.wishes.ird);
@@ -347,7 +347,7 @@ void Device::Impl::begin_startup(Stream& stream, Instant now) {
   stream.startup = std::make_unique<Stream::Startup>(std::in_place_type<mpa::Initiator>, options,
                                                      bytes_of(stream.wishes.private_data), now);
   auto& initiator = std::get<mpa::Initiator>(*stream.startup);
-  stream.phase_deadline = initiator.next_deadline();
+  stream.deadline = initiator.next_deadline();
   if (initiator.outcome() == mpa::Fed::Outcome::failed) {
     on_startup_failed(stream, now);
   } else if (!send_octets(stream, initiator.request())) {
@@ -402,7 +402,7 @@ void Device::Impl::feed_startup(Stream& stream, Instant now) {
       event.ord = depth_of(initiator.negotiated().peer_ird);
       copy_private_data(initiator.private_data(), event.private_data);
       abandon(stream, now);
-      stream.phase_deadline = now + kCloseTimeout;
+      stream.deadline = now + kCloseTimeout;
       break;
     }
     case Outcome::failed:
@@ -433,7 +433,7 @@ void Device::Impl::on_accepted(Stream& stream, Instant now) {
   // The consumer hears what the peer said, though less may hold (W-MPA-38).
   if (negotiated.peer_ord != wire::EnhancedBlock::kNotNegotiated) stream.established_ird = negotiated.peer_ord;
   if (negotiated.peer_ird != wire::EnhancedBlock::kNotNegotiated) stream.established_ord = negotiated.peer_ird;
-  stream.phase_deadline = kNever;
+  stream.deadline = kNever;
   // FPDUs may have come together with the Reply (W-MPA-22).
   stream.qp->receive(now);
 }
@@ -442,7 +442,8 @@ void Device::Impl::on_accepted(Stream& stream, Instant now) {
 void Device::Impl::attach(Stream& stream, const mpa::Negotiated& negotiated, Instant now) {
   stream.established_ird = negotiated.ird;
   stream.established_ord = negotiated.ord;
-  stream.phase = Stream::Phase::starting;
+  stream.enter(Stream::Phase::starting);
+  stream.serving = true;
   stream.tcp.limit_beyond(options_.tcp.out_of_order_segments_max);
   qp::Start start;
   start.initiator = stream.initiator;
@@ -463,7 +464,7 @@ void Device::Impl::on_startup_failed(Stream& stream, Instant now) {
   if (verdict.terminate)
     send_terminate(stream, *verdict.terminate, std::visit([](auto& m) { return m.negotiated(); }, *stream.startup));
   abandon(stream, now);
-  stream.phase_deadline = now + kCloseTimeout;
+  stream.deadline = now + kCloseTimeout;
 }
 
 // The first and only FPDU of a stream whose Reply was not what it had to be (W-MPA-35, -43, -84).
@@ -493,7 +494,7 @@ void Device::Impl::send_terminate(Stream& stream, const wire::TerminateCode& cod
 Result<Done, StreamError> Device::Impl::accept(StreamId id, const AcceptOptions& options, qp::QueuePair& qp,
                                                Instant now) {
   Stream* stream = find(id);
-  if (stream == nullptr || stream->phase != Stream::Phase::waiting) return Failure{StreamError::unknown};
+  if (stream == nullptr || stream->phase() != Stream::Phase::waiting) return Failure{StreamError::unknown};
   if (qp.state() != qp::State::idle || qp.attached() || stream_of(qp) != nullptr)
     return Failure{StreamError::wrong_state};
   activate(*stream);
@@ -506,8 +507,8 @@ Result<Done, StreamError> Device::Impl::accept(StreamId id, const AcceptOptions&
   if (!reply) return Failure{StreamError::no_resources};
   stop_pending(*stream);
   stream->cookie = options.cookie;
-  stream->traffic_class = options.traffic_class & kDscp;
-  stream->hop_generation = 0;  // its headers are made anew
+  stream->front.traffic_class = options.traffic_class & kDscp;
+  stream->front.generation = 0;  // its headers are made anew
   if (!send_octets(*stream, *reply)) {
     stream->tcp.abort(now);
     abandon(*stream, now);
@@ -518,10 +519,10 @@ Result<Done, StreamError> Device::Impl::accept(StreamId id, const AcceptOptions&
   const mpa::Negotiated negotiated = responder.negotiated();
   attach(*stream, negotiated, now);
   if (negotiated.peer_to_peer) {
-    stream->phase_deadline = now + mpa::kFirstFpduTimeout;  // W-MPA-90
+    stream->deadline = now + mpa::kFirstFpduTimeout;  // W-MPA-90
   } else {
     // A client may stay silent, and a server that waited for it would hang (W-MPA-90).
-    stream->phase = Stream::Phase::running;
+    stream->enter(Stream::Phase::running);
     tell_established(*stream);
   }
   return Done{};
@@ -529,7 +530,7 @@ Result<Done, StreamError> Device::Impl::accept(StreamId id, const AcceptOptions&
 
 Result<Done, StreamError> Device::Impl::reject(StreamId id, const PrivateData& private_data, Instant now) {
   Stream* stream = find(id);
-  if (stream == nullptr || stream->phase != Stream::Phase::waiting) return Failure{StreamError::unknown};
+  if (stream == nullptr || stream->phase() != Stream::Phase::waiting) return Failure{StreamError::unknown};
   activate(*stream);
   stream->told_end = true;
   if (!stream->lost) {
@@ -549,7 +550,7 @@ void Device::Impl::disconnect(StreamId id, Disconnect how, Instant now) {
   Stream* stream = find(id);
   if (stream == nullptr) return;
   activate(*stream);
-  switch (stream->phase) {
+  switch (stream->phase()) {
     case Stream::Phase::opening:
     case Stream::Phase::negotiating:
       stream->told_end = true;
@@ -596,7 +597,7 @@ bool Device::Impl::kill(StreamId id, Instant now) {
     (void)stream->qp->modify_state(qp::State::error, now);
     if (stream->qp->attached()) stream->tcp.abort(now);
     review(*stream);
-  } else if (stream->phase == Stream::Phase::waiting) {
+  } else if (stream->phase() == Stream::Phase::waiting) {
     stream->tcp.abort(now);
   } else {
     tell_failed(*stream, StreamFailure::reset);
@@ -609,7 +610,7 @@ bool Device::Impl::kill(StreamId id, Instant now) {
 // ---- running ------------------------------------------------------------------------------
 
 void Device::Impl::take_input(Stream& stream, Instant now) {
-  switch (stream.phase) {
+  switch (stream.phase()) {
     case Stream::Phase::opening:
       if (stream.tcp.ended() != tcp::Ended::no) {
         check_connection_lost(stream, now);
@@ -622,7 +623,7 @@ void Device::Impl::take_input(Stream& stream, Instant now) {
       }
       begin_startup(stream, now);
       // The Request may have come with the third segment of the handshake (W-TCP-16).
-      if (stream.phase == Stream::Phase::negotiating) feed_startup(stream, now);
+      if (stream.phase() == Stream::Phase::negotiating) feed_startup(stream, now);
       break;
     case Stream::Phase::negotiating:
       feed_startup(stream, now);
@@ -649,10 +650,10 @@ void Device::Impl::take_input(Stream& stream, Instant now) {
 
 // Before a queue pair is attached nobody but us sees that the connection has ended.
 void Device::Impl::check_connection_lost(Stream& stream, Instant now) {
-  if (stream.phase == Stream::Phase::waiting && stream.told_request) {
+  if (stream.phase() == Stream::Phase::waiting && stream.told_request) {
     // The consumer has been told of a request: it finds out when it answers.
     stream.lost = true;
-    stream.phase_deadline = now + kLostRequestKept;
+    stream.deadline = now + kLostRequestKept;
     return;
   }
   if (stream.initiator) tell_failed(stream, failure_of(stream.tcp.ended()));
@@ -661,13 +662,13 @@ void Device::Impl::check_connection_lost(Stream& stream, Instant now) {
 
 void Device::Impl::review(Stream& stream) {
   if (!stream.attached()) return;
-  if (stream.phase == Stream::Phase::starting && stream.qp->gate_open()) {
-    stream.phase = Stream::Phase::running;
-    stream.phase_deadline = kNever;
+  if (stream.phase() == Stream::Phase::starting && stream.qp->gate_open()) {
+    stream.enter(Stream::Phase::running);
+    stream.deadline = kNever;
     tell_established(stream);
   }
   if (stream.qp->state() != qp::State::rts) {
-    if (stream.phase == Stream::Phase::running)
+    if (stream.phase() == Stream::Phase::running)
       tell_disconnected(stream);
     else
       tell_failed(stream, failure_of(stream.tcp.ended()));
@@ -675,15 +676,15 @@ void Device::Impl::review(Stream& stream) {
 }
 
 void Device::Impl::on_phase_deadline(Stream& stream, Instant now) {
-  stream.phase_deadline = kNever;
-  switch (stream.phase) {
+  stream.deadline = kNever;
+  switch (stream.phase()) {
     case Stream::Phase::opening:
       break;
     case Stream::Phase::negotiating:
       if (std::visit([&](auto& machine) { return machine.on_time(now); }, *stream.startup) == mpa::Fed::Outcome::failed)
         on_startup_failed(stream, now);
       else
-        stream.phase_deadline = std::visit([](auto& machine) { return machine.next_deadline(); }, *stream.startup);
+        stream.deadline = std::visit([](auto& machine) { return machine.next_deadline(); }, *stream.startup);
       break;
     case Stream::Phase::waiting:
       abandon(stream, now);
@@ -705,8 +706,9 @@ void Device::Impl::abandon(Stream& stream, Instant now) {
   stop_pending(stream);
   unbind(stream);
   stream.startup.reset();
-  stream.phase = Stream::Phase::orphan;
-  stream.phase_deadline = now + options_.orphan_timeout;
+  stream.stage = Stream::Stage::orphan;
+  stream.serving = false;
+  stream.deadline = now + options_.orphan_timeout;
   stream.tcp.hold_acknowledgements_from(tcp::Connection::kNoHold);
   stream.tcp.limit_beyond(kBeyondWithoutQp);
   if (stream.tcp.ended() == tcp::Ended::no && !stream.fin_waits) stream.tcp.close();
@@ -719,7 +721,7 @@ void Device::Impl::abandon(Stream& stream, Instant now) {
 void Device::Impl::end_rejected(Stream& stream, Instant now) {
   stream.fin_waits = true;
   abandon(stream, now);
-  stream.phase_deadline = now + kCloseTimeout;
+  stream.deadline = now + kCloseTimeout;
   send_waiting_fin(stream);
 }
 
@@ -742,7 +744,7 @@ void Device::Impl::discard_input(Stream& stream, Instant now) {
 
 bool Device::Impl::finish(Stream& stream, Instant now) {
   if (stream.attached() && !stream.qp->attached()) abandon(stream, now);
-  if (stream.phase != Stream::Phase::orphan || stream.more_segments) return false;
+  if (stream.stage != Stream::Stage::orphan || stream.more_segments) return false;
   if (stream.tcp.state() == tcp::State::time_wait) {
     enter_time_wait(stream, now);
     return true;
@@ -756,13 +758,13 @@ bool Device::Impl::finish(Stream& stream, Instant now) {
 bool Device::Impl::needs_turn(const Stream& stream, Instant now) const {
   if (stream.more_segments || stream.tcp.next_deadline() <= now) return true;
   // TCP gives up while it is asked for segments: who is above it hears of it in the next turn.
-  if (stream.tcp.ended() != tcp::Ended::no && stream.phase != Stream::Phase::orphan && !stream.lost) return true;
+  if (stream.tcp.ended() != tcp::Ended::no && stream.stage != Stream::Stage::orphan && !stream.lost) return true;
   if (!stream.attached()) return false;
   return (!stream.qp->idle() && data_pool_.has_some_for(transmit_buffers_of(stream))) || stream.qp->next_deadline() <= now;
 }
 
 void Device::Impl::rearm(Stream& stream, Instant now) {
-  Instant due = std::min(stream.phase_deadline, stream.tcp.next_deadline());
+  Instant due = std::min(stream.deadline, stream.tcp.next_deadline());
   if (stream.attached()) {
     due = std::min(due, stream.qp->next_deadline());
     // Buffers come back without a word, from a port or from a peer on the same pair.
