@@ -11,24 +11,6 @@
 namespace rnic::core {
 
 namespace {
-constexpr std::uint32_t kMssDefaultV6 = 1220;  // RFC 9293 s3.7.1: 1280 less the headers
-
-// A segment is one frame and one buffer.
-std::uint32_t mss_of(std::uint32_t mtu_bytes, std::uint32_t headers_bytes, port::Port& port) {
-  return std::min(std::max(mtu_bytes, headers_bytes + 128) - headers_bytes, port.pool().room_bytes());
-}
-
-tcp::Options options_of_tcp(const DeviceOptions& options, port::Port& port, std::size_t ip_header) {
-  tcp::Options tcp = options.tcp;
-  tcp.headers_bytes = static_cast<std::uint32_t>(ip_header + wire::TcpHeader::kSize);
-  tcp.mss_bytes = mss_of(port.link_mtu(), tcp.headers_bytes, port);
-  if (ip_header == wire::Ipv6Header::kSize) tcp.mss_default_bytes = tcp.path_floor_bytes = kMssDefaultV6;
-  return tcp;
-}
-std::uint32_t half_opens(const DeviceOptions& options) {
-  return std::clamp<std::uint32_t>(options.streams_max / 4, 1, kHalfOpenMax);
-}
-
 ip::StationOptions station_options(const DeviceOptions& options, const port::PortFacts& facts) {
   ip::StationOptions station;
   station.mac = facts.mac;
@@ -56,55 +38,24 @@ Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents&
       events_(events),
       link_(port, options.vlan, kReceiveTurnBytes, counters_),
       data_pool_(port.pool()),
-      keys_(HashKeys::from_seed(options.seed)),
-      chance_(keys_.isn.first ^ keys_.flow1),
-      tcp_v6_(options_of_tcp(options, port, wire::Ipv6Header::kSize)),
       station_(station_options(options, port.facts())),
+      streams_(options.tcp, options.streams_max, options.seed, link_, station_, *this),
       reassembly_(reassembly_options(port.facts())),
-      flows_(options.streams_max + std::min<std::uint32_t>(kTimeWaitMax, options.streams_max) + half_opens(options)),
-      time_wait_(std::min<std::uint32_t>(kTimeWaitMax, options.streams_max)),
-      half_opens_(half_opens(options)),
-      cookies_(keys_.cookies) {
-  options_.tcp = options_of_tcp(options, port, wire::Ipv4Header::kSize);
-  timers_.reserve(64);
+      cookies_(streams_.keys().cookies) {
   queued_events_.reserve(16);
   delivering_.reserve(16);
 }
 
-// ---- the MTU ---------------------------------------------------------------------------------
-
-std::uint32_t Device::Impl::mtu_towards(const wire::IpAddress& remote) const {
-  return remote.is_v6() ? std::min(link_.mtu_bytes(), station_.mtu_bytes_v6()) : link_.mtu_bytes();
-}
-
-// The port's, or what a router has advertised of the link, has changed. TCP tells the queue pairs
-// (W-TCP-08).
-void Device::Impl::on_mtu_change() {
-  options_.tcp.mss_bytes = mss_of(link_.mtu_bytes(), options_.tcp.headers_bytes, link_.port());
-  tcp_v6_.mss_bytes = mss_of(std::min(link_.mtu_bytes(), station_.mtu_bytes_v6()), tcp_v6_.headers_bytes, link_.port());
-  for (const auto& stream : streams_) {
-    if (stream == nullptr) continue;
-    const std::uint32_t mtu = mtu_towards(stream->flow.remote);
-    if (stream->path_mtu_bytes == mtu) continue;
-    stream->path_mtu_bytes = mtu;
-    stream->tcp.set_mss(tcp_options(stream->flow).mss_bytes);
-    activate(*stream);
-  }
-}
-
 void Device::Impl::set_link_mtu(std::uint32_t mtu_bytes) {
   link_.set_mtu(mtu_bytes);
-  on_mtu_change();
+  streams_.on_mtu_change();
 }
 
 Device::Impl::~Impl() {
-  // Streams hold buffers of the port's pool.
-  for (auto& stream : streams_)
-    if (stream != nullptr) {
-      if (stream->qp != nullptr && stream->qp->attached()) stream->qp->detach(Instant{0});
-      timers_.cancel(*stream);
-      stream.reset();
-    }
+  streams_.for_each([](host::Stream& each) {
+    Stream& stream = *own(&each);
+    if (stream.qp != nullptr && stream.qp->attached()) stream.qp->detach(Instant{0});
+  });
 }
 
 bool Device::Impl::receive(Instant now) {
@@ -115,7 +66,7 @@ bool Device::Impl::receive(Instant now) {
     relieve_pool(now);
   // What two ends of a memif agree on is known once they have met; before a SYN of the peer's is answered.
   if (link_.follow_port_mtu()) [[unlikely]]
-    on_mtu_change();
+    streams_.on_mtu_change();
 
   // Frames to ourselves first: they are the older ones.
   host::Link::Room room;
@@ -138,17 +89,17 @@ bool Device::Impl::receive(Instant now) {
 
   if (backlog_room_) [[unlikely]]
     admit_queued(now);
-  for (Stream* stream = active_.front(); stream != nullptr; stream = active_.after(*stream)) {
+  for (Stream* stream = first_active(); stream != nullptr; stream = next_active(*stream)) {
     take_input(*stream, now);
     stream->unread_bytes = stream->tcp.received() - stream->tcp.consumed();
   }
   deliver_events();
-  return busy || !active_.empty();
+  return busy || !streams_.active().empty();
 }
 
 bool Device::Impl::settle(Instant now) {
   bool busy = false;
-  for (Stream* stream = active_.front(); stream != nullptr; stream = active_.after(*stream)) {
+  for (Stream* stream = first_active(); stream != nullptr; stream = next_active(*stream)) {
     if (stream->attached()) busy |= stream->qp->settle(now);
     stream->tcp.end_of_burst();
     review(*stream);
@@ -162,15 +113,15 @@ bool Device::Impl::settle(Instant now) {
 bool Device::Impl::transmit(Instant now) {
   bool busy = false;
   std::uint32_t waiting = 0;
-  for (Stream* s = active_.front(); s != nullptr; s = active_.after(*s)) ++waiting;
+  for (Stream* s = first_active(); s != nullptr; s = next_active(*s)) ++waiting;
   if (waiting > 0) {
     // Deficit round robin by bytes: a turn's bytes are shared by those who want to send, and who
     // comes too late for this turn is first in the next.
     const std::int64_t quantum = std::clamp(kTransmitTurnBytes / waiting, kTransmitQuantumMin, kTransmitQuantumMax);
     std::int64_t left = kTransmitTurnBytes;
     for (; waiting > 0 && left > 0; --waiting) {
-      Stream& stream = *active_.pop_front();
-      active_.push_back(stream);
+      Stream& stream = *own(streams_.active().pop_front());
+      activate(stream);
       if (!stream.attached()) continue;
       stream.deficit_bytes = std::min(stream.deficit_bytes + quantum, kTransmitQuantumMax);
       if (stream.deficit_bytes <= 0) continue;
@@ -195,15 +146,14 @@ bool Device::Impl::send(Instant now) {
   link_.flush(now);
 
   unsigned budget = kSegmentsMax;
-  for (Stream* stream = active_.front(); stream != nullptr;) {
-    Stream* next = active_.after(*stream);
+  for (Stream* stream = first_active(); stream != nullptr;) {
+    Stream* next = next_active(*stream);
     busy |= send_segments(*stream, now, budget);
     review(*stream);
     if (finish(*stream, now)) {
       busy = true;
     } else if (!needs_turn(*stream, now)) {
       rearm(*stream, now);
-      stream->ListLink<host::ActiveTag>::unlink();
     }
     stream = next;
   }
@@ -224,14 +174,13 @@ void Device::Impl::turn_loose() {
 
 bool Device::Impl::run_timers(Instant now) {
   bool busy = false;
-  while (Timers::Node* node = timers_.next_due(now)) {
-    auto& stream = *static_cast<Stream*>(node);
+  while (host::Stream* due = streams_.next_due(now)) {
+    Stream& stream = *own(due);
     busy = true;
-    activate(stream);
     if (stream.deadline <= now) on_phase_deadline(stream, now);
   }
   run_half_open_timers(now);
-  while (const auto slot = time_wait_.next_expired(now)) flows_.erase(time_wait_.at(*slot).hash, kTimeWaitBit | *slot);
+  streams_.expire_waiting(now);
   if (reassembly_.next_deadline() <= now) expire_fragments(now);
   if (station_.next_deadline() <= now) {
     serve_station(now);
@@ -243,11 +192,11 @@ bool Device::Impl::run_timers(Instant now) {
 }
 
 Instant Device::Impl::next_deadline() const {
-  return std::min({timers_.earliest(), half_opens_.earliest(), station_.next_deadline(), reassembly_.next_deadline()});
+  return std::min({streams_.earliest(), streams_.half_opens().earliest(), station_.next_deadline(), reassembly_.next_deadline()});
 }
 
 bool Device::Impl::idle() const {
-  return active_.empty() && loose_.empty() && link_.idle() && queued_events_.empty() &&
+  return streams_.active().empty() && loose_.empty() && link_.idle() && queued_events_.empty() &&
          !backlog_room_;
 }
 
@@ -390,13 +339,13 @@ port::Port& Device::port() const { return impl_->link_.port(); }
 BufferPool& Device::data_pool() { return impl_->data_pool_; }
 qp::Scratch& Device::scratch() { return *impl_->scratch_; }
 const DeviceCounters& Device::counters() const { return impl_->counters_; }
-std::size_t Device::stream_count() const { return impl_->stream_count_; }
-std::size_t Device::half_open_count() const { return impl_->half_opens_.used(); }
+std::size_t Device::stream_count() const { return impl_->streams_.count(); }
+std::size_t Device::half_open_count() const { return impl_->streams_.half_opens().used(); }
 
 std::vector<StreamInfo> Device::streams() const {
   std::vector<StreamInfo> all;
-  for (const auto& stream : impl_->streams_) {
-    if (stream == nullptr) continue;
+  impl_->streams_.for_each([&](host::Stream& each) {
+    const Stream* stream = Impl::own(&each);
     all.push_back({.stream = stream->id(),
                    .local = stream->flow.local,
                    .remote = stream->flow.remote,
@@ -412,7 +361,7 @@ std::vector<StreamInfo> Device::streams() const {
                    .rtt_us = stream->tcp.smoothed_rtt().ns / 1000,
                    .congestion = tcp::name(stream->tcp.congestion()),
                    .ecn = stream->tcp.ecn_agreed()});
-  }
+  });
   return all;
 }
 

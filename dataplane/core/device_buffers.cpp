@@ -38,24 +38,23 @@ void Device::Impl::relieve_pool(Instant now) {
 // `first`: what was seen before is too long ago.
 Device::Impl::Greediest Device::Impl::find_stuck(bool first, Instant now) {
   Greediest greediest{};
-  for (const auto& each : streams_) {
-    if (each == nullptr) continue;
-    Stream& stream = *each;
+  streams_.for_each([&](host::Stream& each) {
+    Stream& stream = *own(&each);
     const std::uint64_t progress = stream.tcp.acknowledged() + stream.tcp.consumed();
     const std::uint32_t count = data_pool_.wanted_of(stream.tcp.kept() + transmit_buffers_of(stream));
     const bool turned_over = progress - stream.progress >= std::uint64_t{count} * stream.tcp.emss();
     if (first || stream.stuck_since == kNever || turned_over) {
       stream.progress = progress;
       stream.stuck_since = now;
-      continue;
+      return;
     }
-    if (now - stream.stuck_since < kStuckAfter) continue;
+    if (now - stream.stuck_since < kStuckAfter) return;
     const bool waits_for_peer = stream.tcp.beyond_count() != 0 && stream.unread_bytes == 0;
-    if (!waits_for_peer && !data_pool_.pressed()) continue;
+    if (!waits_for_peer && !data_pool_.pressed()) return;
     Candidate& least = *std::min_element(greediest.begin(), greediest.end(),
                                          [](const Candidate& a, const Candidate& b) { return a.count < b.count; });
     if (count > least.count) least = {&stream, count};
-  }
+  });
   return greediest;
 }
 

@@ -113,21 +113,20 @@ void Device::Impl::on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress&
   const Flow flow{to, from, parsed->header.destination_port, parsed->header.source_port};
   tcp::SegmentIn in{parsed->header, std::move(frame), segment.subspan(parsed->data_offset),
                     ecn == wire::ecn::kCongestion};
-  const std::uint64_t hash = hash_of(flow, keys_);
-  const auto found = flows_.find(hash, [&](std::uint32_t value) { return flow_of(value) == flow; });
+  const auto found = streams_.find(flow, streams_.hash_of(flow));
   if (!found) {
     on_unknown_segment(flow, std::move(in), now);
     return;
   }
-  if ((*found & kTimeWaitBit) != 0) {
-    on_waiting_segment(*found & ~kTimeWaitBit, std::move(in), now);
+  if (found->is_waiting()) {
+    on_waiting_segment(found->index(), std::move(in), now);
     return;
   }
-  if ((*found & kHalfOpenBit) != 0) [[unlikely]] {
-    on_half_open_segment(*found & ~kHalfOpenBit, std::move(in), now);
+  if (found->is_half_open()) [[unlikely]] {
+    on_half_open_segment(found->index(), std::move(in), now);
     return;
   }
-  Stream& stream = *streams_[*found];
+  Stream& stream = *own(&streams_.at(*found));
   // The SYN-ACK's, for TIME-WAIT.
   if (in.header.has(wire::tcp_flags::kSyn) && stream.initiator && stream.stage == Stream::Stage::opening)
     stream.initial_receive = {in.header.sequence};
@@ -147,25 +146,18 @@ void Device::Impl::on_unknown_segment(const Flow& flow, tcp::SegmentIn&& segment
   const std::uint32_t listener = listeners_.find(flow.local, flow.local_port);
   if (listener != Listeners::kNone) {
     if (header.has(flags::kSyn) && !header.has(flags::kAck)) {
-      on_syn(listener, flow, hash_of(flow, keys_), segment, HalfOpen::kNone, now);
+      on_syn(listener, flow, streams_.hash_of(flow), segment, HalfOpen::kNone, now);
       return;
     }
     if (!header.has(flags::kAck)) return;  // s3.10.7.2, fourth
     if (on_cookie(listener, flow, segment, now)) return;
   } else if (header.has(flags::kSyn) && !header.has(flags::kAck) &&
              listeners_.closed_just_now(flow.local, flow.local_port, now,
-                                        [&] { return serves(flow.local, flow.local_port); })) {
+                                        [&] { return streams_.serves(flow.local, flow.local_port); })) {
     return;
   }
   ++counters_.no_listener;
   send_reset(flow, segment, now);
-}
-
-bool Device::Impl::serves(const wire::IpAddress& address, std::uint16_t port) const {
-  return std::any_of(streams_.begin(), streams_.end(), [&](const auto& stream) {
-    return stream != nullptr && !stream->initiator && stream->serving && stream->flow.local_port == port &&
-           stream->flow.local == address;
-  });
 }
 
 void Device::Impl::send_reset(const Flow& flow, const tcp::SegmentIn& to, Instant now) {

@@ -17,7 +17,7 @@ namespace flags = wire::tcp_flags;
 void Device::Impl::on_syn(std::uint32_t listener, const Flow& flow, std::uint64_t hash, const tcp::SegmentIn& syn,
                           std::uint32_t time_wait_slot, Instant now) {
   if (syn.header.has(flags::kFin) || !routes_.next_hop(flow.remote)) return;
-  if (half_opens_.full()) {
+  if (streams_.half_opens().full()) {
     // Of one in TIME-WAIT the third segment would not be looked at as a cookie.
     if (time_wait_slot != HalfOpen::kNone || !send_cookie(flow, syn, now)) ++counters_.syns_dropped;
     return;
@@ -25,46 +25,41 @@ void Device::Impl::on_syn(std::uint32_t listener, const Flow& flow, std::uint64_
   const Listener& at = listeners_.at(listener);
   const bool held = at.pending + at.half_open >= at.backlog;
   HalfOpen& half = add_half_open(listener, flow, hash);
-  tcp::Seq ours = initial_sequence(flow, keys_, now);
+  tcp::Seq ours = initial_sequence(flow, streams_.keys(), now);
   if (time_wait_slot != HalfOpen::kNone) {
-    Waiting& before = time_wait_.at(time_wait_slot);
+    const Waiting& before = streams_.waiting_at(time_wait_slot);
     // RFC 9293 s3.6.1 (1): behind all that the one before it used.
-    if (!ours.after(before.finished.send_next)) ours = before.finished.send_next + kSequenceStep;
-    flows_.erase(hash, kTimeWaitBit | time_wait_slot);
-    before.hidden = true;
+    if (!ours.after(before.finished.send_next)) ours = before.finished.send_next + host::Streams::kSequenceStep;
+    streams_.hide(time_wait_slot);
     half.time_wait_slot = time_wait_slot;
   }
-  half.handshake = tcp::agree(syn.header, tcp_options(flow), ours, timestamp_offset(flow, keys_));
+  half.handshake = tcp::agree(syn.header, streams_.tcp_options(flow), ours, timestamp_offset(flow, streams_.keys()));
   half.handshake.held = held;
   send_syn_ack(half, now);
 }
 
 // Not while all are in use.
 HalfOpen& Device::Impl::add_half_open(std::uint32_t listener, const Flow& flow, std::uint64_t hash) {
-  const std::uint32_t slot = half_opens_.add();
-  HalfOpen& half = half_opens_.at(slot);
-  half.flow = flow;
-  half.hash = hash;
+  HalfOpen& half = streams_.add_half_open(flow, hash);
   half.listener = listener;
   ++listeners_.at(listener).half_open;
-  flows_.insert(hash, kHalfOpenBit | slot);
   return half;
 }
 
 void Device::Impl::send_syn_ack(HalfOpen& half, Instant now) {
   tcp::Handshake& handshake = half.handshake;
   if (handshake.sent == 0) handshake.sent_at = now;
-  const tcp::Options& tcp = tcp_options(half.flow);
-  half_opens_.wake_at(half_opens_.slot_of(half), now + tcp::handshake_wait(tcp, handshake.sent));
+  const tcp::Options& tcp = streams_.tcp_options(half.flow);
+  wake_at(half, now + tcp::handshake_wait(tcp, handshake.sent));
   ++handshake.sent;
   send_bare_segment(half.flow, tcp::syn_ack(handshake, tcp, now), now, tcp::syn_ack_may_be_marked(handshake, tcp));
 }
 
 void Device::Impl::run_half_open_timers(Instant now) {
-  while (HalfOpen* half = half_opens_.next_due(now)) {
+  while (HalfOpen* half = streams_.half_opens().next_due(now)) {
     if (half->awaits_backlog()) {
       forget(*half, now);
-    } else if (half->handshake.sent > tcp::handshake_repeats(options_.tcp, options_.tcp.syn_ack_retransmissions_max)) {
+    } else if (half->handshake.sent > tcp::handshake_repeats(streams_.tcp_options(), streams_.tcp_options().syn_ack_retransmissions_max)) {
       forget(*half, now);
     } else {
       send_syn_ack(*half, now);
@@ -74,22 +69,17 @@ void Device::Impl::run_half_open_timers(Instant now) {
 
 // Nothing became of it: back to LISTEN, or to the TIME-WAIT that it replaced (RFC 9293 s3.6.1 (2)).
 void Device::Impl::forget(HalfOpen& half, Instant now) {
-  const std::uint32_t slot = half_opens_.slot_of(half);
-  flows_.erase(half.hash, kHalfOpenBit | slot);
   --listeners_.at(half.listener).half_open;
   if (half.awaits_backlog()) --backlog_queued_;
   if (half.time_wait_slot != HalfOpen::kNone) {
-    if (Waiting* before = time_wait_.hidden(half.time_wait_slot, half.flow, now)) {
-      before->hidden = false;
-      flows_.insert(half.hash, kTimeWaitBit | half.time_wait_slot);
-    }
+    if (streams_.hidden(half.time_wait_slot, half.flow, now) != nullptr) streams_.show_again(half.time_wait_slot);
   }
-  half_opens_.remove(slot);
+  streams_.remove(half);
 }
 
 void Device::Impl::forget_half_opens_of(std::uint32_t listener, Instant now) {
-  for (std::uint32_t slot = 0; slot < half_opens_.size() && listeners_.at(listener).half_open > 0; ++slot)
-    if (HalfOpen& half = half_opens_.at(slot); half.used && half.listener == listener) {
+  for (std::uint32_t slot = 0; slot < streams_.half_opens().size() && listeners_.at(listener).half_open > 0; ++slot)
+    if (HalfOpen& half = streams_.half_opens().at(slot); half.used && half.listener == listener) {
       // It takes itself for connected.
       if (half.awaits_backlog()) send_bare_segment(half.flow, tcp::reset(half.handshake), now);
       forget(half, now);
@@ -97,9 +87,9 @@ void Device::Impl::forget_half_opens_of(std::uint32_t listener, Instant now) {
 }
 
 void Device::Impl::on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now) {
-  HalfOpen& half = half_opens_.at(slot);
+  HalfOpen& half = streams_.half_opens().at(slot);
   const tcp::HalfOpenStep step =
-      tcp::on_half_open(half.handshake, tcp_options(half.flow), segment.header, segment.payload.size());
+      tcp::on_half_open(half.handshake, streams_.tcp_options(half.flow), segment.header, segment.payload.size());
   switch (step) {
     case tcp::HalfOpenStep::ignore:
       return;
@@ -113,7 +103,7 @@ void Device::Impl::on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& seg
     case tcp::HalfOpenStep::acknowledge: {
       if (step == tcp::HalfOpenStep::acknowledge && half.time_wait_slot != HalfOpen::kNone) {
         // The peer's last FIN again: it is there yet, and somebody else's SYN may have this place.
-        Waiting* before = time_wait_.hidden(half.time_wait_slot, half.flow, now);
+        Waiting* before = streams_.hidden(half.time_wait_slot, half.flow, now);
         if (before != nullptr && tcp::is_last_fin(before->finished, segment.header, segment.payload.size())) {
           acknowledge_again(*before, now);
           return;
@@ -122,7 +112,7 @@ void Device::Impl::on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& seg
       if (replies_left_ == 0) return;
       --replies_left_;
       const bool again = step == tcp::HalfOpenStep::answer;
-      const tcp::Options& tcp = tcp_options(half.flow);
+      const tcp::Options& tcp = streams_.tcp_options(half.flow);
       if (again) tcp::on_syn_again(half.handshake, segment.header);
       if (again && half.handshake.timestamps && segment.header.timestamps)
         half.handshake.timestamp_recent = segment.header.timestamps->value;
@@ -150,8 +140,8 @@ void Device::Impl::complete(HalfOpen& half, tcp::SegmentIn&& third, Instant now)
   const std::uint32_t listener = half.listener;
   const Flow flow = half.flow;
   const tcp::Handshake handshake = half.handshake;
-  if (half.time_wait_slot != HalfOpen::kNone && time_wait_.hidden(half.time_wait_slot, flow, now) != nullptr)
-    time_wait_.remove(half.time_wait_slot);
+  if (half.time_wait_slot != HalfOpen::kNone && streams_.hidden(half.time_wait_slot, flow, now) != nullptr)
+    streams_.remove_hidden(half.time_wait_slot);
   half.time_wait_slot = HalfOpen::kNone;
   forget(half, now);
   make_passive_stream(listener, flow, handshake, std::move(third), now);
@@ -169,12 +159,12 @@ void Device::Impl::await_backlog(HalfOpen& half, const tcp::SegmentIn& segment, 
     half.until = now + kBacklogWait;
     const Instant sent_at = half.handshake.sent_at;
     half.round_trip = sent_at == kNever ? Duration{0} : now - sent_at;
-    half_opens_.wake_at(half_opens_.slot_of(half), half.until);
+    wake_at(half, half.until);
     // Where it is places for streams that are wanting, those go first that ask for nothing.
-    if (!has_stream_room()) end_oldest_silent(half.listener, now);
+    if (!streams_.has_room()) end_oldest_silent(half.listener, now);
   } else if (half.handshake.held && !segment.payload.empty() && replies_left_ > 0) {
     --replies_left_;
-    send_bare_segment(half.flow, tcp::acknowledge(half.handshake, tcp_options(half.flow), now), now);
+    send_bare_segment(half.flow, tcp::acknowledge(half.handshake, streams_.tcp_options(half.flow), now), now);
   }
 }
 
@@ -256,7 +246,7 @@ bool Device::Impl::make_passive_stream(std::uint32_t listener, const Flow& flow,
   Listener& at = listeners_.at(listener);
   if (!has_backlog_room(listener)) return false;
   make_room_for_silent(listener, now);
-  Stream* stream = make_stream(flow);
+  Stream* stream = own(streams_.make(flow));
   if (stream == nullptr) return false;
   ++at.not_admitted;
   callers_[listener].silent.push_back(*stream);
@@ -279,8 +269,8 @@ bool Device::Impl::send_cookie(const Flow& flow, const tcp::SegmentIn& syn, Inst
   --replies_left_;
   ++counters_.cookies_sent;
   const tcp::Handshake made =
-      cookies_.make(siphash(flow, keys_.names), syn.header, tcp_options(flow), timestamp_offset(flow, keys_), now);
-  wire::TcpHeader answer = tcp::syn_ack(made, tcp_options(flow), now);
+      cookies_.make(siphash(flow, streams_.keys().names), syn.header, streams_.tcp_options(flow), timestamp_offset(flow, streams_.keys()), now);
+  wire::TcpHeader answer = tcp::syn_ack(made, streams_.tcp_options(flow), now);
   if (made.timestamps) answer.timestamps->value = tcp::cookie_timestamp(made, now);
   send_bare_segment(flow, answer, now);
   return true;
@@ -290,13 +280,13 @@ bool Device::Impl::send_cookie(const Flow& flow, const tcp::SegmentIn& syn, Inst
 bool Device::Impl::on_cookie(std::uint32_t listener, const Flow& flow, tcp::SegmentIn& segment, Instant now) {
   if (!cookies_.any_valid(now)) return false;
   const auto handshake =
-      cookies_.open(siphash(flow, keys_.names), segment.header, tcp_options(flow), timestamp_offset(flow, keys_), now);
+      cookies_.open(siphash(flow, streams_.keys().names), segment.header, streams_.tcp_options(flow), timestamp_offset(flow, streams_.keys()), now);
   if (!handshake) return false;
   if (backlog_queues_[listener].empty() && make_passive_stream(listener, flow, *handshake, std::move(segment), now)) {
     ++counters_.cookies_good;
-  } else if (!half_opens_.full()) {
+  } else if (!streams_.half_opens().full()) {
     ++counters_.cookies_good;
-    HalfOpen& half = add_half_open(listener, flow, hash_of(flow, keys_));
+    HalfOpen& half = add_half_open(listener, flow, streams_.hash_of(flow));
     half.handshake = *handshake;
     await_backlog(half, segment, now);
   } else {
@@ -307,22 +297,16 @@ bool Device::Impl::on_cookie(std::uint32_t listener, const Flow& flow, tcp::Segm
 
 // ---- TIME-WAIT ----------------------------------------------------------------------------
 
-void Device::Impl::add_waiting(const Waiting& waiting) {
-  if (const Waiting* lost = time_wait_.about_to_lose())
-    flows_.erase(lost->hash, kTimeWaitBit | time_wait_.slot_of(*lost));
-  flows_.insert(waiting.hash, kTimeWaitBit | time_wait_.add(waiting));
-}
-
 void Device::Impl::enter_time_wait(Stream& stream, Instant now) {
   Waiting waiting{.flow = stream.flow,
                   .hash = stream.hash,
                   .finished = {.send_next = stream.send_next(true), .receive_next = stream.receive_next(true)},
-                  .until = now + options_.tcp.time_wait,
+                  .until = now + streams_.tcp_options().time_wait,
                   .used = true};
   if (const auto recent = stream.tcp.timestamp_recent(); recent && stream.timestamp_sent)
     waiting.finished.timestamps = {*stream.timestamp_sent, *recent};
   free_stream(stream);
-  add_waiting(waiting);
+  streams_.add(waiting);
 }
 
 // Whether it went.
@@ -341,11 +325,11 @@ bool Device::Impl::acknowledge_again(Waiting& waiting, Instant now) {
 
 // RFC 9293 s3.10.7.4 in TIME-WAIT.
 void Device::Impl::on_waiting_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now) {
-  Waiting& waiting = time_wait_.at(slot);
+  Waiting& waiting = streams_.waiting_at(slot);
   const wire::TcpHeader& header = segment.header;
   if (header.has(flags::kRst)) return;  // RFC 1337: it does not cut TIME-WAIT short
   if (header.has(flags::kSyn) && !header.has(flags::kAck) &&
-      tcp::may_begin_anew(waiting.finished, header, options_.tcp.timestamps)) {
+      tcp::may_begin_anew(waiting.finished, header, streams_.tcp_options().timestamps)) {
     const Flow flow = waiting.flow;
     const std::uint32_t listener = listeners_.find(flow.local, flow.local_port);
     if (listener != Listeners::kNone)
@@ -361,10 +345,9 @@ void Device::Impl::on_waiting_segment(std::uint32_t slot, tcp::SegmentIn&& segme
   if (!acknowledge_again(waiting, now) || !tcp::is_last_fin(waiting.finished, header, segment.payload.size())) return;
   // All wait equally long, so one that begins anew goes to the end.
   Waiting anew = waiting;
-  anew.until = now + options_.tcp.time_wait;
-  flows_.erase(anew.hash, kTimeWaitBit | slot);
-  time_wait_.remove(slot);
-  add_waiting(anew);
+  anew.until = now + streams_.tcp_options().time_wait;
+  streams_.remove_waiting(slot);
+  streams_.add(anew);
 }
 
 }  // namespace rnic::core

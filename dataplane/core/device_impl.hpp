@@ -9,17 +9,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/chance.hpp"
 #include "core/device.hpp"
 #include "core/stream.hpp"
 #include "host/data_pool.hpp"
-#include "host/ephemeral_ports.hpp"
-#include "host/flow_table.hpp"
-#include "host/half_open.hpp"
 #include "host/link.hpp"
 #include "host/listeners.hpp"
-#include "host/time_wait.hpp"
-#include "host/timers.hpp"
+#include "host/streams.hpp"
 #include "ip/icmp.hpp"
 #include "ip/reassembly.hpp"
 #include "ip/station.hpp"
@@ -33,17 +28,12 @@ using host::BacklogTag;
 using host::DataPool;
 using host::EphemeralPorts;
 using host::Flow;
-using host::FlowTable;
-using host::HalfOpen;
-using host::HalfOpens;
 using host::flow_label;
-using host::HashKeys;
+using host::HalfOpen;
 using host::Listener;
 using host::Listeners;
 using host::load_v4_address;
 using host::load_v6_address;
-using host::TimeWait;
-using host::Timers;
 using host::Waiting;
 
 // Bounds of one turn.
@@ -54,18 +44,14 @@ inline constexpr std::int64_t kTransmitQuantumMin = 4 * 1024;
 inline constexpr std::int64_t kTransmitTurnBytes = 256 * 1024;  // of all streams
 inline constexpr unsigned kSegmentsPerStreamMax = 64;           // sent in one turn
 inline constexpr unsigned kSegmentsMax = 1024;
-inline constexpr unsigned kTimeWaitMax = 16384;
-inline constexpr unsigned kHalfOpenMax = 4096;  // and never more than a quarter of the streams
 // A handshake, or a Request, that has found the backlog full waits so long for room in it.
 inline constexpr Duration kBacklogWait = seconds(60);
-inline constexpr std::uint32_t kSequenceStep = 65536;  // of a new connection's numbers behind those of the one before
 inline constexpr Duration kTimeWaitAnswers = milliseconds(100);  // between answers for one in TIME-WAIT
 inline constexpr unsigned kRepliesPerTurnMax = 64;  // ICMP, RST: answers to anybody
 inline constexpr std::uint64_t kOrphanDiscardMax = 1u << 20;
 inline constexpr std::uint64_t kUnconsumedMax = 64 * 1024;   // of a stream, while buffers are nearly gone
 inline constexpr Duration kStarvedPause = microseconds(50);  // before a starved queue pair asks for buffers again
 inline constexpr Duration kSharePause = milliseconds(1);     // and one that holds its share: mostly its own come back
-inline constexpr std::uint32_t kBeyondWithoutQp = 8;  // segments kept out of order before a QP is attached, and of an orphan
 inline constexpr Duration kPressedLook = milliseconds(100);  // between looks for who holds buffers
 inline constexpr Duration kPressedLookLost = seconds(1);     // what was seen longer ago is forgotten
 inline constexpr Duration kStuckAfter = seconds(3);          // and gives back, or has consumed, less than it holds
@@ -74,7 +60,7 @@ inline constexpr Duration kLookAtLink = milliseconds(10);  // to ask a port cost
 inline constexpr std::uint32_t kDoubtAfter = 3;            // timeouts without an answer: RFC 9293 s3.8.3's R1 (SHLD-10)
 inline constexpr Duration kCloseTimeout = seconds(5);        // after a refusal or a failed startup
 
-struct Device::Impl {
+struct Device::Impl final : host::StreamUser {
   Impl(const DeviceOptions& options, port::Port& port, StreamEvents& events);
   ~Impl();
 
@@ -126,8 +112,6 @@ struct Device::Impl {
   void serve_station(Instant now);
   void send_message(const ip::Station::Outgoing& message, Bytes octets, Instant now);
   void on_network_change(Instant now);
-  std::uint32_t mtu_towards(const wire::IpAddress& remote) const;
-  void on_mtu_change();
   void set_link_mtu(std::uint32_t mtu_bytes);
 
   // ---- frames out (device_frames.cpp) -----------------------------------------------------
@@ -148,6 +132,9 @@ struct Device::Impl {
   // ---- before there is a stream, and after (device_handshake.cpp) -------------------------
   void on_syn(std::uint32_t listener, const Flow& flow, std::uint64_t hash, const tcp::SegmentIn& syn,
               std::uint32_t time_wait_slot, Instant now);
+  void wake_at(HalfOpen& half, Instant due) {
+    streams_.half_opens().wake_at(streams_.half_opens().slot_of(half), due);
+  }
   HalfOpen& add_half_open(std::uint32_t listener, const Flow& flow, std::uint64_t hash);
   bool send_cookie(const Flow& flow, const tcp::SegmentIn& syn, Instant now);
   // Whether somebody who called there is connected.
@@ -164,7 +151,7 @@ struct Device::Impl {
   // Handshakes that found the backlog full get room in it in the order in which they came.
   bool has_backlog_room(std::uint32_t index) {
     const Listener& listener = listeners_.at(index);
-    if (!listener.has_room() || stream_count_ >= options_.streams_max) return false;
+    if (!listener.has_room() || streams_.count() >= options_.streams_max) return false;
     return listener.not_admitted < Listeners::kSilentMax || !callers_[index].silent.empty();
   }
   void await_backlog(HalfOpen& half, const tcp::SegmentIn& segment, Instant now);
@@ -178,22 +165,23 @@ struct Device::Impl {
   void on_waiting_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now);
   bool acknowledge_again(Waiting& waiting, Instant now);
   void enter_time_wait(Stream& stream, Instant now);
-  void add_waiting(const Waiting& waiting);
 
   // ---- streams (device_streams.cpp) -------------------------------------------------------
-  Stream* make_stream(const Flow& flow);
+  std::unique_ptr<host::Stream> make_stream(const tcp::Options& options, const Flow& flow) override {
+    return std::make_unique<Stream>(options, flow);
+  }
+  static Stream* own(host::Stream* stream) { return static_cast<Stream*>(stream); }
   void free_stream(Stream& stream);
-  void swap_places(Stream& a, Stream& b);
-  Stream* find(StreamId id);
-  Stream* find(const Flow& flow, std::uint64_t hash);
+  Stream* find(StreamId id) { return own(streams_.find(id)); }
+  Stream* first_active() { return own(streams_.active().front()); }
+  Stream* next_active(Stream& stream) { return own(streams_.active().after(stream)); }
   Stream* stream_of(const qp::QueuePair& qp);
   void bind(qp::QueuePair& qp, Stream& stream);
   void unbind(Stream& stream);
-  bool has_stream_room() const { return !free_slots_.empty() || streams_.size() < options_.streams_max; }
-  EphemeralPorts::Use use_of(const Flow& flow, Instant now) const;
-  std::optional<std::uint16_t> ephemeral_port(Flow flow, Instant now);
-  std::optional<tcp::Seq> take_place_of_waiting(const Flow& flow);
-  void activate(Stream& stream) { active_.push_back(stream); }
+  std::optional<std::uint16_t> ephemeral_port(const Flow& flow, Instant now) {
+    return streams_.ephemeral_port(flow, now, [&](std::uint16_t port) { return listeners_.port_taken(port); });
+  }
+  void activate(Stream& stream) { streams_.activate(stream); }
 
   // ---- buffers (device_buffers.cpp) ---------------------------------------------------------
   BufferCount transmit_buffers_of(const Stream& stream) const;
@@ -254,14 +242,10 @@ struct Device::Impl {
   host::Link link_;
   DataPool data_pool_;
   std::unique_ptr<qp::Scratch> scratch_ = std::make_unique<qp::Scratch>();
-  HashKeys keys_;
-  Chance chance_;
-  tcp::Options tcp_v6_;  // IPv6's headers leave less
-  const tcp::Options& tcp_options(const Flow& flow) const { return flow.remote.is_v6() ? tcp_v6_ : options_.tcp; }
-
   ip::Station station_;
   const ip::Routes& routes_ = station_.routes();
   ip::Neighbours& neighbours_ = station_.neighbours();
+  host::Streams streams_;
   ip::Reassembly reassembly_;
   ip::TokenBucket complaints_{10, 100};  // ICMP errors
   std::uint64_t network_version_ = 0;
@@ -272,15 +256,6 @@ struct Device::Impl {
   bool frame_to_all_ = false;  // the frame in hand came by a link multicast
   bool frame_looped_ = false;  // and from ourselves
   Listeners listeners_;
-  FlowTable flows_;  // value: index of a stream, or one of the bits and a slot
-  static constexpr std::uint32_t kTimeWaitBit = 0x80000000, kHalfOpenBit = 0x40000000;
-  const Flow& flow_of(std::uint32_t value) const {
-    if ((value & kTimeWaitBit) != 0) return time_wait_.at(value & ~kTimeWaitBit).flow;
-    if ((value & kHalfOpenBit) != 0) return half_opens_.at(value & ~kHalfOpenBit).flow;
-    return streams_[value]->flow;
-  }
-  TimeWait time_wait_;
-  HalfOpens half_opens_;
   std::deque<List<HalfOpen, BacklogTag>> backlog_queues_;  // of each listener: those that await_backlog()
   std::uint32_t backlog_queued_ = 0;
   // Of each listener, oldest first: streams that have not asked, and those that asked when its backlog was full.
@@ -293,13 +268,7 @@ struct Device::Impl {
   std::uint32_t in_line_ = 0;
   bool backlog_room_ = false;  // and one of them waits
   tcp::Cookies cookies_;
-  Timers timers_;
 
-  std::vector<std::unique_ptr<Stream>> streams_;
-  std::vector<std::uint32_t> generations_;
-  std::vector<std::uint32_t> free_slots_;
-  std::size_t stream_count_ = 0;
-  List<Stream, host::ActiveTag> active_;
   // QPs that have a stream. Looked at by doorbells.
   std::unordered_map<const qp::QueuePair*, Stream*> bound_;
   // QPs without a stream whose doorbell rang: they flush what was posted too late, so many in a turn.

@@ -256,7 +256,7 @@ void Device::Impl::on_icmp(const Packet& packet, Bytes message, Instant now) {
 
 void Device::Impl::on_icmp_error(const ip::IcmpError& error, Instant now) {
   const Flow flow{error.local, error.remote, error.local_port, error.remote_port};
-  Stream* stream = find(flow, hash_of(flow, keys_));
+  Stream* stream = own(streams_.find_stream(flow));
   // No router is on the way between two addresses of this device.
   if (stream == nullptr || (stream->local_peer && !frame_looped_)) return;
   // Somebody who cannot see our segments does not know what is in flight (RFC 5927 s4.1).
@@ -331,18 +331,19 @@ void Device::Impl::serve_station(Instant now) {
   while (BufferRef frame = station_.next_released()) link_.push(std::move(frame), now);
   while (const auto failed = station_.next_failed()) {
     bool again = false;
-    for (const auto& stream : streams_) {
-      if (stream == nullptr || !stream->initiator || stream->stage != Stream::Stage::opening) continue;
-      if (routes_.next_hop(stream->flow.remote) != failed) continue;
+    streams_.for_each([&](host::Stream& each) {
+      Stream& stream = *own(&each);
+      if (!stream.initiator || stream.stage != Stream::Stage::opening) return;
+      if (routes_.next_hop(stream.flow.remote) != failed) return;
       // On a bad wire three questions can be lost: the next SYN asks anew, once.
-      if (!stream->hop_failed) {
-        stream->hop_failed = again = true;
-        continue;
+      if (!stream.hop_failed) {
+        stream.hop_failed = again = true;
+        return;
       }
-      tell_failed(*stream, StreamFailure::unreachable);
-      stream->tcp.abort(now);
-      abandon(*stream, now);
-    }
+      tell_failed(stream, StreamFailure::unreachable);
+      stream.tcp.abort(now);
+      abandon(stream, now);
+    });
     if (again) neighbours_.forget(*failed);
   }
   if (station_.version() != network_version_) on_network_change(now);
@@ -352,13 +353,12 @@ void Device::Impl::on_network_change(Instant now) {
   const bool first = network_version_ == 0;
   network_version_ = station_.version();
   if (first) return;
-  on_mtu_change();
-  for (const auto& stream : streams_) {
-    if (stream == nullptr) continue;
+  streams_.on_mtu_change();
+  streams_.for_each([&](host::Stream& stream) {
     // An address whose time is over must not be used (RFC 4862 s5.5.4).
-    if (stream->stage != Stream::Stage::orphan && station_.own().find(stream->flow.local) == nullptr)
-      (void)kill(stream->id(), now);
-  }
+    if (stream.stage != Stream::Stage::orphan && station_.own().find(stream.flow.local) == nullptr)
+      (void)kill(stream.id(), now);
+  });
   events_.on_network_change(options_.index);
 }
 

@@ -16,8 +16,6 @@ namespace rnic::core {
 
 namespace {
 
-// A second and more after a connection's end, timestamps of the next in its place are later than any of its own.
-constexpr Duration kReuseAfter = seconds(1);
 constexpr std::uint32_t kDepthUnknown = 128;  // what a peer that negotiates no depths is taken to have
 constexpr std::uint8_t kDscp = 0xFC;          // of the octet that it shares with ECN
 constexpr Duration kLostRequestKept = seconds(30);
@@ -107,52 +105,11 @@ const char* name(Stream::Phase phase) {
 
 // ---- finding ------------------------------------------------------------------------------
 
-Stream* Device::Impl::make_stream(const Flow& flow) {
-  std::uint32_t index;
-  if (!free_slots_.empty()) {
-    index = free_slots_.back();
-    free_slots_.pop_back();
-  } else if (streams_.size() < options_.streams_max) {
-    index = static_cast<std::uint32_t>(streams_.size());
-    streams_.emplace_back();
-    generations_.push_back(0);
-  } else {
-    return nullptr;
-  }
-  streams_[index] = std::make_unique<Stream>(tcp_options(flow), flow);
-  Stream& stream = *streams_[index];
-  stream.index = index;
-  stream.generation = ++generations_[index];
-  stream.hash = hash_of(flow, keys_);
-  stream.local_peer = routes_.is_self(flow.remote);
-  stream.path_mtu_bytes = mtu_towards(flow.remote);
-  stream.tcp.limit_beyond(kBeyondWithoutQp);
-  flows_.insert(stream.hash, index);
-  ++stream_count_;
-  timers_.reserve(stream_count_);
-  return &stream;
-}
-
 void Device::Impl::free_stream(Stream& stream) {
   stop_pending(stream);
   unbind(stream);
-  timers_.cancel(stream);
-  flows_.erase(stream.hash, stream.index);
-  free_slots_.push_back(stream.index);
-  --stream_count_;
+  streams_.free(stream);
   backlog_room_ = backlog_queued_ + in_line_ > 0;
-  streams_[stream.index].reset();
-}
-
-Stream* Device::Impl::find(StreamId id) {
-  const auto index = static_cast<std::uint32_t>(id.value) - 1;
-  if (index >= streams_.size() || streams_[index] == nullptr) return nullptr;
-  return streams_[index]->id() == id ? streams_[index].get() : nullptr;
-}
-
-Stream* Device::Impl::find(const Flow& flow, std::uint64_t hash) {
-  const auto found = flows_.find(hash, [&](std::uint32_t value) { return flow_of(value) == flow; });
-  return found && *found < streams_.size() ? streams_[*found].get() : nullptr;
 }
 
 Stream* Device::Impl::stream_of(const qp::QueuePair& qp) {
@@ -169,38 +126,6 @@ void Device::Impl::unbind(Stream& stream) {
   if (stream.qp == nullptr) return;
   bound_.erase(stream.qp);
   stream.qp = nullptr;
-}
-
-// May a call of ours have it? One in TIME-WAIT gives way where both ends used timestamps: whatever is still on its way
-// of the old connection has earlier ones, and is dropped for that (RFC 6191 s2, RFC 7323 s5.8; Linux' tcp_tw_reuse).
-EphemeralPorts::Use Device::Impl::use_of(const Flow& flow, Instant now) const {
-  using Use = EphemeralPorts::Use;
-  const auto found = flows_.find(hash_of(flow, keys_), [&](std::uint32_t value) { return flow_of(value) == flow; });
-  if (!found) return Use::free;
-  if ((*found & kTimeWaitBit) == 0 || !options_.tcp.timestamps) return Use::taken;
-  const Waiting& waiting = time_wait_.at(*found & ~kTimeWaitBit);
-  const bool later = now >= waiting.until - options_.tcp.time_wait + kReuseAfter;
-  return waiting.finished.timestamps && later ? Use::may_begin_anew : Use::taken;
-}
-
-std::optional<std::uint16_t> Device::Impl::ephemeral_port(Flow flow, Instant now) {
-  return EphemeralPorts::choose(chance_.next(), [&](std::uint16_t port) {
-    if (listeners_.port_taken(port)) return EphemeralPorts::Use::taken;
-    flow.local_port = port;
-    return use_of(flow, now);
-  });
-}
-
-// Of a TIME-WAIT that gives way to a call of ours: where its numbers ended.
-std::optional<tcp::Seq> Device::Impl::take_place_of_waiting(const Flow& flow) {
-  const std::uint64_t hash = hash_of(flow, keys_);
-  const auto found = flows_.find(hash, [&](std::uint32_t value) { return flow_of(value) == flow; });
-  if (!found || (*found & kTimeWaitBit) == 0) return std::nullopt;
-  const std::uint32_t slot = *found & ~kTimeWaitBit;
-  const tcp::Seq end = time_wait_.at(slot).finished.send_next;
-  flows_.erase(hash, *found);
-  time_wait_.remove(slot);
-  return end;
 }
 
 // ---- opening ------------------------------------------------------------------------------
@@ -221,12 +146,12 @@ Result<StreamId, StreamError> Device::Impl::connect(const ConnectOptions& option
     const auto port = ephemeral_port(flow, now);
     if (!port) return Failure{StreamError::no_ports};
     flow.local_port = *port;
-  } else if (use_of(flow, now) == EphemeralPorts::Use::taken) {
+  } else if (streams_.use_of(flow, now) == EphemeralPorts::Use::taken) {
     return Failure{StreamError::address_in_use};
   }
-  if (!has_stream_room()) return Failure{StreamError::no_resources};
-  const auto before = take_place_of_waiting(flow);
-  Stream* stream = make_stream(flow);
+  if (!streams_.has_room()) return Failure{StreamError::no_resources};
+  const auto before = streams_.take_place_of_waiting(flow);
+  Stream* stream = own(streams_.make(flow));
   call(*stream, options, qp, before, now);
   return stream->id();
 }
@@ -238,10 +163,10 @@ void Device::Impl::call(Stream& stream, const ConnectOptions& options, qp::Queue
   stream.cookie = options.cookie;
   stream.wishes = options;
   stream.front.traffic_class = options.traffic_class & kDscp;
-  stream.initial_send = initial_sequence(stream.flow, keys_, now);
-  if (before && !stream.initial_send.after(*before)) stream.initial_send = *before + kSequenceStep;
+  stream.initial_send = initial_sequence(stream.flow, streams_.keys(), now);
+  if (before && !stream.initial_send.after(*before)) stream.initial_send = *before + host::Streams::kSequenceStep;
   if (qp != nullptr) bind(*qp, stream);
-  stream.tcp.open_active(stream.initial_send, timestamp_offset(stream.flow, keys_));
+  stream.tcp.open_active(stream.initial_send, timestamp_offset(stream.flow, streams_.keys()));
   activate(stream);
 }
 
@@ -254,30 +179,19 @@ bool Device::Impl::call_without_markers(Stream& stream, Instant now) {
   if (initiator.negotiated().markers_out != mpa::Markers::none || !initiator.private_data().empty()) return false;
   Flow flow = stream.flow;
   const auto port = ephemeral_port(flow, now);
-  if (!port || !has_stream_room()) return false;
+  if (!port || !streams_.has_room()) return false;
   flow.local_port = *port;
-  const auto before = take_place_of_waiting(flow);
-  Stream* again = make_stream(flow);
+  const auto before = streams_.take_place_of_waiting(flow);
+  Stream* again = own(streams_.make(flow));
   again->without_markers = true;
   qp::QueuePair& qp = *stream.qp;
   unbind(stream);
-  swap_places(stream, *again);
+  streams_.swap_places(stream, *again);
   call(*again, stream.wishes, &qp, before, now);
   stream.told_end = true;
   abandon(stream, now);
   stream.deadline = now + kCloseTimeout;
   return true;
-}
-
-// Each gets the other's id.
-void Device::Impl::swap_places(Stream& a, Stream& b) {
-  flows_.erase(a.hash, a.index);
-  flows_.erase(b.hash, b.index);
-  std::swap(streams_[a.index], streams_[b.index]);
-  std::swap(a.index, b.index);
-  std::swap(a.generation, b.generation);
-  flows_.insert(a.hash, a.index);
-  flows_.insert(b.hash, b.index);
 }
 
 void Device::Impl::stop_pending(Stream& stream) {
@@ -301,7 +215,7 @@ void Device::Impl::stop_pending(Stream& stream) {
 void Device::Impl::begin_plain(Stream& stream, Instant now) {
   stop_pending(stream);
   stream.enter(Stream::Phase::plain);
-  stream.tcp.limit_beyond(options_.tcp.out_of_order_segments_max);
+  stream.tcp.limit_beyond(streams_.tcp_options().out_of_order_segments_max);
   options_.plain->on_open(stream.id(), stream.flow);
   serve_plain(stream, now);
 }
@@ -444,7 +358,7 @@ void Device::Impl::attach(Stream& stream, const mpa::Negotiated& negotiated, Ins
   stream.established_ord = negotiated.ord;
   stream.enter(Stream::Phase::starting);
   stream.serving = true;
-  stream.tcp.limit_beyond(options_.tcp.out_of_order_segments_max);
+  stream.tcp.limit_beyond(streams_.tcp_options().out_of_order_segments_max);
   qp::Start start;
   start.initiator = stream.initiator;
   start.crc = negotiated.crc;
@@ -710,7 +624,7 @@ void Device::Impl::abandon(Stream& stream, Instant now) {
   stream.serving = false;
   stream.deadline = now + options_.orphan_timeout;
   stream.tcp.hold_acknowledgements_from(tcp::Connection::kNoHold);
-  stream.tcp.limit_beyond(kBeyondWithoutQp);
+  stream.tcp.limit_beyond(host::Streams::kBeyondUnused);
   if (stream.tcp.ended() == tcp::Ended::no && !stream.fin_waits) stream.tcp.close();
   discard_input(stream, now);
   activate(stream);
@@ -772,7 +686,7 @@ void Device::Impl::rearm(Stream& stream, Instant now) {
       due = std::min(due, now + (transmit_buffers_of(stream).all() > 0 ? kSharePause : kStarvedPause));
   }
   if (stream.again_soon) due = std::min(due, now + kStarvedPause);
-  timers_.schedule(stream, due);
+  streams_.rest(stream, due);
 }
 
 }  // namespace rnic::core
