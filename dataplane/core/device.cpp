@@ -39,6 +39,7 @@ Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents&
       link_(port, options.vlan, kReceiveTurnBytes, counters_),
       data_pool_(port.pool()),
       station_(station_options(options, port.facts())),
+      out_(link_, station_, options.hop_limit, counters_),
       streams_(options.tcp, options.streams_max, options.seed, link_, station_, *this),
       reassembly_(reassembly_options(port.facts())),
       cookies_(streams_.keys().cookies) {
@@ -60,7 +61,7 @@ Device::Impl::~Impl() {
 
 bool Device::Impl::receive(Instant now) {
   bool busy = false;
-  replies_left_ = kRepliesPerTurnMax;
+  out_.begin_turn();
   data_pool_.refresh();
   if (data_pool_.tight()) [[unlikely]]
     relieve_pool(now);
@@ -148,7 +149,7 @@ bool Device::Impl::send(Instant now) {
   unsigned budget = kSegmentsMax;
   for (Stream* stream = first_active(); stream != nullptr;) {
     Stream* next = next_active(*stream);
-    busy |= send_segments(*stream, now, budget);
+    busy |= out_.send_segments(*stream, now, budget);
     review(*stream);
     if (finish(*stream, now)) {
       busy = true;

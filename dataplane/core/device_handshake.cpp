@@ -52,7 +52,7 @@ void Device::Impl::send_syn_ack(HalfOpen& half, Instant now) {
   const tcp::Options& tcp = streams_.tcp_options(half.flow);
   wake_at(half, now + tcp::handshake_wait(tcp, handshake.sent));
   ++handshake.sent;
-  send_bare_segment(half.flow, tcp::syn_ack(handshake, tcp, now), now, tcp::syn_ack_may_be_marked(handshake, tcp));
+  out_.send_bare_segment(half.flow, tcp::syn_ack(handshake, tcp, now), now, tcp::syn_ack_may_be_marked(handshake, tcp));
 }
 
 void Device::Impl::run_half_open_timers(Instant now) {
@@ -81,7 +81,7 @@ void Device::Impl::forget_half_opens_of(std::uint32_t listener, Instant now) {
   for (std::uint32_t slot = 0; slot < streams_.half_opens().size() && listeners_.at(listener).half_open > 0; ++slot)
     if (HalfOpen& half = streams_.half_opens().at(slot); half.used && half.listener == listener) {
       // It takes itself for connected.
-      if (half.awaits_backlog()) send_bare_segment(half.flow, tcp::reset(half.handshake), now);
+      if (half.awaits_backlog()) out_.send_bare_segment(half.flow, tcp::reset(half.handshake), now);
       forget(half, now);
     }
 }
@@ -97,7 +97,7 @@ void Device::Impl::on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& seg
       forget(half, now);
       return;
     case tcp::HalfOpenStep::reset:
-      send_reset(half.flow, segment, now);
+      out_.send_reset(half.flow, segment, now);
       return;
     case tcp::HalfOpenStep::answer:
     case tcp::HalfOpenStep::acknowledge: {
@@ -109,14 +109,13 @@ void Device::Impl::on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& seg
           return;
         }
       }
-      if (replies_left_ == 0) return;
-      --replies_left_;
+      if (!out_.take_answer()) return;
       const bool again = step == tcp::HalfOpenStep::answer;
       const tcp::Options& tcp = streams_.tcp_options(half.flow);
       if (again) tcp::on_syn_again(half.handshake, segment.header);
       if (again && half.handshake.timestamps && segment.header.timestamps)
         half.handshake.timestamp_recent = segment.header.timestamps->value;
-      send_bare_segment(half.flow,
+      out_.send_bare_segment(half.flow,
                         again ? tcp::syn_ack(half.handshake, tcp, now) : tcp::acknowledge(half.handshake, tcp, now),
                         now, again && tcp::syn_ack_may_be_marked(half.handshake, tcp));
       // Whether the answer to the first or to this one comes, nobody can tell (Karn).
@@ -162,9 +161,8 @@ void Device::Impl::await_backlog(HalfOpen& half, const tcp::SegmentIn& segment, 
     wake_at(half, half.until);
     // Where it is places for streams that are wanting, those go first that ask for nothing.
     if (!streams_.has_room()) end_oldest_silent(half.listener, now);
-  } else if (half.handshake.held && !segment.payload.empty() && replies_left_ > 0) {
-    --replies_left_;
-    send_bare_segment(half.flow, tcp::acknowledge(half.handshake, streams_.tcp_options(half.flow), now), now);
+  } else if (half.handshake.held && !segment.payload.empty() && out_.take_answer()) {
+    out_.send_bare_segment(half.flow, tcp::acknowledge(half.handshake, streams_.tcp_options(half.flow), now), now);
   }
 }
 
@@ -265,14 +263,13 @@ bool Device::Impl::make_passive_stream(std::uint32_t listener, const Flow& flow,
 // ---- cookies ------------------------------------------------------------------------------
 
 bool Device::Impl::send_cookie(const Flow& flow, const tcp::SegmentIn& syn, Instant now) {
-  if (replies_left_ == 0) return false;
-  --replies_left_;
+  if (!out_.take_answer()) return false;
   ++counters_.cookies_sent;
   const tcp::Handshake made =
       cookies_.make(siphash(flow, streams_.keys().names), syn.header, streams_.tcp_options(flow), timestamp_offset(flow, streams_.keys()), now);
   wire::TcpHeader answer = tcp::syn_ack(made, streams_.tcp_options(flow), now);
   if (made.timestamps) answer.timestamps->value = tcp::cookie_timestamp(made, now);
-  send_bare_segment(flow, answer, now);
+  out_.send_bare_segment(flow, answer, now);
   return true;
 }
 
@@ -311,14 +308,13 @@ void Device::Impl::enter_time_wait(Stream& stream, Instant now) {
 
 // Whether it went.
 bool Device::Impl::acknowledge_again(Waiting& waiting, Instant now) {
-  if (replies_left_ == 0 || now < waiting.answer_from) return false;
-  --replies_left_;
+  if (now < waiting.answer_from || !out_.take_answer()) return false;
   wire::TcpHeader acknowledgement;
   acknowledgement.sequence = waiting.finished.send_next.value;
   acknowledgement.acknowledgement = waiting.finished.receive_next.value;
   acknowledgement.flags = flags::kAck;
   acknowledgement.timestamps = waiting.finished.timestamps;
-  send_bare_segment(waiting.flow, acknowledgement, now);
+  out_.send_bare_segment(waiting.flow, acknowledgement, now);
   waiting.answer_from = now + kTimeWaitAnswers;
   return true;
 }
@@ -335,7 +331,7 @@ void Device::Impl::on_waiting_segment(std::uint32_t slot, tcp::SegmentIn&& segme
     if (listener != Listeners::kNone)
       on_syn(listener, flow, waiting.hash, segment, slot, now);
     else
-      send_reset(flow, segment, now);
+      out_.send_reset(flow, segment, now);
     return;
   }
   // Anything else that takes sequence space may be the peer's FIN again: our acknowledgement was lost.

@@ -14,12 +14,12 @@
 #include "host/data_pool.hpp"
 #include "host/link.hpp"
 #include "host/listeners.hpp"
+#include "host/packets_out.hpp"
 #include "host/streams.hpp"
 #include "ip/icmp.hpp"
 #include "ip/reassembly.hpp"
 #include "ip/station.hpp"
 #include "tcp/cookies.hpp"
-#include "wire/ecn.hpp"
 #include "wire/ipv4.hpp"
 
 namespace rnic::core {
@@ -28,7 +28,6 @@ using host::BacklogTag;
 using host::DataPool;
 using host::EphemeralPorts;
 using host::Flow;
-using host::flow_label;
 using host::HalfOpen;
 using host::Listener;
 using host::Listeners;
@@ -42,12 +41,10 @@ inline constexpr std::uint64_t kReceiveTurnBytes = 512 * 1024;  // and no furthe
 inline constexpr std::int64_t kTransmitQuantumMax = 64 * 1024;  // bytes of one stream's share
 inline constexpr std::int64_t kTransmitQuantumMin = 4 * 1024;
 inline constexpr std::int64_t kTransmitTurnBytes = 256 * 1024;  // of all streams
-inline constexpr unsigned kSegmentsPerStreamMax = 64;           // sent in one turn
 inline constexpr unsigned kSegmentsMax = 1024;
 // A handshake, or a Request, that has found the backlog full waits so long for room in it.
 inline constexpr Duration kBacklogWait = seconds(60);
 inline constexpr Duration kTimeWaitAnswers = milliseconds(100);  // between answers for one in TIME-WAIT
-inline constexpr unsigned kRepliesPerTurnMax = 64;  // ICMP, RST: answers to anybody
 inline constexpr std::uint64_t kOrphanDiscardMax = 1u << 20;
 inline constexpr std::uint64_t kUnconsumedMax = 64 * 1024;   // of a stream, while buffers are nearly gone
 inline constexpr Duration kStarvedPause = microseconds(50);  // before a starved queue pair asks for buffers again
@@ -57,7 +54,6 @@ inline constexpr Duration kPressedLookLost = seconds(1);     // what was seen lo
 inline constexpr Duration kStuckAfter = seconds(3);          // and gives back, or has consumed, less than it holds
 inline constexpr unsigned kEndedPerLook = 64;
 inline constexpr Duration kLookAtLink = milliseconds(10);  // to ask a port costs a system call
-inline constexpr std::uint32_t kDoubtAfter = 3;            // timeouts without an answer: RFC 9293 s3.8.3's R1 (SHLD-10)
 inline constexpr Duration kCloseTimeout = seconds(5);        // after a refusal or a failed startup
 
 struct Device::Impl final : host::StreamUser {
@@ -110,24 +106,8 @@ struct Device::Impl final : host::StreamUser {
   void on_icmp_error(const ip::IcmpError& error, Instant now);
   void complain(const ip::IcmpComplaint& complaint, const Packet& packet, Instant now, bool even_if_multicast = false);
   void serve_station(Instant now);
-  void send_message(const ip::Station::Outgoing& message, Bytes octets, Instant now);
   void on_network_change(Instant now);
   void set_link_mtu(std::uint32_t mtu_bytes);
-
-  // ---- frames out (device_frames.cpp) -----------------------------------------------------
-  bool send_segments(Stream& stream, Instant now, unsigned& budget);
-  void emit_segment(Stream& stream, tcp::SegmentOut&& segment, Instant now);
-  bool refresh_front(Stream& stream, Instant now);
-  void doubt_hop(Stream& stream, Instant now);
-  std::uint8_t ttl() const { return options_.hop_limit.value_or(wire::Ipv4Header::kDefaultTtl); }
-  std::uint8_t hop_limit() const { return options_.hop_limit.value_or(station_.hop_limit_v6()); }
-  // A segment without a stream: RST, or an acknowledgement of TIME-WAIT.
-  // `may_be_marked`: as in tcp::SegmentOut.
-  void send_bare_segment(const Flow& flow, const wire::TcpHeader& header, Instant now, bool may_be_marked = false);
-  void send_reset(const Flow& flow, const tcp::SegmentIn& to, Instant now);
-  // `packet` has what is behind an IP header: puts IP and link headers in front and sends or holds it.
-  void send_packet(BufferRef packet, std::uint8_t protocol, const wire::IpAddress& from, const wire::IpAddress& to,
-                   Instant now, std::uint8_t ecn = wire::ecn::kNotCapable);
 
   // ---- before there is a stream, and after (device_handshake.cpp) -------------------------
   void on_syn(std::uint32_t listener, const Flow& flow, std::uint64_t hash, const tcp::SegmentIn& syn,
@@ -245,6 +225,7 @@ struct Device::Impl final : host::StreamUser {
   ip::Station station_;
   const ip::Routes& routes_ = station_.routes();
   ip::Neighbours& neighbours_ = station_.neighbours();
+  host::PacketsOut out_;
   host::Streams streams_;
   ip::Reassembly reassembly_;
   ip::TokenBucket complaints_{10, 100};  // ICMP errors
@@ -277,7 +258,6 @@ struct Device::Impl final : host::StreamUser {
 
   std::vector<StreamEvent> queued_events_, delivering_;
 
-  unsigned replies_left_ = 0;
 };
 
 }  // namespace rnic::core

@@ -17,7 +17,6 @@ namespace rnic::core {
 namespace {
 constexpr std::size_t kIpv4 = wire::Ipv4Header::kSize;
 constexpr std::size_t kIpv6 = wire::Ipv6Header::kSize;
-constexpr std::uint32_t kFrameMin = 60;  // Ethernet's smallest without FCS; not every driver fills it up
 }  // namespace
 
 // ---- IPv6 ---------------------------------------------------------------------------------
@@ -246,12 +245,12 @@ void Device::Impl::on_icmp(const Packet& packet, Bytes message, Instant now) {
   // A ping to a group is answered from an address of ours (RFC 4443 s4.2).
   const auto source = packet.to.is_multicast() ? routes_.source_for(packet.from) : packet.to;
   const std::size_t most = link_.mtu_bytes() - (v6 ? kIpv6 : kIpv4);
-  if (!source || packet.from.is_unspecified() || replies_left_ == 0 || message.size() > most) return;
-  --replies_left_;
+  if (!source || packet.from.is_unspecified() || !out_.may_answer() || message.size() > most) return;
+  out_.take_answer();
   BufferRef reply = link_.take_control_for(message.size());
   if (!reply || reply->tailroom() < message.size()) return;
   if (!ip::answer_echo(message, packet.from, *source, reply->append(static_cast<std::uint32_t>(message.size())))) return;
-  send_packet(std::move(reply), v6 ? wire::protocol::kIcmpV6 : wire::protocol::kIcmp, *source, packet.from, now);
+  out_.send_packet(std::move(reply), v6 ? wire::protocol::kIcmpV6 : wire::protocol::kIcmp, *source, packet.from, now);
 }
 
 void Device::Impl::on_icmp_error(const ip::IcmpError& error, Instant now) {
@@ -287,11 +286,11 @@ void Device::Impl::on_icmp_error(const ip::IcmpError& error, Instant now) {
 
 void Device::Impl::complain(const ip::IcmpComplaint& complaint, const Packet& packet, Instant now,
                             bool even_if_multicast) {
-  if ((frame_to_all_ && !even_if_multicast) || replies_left_ == 0) return;
+  if ((frame_to_all_ && !even_if_multicast) || !out_.may_answer()) return;
   if (!ip::may_complain_of(packet.whole, packet.rest, even_if_multicast) || routes_.is_broadcast(packet.from)) return;
   const auto source = packet.to.is_multicast() ? routes_.source_for(packet.from) : packet.to;
   if (!source || !complaints_.take(now)) return;
-  --replies_left_;
+  out_.take_answer();
   BufferRef message = link_.take_control();
   if (!message) return;
   std::array<std::byte, ip::kComplaintMax> octets;
@@ -301,23 +300,11 @@ void Device::Impl::complain(const ip::IcmpComplaint& complaint, const Packet& pa
       ip::write_complaint(complaint, *source, packet.from, packet.whole, packet.rest, MutableBytes(octets).first(most));
   std::memcpy(message->append(static_cast<std::uint32_t>(size)).data(), octets.data(), size);
   ++counters_.icmp_errors_out;
-  send_packet(std::move(message), packet.from.is_v6() ? wire::protocol::kIcmpV6 : wire::protocol::kIcmp, *source,
+  out_.send_packet(std::move(message), packet.from.is_v6() ? wire::protocol::kIcmpV6 : wire::protocol::kIcmp, *source,
               packet.from, now);
 }
 
 // ---- the station --------------------------------------------------------------------------
-
-void Device::Impl::send_message(const ip::Station::Outgoing& message, Bytes octets, Instant now) {
-  BufferRef frame = link_.take_control();
-  if (!frame) return;  // as if lost; it is sent again, or asked for
-  std::memcpy(frame->append(static_cast<std::uint32_t>(message.size)).data(), octets.data(), message.size);
-  link_.write_header(message.destination, message.type, frame->prepend(link_.header_size()));
-  if (frame->length < kFrameMin) {
-    const MutableBytes pad = frame->append(kFrameMin - frame->length);
-    std::fill(pad.begin(), pad.end(), std::byte{0});
-  }
-  link_.push(std::move(frame), now);
-}
 
 void Device::Impl::serve_station(Instant now) {
   if (link_looked_at_ == kNever || now - link_looked_at_ >= kLookAtLink) {
@@ -326,7 +313,7 @@ void Device::Impl::serve_station(Instant now) {
   }
   if (station_.has_message(now)) {
     std::array<std::byte, ip::Station::kMessageMax> octets;
-    while (const auto message = station_.next_message(now, octets)) send_message(*message, octets, now);
+    while (const auto message = station_.next_message(now, octets)) out_.send_message(*message, octets, now);
   }
   while (BufferRef frame = station_.next_released()) link_.push(std::move(frame), now);
   while (const auto failed = station_.next_failed()) {
