@@ -24,13 +24,6 @@ ip::StationOptions station_options(const DeviceOptions& options, const port::Por
   station.seed = options.seed;
   return station;
 }
-
-// At least the link's MTU, and what every host of IPv6 must take (W-TCP-20).
-ip::ReassemblyOptions reassembly_options(const port::PortFacts& facts) {
-  ip::ReassemblyOptions options;
-  options.bytes_max = std::max<std::uint32_t>(facts.mtu_bytes, 1500);
-  return options;
-}
 }  // namespace
 
 Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents& events)
@@ -41,7 +34,8 @@ Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents&
       station_(station_options(options, port.facts())),
       out_(link_, station_, options.hop_limit, counters_),
       streams_(options.tcp, options.streams_max, options.seed, link_, station_, *this),
-      reassembly_(reassembly_options(port.facts())),
+      icmp_(link_, station_, out_, counters_),
+      fragments_(port.facts().mtu_bytes, icmp_, counters_),
       cookies_(streams_.keys().cookies) {
   queued_events_.reserve(16);
   delivering_.reserve(16);
@@ -182,7 +176,7 @@ bool Device::Impl::run_timers(Instant now) {
   }
   run_half_open_timers(now);
   streams_.expire_waiting(now);
-  if (reassembly_.next_deadline() <= now) expire_fragments(now);
+  if (fragments_.next_deadline() <= now) fragments_.expire(now);
   if (station_.next_deadline() <= now) {
     serve_station(now);
     link_.flush(now);
@@ -193,7 +187,7 @@ bool Device::Impl::run_timers(Instant now) {
 }
 
 Instant Device::Impl::next_deadline() const {
-  return std::min({streams_.earliest(), streams_.half_opens().earliest(), station_.next_deadline(), reassembly_.next_deadline()});
+  return std::min({streams_.earliest(), streams_.half_opens().earliest(), station_.next_deadline(), fragments_.next_deadline()});
 }
 
 bool Device::Impl::idle() const {

@@ -83,7 +83,14 @@ void Device::Impl::on_ipv4(BufferRef frame, std::size_t offset, bool trusted, In
     return;
   }
   if (fragment) [[unlikely]] {
-    on_fragment_v4(packet.first(total_length), header_size, now);
+    if (is_for_us(from, to))
+      on_whole(fragments_.take_v4({.from = from,
+                                   .to = to,
+                                   .whole = packet.first(total_length),
+                                   .to_all = frame_to_all_,
+                                   .looped = frame_looped_},
+                                  header_size, now),
+               now);
     return;
   }
   const Bytes payload = packet.subspan(header_size, total_length - header_size);
@@ -92,7 +99,12 @@ void Device::Impl::on_ipv4(BufferRef frame, std::size_t offset, bool trusted, In
     on_tcp(std::move(frame), payload, from, to, trusted || !link_.checks_in(),
            wire::ecn::of(header[1], wire::ecn::kShiftV4), now);
   else if (is_for_us(from, to))
-    on_upper({.from = from, .to = to, .whole = packet.first(total_length)}, protocol, payload, 0, now);
+    on_upper({.from = from,
+              .to = to,
+              .whole = packet.first(total_length),
+              .to_all = frame_to_all_,
+              .looped = frame_looped_},
+             protocol, payload, 0, now);
 }
 
 void Device::Impl::on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress& from, const wire::IpAddress& to,

@@ -12,12 +12,12 @@
 #include "core/device.hpp"
 #include "core/stream.hpp"
 #include "host/data_pool.hpp"
+#include "host/fragments.hpp"
+#include "host/icmp.hpp"
 #include "host/link.hpp"
 #include "host/listeners.hpp"
 #include "host/packets_out.hpp"
 #include "host/streams.hpp"
-#include "ip/icmp.hpp"
-#include "ip/reassembly.hpp"
 #include "ip/station.hpp"
 #include "tcp/cookies.hpp"
 #include "wire/ipv4.hpp"
@@ -84,27 +84,13 @@ struct Device::Impl final : host::StreamUser {
   void on_unknown_segment(const Flow& flow, tcp::SegmentIn&& segment, Instant now);
 
   // ---- what is not TCP over IPv4 in whole packets (device_packets.cpp) ---------------------
-  // A packet as it came: addresses, IP header and all, and what the frame said.
-  struct Packet {
-    wire::IpAddress from, to;
-    Bytes whole;   // from the IP header on; of one that was reassembled its first fragment's headers
-    Bytes rest{};  // of such a one the octets behind these
-    std::uint8_t hop_limit = 0;
-    wire::Mac link_from{};
-  };
+  using Packet = host::Packet;
   void on_ipv6(BufferRef frame, std::size_t offset, bool trusted, Instant now);
   void on_ipv6_headers(BufferRef frame, const Packet& packet, std::uint8_t next_header, Bytes payload, bool trusted,
                        Instant now);
-  void on_fragment_v4(Bytes packet, std::size_t header_size, Instant now);
-  void on_fragment_v6(const Packet& packet, Bytes payload, std::size_t offset, Instant now);
-  void on_fragment(const Packet& packet, const ip::Fragment& fragment, Instant now);
-  void on_reassembled(const Packet& packet, ip::Reassembled reassembled, Instant now);
-  void expire_fragments(Instant now);
-  // What is behind the IP headers, and is not TCP.
+  void on_whole(std::optional<host::Fragments::Whole> packet, Instant now);
   void on_upper(const Packet& packet, std::uint8_t protocol, Bytes payload, std::uint32_t next_pointer, Instant now);
-  void on_icmp(const Packet& packet, Bytes message, Instant now);
-  void on_icmp_error(const ip::IcmpError& error, Instant now);
-  void complain(const ip::IcmpComplaint& complaint, const Packet& packet, Instant now, bool even_if_multicast = false);
+  void on_icmp_error(const ip::IcmpError& error, bool looped, Instant now);
   void serve_station(Instant now);
   void on_network_change(Instant now);
   void set_link_mtu(std::uint32_t mtu_bytes);
@@ -227,8 +213,8 @@ struct Device::Impl final : host::StreamUser {
   ip::Neighbours& neighbours_ = station_.neighbours();
   host::PacketsOut out_;
   host::Streams streams_;
-  ip::Reassembly reassembly_;
-  ip::TokenBucket complaints_{10, 100};  // ICMP errors
+  host::Icmp icmp_;
+  host::Fragments fragments_;
   std::uint64_t network_version_ = 0;
   Instant pressed_looked_at_ = kNever;
   std::uint32_t ended_untold_ = 0;  // streams, for their buffers
