@@ -34,9 +34,9 @@ Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents&
       station_(station_options(options, port.facts())),
       out_(link_, station_, options.hop_limit, counters_),
       streams_(options.tcp, options.streams_max, options.seed, link_, station_, *this),
+      doors_(streams_, routes_, out_, *this, counters_),
       icmp_(link_, station_, out_, counters_),
-      fragments_(port.facts().mtu_bytes, icmp_, counters_),
-      cookies_(streams_.keys().cookies) {
+      fragments_(port.facts().mtu_bytes, icmp_, counters_) {
   queued_events_.reserve(16);
   delivering_.reserve(16);
 }
@@ -82,8 +82,8 @@ bool Device::Impl::receive(Instant now) {
     busy |= !batch.empty();
   }
 
-  if (backlog_room_) [[unlikely]]
-    admit_queued(now);
+  if (doors_.has_room_for_queued()) [[unlikely]]
+    doors_.admit_queued(now);
   for (Stream* stream = first_active(); stream != nullptr; stream = next_active(*stream)) {
     take_input(*stream, now);
     stream->unread_bytes = stream->tcp.received() - stream->tcp.consumed();
@@ -174,7 +174,7 @@ bool Device::Impl::run_timers(Instant now) {
     busy = true;
     if (stream.deadline <= now) on_phase_deadline(stream, now);
   }
-  run_half_open_timers(now);
+  doors_.run_timers(now);
   streams_.expire_waiting(now);
   if (fragments_.next_deadline() <= now) fragments_.expire(now);
   if (station_.next_deadline() <= now) {
@@ -187,12 +187,12 @@ bool Device::Impl::run_timers(Instant now) {
 }
 
 Instant Device::Impl::next_deadline() const {
-  return std::min({streams_.earliest(), streams_.half_opens().earliest(), station_.next_deadline(), fragments_.next_deadline()});
+  return std::min({streams_.earliest(), doors_.next_deadline(), station_.next_deadline(), fragments_.next_deadline()});
 }
 
 bool Device::Impl::idle() const {
   return streams_.active().empty() && loose_.empty() && link_.idle() && queued_events_.empty() &&
-         !backlog_room_;
+         !doors_.has_room_for_queued();
 }
 
 // ---- events -------------------------------------------------------------------------------
@@ -254,29 +254,12 @@ Result<Done, StreamError> Device::listen(wire::IpAddress address, std::uint16_t 
                                          std::uint64_t cookie, bool v6_only) {
   if (!address.is_unspecified() && !ip::is_host_loopback(address) && impl_->station_.own().find(address) == nullptr)
     return Failure{StreamError::no_route};
-  if (impl_->listeners_.open(address, port, backlog, cookie, v6_only) == Listeners::kNone)
-    return Failure{StreamError::address_in_use};
-  while (impl_->backlog_queues_.size() < impl_->listeners_.size()) {
-    impl_->backlog_queues_.emplace_back();
-    impl_->callers_.emplace_back();
-  }
+  if (!impl_->doors_.listen(address, port, backlog, cookie, v6_only)) return Failure{StreamError::address_in_use};
   return Done{};
 }
 
 void Device::unlisten(wire::IpAddress address, std::uint16_t port, Instant now) {
-  const std::uint32_t index = impl_->listeners_.find_exactly(address, port);
-  if (index == Listeners::kNone) return;
-  impl_->listeners_.close(index, now);
-  impl_->forget_half_opens_of(index, now);
-  // Those that nobody was told of end with their listener; the others are the consumer's to answer.
-  for (List<Stream, host::ListenerTag>* untold : {&impl_->callers_[index].silent, &impl_->callers_[index].in_line})
-    while (Stream* stream = untold->front()) {
-      stream->tcp.abort(now);
-      stream->told_end = true;
-      stream->stage = Stream::Stage::orphan;
-      impl_->stop_pending(*stream);
-      impl_->activate(*stream);
-    }
+  impl_->doors_.unlisten(address, port, now);
 }
 
 Result<StreamId, StreamError> Device::connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now) {

@@ -123,15 +123,15 @@ void Device::Impl::on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress&
                     ecn == wire::ecn::kCongestion};
   const auto found = streams_.find(flow, streams_.hash_of(flow));
   if (!found) {
-    on_unknown_segment(flow, std::move(in), now);
+    if (!in.header.has(wire::tcp_flags::kRst) && is_for_us(from, to)) doors_.on_unknown(flow, std::move(in), now);
     return;
   }
   if (found->is_waiting()) {
-    on_waiting_segment(found->index(), std::move(in), now);
+    doors_.on_waiting(found->index(), std::move(in), now);
     return;
   }
   if (found->is_half_open()) [[unlikely]] {
-    on_half_open_segment(found->index(), std::move(in), now);
+    doors_.on_half_open(found->index(), std::move(in), now);
     return;
   }
   Stream& stream = *own(&streams_.at(*found));
@@ -144,28 +144,6 @@ void Device::Impl::on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress&
   }
   stream.tcp.on_segment(std::move(in), now);
   activate(stream);
-}
-
-// RFC 9293 s3.10.7.1 and s3.10.7.2.
-void Device::Impl::on_unknown_segment(const Flow& flow, tcp::SegmentIn&& segment, Instant now) {
-  namespace flags = wire::tcp_flags;
-  const wire::TcpHeader& header = segment.header;
-  if (header.has(flags::kRst) || !is_for_us(flow.remote, flow.local)) return;
-  const std::uint32_t listener = listeners_.find(flow.local, flow.local_port);
-  if (listener != Listeners::kNone) {
-    if (header.has(flags::kSyn) && !header.has(flags::kAck)) {
-      on_syn(listener, flow, streams_.hash_of(flow), segment, HalfOpen::kNone, now);
-      return;
-    }
-    if (!header.has(flags::kAck)) return;  // s3.10.7.2, fourth
-    if (on_cookie(listener, flow, segment, now)) return;
-  } else if (header.has(flags::kSyn) && !header.has(flags::kAck) &&
-             listeners_.closed_just_now(flow.local, flow.local_port, now,
-                                        [&] { return streams_.serves(flow.local, flow.local_port); })) {
-    return;
-  }
-  ++counters_.no_listener;
-  out_.send_reset(flow, segment, now);
 }
 
 }  // namespace rnic::core

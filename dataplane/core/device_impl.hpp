@@ -12,28 +12,22 @@
 #include "core/device.hpp"
 #include "core/stream.hpp"
 #include "host/data_pool.hpp"
+#include "host/doors.hpp"
 #include "host/fragments.hpp"
 #include "host/icmp.hpp"
 #include "host/link.hpp"
-#include "host/listeners.hpp"
 #include "host/packets_out.hpp"
 #include "host/streams.hpp"
 #include "ip/station.hpp"
-#include "tcp/cookies.hpp"
 #include "wire/ipv4.hpp"
 
 namespace rnic::core {
 
-using host::BacklogTag;
 using host::DataPool;
 using host::EphemeralPorts;
 using host::Flow;
-using host::HalfOpen;
-using host::Listener;
-using host::Listeners;
 using host::load_v4_address;
 using host::load_v6_address;
-using host::Waiting;
 
 // Bounds of one turn.
 inline constexpr unsigned kReceiveFramesMax = 256;              // taken in one turn, from port and loop each
@@ -42,9 +36,6 @@ inline constexpr std::int64_t kTransmitQuantumMax = 64 * 1024;  // bytes of one 
 inline constexpr std::int64_t kTransmitQuantumMin = 4 * 1024;
 inline constexpr std::int64_t kTransmitTurnBytes = 256 * 1024;  // of all streams
 inline constexpr unsigned kSegmentsMax = 1024;
-// A handshake, or a Request, that has found the backlog full waits so long for room in it.
-inline constexpr Duration kBacklogWait = seconds(60);
-inline constexpr Duration kTimeWaitAnswers = milliseconds(100);  // between answers for one in TIME-WAIT
 inline constexpr std::uint64_t kOrphanDiscardMax = 1u << 20;
 inline constexpr std::uint64_t kUnconsumedMax = 64 * 1024;   // of a stream, while buffers are nearly gone
 inline constexpr Duration kStarvedPause = microseconds(50);  // before a starved queue pair asks for buffers again
@@ -81,7 +72,6 @@ struct Device::Impl final : host::StreamUser {
   void on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress& from, const wire::IpAddress& to, bool trusted,
               std::uint8_t ecn, Instant now);
   bool must_refuse(Stream& stream, const tcp::SegmentIn& segment) const;
-  void on_unknown_segment(const Flow& flow, tcp::SegmentIn&& segment, Instant now);
 
   // ---- what is not TCP over IPv4 in whole packets (device_packets.cpp) ---------------------
   using Packet = host::Packet;
@@ -95,49 +85,13 @@ struct Device::Impl final : host::StreamUser {
   void on_network_change(Instant now);
   void set_link_mtu(std::uint32_t mtu_bytes);
 
-  // ---- before there is a stream, and after (device_handshake.cpp) -------------------------
-  void on_syn(std::uint32_t listener, const Flow& flow, std::uint64_t hash, const tcp::SegmentIn& syn,
-              std::uint32_t time_wait_slot, Instant now);
-  void wake_at(HalfOpen& half, Instant due) {
-    streams_.half_opens().wake_at(streams_.half_opens().slot_of(half), due);
-  }
-  HalfOpen& add_half_open(std::uint32_t listener, const Flow& flow, std::uint64_t hash);
-  bool send_cookie(const Flow& flow, const tcp::SegmentIn& syn, Instant now);
-  // Whether somebody who called there is connected.
-  bool serves(const wire::IpAddress& address, std::uint16_t port) const;
-  bool on_cookie(std::uint32_t listener, const Flow& flow, tcp::SegmentIn& segment, Instant now);
-  void on_half_open_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now);
-  void send_syn_ack(HalfOpen& half, Instant now);
-  void forget(HalfOpen& half, Instant now);
-  void complete(HalfOpen& half, tcp::SegmentIn&& third, Instant now);
-  void forget_half_opens_of(std::uint32_t listener, Instant now);
-  bool make_passive_stream(std::uint32_t listener, const Flow& flow, const tcp::Handshake& handshake,
-                           tcp::SegmentIn&& third, Instant now);
-  void run_half_open_timers(Instant now);
-  // Handshakes that found the backlog full get room in it in the order in which they came.
-  bool has_backlog_room(std::uint32_t index) {
-    const Listener& listener = listeners_.at(index);
-    if (!listener.has_room() || streams_.count() >= options_.streams_max) return false;
-    return listener.not_admitted < Listeners::kSilentMax || !callers_[index].silent.empty();
-  }
-  void await_backlog(HalfOpen& half, const tcp::SegmentIn& segment, Instant now);
-  void admit_queued(Instant now);
-  void end_oldest_silent(std::uint32_t listener, Instant now);
-  void make_room_for_silent(std::uint32_t listener, Instant now);
-  std::size_t silent_max() const { return std::max<std::size_t>(options_.streams_max / 8, 1); }
-  void on_no_longer_silent(Stream& stream);
-  void on_request(Stream& stream, Instant now);
-  void admit(Stream& stream);
-  void on_waiting_segment(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now);
-  bool acknowledge_again(Waiting& waiting, Instant now);
-  void enter_time_wait(Stream& stream, Instant now);
-
   // ---- streams (device_streams.cpp) -------------------------------------------------------
   std::unique_ptr<host::Stream> make_stream(const tcp::Options& options, const Flow& flow) override {
     return std::make_unique<Stream>(options, flow);
   }
+  void on_admitted(host::Stream& stream) override;
+  void on_lost(host::Stream& stream, Loss loss, Instant now) override;
   static Stream* own(host::Stream* stream) { return static_cast<Stream*>(stream); }
-  void free_stream(Stream& stream);
   Stream* find(StreamId id) { return own(streams_.find(id)); }
   Stream* first_active() { return own(streams_.active().front()); }
   Stream* next_active(Stream& stream) { return own(streams_.active().after(stream)); }
@@ -145,7 +99,7 @@ struct Device::Impl final : host::StreamUser {
   void bind(qp::QueuePair& qp, Stream& stream);
   void unbind(Stream& stream);
   std::optional<std::uint16_t> ephemeral_port(const Flow& flow, Instant now) {
-    return streams_.ephemeral_port(flow, now, [&](std::uint16_t port) { return listeners_.port_taken(port); });
+    return streams_.ephemeral_port(flow, now, [&](std::uint16_t port) { return doors_.is_listening_at(port); });
   }
   void activate(Stream& stream) { streams_.activate(stream); }
 
@@ -178,7 +132,6 @@ struct Device::Impl final : host::StreamUser {
   void discard_input(Stream& stream, Instant now);
   bool send_octets(Stream& stream, Bytes octets);
   void send_terminate(Stream& stream, const wire::TerminateCode& code, const mpa::Negotiated& framing);
-  void stop_pending(Stream& stream);
   void rearm(Stream& stream, Instant now);
   bool needs_turn(const Stream& stream, Instant now) const;
 
@@ -195,7 +148,6 @@ struct Device::Impl final : host::StreamUser {
 
   // ---- events -----------------------------------------------------------------------------
   StreamEvent& queue_event(StreamEvent::Kind kind, Stream& stream);
-  void tell_request(Stream& stream);
   void tell_established(Stream& stream);
   void tell_failed(Stream& stream, StreamFailure failure);
   void tell_disconnected(Stream& stream);
@@ -213,6 +165,7 @@ struct Device::Impl final : host::StreamUser {
   ip::Neighbours& neighbours_ = station_.neighbours();
   host::PacketsOut out_;
   host::Streams streams_;
+  host::Doors doors_;
   host::Icmp icmp_;
   host::Fragments fragments_;
   std::uint64_t network_version_ = 0;
@@ -222,20 +175,6 @@ struct Device::Impl final : host::StreamUser {
   Instant link_looked_at_ = kNever;
   bool frame_to_all_ = false;  // the frame in hand came by a link multicast
   bool frame_looped_ = false;  // and from ourselves
-  Listeners listeners_;
-  std::deque<List<HalfOpen, BacklogTag>> backlog_queues_;  // of each listener: those that await_backlog()
-  std::uint32_t backlog_queued_ = 0;
-  // Of each listener, oldest first: streams that have not asked, and those that asked when its backlog was full.
-  struct Callers {
-    List<Stream, host::ListenerTag> silent, in_line;
-  };
-  std::deque<Callers> callers_;
-  List<Stream, host::SilentTag> silent_;  // of all listeners, oldest first
-  std::size_t silent_count_ = 0;
-  std::uint32_t in_line_ = 0;
-  bool backlog_room_ = false;  // and one of them waits
-  tcp::Cookies cookies_;
-
   // QPs that have a stream. Looked at by doorbells.
   std::unordered_map<const qp::QueuePair*, Stream*> bound_;
   // QPs without a stream whose doorbell rang: they flush what was posted too late, so many in a turn.

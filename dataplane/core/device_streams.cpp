@@ -105,13 +105,6 @@ const char* name(Stream::Phase phase) {
 
 // ---- finding ------------------------------------------------------------------------------
 
-void Device::Impl::free_stream(Stream& stream) {
-  stop_pending(stream);
-  unbind(stream);
-  streams_.free(stream);
-  backlog_room_ = backlog_queued_ + in_line_ > 0;
-}
-
 Stream* Device::Impl::stream_of(const qp::QueuePair& qp) {
   const auto found = bound_.find(&qp);
   return found == bound_.end() ? nullptr : found->second;
@@ -194,26 +187,21 @@ bool Device::Impl::call_without_markers(Stream& stream, Instant now) {
   return true;
 }
 
-void Device::Impl::stop_pending(Stream& stream) {
-  if (stream.listener == Listeners::kNone) return;
-  if (stream.pending) {
-    --listeners_.at(stream.listener).pending;
-  } else {
-    --listeners_.at(stream.listener).not_admitted;
-    if (stream.in_line) --in_line_;
-    on_no_longer_silent(stream);
-    stream.ListLink<host::ListenerTag>::unlink();
+void Device::Impl::on_lost(host::Stream& stream, Loss loss, Instant now) {
+  switch (loss) {
+    case Loss::place:
+      abandon(*own(&stream), now);
+      break;
+    case Loss::listener:
+      own(&stream)->told_end = true;
+      break;
   }
-  listeners_.on_connection_gone(stream.listener);
-  stream.pending = stream.in_line = false;
-  stream.listener = Listeners::kNone;
-  backlog_room_ = backlog_queued_ + in_line_ > 0;
 }
 
 // ---- plain --------------------------------------------------------------------------------
 
 void Device::Impl::begin_plain(Stream& stream, Instant now) {
-  stop_pending(stream);
+  doors_.leave(stream);
   stream.enter(Stream::Phase::plain);
   stream.tcp.limit_beyond(streams_.tcp_options().out_of_order_segments_max);
   options_.plain->on_open(stream.id(), stream.flow);
@@ -301,7 +289,8 @@ void Device::Impl::feed_startup(Stream& stream, Instant now) {
         end_rejected(stream, now);
         break;
       }
-      on_request(stream, now);
+      stream.enter(Stream::Phase::waiting);
+      doors_.asked(stream, now);
       break;
     }
     case Outcome::accepted:
@@ -325,7 +314,9 @@ void Device::Impl::feed_startup(Stream& stream, Instant now) {
   }
 }
 
-void Device::Impl::tell_request(Stream& stream) {
+void Device::Impl::on_admitted(host::Stream& admitted) {
+  Stream& stream = *own(&admitted);
+  stream.told_request = true;
   const auto& responder = std::get<mpa::Responder>(*stream.startup);
   StreamEvent& event = queue_event(StreamEvent::Kind::connect_request, stream);
   event.ird = depth_of(responder.negotiated().peer_ord);
@@ -419,7 +410,7 @@ Result<Done, StreamError> Device::Impl::accept(StreamId id, const AcceptOptions&
   auto& responder = std::get<mpa::Responder>(*stream->startup);
   const auto reply = responder.accept(bytes_of(options.private_data), depth_for(options.ird), depth_for(options.ord));
   if (!reply) return Failure{StreamError::no_resources};
-  stop_pending(*stream);
+  doors_.leave(*stream);
   stream->cookie = options.cookie;
   stream->front.traffic_class = options.traffic_class & kDscp;
   stream->front.generation = 0;  // its headers are made anew
@@ -617,7 +608,7 @@ void Device::Impl::on_phase_deadline(Stream& stream, Instant now) {
 }
 
 void Device::Impl::abandon(Stream& stream, Instant now) {
-  stop_pending(stream);
+  doors_.leave(stream);
   unbind(stream);
   stream.startup.reset();
   stream.stage = Stream::Stage::orphan;
@@ -660,12 +651,12 @@ bool Device::Impl::finish(Stream& stream, Instant now) {
   if (stream.attached() && !stream.qp->attached()) abandon(stream, now);
   if (stream.stage != Stream::Stage::orphan || stream.more_segments) return false;
   if (stream.tcp.state() == tcp::State::time_wait) {
-    enter_time_wait(stream, now);
+    doors_.enter_time_wait(stream, now);
     return true;
   }
   if (stream.tcp.ended() == tcp::Ended::no) return false;
   if (stream.tcp.next_deadline() <= now) return false;  // its RST is still to go
-  free_stream(stream);
+  doors_.free(stream);
   return true;
 }
 
