@@ -1,95 +1,64 @@
-// The turn of a device, step by step.
+// The turn of a device, step by step; what it tells; its face.
 #include "core/device.hpp"
 
 #include <algorithm>
 
 #include "core/device_impl.hpp"
-#include "ip/host_loopback.hpp"
-#include "wire/ipv4.hpp"
-#include "wire/ipv6.hpp"
 
 namespace rnic::core {
 
 namespace {
-ip::StationOptions station_options(const DeviceOptions& options, const port::PortFacts& facts) {
-  ip::StationOptions station;
-  station.mac = facts.mac;
-  station.mtu_bytes = facts.mtu_bytes;
-  for (const DeviceAddress& own : options.addresses) station.addresses.push_back({own.address, own.prefix_length});
-  station.routes = options.routes;
-  station.link_local = options.ipv6;
-  station.accept_advertisements = options.accept_ra;
-  station.probe = options.probe;
-  station.opaque = options.opaque_addresses;
-  station.seed = options.seed;
-  return station;
+
+// Bounds of one turn.
+constexpr std::int64_t kTransmitQuantumMax = 64 * 1024;  // bytes of one stream's share
+constexpr std::int64_t kTransmitQuantumMin = 4 * 1024;
+constexpr std::int64_t kTransmitTurnBytes = 256 * 1024;  // of all streams
+constexpr unsigned kSegmentsMax = 1024;
+constexpr Duration kStarvedPause = microseconds(50);  // before a starved queue pair asks for buffers again
+constexpr Duration kSharePause = milliseconds(1);     // and one that holds its share: mostly its own come back
+
+host::Options host_options(const DeviceOptions& options) {
+  host::Options host;
+  for (const DeviceAddress& own : options.addresses) host.addresses.push_back({own.address, own.prefix_length});
+  host.routes = options.routes;
+  host.vlan = options.vlan;
+  host.link_local = options.ipv6;
+  host.accept_advertisements = options.accept_ra;
+  host.hop_limit = options.hop_limit;
+  host.probe = options.probe;
+  host.opaque_addresses = options.opaque_addresses;
+  host.tcp = options.tcp;
+  host.streams_max = options.streams_max;
+  host.orphan_timeout = options.orphan_timeout;
+  host.seed = options.seed;
+  return host;
 }
+
 }  // namespace
 
 Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents& events)
-    : options_(options),
-      events_(events),
-      link_(port, options.vlan, kReceiveTurnBytes, counters_),
-      data_pool_(port.pool()),
-      station_(station_options(options, port.facts())),
-      out_(link_, station_, options.hop_limit, counters_),
-      streams_(options.tcp, options.streams_max, options.seed, link_, station_, *this),
-      doors_(streams_, routes_, out_, *this, counters_),
-      icmp_(link_, station_, out_, counters_),
-      fragments_(port.facts().mtu_bytes, icmp_, counters_) {
+    : options_(options), events_(events), host_(host_options(options), port, *this) {
   queued_events_.reserve(16);
   delivering_.reserve(16);
 }
 
-void Device::Impl::set_link_mtu(std::uint32_t mtu_bytes) {
-  link_.set_mtu(mtu_bytes);
-  streams_.on_mtu_change();
-}
-
 Device::Impl::~Impl() {
-  streams_.for_each([](host::Stream& each) {
-    Stream& stream = *own(&each);
+  host_.streams().for_each([](host::Stream& each) {
+    Stream& stream = own(each);
     if (stream.qp != nullptr && stream.qp->attached()) stream.qp->detach(Instant{0});
   });
 }
 
+// ---- the turn -----------------------------------------------------------------------------
+
 bool Device::Impl::receive(Instant now) {
-  bool busy = false;
-  out_.begin_turn();
-  data_pool_.refresh();
-  if (data_pool_.tight()) [[unlikely]]
-    relieve_pool(now);
-  // What two ends of a memif agree on is known once they have met; before a SYN of the peer's is answered.
-  if (link_.follow_port_mtu()) [[unlikely]]
-    streams_.on_mtu_change();
-
-  // Frames to ourselves first: they are the older ones.
-  host::Link::Room room;
-  std::uint64_t looped = 0;
-  for (unsigned left = std::min(link_.looped(), kReceiveFramesMax); left > 0 && looped < kReceiveTurnBytes;) {
-    const host::Link::Batch batch = link_.receive_looped(room, left, looped, kReceiveTurnBytes);
-    on_frames(batch, true, now);
-    left -= static_cast<unsigned>(batch.size());
-    busy = true;
-  }
-  const std::uint64_t begun = counters_.bytes_in;
-  bool more = true;
-  for (std::size_t frames = 0;
-       more && frames < kReceiveFramesMax && counters_.bytes_in - begun < kReceiveTurnBytes;) {
-    const host::Link::Batch batch = link_.receive(room, more);
-    on_frames(batch, false, now);
-    frames += batch.size();
-    busy |= !batch.empty();
-  }
-
-  if (doors_.has_room_for_queued()) [[unlikely]]
-    doors_.admit_queued(now);
+  const bool busy = host_.receive(now);
   for (Stream* stream = first_active(); stream != nullptr; stream = next_active(*stream)) {
     take_input(*stream, now);
     stream->unread_bytes = stream->tcp.received() - stream->tcp.consumed();
   }
   deliver_events();
-  return busy || !streams_.active().empty();
+  return busy || !host_.active().empty();
 }
 
 bool Device::Impl::settle(Instant now) {
@@ -115,20 +84,20 @@ bool Device::Impl::transmit(Instant now) {
     const std::int64_t quantum = std::clamp(kTransmitTurnBytes / waiting, kTransmitQuantumMin, kTransmitQuantumMax);
     std::int64_t left = kTransmitTurnBytes;
     for (; waiting > 0 && left > 0; --waiting) {
-      Stream& stream = *own(streams_.active().pop_front());
-      activate(stream);
+      Stream& stream = *own(host_.active().pop_front());
+      host_.activate(stream);
       if (!stream.attached()) continue;
       stream.deficit_bytes = std::min(stream.deficit_bytes + quantum, kTransmitQuantumMax);
       if (stream.deficit_bytes <= 0) continue;
       const std::uint64_t before = stream.qp->counters().bytes_out;
-      data_pool_.for_stream(transmit_buffers_of(stream));
+      host_.data_pool().for_stream(transmit_buffers_of(stream));
       busy |= stream.qp->transmit(now, static_cast<std::uint32_t>(stream.deficit_bytes));
       const auto used = static_cast<std::int64_t>(stream.qp->counters().bytes_out - before);
       stream.deficit_bytes = stream.qp->idle() ? 0 : stream.deficit_bytes - used;
       left -= used;
     }
   }
-  data_pool_.for_anybody();
+  host_.data_pool().for_anybody();
   unsigned left = kLooseTurnMax;
   for (qp::QueuePair* qp = loose_.front(); qp != nullptr && left-- > 0; qp = loose_.after(*qp))
     busy |= qp->transmit(now, 0);
@@ -137,23 +106,23 @@ bool Device::Impl::transmit(Instant now) {
 
 bool Device::Impl::send(Instant now) {
   bool busy = false;
-  serve_station(now);
-  link_.flush(now);
+  host_.begin_send(now);
 
   unsigned budget = kSegmentsMax;
   for (Stream* stream = first_active(); stream != nullptr;) {
     Stream* next = next_active(*stream);
-    busy |= out_.send_segments(*stream, now, budget);
+    busy |= host_.send_segments(*stream, now, budget);
     review(*stream);
-    if (finish(*stream, now)) {
+    if (stream->attached() && !stream->qp->attached()) abandon(*stream, now);
+    if (host_.finish(*stream, now)) {
       busy = true;
     } else if (!needs_turn(*stream, now)) {
-      rearm(*stream, now);
+      rest(*stream, now);
     }
     stream = next;
   }
   turn_loose();
-  link_.flush(now);
+  host_.flush(now);
   deliver_events();
   return busy;
 }
@@ -168,31 +137,30 @@ void Device::Impl::turn_loose() {
 }
 
 bool Device::Impl::run_timers(Instant now) {
-  bool busy = false;
-  while (host::Stream* due = streams_.next_due(now)) {
-    Stream& stream = *own(due);
-    busy = true;
-    if (stream.deadline <= now) on_phase_deadline(stream, now);
-  }
-  doors_.run_timers(now);
-  streams_.expire_waiting(now);
-  if (fragments_.next_deadline() <= now) fragments_.expire(now);
-  if (station_.next_deadline() <= now) {
-    serve_station(now);
-    link_.flush(now);
-    busy = true;
-  }
+  const bool busy = host_.run_timers(now);
   deliver_events();
   return busy;
 }
 
-Instant Device::Impl::next_deadline() const {
-  return std::min({streams_.earliest(), doors_.next_deadline(), station_.next_deadline(), fragments_.next_deadline()});
+bool Device::Impl::needs_turn(const Stream& stream, Instant now) const {
+  if (host_.needs_turn(stream, now)) return true;
+  // TCP gives up while it is asked for segments: who is above it hears of it in the next turn.
+  if (stream.tcp.ended() != tcp::Ended::no && stream.stage != Stream::Stage::orphan && !stream.lost) return true;
+  if (!stream.attached()) return false;
+  return (!stream.qp->idle() && host_.data_pool().has_some_for(transmit_buffers_of(stream))) ||
+         stream.qp->next_deadline() <= now;
 }
 
-bool Device::Impl::idle() const {
-  return streams_.active().empty() && loose_.empty() && link_.idle() && queued_events_.empty() &&
-         !doors_.has_room_for_queued();
+void Device::Impl::rest(Stream& stream, Instant now) {
+  Instant due = kNever;
+  if (stream.attached()) {
+    due = stream.qp->next_deadline();
+    // Buffers come back without a word, from a port or from a peer on the same pair.
+    if (!stream.qp->idle())
+      due = std::min(due, now + (transmit_buffers_of(stream).all() > 0 ? kSharePause : kStarvedPause));
+  }
+  if (stream.again_soon) due = std::min(due, now + kStarvedPause);
+  host_.rest(stream, due);
 }
 
 // ---- events -------------------------------------------------------------------------------
@@ -252,14 +220,12 @@ Device::~Device() = default;
 
 Result<Done, StreamError> Device::listen(wire::IpAddress address, std::uint16_t port, std::uint32_t backlog,
                                          std::uint64_t cookie, bool v6_only) {
-  if (!address.is_unspecified() && !ip::is_host_loopback(address) && impl_->station_.own().find(address) == nullptr)
-    return Failure{StreamError::no_route};
-  if (!impl_->doors_.listen(address, port, backlog, cookie, v6_only)) return Failure{StreamError::address_in_use};
+  if (const auto error = impl_->host_.listen(address, port, backlog, cookie, v6_only)) return Failure{*error};
   return Done{};
 }
 
 void Device::unlisten(wire::IpAddress address, std::uint16_t port, Instant now) {
-  impl_->doors_.unlisten(address, port, now);
+  impl_->host_.unlisten(address, port, now);
 }
 
 Result<StreamId, StreamError> Device::connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now) {
@@ -270,7 +236,7 @@ Result<StreamId, StreamError> Device::connect_plain(const ConnectOptions& option
   return impl_->connect(options, nullptr, now);
 }
 void Device::wake(StreamId stream) {
-  if (Stream* found = impl_->find(stream)) impl_->activate(*found);
+  if (Stream* found = impl_->find(stream)) impl_->host_.activate(*found);
 }
 Result<Done, StreamError> Device::accept(StreamId stream, const AcceptOptions& options, qp::QueuePair& qp,
                                          Instant now) {
@@ -288,7 +254,7 @@ bool Device::settle(Instant now) { return impl_->settle(now); }
 bool Device::transmit(Instant now) { return impl_->transmit(now); }
 bool Device::send(Instant now) { return impl_->send(now); }
 bool Device::run_timers(Instant now) { return impl_->run_timers(now); }
-Instant Device::next_deadline() const { return impl_->next_deadline(); }
+Instant Device::next_deadline() const { return impl_->host_.next_deadline(); }
 bool Device::idle() const { return impl_->idle(); }
 
 void Device::work_posted(qp::QueuePair& qp) {
@@ -303,27 +269,27 @@ void Device::receive_posted(qp::QueuePair& qp) {
 
 void Device::touch(qp::QueuePair& qp) {
   if (Stream* stream = impl_->stream_of(qp)) {
-    impl_->activate(*stream);
+    impl_->host_.activate(*stream);
   } else if (qp.state() != qp::State::idle) {
     impl_->loose_.push_back(qp);
   }
 }
 
-void Device::add_tap(port::Tap& tap) { impl_->link_.add_tap(tap); }
-void Device::remove_tap(port::Tap& tap) { impl_->link_.remove_tap(tap); }
+void Device::add_tap(port::Tap& tap) { impl_->host_.link().add_tap(tap); }
+void Device::remove_tap(port::Tap& tap) { impl_->host_.link().remove_tap(tap); }
 
 const DeviceOptions& Device::options() const { return impl_->options_; }
-port::Port& Device::port() const { return impl_->link_.port(); }
-BufferPool& Device::data_pool() { return impl_->data_pool_; }
+port::Port& Device::port() const { return impl_->host_.link().port(); }
+BufferPool& Device::data_pool() { return impl_->host_.data_pool(); }
 qp::Scratch& Device::scratch() { return *impl_->scratch_; }
-const DeviceCounters& Device::counters() const { return impl_->counters_; }
-std::size_t Device::stream_count() const { return impl_->streams_.count(); }
-std::size_t Device::half_open_count() const { return impl_->streams_.half_opens().used(); }
+const DeviceCounters& Device::counters() const { return impl_->host_.counters(); }
+std::size_t Device::stream_count() const { return impl_->host_.streams().count(); }
+std::size_t Device::half_open_count() const { return impl_->host_.streams().half_opens().used(); }
 
 std::vector<StreamInfo> Device::streams() const {
   std::vector<StreamInfo> all;
-  impl_->streams_.for_each([&](host::Stream& each) {
-    const Stream* stream = Impl::own(&each);
+  impl_->host_.streams().for_each([&](host::Stream& each) {
+    const Stream* stream = &Impl::own(each);
     all.push_back({.stream = stream->id(),
                    .local = stream->flow.local,
                    .remote = stream->flow.remote,
@@ -343,11 +309,17 @@ std::vector<StreamInfo> Device::streams() const {
   return all;
 }
 
-bool Device::owns(const wire::IpAddress& address) const { return impl_->routes_.is_own(address); }
-bool Device::reaches(const wire::IpAddress& address) const { return impl_->routes_.next_hop(address).has_value(); }
-const std::array<ip::OwnAddress, ip::OwnAddresses::kMax>& Device::addresses() const { return impl_->station_.own().all(); }
-const ip::Routes& Device::routes() const { return impl_->routes_; }
-void Device::set_link_mtu(std::uint32_t mtu_bytes) { impl_->set_link_mtu(mtu_bytes); }
-bool Device::addresses_settled() const { return impl_->station_.own().settled() || !impl_->link_.is_up(); }
+bool Device::owns(const wire::IpAddress& address) const { return impl_->host_.station().routes().is_own(address); }
+bool Device::reaches(const wire::IpAddress& address) const {
+  return impl_->host_.station().routes().next_hop(address).has_value();
+}
+const std::array<ip::OwnAddress, ip::OwnAddresses::kMax>& Device::addresses() const {
+  return impl_->host_.station().own().all();
+}
+const ip::Routes& Device::routes() const { return impl_->host_.station().routes(); }
+void Device::set_link_mtu(std::uint32_t mtu_bytes) { impl_->host_.set_link_mtu(mtu_bytes); }
+bool Device::addresses_settled() const {
+  return impl_->host_.station().own().settled() || !impl_->host_.link().is_up();
+}
 
 }  // namespace rnic::core

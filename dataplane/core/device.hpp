@@ -19,6 +19,7 @@
 #include "base/time.hpp"
 #include "host/counters.hpp"
 #include "host/stream.hpp"
+#include "host/stream_error.hpp"
 #include "ip/own_addresses.hpp"
 #include "ip/routes.hpp"
 #include "mpa/startup.hpp"
@@ -155,7 +156,7 @@ struct AcceptOptions {
   std::uint8_t traffic_class = 0;  // as in ConnectOptions, from the Reply on
 };
 
-enum class StreamError : std::uint8_t { address_in_use, no_ports, no_route, no_resources, unknown, wrong_state };
+using host::StreamError;
 
 using DeviceCounters = host::Counters;
 

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "core/device_impl.hpp"
-#include "ip/host_loopback.hpp"
 #include "mpa/packer.hpp"
 #include "wire/ddp.hpp"
 #include "wire/rdmap.hpp"
@@ -17,8 +16,8 @@ namespace rnic::core {
 namespace {
 
 constexpr std::uint32_t kDepthUnknown = 128;  // what a peer that negotiates no depths is taken to have
-constexpr std::uint8_t kDscp = 0xFC;          // of the octet that it shares with ECN
 constexpr Duration kLostRequestKept = seconds(30);
+constexpr Duration kCloseTimeout = seconds(5);  // after a refusal or a failed startup
 
 std::uint32_t depth_of(std::uint16_t told) {
   return told == wire::EnhancedBlock::kNotNegotiated ? kDepthUnknown : told;
@@ -103,7 +102,11 @@ const char* name(Stream::Phase phase) {
   return "";
 }
 
-// ---- finding ------------------------------------------------------------------------------
+// ---- streams and queue pairs --------------------------------------------------------------
+
+std::unique_ptr<host::Stream> Device::Impl::make_stream(const tcp::Options& options, const host::Flow& flow) {
+  return std::make_unique<Stream>(options, flow);
+}
 
 Stream* Device::Impl::stream_of(const qp::QueuePair& qp) {
   const auto found = bound_.find(&qp);
@@ -126,41 +129,18 @@ void Device::Impl::unbind(Stream& stream) {
 Result<StreamId, StreamError> Device::Impl::connect(const ConnectOptions& options, qp::QueuePair* qp, Instant now) {
   if (qp != nullptr && (qp->state() != qp::State::idle || qp->attached() || stream_of(*qp) != nullptr))
     return Failure{StreamError::wrong_state};
-  Flow flow{options.local, options.remote, options.local_port, options.remote_port};
-  if (flow.local.is_unspecified()) {
-    const auto source = routes_.source_for(flow.remote);
-    if (!source) return Failure{StreamError::no_route};
-    flow.local = *source;
-  }
-  if (!routes_.is_self(flow.local) || !routes_.next_hop(flow.remote) || flow.remote.is_v4() != flow.local.is_v4())
-    return Failure{StreamError::no_route};
-  if (ip::is_host_loopback(flow.local) && !routes_.is_self(flow.remote)) return Failure{StreamError::no_route};
-  if (flow.local_port == 0) {
-    const auto port = ephemeral_port(flow, now);
-    if (!port) return Failure{StreamError::no_ports};
-    flow.local_port = *port;
-  } else if (streams_.use_of(flow, now) == EphemeralPorts::Use::taken) {
-    return Failure{StreamError::address_in_use};
-  }
-  if (!streams_.has_room()) return Failure{StreamError::no_resources};
-  const auto before = streams_.take_place_of_waiting(flow);
-  Stream* stream = own(streams_.make(flow));
-  call(*stream, options, qp, before, now);
-  return stream->id();
-}
-
-// `before`: where the numbers of the one ended that had these ports.
-void Device::Impl::call(Stream& stream, const ConnectOptions& options, qp::QueuePair* qp,
-                        std::optional<tcp::Seq> before, Instant now) {
-  stream.initiator = true;
+  const auto called = host_.call({.local = options.local,
+                                  .remote = options.remote,
+                                  .local_port = options.local_port,
+                                  .remote_port = options.remote_port,
+                                  .traffic_class = options.traffic_class},
+                                 now);
+  if (!called) return Failure{called.error()};
+  Stream& stream = own(**called);
   stream.cookie = options.cookie;
   stream.wishes = options;
-  stream.front.traffic_class = options.traffic_class & kDscp;
-  stream.initial_send = initial_sequence(stream.flow, streams_.keys(), now);
-  if (before && !stream.initial_send.after(*before)) stream.initial_send = *before + host::Streams::kSequenceStep;
   if (qp != nullptr) bind(*qp, stream);
-  stream.tcp.open_active(stream.initial_send, timestamp_offset(stream.flow, streams_.keys()));
-  activate(stream);
+  return stream.id();
 }
 
 // A peer that knows no markers rejects who asks for them, as siw does, and says nothing else: once
@@ -170,30 +150,61 @@ bool Device::Impl::call_without_markers(Stream& stream, Instant now) {
   const auto& initiator = std::get<mpa::Initiator>(*stream.startup);
   if (options_.markers != mpa::MarkerUse::both || stream.without_markers || stream.wishes.local_port != 0) return false;
   if (initiator.negotiated().markers_out != mpa::Markers::none || !initiator.private_data().empty()) return false;
-  Flow flow = stream.flow;
-  const auto port = ephemeral_port(flow, now);
-  if (!port || !streams_.has_room()) return false;
-  flow.local_port = *port;
-  const auto before = streams_.take_place_of_waiting(flow);
-  Stream* again = own(streams_.make(flow));
+  Stream* again = own(host_.call_again(stream, stream.wishes.traffic_class, now));
+  if (again == nullptr) return false;
   again->without_markers = true;
+  again->cookie = stream.wishes.cookie;
+  again->wishes = stream.wishes;
   qp::QueuePair& qp = *stream.qp;
   unbind(stream);
-  streams_.swap_places(stream, *again);
-  call(*again, stream.wishes, &qp, before, now);
+  bind(qp, *again);
   stream.told_end = true;
   abandon(stream, now);
   stream.deadline = now + kCloseTimeout;
   return true;
 }
 
+// ---- what the host tells ------------------------------------------------------------------
+
 void Device::Impl::on_lost(host::Stream& stream, Loss loss, Instant now) {
   switch (loss) {
     case Loss::place:
-      abandon(*own(&stream), now);
+      abandon(own(stream), now);
       break;
     case Loss::listener:
-      own(&stream)->told_end = true;
+      own(stream).told_end = true;
+      break;
+  }
+}
+
+void Device::Impl::on_unreachable(host::Stream& calling, Instant now) {
+  Stream& stream = own(calling);
+  tell_failed(stream, StreamFailure::unreachable);
+  stream.tcp.abort(now);
+  abandon(stream, now);
+}
+
+void Device::Impl::on_deadline(host::Stream& due, Instant now) {
+  Stream& stream = own(due);
+  switch (stream.phase()) {
+    case Stream::Phase::opening:
+      break;
+    case Stream::Phase::negotiating:
+      if (std::visit([&](auto& machine) { return machine.on_time(now); }, *stream.startup) == mpa::Fed::Outcome::failed)
+        on_startup_failed(stream, now);
+      else
+        stream.deadline = std::visit([](auto& machine) { return machine.next_deadline(); }, *stream.startup);
+      break;
+    case Stream::Phase::waiting:
+      abandon(stream, now);
+      break;
+    case Stream::Phase::starting:
+      tell_failed(stream, StreamFailure::timed_out);
+      (void)stream.qp->modify_state(qp::State::error, now);
+      break;
+    case Stream::Phase::running:
+    case Stream::Phase::plain:
+    case Stream::Phase::orphan:  // the host sees to that
       break;
   }
 }
@@ -201,17 +212,17 @@ void Device::Impl::on_lost(host::Stream& stream, Loss loss, Instant now) {
 // ---- plain --------------------------------------------------------------------------------
 
 void Device::Impl::begin_plain(Stream& stream, Instant now) {
-  doors_.leave(stream);
+  host_.leave_listener(stream);
   stream.enter(Stream::Phase::plain);
-  stream.tcp.limit_beyond(streams_.tcp_options().out_of_order_segments_max);
+  stream.tcp.limit_beyond(host_.streams().tcp_options().out_of_order_segments_max);
   options_.plain->on_open(stream.id(), stream.flow);
   serve_plain(stream, now);
 }
 
 void Device::Impl::serve_plain(Stream& stream, Instant now) {
-  data_pool_.for_stream(transmit_buffers_of(stream));
+  host_.data_pool().for_stream(transmit_buffers_of(stream));
   stream.again_soon = options_.plain->on_turn(stream.id(), stream.tcp, now);
-  data_pool_.for_anybody();
+  host_.data_pool().for_anybody();
   if (stream.tcp.ended() == tcp::Ended::no && stream.tcp.state() != tcp::State::time_wait) return;
   stream.told_end = true;
   options_.plain->on_end(stream.id(), stream.tcp);
@@ -222,7 +233,7 @@ void Device::Impl::serve_plain(Stream& stream, Instant now) {
 
 bool Device::Impl::send_octets(Stream& stream, Bytes octets) {
   while (!octets.empty()) {
-    BufferRef buffer = link_.take_control();
+    BufferRef buffer = host_.take_control();
     if (!buffer) return false;
     const std::size_t size =
         std::min({octets.size(), std::size_t{std::max(stream.tcp.emss(), 1u)}, std::size_t{buffer->tailroom()}});
@@ -290,7 +301,7 @@ void Device::Impl::feed_startup(Stream& stream, Instant now) {
         break;
       }
       stream.enter(Stream::Phase::waiting);
-      doors_.asked(stream, now);
+      host_.asked(stream, now);
       break;
     }
     case Outcome::accepted:
@@ -315,7 +326,7 @@ void Device::Impl::feed_startup(Stream& stream, Instant now) {
 }
 
 void Device::Impl::on_admitted(host::Stream& admitted) {
-  Stream& stream = *own(&admitted);
+  Stream& stream = own(admitted);
   stream.told_request = true;
   const auto& responder = std::get<mpa::Responder>(*stream.startup);
   StreamEvent& event = queue_event(StreamEvent::Kind::connect_request, stream);
@@ -349,7 +360,7 @@ void Device::Impl::attach(Stream& stream, const mpa::Negotiated& negotiated, Ins
   stream.established_ord = negotiated.ord;
   stream.enter(Stream::Phase::starting);
   stream.serving = true;
-  stream.tcp.limit_beyond(streams_.tcp_options().out_of_order_segments_max);
+  stream.tcp.limit_beyond(host_.streams().tcp_options().out_of_order_segments_max);
   qp::Start start;
   start.initiator = stream.initiator;
   start.crc = negotiated.crc;
@@ -402,7 +413,7 @@ Result<Done, StreamError> Device::Impl::accept(StreamId id, const AcceptOptions&
   if (stream == nullptr || stream->phase() != Stream::Phase::waiting) return Failure{StreamError::unknown};
   if (qp.state() != qp::State::idle || qp.attached() || stream_of(qp) != nullptr)
     return Failure{StreamError::wrong_state};
-  activate(*stream);
+  host_.activate(*stream);
   if (stream->lost) {
     abandon(*stream, now);
     return Failure{StreamError::unknown};
@@ -410,10 +421,9 @@ Result<Done, StreamError> Device::Impl::accept(StreamId id, const AcceptOptions&
   auto& responder = std::get<mpa::Responder>(*stream->startup);
   const auto reply = responder.accept(bytes_of(options.private_data), depth_for(options.ird), depth_for(options.ord));
   if (!reply) return Failure{StreamError::no_resources};
-  doors_.leave(*stream);
+  host_.leave_listener(*stream);
   stream->cookie = options.cookie;
-  stream->front.traffic_class = options.traffic_class & kDscp;
-  stream->front.generation = 0;  // its headers are made anew
+  host_.set_traffic_class(*stream, options.traffic_class);
   if (!send_octets(*stream, *reply)) {
     stream->tcp.abort(now);
     abandon(*stream, now);
@@ -436,7 +446,7 @@ Result<Done, StreamError> Device::Impl::accept(StreamId id, const AcceptOptions&
 Result<Done, StreamError> Device::Impl::reject(StreamId id, const PrivateData& private_data, Instant now) {
   Stream* stream = find(id);
   if (stream == nullptr || stream->phase() != Stream::Phase::waiting) return Failure{StreamError::unknown};
-  activate(*stream);
+  host_.activate(*stream);
   stream->told_end = true;
   if (!stream->lost) {
     auto& responder = std::get<mpa::Responder>(*stream->startup);
@@ -454,7 +464,7 @@ Result<Done, StreamError> Device::Impl::reject(StreamId id, const PrivateData& p
 void Device::Impl::disconnect(StreamId id, Disconnect how, Instant now) {
   Stream* stream = find(id);
   if (stream == nullptr) return;
-  activate(*stream);
+  host_.activate(*stream);
   switch (stream->phase()) {
     case Stream::Phase::opening:
     case Stream::Phase::negotiating:
@@ -483,9 +493,10 @@ void Device::Impl::release(qp::QueuePair& qp, Instant now) {
     if (qp.attached()) qp.detach(now);
     return;
   }
-  activate(*stream);
+  host_.activate(*stream);
   bool graceful = false;
-  if (stream->attached() && qp.attached()) graceful = qp.detach(now, link_.take_control()) == qp::QueuePair::Leftover::graceful;
+  if (stream->attached() && qp.attached())
+    graceful = qp.detach(now, host_.take_control()) == qp::QueuePair::Leftover::graceful;
   if (stream->told_established)
     tell_disconnected(*stream);
   else
@@ -497,7 +508,7 @@ void Device::Impl::release(qp::QueuePair& qp, Instant now) {
 bool Device::Impl::kill(StreamId id, Instant now) {
   Stream* stream = find(id);
   if (stream == nullptr) return false;
-  activate(*stream);
+  host_.activate(*stream);
   if (stream->attached()) {
     (void)stream->qp->modify_state(qp::State::error, now);
     if (stream->qp->attached()) stream->tcp.abort(now);
@@ -547,8 +558,7 @@ void Device::Impl::take_input(Stream& stream, Instant now) {
       serve_plain(stream, now);
       break;
     case Stream::Phase::orphan:
-      discard_input(stream, now);
-      send_waiting_fin(stream);
+      host_.take_orphan_input(stream, now);
       break;
   }
 }
@@ -580,104 +590,18 @@ void Device::Impl::review(Stream& stream) {
   }
 }
 
-void Device::Impl::on_phase_deadline(Stream& stream, Instant now) {
-  stream.deadline = kNever;
-  switch (stream.phase()) {
-    case Stream::Phase::opening:
-      break;
-    case Stream::Phase::negotiating:
-      if (std::visit([&](auto& machine) { return machine.on_time(now); }, *stream.startup) == mpa::Fed::Outcome::failed)
-        on_startup_failed(stream, now);
-      else
-        stream.deadline = std::visit([](auto& machine) { return machine.next_deadline(); }, *stream.startup);
-      break;
-    case Stream::Phase::waiting:
-      abandon(stream, now);
-      break;
-    case Stream::Phase::starting:
-      tell_failed(stream, StreamFailure::timed_out);
-      (void)stream.qp->modify_state(qp::State::error, now);
-      break;
-    case Stream::Phase::running:
-    case Stream::Phase::plain:
-      break;
-    case Stream::Phase::orphan:
-      stream.tcp.abort(now);
-      break;
-  }
-}
-
-void Device::Impl::abandon(Stream& stream, Instant now) {
-  doors_.leave(stream);
+void Device::Impl::abandon(Stream& stream, Instant now, host::Host::Fin fin) {
   unbind(stream);
   stream.startup.reset();
-  stream.stage = Stream::Stage::orphan;
-  stream.serving = false;
-  stream.deadline = now + options_.orphan_timeout;
-  stream.tcp.hold_acknowledgements_from(tcp::Connection::kNoHold);
-  stream.tcp.limit_beyond(host::Streams::kBeyondUnused);
-  if (stream.tcp.ended() == tcp::Ended::no && !stream.fin_waits) stream.tcp.close();
-  discard_input(stream, now);
-  activate(stream);
+  host_.orphan(stream, fin, now);
 }
 
 // FIN after the Reply, never RST, so that the Reply arrives (W-MPA-19); and only when it is acknowledged. Linux joins
 // segments that wait for a socket, and siw does not look for a Reply in a connection that has ended.
 void Device::Impl::end_rejected(Stream& stream, Instant now) {
-  stream.fin_waits = true;
-  abandon(stream, now);
+  abandon(stream, now, host::Host::Fin::when_acknowledged);
   stream.deadline = now + kCloseTimeout;
-  send_waiting_fin(stream);
-}
-
-void Device::Impl::send_waiting_fin(Stream& stream) {
-  if (!stream.fin_waits || stream.tcp.acknowledged() != stream.tcp.appended()) return;
-  stream.fin_waits = false;
-  if (stream.tcp.ended() == tcp::Ended::no) stream.tcp.close();
-}
-
-// Nobody is there who wants it. It is acknowledged all the same while octets of ours are still to
-// arrive: a RST now could make the peer throw away what it has of them (RFC 9293 s3.6).
-void Device::Impl::discard_input(Stream& stream, Instant now) {
-  const std::uint64_t bytes = stream.tcp.received() - stream.tcp.consumed();
-  if (bytes == 0) return;
-  stream.tcp.consume(bytes);
-  stream.discarded_bytes += bytes;
-  if (stream.discarded_bytes > kOrphanDiscardMax && stream.tcp.acknowledged() == stream.tcp.appended())
-    stream.tcp.abort(now);
-}
-
-bool Device::Impl::finish(Stream& stream, Instant now) {
-  if (stream.attached() && !stream.qp->attached()) abandon(stream, now);
-  if (stream.stage != Stream::Stage::orphan || stream.more_segments) return false;
-  if (stream.tcp.state() == tcp::State::time_wait) {
-    doors_.enter_time_wait(stream, now);
-    return true;
-  }
-  if (stream.tcp.ended() == tcp::Ended::no) return false;
-  if (stream.tcp.next_deadline() <= now) return false;  // its RST is still to go
-  doors_.free(stream);
-  return true;
-}
-
-bool Device::Impl::needs_turn(const Stream& stream, Instant now) const {
-  if (stream.more_segments || stream.tcp.next_deadline() <= now) return true;
-  // TCP gives up while it is asked for segments: who is above it hears of it in the next turn.
-  if (stream.tcp.ended() != tcp::Ended::no && stream.stage != Stream::Stage::orphan && !stream.lost) return true;
-  if (!stream.attached()) return false;
-  return (!stream.qp->idle() && data_pool_.has_some_for(transmit_buffers_of(stream))) || stream.qp->next_deadline() <= now;
-}
-
-void Device::Impl::rearm(Stream& stream, Instant now) {
-  Instant due = std::min(stream.deadline, stream.tcp.next_deadline());
-  if (stream.attached()) {
-    due = std::min(due, stream.qp->next_deadline());
-    // Buffers come back without a word, from a port or from a peer on the same pair.
-    if (!stream.qp->idle())
-      due = std::min(due, now + (transmit_buffers_of(stream).all() > 0 ? kSharePause : kStarvedPause));
-  }
-  if (stream.again_soon) due = std::min(due, now + kStarvedPause);
-  streams_.rest(stream, due);
+  host_.take_orphan_input(stream, now);
 }
 
 }  // namespace rnic::core

@@ -13,7 +13,7 @@ struct Counters {
   // found all half-open connections in use, and got a cookie; cookies that came back; callers that found their
   // listener's backlog full, and waited.
   std::uint64_t syns_dropped = 0, cookies_sent = 0, cookies_good = 0, backlog_waits = 0;
-  std::uint64_t other_vlan = 0;                                            // tagged for another VLAN than ours, or not at all
+  std::uint64_t other_vlan = 0;  // tagged for another VLAN than ours, or not at all
   std::uint64_t fragments_in = 0, reassembled = 0, fragments_dropped = 0;  // dropped: packets, for whatever reason
   std::uint64_t icmp_errors_out = 0;
   std::uint64_t ended_for_buffers = 0;  // streams reset because they held buffers that others wanted

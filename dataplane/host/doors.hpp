@@ -21,7 +21,11 @@ namespace rnic::host {
 class Doors {
  public:
   Doors(Streams& streams, const ip::Routes& routes, PacketsOut& out, StreamUser& user, Counters& counters)
-      : streams_(streams), routes_(routes), out_(out), counters_(counters), callers_(streams, user, counters),
+      : streams_(streams),
+        routes_(routes),
+        out_(out),
+        counters_(counters),
+        callers_(streams, user, counters),
         cookies_(streams.keys().cookies) {}
 
   // ---- listeners ----

@@ -54,10 +54,9 @@ std::optional<Fragments::Whole> Fragments::take_v6(const Packet& packet, Bytes p
     const ip::Walk walk = ip::walk_extensions(parsed->next_header, data, ip::Behind::another_header);
     if (walk.end == ip::Walk::End::drop ||
         (walk.end == ip::Walk::End::upper && data.size() - walk.offset < wire::IcmpHeader::kSize)) {
-      icmp_.complain({.kind = ip::Complaint::parameter_problem,
-                      .code = wire::icmp6_code::kIncompleteFirstFragment,
-                      .pointer = 0},
-                     packet, now);
+      icmp_.complain(
+          {.kind = ip::Complaint::parameter_problem, .code = wire::icmp6_code::kIncompleteFirstFragment, .pointer = 0},
+          packet, now);
       ++counters_.bad_frames;
       return std::nullopt;
     }

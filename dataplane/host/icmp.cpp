@@ -37,20 +37,17 @@ std::optional<ip::IcmpError> Icmp::on_message(const Packet& packet, Bytes messag
   const auto header = wire::parse_icmp(message);
   if (!header) return std::nullopt;
   // Looked at even on trusted ports: there is little of it, and it steers us.
-  const bool good =
-      v6 ? wire::transport_checksum(packet.from, packet.to, wire::protocol::kIcmpV6, message) == 0
-         : wire::icmp_checksum_is_good(message);
+  const bool good = v6 ? wire::transport_checksum(packet.from, packet.to, wire::protocol::kIcmpV6, message) == 0
+                       : wire::icmp_checksum_is_good(message);
   if (!good) {
     ++counters_.bad_checksums;
     return std::nullopt;
   }
   // Discovery in fragments is not to be believed (RFC 6980 s5).
   if (v6 && packet.rest.empty() &&
-      station_.on_icmp6({.source = packet.from,
-                         .destination = packet.to,
-                         .hop_limit = packet.hop_limit,
-                         .from = packet.link_from},
-                        message, now))
+      station_.on_icmp6(
+          {.source = packet.from, .destination = packet.to, .hop_limit = packet.hop_limit, .from = packet.link_from},
+          message, now))
     return std::nullopt;
   if (header->type != (v6 ? wire::icmp6_type::kEchoRequest : wire::icmp_type::kEchoRequest))
     return v6 ? ip::parse_icmp6_error(message) : ip::parse_icmp_error(message);
@@ -64,7 +61,8 @@ void Icmp::answer_echo(const Packet& packet, Bytes message, Instant now) {
   if (!source || packet.from.is_unspecified() || message.size() > room_in(link_, packet) || !out_.take_answer()) return;
   BufferRef reply = link_.take_control_for(message.size());
   if (!reply || reply->tailroom() < message.size()) return;
-  if (!ip::answer_echo(message, packet.from, *source, reply->append(static_cast<std::uint32_t>(message.size())))) return;
+  if (!ip::answer_echo(message, packet.from, *source, reply->append(static_cast<std::uint32_t>(message.size()))))
+    return;
   out_.send_packet(std::move(reply), protocol_of(packet), *source, packet.from, now);
 }
 

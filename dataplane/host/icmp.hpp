@@ -21,8 +21,7 @@ class Icmp {
   // What is behind the IP headers, and is not TCP. `next_pointer`: in IPv6, where the octet is that says `protocol`.
   std::optional<ip::IcmpError> on_upper(const Packet& packet, std::uint8_t protocol, Bytes payload,
                                         std::uint32_t next_pointer, Instant now);
-  void complain(const ip::IcmpComplaint& complaint, const Packet& packet, Instant now,
-                bool even_if_multicast = false);
+  void complain(const ip::IcmpComplaint& complaint, const Packet& packet, Instant now, bool even_if_multicast = false);
 
  private:
   std::optional<ip::IcmpError> on_message(const Packet& packet, Bytes message, Instant now);

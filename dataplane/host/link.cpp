@@ -17,8 +17,8 @@ Link::Link(port::Port& port, std::optional<std::uint16_t> vlan, std::uint64_t ba
       sums_out_(!port.facts().fills_checksums),
       mtu_bytes_(port.link_mtu()),
       port_mtu_bytes_(mtu_bytes_),
-      batch_(static_cast<unsigned>(
-          std::clamp<std::uint64_t>(batch_bytes / port.facts().mtu_bytes, kBatchMin, kBatchMax))),
+      batch_(
+          static_cast<unsigned>(std::clamp<std::uint64_t>(batch_bytes / port.facts().mtu_bytes, kBatchMin, kBatchMax))),
       loop_(new Buffer*[kLoopMax]) {}
 
 // The rings hold buffers of the port's pool.
@@ -73,8 +73,7 @@ bool Link::take_tag(Bytes frame, Header& header) {
 
 void Link::write_header(const wire::Mac& destination, std::uint16_t type, MutableBytes out) const {
   wire::emit(
-      wire::EthernetHeader{
-          .destination = destination, .source = mac_, .type = vlan_ ? wire::ether_type::kVlan : type},
+      wire::EthernetHeader{.destination = destination, .source = mac_, .type = vlan_ ? wire::ether_type::kVlan : type},
       out);
   if (vlan_) wire::emit(wire::VlanTag{.id = *vlan_, .type = type}, out.subspan(wire::EthernetHeader::kSize));
 }

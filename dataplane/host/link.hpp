@@ -25,8 +25,8 @@ namespace rnic::host {
 class Link {
  public:
   static constexpr std::uint32_t kHeaderMax = wire::EthernetHeader::kSize + wire::VlanTag::kSize;
-  static constexpr unsigned kBatchMax = 64;     // frames
-  static constexpr unsigned kBatchMin = 8;      // so many where each may be long
+  static constexpr unsigned kBatchMax = 64;      // frames
+  static constexpr unsigned kBatchMin = 8;       // so many where each may be long
   static constexpr unsigned kTransmitMax = 256;  // frames that wait for a full port
   static constexpr unsigned kLoopMax = 4096;     // frames to ourselves; a power of two
   using Batch = std::span<Buffer* const>;

@@ -11,8 +11,8 @@ namespace rnic::host {
 namespace {
 constexpr std::size_t kEthernet = wire::EthernetHeader::kSize;
 constexpr std::size_t kIpv4 = wire::Ipv4Header::kSize;
-constexpr std::uint32_t kDoubtAfter = 3;   // timeouts without an answer: RFC 9293 s3.8.3's R1 (SHLD-10)
-constexpr std::uint32_t kFrameMin = 60;    // Ethernet's smallest without FCS; not every driver fills it up
+constexpr std::uint32_t kDoubtAfter = 3;  // timeouts without an answer: RFC 9293 s3.8.3's R1 (SHLD-10)
+constexpr std::uint32_t kFrameMin = 60;   // Ethernet's smallest without FCS; not every driver fills it up
 }  // namespace
 
 // ---- segments of a stream -----------------------------------------------------------------
@@ -126,7 +126,8 @@ void PacketsOut::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Instant
     frame = link_.take_control_for(payload_size);
     if (!frame) return;  // as if lost; TCP sends it again
     const std::uint32_t tail = frame->tailroom();
-    if (const std::uint32_t most = tail >= link_.port().pool().room_bytes() ? tail : tail - kHeadroom; payload_size > most) {
+    if (const std::uint32_t most = tail >= link_.port().pool().room_bytes() ? tail : tail - kHeadroom;
+        payload_size > most) {
       ++counters_.no_buffer;  // as if the rest were lost
       payload_size = most;
     }
@@ -207,7 +208,7 @@ void PacketsOut::send_reset(const Flow& flow, const tcp::SegmentIn& to, Instant 
 }
 
 void PacketsOut::send_packet(BufferRef packet, std::uint8_t protocol, const wire::IpAddress& from,
-                               const wire::IpAddress& to, Instant now, std::uint8_t ecn) {
+                             const wire::IpAddress& to, Instant now, std::uint8_t ecn) {
   const auto next = routes_.next_hop(to);
   if (!next) return;
   const auto size = static_cast<std::uint16_t>(packet->length);
@@ -231,7 +232,7 @@ void PacketsOut::send_packet(BufferRef packet, std::uint8_t protocol, const wire
   const bool own = routes_.is_self(to);
   const auto hop = own ? std::nullopt : neighbours_.resolve(*next, now);
   link_.write_header(hop ? hop->mac : link_.mac(), to.is_v6() ? wire::ether_type::kIpv6 : wire::ether_type::kIpv4,
-                    packet->prepend(link_.header_size()));
+                     packet->prepend(link_.header_size()));
   if (own)
     link_.push_loop(std::move(packet));
   else if (hop)

@@ -22,8 +22,12 @@ class PacketsOut {
 
   // `hop_limit`: none: 64, or what a router advertises.
   PacketsOut(Link& link, ip::Station& station, std::optional<std::uint8_t> hop_limit, Counters& counters)
-      : link_(link), routes_(station.routes()), neighbours_(station.neighbours()), station_(station),
-        hop_limit_(hop_limit), counters_(counters) {}
+      : link_(link),
+        routes_(station.routes()),
+        neighbours_(station.neighbours()),
+        station_(station),
+        hop_limit_(hop_limit),
+        counters_(counters) {}
 
   // ---- segments of a stream ----
   // As many as there are, `budget` is left, and the link has room for. Whether there was one.

@@ -62,9 +62,9 @@ struct Stream : ListLink<ActiveTag>, ListLink<ListenerTag>, ListLink<SilentTag>,
   Flow flow;
   std::uint64_t hash = 0;
   tcp::Connection tcp;
-  std::uint64_t cookie = 0;    // its user's; at first its listener's
-  Instant deadline = kNever;   // its user's; an orphan is given up then
-  bool fin_waits = false;      // orphan: our FIN follows when all before it is acknowledged
+  std::uint64_t cookie = 0;           // its user's; at first its listener's
+  Instant deadline = kNever;          // its user's; an orphan is given up then
+  bool fin_waits = false;             // orphan: our FIN follows when all before it is acknowledged
   std::uint64_t discarded_bytes = 0;  // orphan: octets that nobody wants any more
 
   std::uint32_t listener = Listeners::kNone;  // that counts us, as pending or as not admitted

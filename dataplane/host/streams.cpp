@@ -186,8 +186,7 @@ std::uint32_t Streams::mtu_towards(const wire::IpAddress& remote) const {
 
 void Streams::on_mtu_change() {
   tcp_v4_.mss_bytes = mss_of(link_.mtu_bytes(), tcp_v4_.headers_bytes, link_);
-  tcp_v6_.mss_bytes =
-      mss_of(std::min(link_.mtu_bytes(), station_.mtu_bytes_v6()), tcp_v6_.headers_bytes, link_);
+  tcp_v6_.mss_bytes = mss_of(std::min(link_.mtu_bytes(), station_.mtu_bytes_v6()), tcp_v6_.headers_bytes, link_);
   for (const auto& stream : streams_) {
     if (stream == nullptr) continue;
     const std::uint32_t mtu = mtu_towards(stream->flow.remote);

@@ -31,7 +31,8 @@ class Streams {
  public:
   static constexpr std::uint32_t kTimeWaitMax = 16384;
   static constexpr std::uint32_t kHalfOpenMax = 4096;  // and never more than a quarter of the streams
-  static constexpr std::uint32_t kBeyondUnused = 8;    // segments kept out of order of a stream that nobody uses yet, or any more
+  static constexpr std::uint32_t kBeyondUnused =
+      8;  // segments kept out of order of a stream that nobody uses yet, or any more
   static constexpr std::uint32_t kSequenceStep = 65536;  // of new numbers behind those of the one before
 
   Streams(const tcp::Options& tcp, std::uint32_t streams_max, std::uint64_t seed, const Link& link,

@@ -1,0 +1,55 @@
+// Who may hold how many of a port's buffers (host/data_pool.hpp), and what becomes of streams that hold too many.
+//
+// Owned by one worker.
+#pragma once
+
+#include <array>
+
+#include "host/counters.hpp"
+#include "host/data_pool.hpp"
+#include "host/streams.hpp"
+#include "tcp/rate_limit.hpp"
+
+namespace rnic::host {
+
+class BufferShares {
+ public:
+  BufferShares(BufferPool& whole, Streams& streams, StreamUser& user, Counters& counters)
+      : pool_(whole), streams_(streams), user_(user), counters_(counters) {}
+
+  DataPool& pool() { return pool_; }
+  const DataPool& pool() const { return pool_; }
+
+  void begin_turn(Instant now) {
+    pool_.refresh();
+    if (pool_.tight()) [[unlikely]]
+      relieve(now);
+  }
+  // May the stream keep it?
+  bool may_take(Stream& stream, const tcp::SegmentIn& segment) const {
+    return pool_.may_keep(stream.tcp.kept(), *segment.buffer) || !must_refuse(stream, segment);
+  }
+
+ private:
+  static constexpr unsigned kEndedPerLook = 64;
+  struct Candidate {
+    Stream* stream;
+    std::uint32_t count;  // of buffers that are wanted back
+  };
+  using Greediest = std::array<Candidate, kEndedPerLook>;
+
+  bool must_refuse(Stream& stream, const tcp::SegmentIn& segment) const;
+  void relieve(Instant now);
+  Greediest find_stuck(bool first, Instant now);
+  void end_greediest(Greediest greediest, Instant now);
+
+  DataPool pool_;
+  Streams& streams_;
+  StreamUser& user_;
+  Counters& counters_;
+  Instant looked_at_ = kNever;
+  std::uint32_t untold_ = 0;  // streams that were ended
+  tcp::RateLimit tells_{1, seconds(10)};
+};
+
+}  // namespace rnic::host

@@ -1,0 +1,244 @@
+// From top to bottom the way of a frame that is the next segment of a stream, over IPv4 or IPv6; behind it that of all
+// the others.
+//
+// Whatever makes no sense in a packet ends it here, counted; nothing in this file asserts on what a peer sent.
+#include "host/packets_in.hpp"
+
+#include "ip/extensions.hpp"
+#include "ip/host_loopback.hpp"
+#include "wire/ipv4.hpp"
+#include "wire/ipv6.hpp"
+
+namespace rnic::host {
+
+namespace {
+constexpr std::size_t kIpv4 = wire::Ipv4Header::kSize;
+constexpr std::size_t kIpv6 = wire::Ipv6Header::kSize;
+
+// 127.0.0.1 and ::1 mean ourselves, so whoever puts them on the wire would be taken for us.
+bool is_loopback_from_wire(bool looped, const wire::IpAddress& from, const wire::IpAddress& to) {
+  return !looped && (ip::is_host_loopback(from) || ip::is_host_loopback(to));
+}
+}  // namespace
+
+void PacketsIn::take(Link::Batch batch, Source source, Instant now) {
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (i + 1 < batch.size()) __builtin_prefetch(batch[i + 1]->room + batch[i + 1]->head);
+    on_frame(BufferRef{batch[i]}, source, now);
+  }
+}
+
+void PacketsIn::on_frame(BufferRef frame, Source source, Instant now) {
+  const Bytes bytes = frame->bytes();
+  const auto link = link_.take_header(bytes);
+  if (!link) return;
+  const bool looped = source == Source::ourselves;
+  const Arrival arrival{.offset = link->size,
+                        .trusted = looped || frame->checksum_good != 0 || !link_.checks_in(),
+                        .to_all = link->to_all,
+                        .looped = looped};
+  switch (link->type) {
+    case wire::ether_type::kIpv4:
+      on_ipv4(std::move(frame), arrival, now);
+      break;
+    case wire::ether_type::kIpv6:
+      on_ipv6(std::move(frame), arrival, now);
+      break;
+    case wire::ether_type::kArp:
+      if (!station_.on_arp(bytes.subspan(link->size), link->to_all, now)) ++counters_.bad_frames;
+      break;
+    default:
+      break;
+  }
+}
+
+// Not wire::parse_ipv4(): of most headers we need four fields. TCP finds its connection by the
+// addresses, and only of what finds none it asks whether they can be.
+void PacketsIn::on_ipv4(BufferRef frame, const Arrival& arrival, Instant now) {
+  const Bytes packet = frame->bytes().subspan(arrival.offset);
+  if (packet.size() < kIpv4) {
+    ++counters_.bad_frames;
+    return;
+  }
+  const std::byte* header = packet.data();
+  const auto first = std::to_integer<unsigned>(header[0]);
+  const std::size_t header_size = std::size_t{first & 0xF} * 4;
+  const std::size_t total_length = load_be<std::uint16_t>(packet, 2);
+  const bool fragment = (load_be<std::uint16_t>(packet, 6) & 0x3FFF) != 0;  // MF, offset
+  if ((first >> 4) != 4 || header_size < kIpv4 || header_size > total_length || total_length > packet.size()) {
+    ++counters_.bad_frames;
+    return;
+  }
+  if (!arrival.trusted && wire::checksum_of(packet.first(header_size)) != 0) {
+    ++counters_.bad_checksums;
+    return;
+  }
+  const wire::IpAddress from = load_v4_address(header + 12), to = load_v4_address(header + 16);
+  if (is_loopback_from_wire(arrival.looped, from, to)) [[unlikely]] {
+    ++counters_.bad_frames;
+    return;
+  }
+  const Bytes payload = packet.subspan(header_size, total_length - header_size);
+  const auto protocol = std::to_integer<std::uint8_t>(header[9]);
+  if (protocol == wire::protocol::kTcp && !fragment) [[likely]] {
+    on_tcp(std::move(frame), payload, from, to, arrival.trusted, wire::ecn::of(header[1], wire::ecn::kShiftV4), now);
+    return;
+  }
+  if (!is_for_us(from, to)) return;
+  const Packet whole{
+      .from = from, .to = to, .whole = packet.first(total_length), .to_all = arrival.to_all, .looped = arrival.looped};
+  if (fragment)
+    on_whole(fragments_.take_v4(whole, header_size, now), now);
+  else
+    on_upper(whole, protocol, payload, 0, now);
+}
+
+// Not wire::parse_ipv6(): of most headers we need the addresses and two fields.
+void PacketsIn::on_ipv6(BufferRef frame, const Arrival& arrival, Instant now) {
+  const Bytes whole = frame->bytes().subspan(arrival.offset);
+  const std::byte* header = whole.data();
+  const std::size_t length = whole.size() < kIpv6 ? 0 : load_be<std::uint16_t>(whole, 4);
+  if (whole.size() < kIpv6 || std::to_integer<unsigned>(header[0]) >> 4 != 6 || length > whole.size() - kIpv6) {
+    ++counters_.bad_frames;
+    return;
+  }
+  const wire::IpAddress from = load_v6_address(header + 8), to = load_v6_address(header + 24);
+  // A mapped address is IPv4's for us and must not come by this way (RFC 4291 s2.5.5.2 keeps them off
+  // the wire); nor can a group send.
+  if (from.is_v4() || to.is_v4() || from.is_multicast() || is_loopback_from_wire(arrival.looped, from, to)) {
+    ++counters_.bad_frames;
+    return;
+  }
+  const Bytes payload = whole.subspan(kIpv6, length);
+  const auto next_header = std::to_integer<std::uint8_t>(header[6]);
+  if (next_header == wire::protocol::kTcp) [[likely]] {
+    on_tcp(std::move(frame), payload, from, to, arrival.trusted, wire::ecn::of(header[1], wire::ecn::kShiftV6), now);
+    return;
+  }
+  if (!routes_.is_self(to) && !station_.listens_to(to)) return;
+  const Packet packet{.from = from,
+                      .to = to,
+                      .whole = whole.first(kIpv6 + length),
+                      .hop_limit = std::to_integer<std::uint8_t>(header[7]),
+                      .link_from = wire::load_mac(frame->bytes(), wire::Mac::kSize),
+                      .to_all = arrival.to_all,
+                      .looped = arrival.looped};
+  on_ipv6_headers(std::move(frame), packet, next_header, payload, arrival.trusted, now);
+}
+
+void PacketsIn::on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress& from, const wire::IpAddress& to,
+                       bool trusted, std::uint8_t ecn, Instant now) {
+  auto parsed = wire::parse_tcp(segment);
+  if (!parsed) {
+    ++counters_.bad_frames;
+    return;
+  }
+  if (!trusted && wire::transport_checksum(from, to, wire::protocol::kTcp, segment) != 0) {
+    ++counters_.bad_checksums;
+    return;
+  }
+  const Flow flow{to, from, parsed->header.destination_port, parsed->header.source_port};
+  tcp::SegmentIn in{parsed->header, std::move(frame), segment.subspan(parsed->data_offset),
+                    ecn == wire::ecn::kCongestion};
+  const auto found = streams_.find(flow, streams_.hash_of(flow));
+  if (!found) {
+    if (!in.header.has(wire::tcp_flags::kRst) && is_for_us(from, to)) doors_.on_unknown(flow, std::move(in), now);
+    return;
+  }
+  if (found->is_waiting()) {
+    doors_.on_waiting(found->index(), std::move(in), now);
+    return;
+  }
+  if (found->is_half_open()) [[unlikely]] {
+    doors_.on_half_open(found->index(), std::move(in), now);
+    return;
+  }
+  Stream& stream = streams_.at(*found);
+  // The SYN-ACK's, for TIME-WAIT.
+  if (in.header.has(wire::tcp_flags::kSyn) && stream.initiator && stream.stage == Stream::Stage::opening)
+    stream.initial_receive = {in.header.sequence};
+  if (!buffers_.may_take(stream, in)) [[unlikely]] {
+    ++counters_.no_buffer;
+    return;
+  }
+  stream.tcp.on_segment(std::move(in), now);
+  streams_.activate(stream);
+}
+
+// ---- all the others -----------------------------------------------------------------------
+
+// RFC 1122 s3.2.1.3: addresses that no sender can have, and those of others.
+bool PacketsIn::is_for_us(const wire::IpAddress& from, const wire::IpAddress& to) const {
+  return routes_.is_self(to) && !from.is_multicast() && !from.is_unspecified() && !routes_.is_broadcast(from);
+}
+
+void PacketsIn::on_ipv6_headers(BufferRef frame, const Packet& packet, std::uint8_t next_header, Bytes payload,
+                                bool trusted, Instant now) {
+  using End = ip::Walk::End;
+  const ip::Walk walk = ip::walk_extensions(next_header, payload);
+  switch (walk.end) {
+    case End::upper:
+      if (walk.protocol != wire::protocol::kTcp)
+        on_upper(packet, walk.protocol, payload.subspan(walk.offset), walk.pointer, now);
+      else if (!packet.to.is_multicast())
+        on_tcp(std::move(frame), payload.subspan(walk.offset), packet.from, packet.to, trusted,
+               wire::ecn::of(packet.whole[1], wire::ecn::kShiftV6), now);
+      break;
+    case End::fragment:
+      on_whole(fragments_.take_v6(packet, payload, walk.offset, now), now);
+      break;
+    case End::nothing:
+      break;
+    case End::problem:
+      icmp_.complain({.kind = ip::Complaint::parameter_problem, .code = walk.code, .pointer = walk.pointer}, packet,
+                     now, walk.even_if_multicast);
+      [[fallthrough]];
+    case End::drop:
+      ++counters_.bad_frames;
+      break;
+  }
+}
+
+void PacketsIn::on_whole(std::optional<Fragments::Whole> whole, Instant now) {
+  if (!whole) return;
+  if (whole->protocol == wire::protocol::kTcp)
+    on_tcp(std::move(whole->buffer), whole->payload, whole->packet.from, whole->packet.to, !link_.checks_in(),
+           whole->ecn, now);
+  else
+    on_upper(whole->packet, whole->protocol, whole->payload, 0, now);
+}
+
+// `next_pointer`: in IPv6, where the octet is that says `protocol`.
+void PacketsIn::on_upper(const Packet& packet, std::uint8_t protocol, Bytes payload, std::uint32_t next_pointer,
+                         Instant now) {
+  if (const auto error = icmp_.on_upper(packet, protocol, payload, next_pointer, now))
+    on_icmp_error(*error, packet.looped, now);
+}
+
+void PacketsIn::on_icmp_error(const ip::IcmpError& error, bool looped, Instant now) {
+  Stream* stream = streams_.find_stream({error.local, error.remote, error.local_port, error.remote_port});
+  // No router is on the way between two addresses of this host.
+  if (stream == nullptr || (stream->local_peer && !looped)) return;
+  // Somebody who cannot see our segments does not know what is in flight (RFC 5927 s4.1).
+  const tcp::Seq quoted{error.sequence};
+  const tcp::Seq first = stream->initial_send + static_cast<std::uint32_t>(stream->tcp.acknowledged());
+  if (quoted.before(first) || quoted.after(stream->send_next(true))) return;
+  switch (error.kind) {
+    case ip::IcmpError::Kind::packet_too_large:
+      if (const auto mtu = ip::lowered_path_mtu(error, stream->path_mtu_bytes)) {
+        const std::size_t ip_header = error.remote.is_v6() ? kIpv6 : kIpv4;
+        const auto mss = *mtu - static_cast<std::uint32_t>(ip_header + wire::TcpHeader::kSize);
+        stream->tcp.on_packet_too_big(mss, quoted, now);
+        streams_.activate(*stream);
+      }
+      break;
+    case ip::IcmpError::Kind::unreachable:
+      // Of an established connection it is only a hint (RFC 1122 s4.2.3.9); TCP's timeout decides.
+      if (stream->stage == Stream::Stage::opening && stream->initiator) user_.on_unreachable(*stream, now);
+      break;
+    case ip::IcmpError::Kind::other:
+      break;
+  }
+}
+
+}  // namespace rnic::host
