@@ -159,7 +159,6 @@ void Device::Impl::rest(Stream& stream, Instant now) {
     if (!stream.qp->idle())
       due = std::min(due, now + (transmit_buffers_of(stream).all() > 0 ? kSharePause : kStarvedPause));
   }
-  if (stream.again_soon) due = std::min(due, now + kStarvedPause);
   host_.rest(stream, due);
 }
 
@@ -191,10 +190,7 @@ void Device::Impl::tell_established(Stream& stream) {
 void Device::Impl::tell_failed(Stream& stream, StreamFailure failure) {
   if (stream.told_end) return;
   stream.told_end = true;
-  if (options_.plain != nullptr)
-    options_.plain->on_end(stream.id(), stream.tcp);
-  else
-    queue_event(StreamEvent::Kind::failed, stream).failure = failure;
+  queue_event(StreamEvent::Kind::failed, stream).failure = failure;
 }
 
 void Device::Impl::tell_disconnected(Stream& stream) {
@@ -229,14 +225,7 @@ void Device::unlisten(wire::IpAddress address, std::uint16_t port, Instant now) 
 }
 
 Result<StreamId, StreamError> Device::connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now) {
-  return impl_->connect(options, &qp, now);
-}
-Result<StreamId, StreamError> Device::connect_plain(const ConnectOptions& options, Instant now) {
-  RNIC_ASSERT(impl_->options_.plain != nullptr);
-  return impl_->connect(options, nullptr, now);
-}
-void Device::wake(StreamId stream) {
-  if (Stream* found = impl_->find(stream)) impl_->host_.activate(*found);
+  return impl_->connect(options, qp, now);
 }
 Result<Done, StreamError> Device::accept(StreamId stream, const AcceptOptions& options, qp::QueuePair& qp,
                                          Instant now) {

@@ -45,21 +45,6 @@ struct DeviceAddress {
 
 enum class AddressMode : std::uint8_t { own = 1, local = 2, shared = 3 };
 
-// An interface to connections as TCP has them, without MPA and queue pairs. No daemon uses it: it is for tests of
-// the device's TCP against others' TCP.
-class PlainStreams {
- public:
-  // The handshake is over. A stream of connect_plain() has the id that it returned.
-  virtual void on_open(StreamId stream, const host::Flow& flow) = 0;
-  // Frames have come, or wake() was called: consume, append, close or abort. True: again soon.
-  virtual bool on_turn(StreamId stream, tcp::Connection& tcp, Instant now) = 0;
-  // Once, whether it was ever open or not: closed by both, or `tcp.ended()` says how.
-  virtual void on_end(StreamId stream, const tcp::Connection& tcp) = 0;
-
- protected:
-  ~PlainStreams() = default;
-};
-
 struct DeviceOptions {
   std::string name;
   std::uint32_t index = 0;
@@ -82,7 +67,6 @@ struct DeviceOptions {
   Duration reply_timeout = seconds(20);
   std::uint64_t seed = 0;           // initial sequence numbers, ports
   Duration orphan_timeout = seconds(30);
-  PlainStreams* plain = nullptr;  // takes every stream of the device
 };
 
 enum class StreamFailure : std::uint8_t {
@@ -166,7 +150,7 @@ struct StreamInfo {
   wire::IpAddress local, remote;
   std::uint16_t local_port = 0, remote_port = 0;
   const char* tcp_state = "";
-  const char* phase = "";  // opening, negotiating, waiting (for accept), starting, running, plain, orphan
+  const char* phase = "";  // opening, negotiating, waiting (for accept), starting, running, orphan
   std::uint32_t qp_number = 0;
   tcp::Counters tcp;
   std::uint32_t congestion_window_bytes = 0, in_flight_bytes = 0, mss_bytes = 0;
@@ -194,9 +178,6 @@ class Device {
   void disconnect(StreamId stream, Disconnect how, Instant now);
   // The QP is about to be destroyed: it is detached; what TCP holds is still delivered (orphan).
   void release(qp::QueuePair& qp, Instant now);
-  // Where all streams are plain: opens one, and gives one a turn.
-  Result<StreamId, StreamError> connect_plain(const ConnectOptions& options, Instant now);
-  void wake(StreamId stream);
   // An administrator ends a stream: RST.
   bool kill(StreamId stream, Instant now);
 

@@ -55,12 +55,9 @@ struct Device::Impl final : host::StreamUser {
   }
 
   // ---- the life of a stream (device_streams.cpp) ------------------------------------------
-  // `qp` null: a plain stream.
-  Result<StreamId, StreamError> connect(const ConnectOptions& options, qp::QueuePair* qp, Instant now);
+  Result<StreamId, StreamError> connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now);
   bool call_without_markers(Stream& stream, Instant now);
   void take_input(Stream& stream, Instant now);
-  void begin_plain(Stream& stream, Instant now);
-  void serve_plain(Stream& stream, Instant now);
   void begin_startup(Stream& stream, Instant now);
   void feed_startup(Stream& stream, Instant now);
   void on_accepted(Stream& stream, Instant now);

@@ -94,8 +94,6 @@ const char* name(Stream::Phase phase) {
       return "starting";
     case Stream::Phase::running:
       return "running";
-    case Stream::Phase::plain:
-      return "plain";
     case Stream::Phase::orphan:
       return "orphan";
   }
@@ -126,8 +124,8 @@ void Device::Impl::unbind(Stream& stream) {
 
 // ---- opening ------------------------------------------------------------------------------
 
-Result<StreamId, StreamError> Device::Impl::connect(const ConnectOptions& options, qp::QueuePair* qp, Instant now) {
-  if (qp != nullptr && (qp->state() != qp::State::idle || qp->attached() || stream_of(*qp) != nullptr))
+Result<StreamId, StreamError> Device::Impl::connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now) {
+  if (qp.state() != qp::State::idle || qp.attached() || stream_of(qp) != nullptr)
     return Failure{StreamError::wrong_state};
   const auto called = host_.call({.local = options.local,
                                   .remote = options.remote,
@@ -139,7 +137,7 @@ Result<StreamId, StreamError> Device::Impl::connect(const ConnectOptions& option
   Stream& stream = own(**called);
   stream.cookie = options.cookie;
   stream.wishes = options;
-  if (qp != nullptr) bind(*qp, stream);
+  bind(qp, stream);
   return stream.id();
 }
 
@@ -203,30 +201,9 @@ void Device::Impl::on_deadline(host::Stream& due, Instant now) {
       (void)stream.qp->modify_state(qp::State::error, now);
       break;
     case Stream::Phase::running:
-    case Stream::Phase::plain:
     case Stream::Phase::orphan:  // the host sees to that
       break;
   }
-}
-
-// ---- plain --------------------------------------------------------------------------------
-
-void Device::Impl::begin_plain(Stream& stream, Instant now) {
-  host_.leave_listener(stream);
-  stream.enter(Stream::Phase::plain);
-  stream.tcp.limit_beyond(host_.streams().tcp_options().out_of_order_segments_max);
-  options_.plain->on_open(stream.id(), stream.flow);
-  serve_plain(stream, now);
-}
-
-void Device::Impl::serve_plain(Stream& stream, Instant now) {
-  host_.data_pool().for_stream(transmit_buffers_of(stream));
-  stream.again_soon = options_.plain->on_turn(stream.id(), stream.tcp, now);
-  host_.data_pool().for_anybody();
-  if (stream.tcp.ended() == tcp::Ended::no && stream.tcp.state() != tcp::State::time_wait) return;
-  stream.told_end = true;
-  options_.plain->on_end(stream.id(), stream.tcp);
-  abandon(stream, now);
 }
 
 // ---- startup ------------------------------------------------------------------------------
@@ -480,7 +457,6 @@ void Device::Impl::disconnect(StreamId id, Disconnect how, Instant now) {
       // One that is on its way down stays so.
       (void)stream->qp->modify_state(how == Disconnect::graceful ? qp::State::closing : qp::State::terminate, now);
       break;
-    case Stream::Phase::plain:  // its user has the connection, and closes it
     case Stream::Phase::orphan:
       break;
   }
@@ -533,10 +509,6 @@ void Device::Impl::take_input(Stream& stream, Instant now) {
         break;
       }
       if (!stream.tcp.established()) break;
-      if (options_.plain != nullptr) {
-        begin_plain(stream, now);
-        break;
-      }
       begin_startup(stream, now);
       // The Request may have come with the third segment of the handshake (W-TCP-16).
       if (stream.phase() == Stream::Phase::negotiating) feed_startup(stream, now);
@@ -553,9 +525,6 @@ void Device::Impl::take_input(Stream& stream, Instant now) {
     case Stream::Phase::starting:
     case Stream::Phase::running:
       stream.qp->receive(now);
-      break;
-    case Stream::Phase::plain:
-      serve_plain(stream, now);
       break;
     case Stream::Phase::orphan:
       host_.take_orphan_input(stream, now);

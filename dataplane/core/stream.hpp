@@ -15,7 +15,6 @@
 //                                     |
 //                                   orphan: no queue pair and no consumer any more; TCP brings to
 //                                           an end what it holds, within a time
-// Where the device's streams are plain, `plain` stands for all from negotiating to running.
 //
 // Owned by one worker.
 #pragma once
@@ -32,7 +31,7 @@ namespace rnic::core {
 
 struct Stream : host::Stream {
   // Opening and orphan are TCP/IP's to know (host/stream.hpp); what is between them is ours.
-  enum class Phase : std::uint8_t { opening, negotiating, waiting, starting, running, plain, orphan };
+  enum class Phase : std::uint8_t { opening, negotiating, waiting, starting, running, orphan };
   using Startup = std::variant<mpa::Initiator, mpa::Responder>;
 
   using host::Stream::Stream;
@@ -44,9 +43,8 @@ struct Stream : host::Stream {
 
   bool told_request = false;  // the consumer of a listener knows of us
   bool told_established = false;
-  bool told_end = false;    // failed, rejected or disconnected: nothing more is told
-  bool lost = false;        // while waiting: the peer is gone, accept() comes too late
-  bool again_soon = false;  // plain: its user wants another turn
+  bool told_end = false;  // failed, rejected or disconnected: nothing more is told
+  bool lost = false;      // while waiting: the peer is gone, accept() comes too late
   std::uint32_t established_ird = 0, established_ord = 0;
   PrivateData reply_data;  // for the established event
 

@@ -70,7 +70,7 @@ void Doors::on_syn(std::uint32_t listener, const Flow& flow, std::uint64_t hash,
     const Waiting& before = streams_.waiting_at(time_wait_slot);
     // RFC 9293 s3.6.1 (1): behind all that the one before it used.
     if (!ours.after(before.finished.send_next)) ours = before.finished.send_next + Streams::kSequenceStep;
-    streams_.hide(time_wait_slot);
+    streams_.hide_waiting(time_wait_slot);
     half.time_wait_slot = time_wait_slot;
   }
   half.handshake = tcp::agree(syn.header, streams_.tcp_options(flow), ours, timestamp_offset(flow, streams_.keys()));
@@ -118,7 +118,7 @@ void Doors::forget(HalfOpen& half, Instant now) {
   --callers_.listeners().at(half.listener).half_open;
   if (half.awaits_backlog()) --queued_;
   if (half.time_wait_slot != HalfOpen::kNone) {
-    if (streams_.hidden(half.time_wait_slot, half.flow, now) != nullptr) streams_.show_again(half.time_wait_slot);
+    if (streams_.hidden(half.time_wait_slot, half.flow, now) != nullptr) streams_.show_waiting(half.time_wait_slot);
   }
   streams_.remove(half);
 }

@@ -35,15 +35,15 @@
 namespace rnic::host {
 
 struct Options {
-  std::vector<ip::StationAddress> addresses;
-  std::vector<ip::Route> routes;          // static ones; of no bits: a default route
-  std::optional<std::uint16_t> vlan;      // 802.1Q: all frames, in and out; none: untagged
-  bool link_local = false;                // has one of IPv6, made up where none is among `addresses`
-  bool accept_advertisements = false;     // believes routers
-  std::optional<std::uint8_t> hop_limit;  // TTL of what we send; none: 64, or what a router advertises
-  bool probe = false;                     // asks whether an address is taken before using it
-  bool opaque_addresses = false;          // those made up do not show the MAC
-  tcp::Options tcp;
+  std::vector<ip::StationAddress> addresses{};
+  std::vector<ip::Route> routes{};          // static ones; of no bits: a default route
+  std::optional<std::uint16_t> vlan{};      // 802.1Q: all frames, in and out; none: untagged
+  bool link_local = false;                  // has one of IPv6, made up where none is among `addresses`
+  bool accept_advertisements = false;       // believes routers
+  std::optional<std::uint8_t> hop_limit{};  // TTL of what we send; none: 64, or what a router advertises
+  bool probe = false;                       // asks whether an address is taken before using it
+  bool opaque_addresses = false;            // those made up do not show the MAC
+  tcp::Options tcp{};
   std::uint32_t streams_max = 16384;
   Duration orphan_timeout = seconds(30);
   std::uint64_t seed = 0;  // initial sequence numbers, ports

@@ -161,13 +161,13 @@ void Streams::remove_waiting(std::uint32_t slot) {
   time_wait_.remove(slot);
 }
 
-void Streams::hide(std::uint32_t slot) {
+void Streams::hide_waiting(std::uint32_t slot) {
   Waiting& waiting = time_wait_.at(slot);
   flows_.erase(waiting.hash, Place::waiting(slot).value_);
   waiting.hidden = true;
 }
 
-void Streams::show_again(std::uint32_t slot) {
+void Streams::show_waiting(std::uint32_t slot) {
   Waiting& waiting = time_wait_.at(slot);
   waiting.hidden = false;
   flows_.insert(waiting.hash, Place::waiting(slot).value_);

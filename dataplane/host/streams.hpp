@@ -127,8 +127,8 @@ class Streams {
   void add(const Waiting& waiting);
   void remove_waiting(std::uint32_t slot);
   // A half-open connection takes its place until it is shown again, or its time is over.
-  void hide(std::uint32_t slot);
-  void show_again(std::uint32_t slot);
+  void hide_waiting(std::uint32_t slot);
+  void show_waiting(std::uint32_t slot);
   // The one that hid there, if its time is not over.
   Waiting* hidden(std::uint32_t slot, const Flow& flow, Instant now) { return time_wait_.hidden(slot, flow, now); }
   void remove_hidden(std::uint32_t slot) { time_wait_.remove(slot); }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "port/open.hpp"
+#include "sim/plain_world.hpp"
 #include "sim/world.hpp"
 #include "support/catch.hpp"
 #include "support/octet_streams.hpp"
@@ -149,24 +150,23 @@ TEST_CASE("a full segment makes a packet of 65535 octets in IPv4 and in IPv6, an
   const bool v6 = GENERATE(false, true), timestamps = GENERATE(false, true);
   CAPTURE(v6, timestamps);
   test::OctetStreams a, b;
-  WorldOptions options = with_mtu(kLargest);
-  options.a.device.plain = &a;
-  options.b.device.plain = &b;
-  for (sim::RnicOptions* side : {&options.a, &options.b}) {
+  sim::PlainOptions options;
+  for (sim::PlainNodeOptions* side : {&options.a, &options.b}) {
     if (v6) side->address = sim::address_v6(side == &options.a ? 1 : 2);
-    side->device.tcp.timestamps = timestamps;
+    side->mtu_bytes = kLargest;
+    side->host.tcp.timestamps = timestamps;
   }
-  World world(options);
-  a.use(world.a.device);
-  b.use(world.b.device);
+  sim::PlainWorld world(options, a, b);
+  a.use(world.a.host);
+  b.use(world.b.host);
   b.plan(kPort, {});
   std::size_t longest = 0;
   world.a_to_b.watch([&](Bytes frame, Instant, sim::Link::Fate) { longest = std::max(longest, frame.size() - 14); });
-  REQUIRE(world.b.device.listen({}, kPort, 0, 0));
-  core::ConnectOptions wishes;
-  wishes.remote = world.b.device.options().addresses[0].address;
+  REQUIRE(world.b.host.listen(kPort));
+  host::Call wishes;
+  wishes.remote = world.b.address;
   wishes.remote_port = kPort;
-  const auto stream = world.a.device.connect_plain(wishes, world.clock.now);
+  const auto stream = world.a.host.call(wishes, world.clock.now);
   REQUIRE(stream);
   a.plan(*stream, {.send_bytes = 3'000'000, .close = test::Plan::Close::sent});
   REQUIRE(world.run_until([&] { return a.find(*stream)->ended; }));

@@ -1,5 +1,5 @@
-// A device of ours on a port of ours, with plain TCP streams on it: the end of tests/linux_tcp/run that
-// is not the kernel's. Worker, device and port are the daemon's; MPA and what is above are left out.
+// A TCP/IP host of ours on a port of ours, with plain TCP streams on it: the end of tests/linux_tcp/run that
+// is not the kernel's. Host and port are the daemon's; worker, MPA and what is above are left out.
 //
 //   tcp_peer --port af_packet:IFACE --address CIDR… [--mtu N] [--window N] [--timestamps]
 //            [--no-sack] [--newreno] [--time-wait-ms N] [--buffers N]
@@ -9,9 +9,13 @@
 //   stream ID      port PORT (its streams)      device
 //   resume ID      close ID      abort ID
 // PLAN: send=N  echo  unread  unchecked  close=sent|peer|never
+#include <poll.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -20,7 +24,6 @@
 #include <sstream>
 
 #include "control/configuration.hpp"
-#include "core/worker.hpp"
 #include "port/dpdk_runtime.hpp"
 #include "port/open.hpp"
 #include "support/octet_streams.hpp"
@@ -31,14 +34,19 @@ using nlohmann::json;
 using namespace rnic;
 
 struct Peer {
-  Peer(const core::DeviceOptions& options, port::Port& port)
-      : worker({.realtime = false, .on_start = [] { port::dpdk_register_thread(); }}), device(options, port, worker) {
-    worker.add_device(device);
+  Peer(const host::Options& options, port::Port& its_port) : port(its_port), host(options, its_port, streams) {
+    streams.use(host);
   }
-  core::Worker worker;
-  core::Device device;
-  test::OctetStreams* streams = nullptr;
+  port::Port& port;
+  test::OctetStreams streams;
+  test::PlainHost host;
 };
+
+Instant clock_now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return {std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec};
+}
 
 json describe(const test::Record& record) {
   const tcp::Counters& c = record.counters;
@@ -73,7 +81,7 @@ json describe(const test::Record& record) {
 }
 
 json describe(Peer& peer) {
-  const core::DeviceCounters& c = peer.device.counters();
+  const host::Counters& c = peer.host.counters();
   std::uint64_t pages = 0, resident = 0;
   std::ifstream("/proc/self/statm") >> pages >> resident;
   return {{"frames_in", c.frames_in},
@@ -86,9 +94,9 @@ json describe(Peer& peer) {
           {"syns_dropped", c.syns_dropped},
           {"cookies_sent", c.cookies_sent},
           {"cookies_good", c.cookies_good},
-          {"streams", peer.device.stream_count()},
-          {"half_open", peer.device.half_open_count()},
-          {"buffers_free", peer.device.port().pool().available()},
+          {"streams", peer.host.stream_count()},
+          {"half_open", peer.host.half_open_count()},
+          {"buffers_free", peer.port.pool().available()},
           {"resident_bytes", resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))}};
 }
 
@@ -113,13 +121,12 @@ test::Plan read_plan(std::istream& words) {
   return plan;
 }
 
-core::StreamId read_stream(std::istream& words) {
-  core::StreamId stream;
+host::StreamId read_stream(std::istream& words) {
+  host::StreamId stream;
   words >> stream.value;
   return stream;
 }
 
-// On the worker's thread.
 json obey(Peer& peer, std::istringstream words, Instant now) {
   std::string command;
   words >> command;
@@ -129,33 +136,33 @@ json obey(Peer& peer, std::istringstream words, Instant now) {
     std::uint32_t backlog = 0;
     words >> port >> backlog;
     words.clear();
-    peer.streams->plan(port, read_plan(words));
-    const bool done = static_cast<bool>(peer.device.listen({}, port, backlog, 0));
+    peer.streams.plan(port, read_plan(words));
+    const bool done = peer.host.listen(port, backlog);
     return {{"listening", done}};
   }
   if (command == "connect") {
     std::string address;
-    core::ConnectOptions options;
-    words >> address >> options.remote_port >> options.local_port;
+    host::Call call;
+    words >> address >> call.remote_port >> call.local_port;
     const auto remote = wire::parse_ip(address);
     if (!remote) return {{"error", "no address"}};
-    options.remote = *remote;
+    call.remote = *remote;
     const test::Plan plan = read_plan(words);
-    const auto stream = peer.device.connect_plain(options, now);
+    const auto stream = peer.host.call(call, now);
     if (!stream) return {{"error", static_cast<int>(stream.error())}};
-    peer.streams->plan(*stream, plan);
+    peer.streams.plan(*stream, plan);
     return {{"stream", stream->value}};
   }
   if (command == "port") {
     std::uint16_t port = 0;
     words >> port;
     json all = json::array();
-    for (const auto& [id, record] : peer.streams->records())
+    for (const auto& [id, record] : peer.streams.records())
       if (record.flow.local_port == port) all.push_back(describe(record));
     return all;
   }
-  const core::StreamId stream = read_stream(words);
-  test::Record* record = peer.streams->find(stream);
+  const host::StreamId stream = read_stream(words);
+  test::Record* record = peer.streams.find(stream);
   if (record == nullptr) return {{"error", "no such stream"}};
   if (command == "resume")
     record->plan.read = true;
@@ -165,27 +172,53 @@ json obey(Peer& peer, std::istringstream words, Instant now) {
     record->abort_now = true;
   else if (command != "stream")
     return {{"error", "no such command"}};
-  if (command != "stream") peer.device.wake(stream);
+  if (command != "stream") peer.host.wake(stream);
   return describe(*record);
 }
 
+// Sleeps until a command or a frame comes, or something is due. True: there is something to read of commands.
+bool wait(Peer& peer, bool busy) {
+  constexpr Duration kUnwatched = microseconds(50);  // a port that cannot wake us
+  constexpr Duration kMost = milliseconds(100);
+  std::array<pollfd, 2> watched{{{STDIN_FILENO, POLLIN, 0}, {peer.port.wake_descriptor(), POLLIN, 0}}};
+  Duration left{0};
+  const bool sleeps = !busy && peer.host.idle() && peer.port.arm();
+  if (sleeps)
+    left = std::clamp(peer.host.next_deadline() - clock_now(), Duration{0}, watched[1].fd < 0 ? kUnwatched : kMost);
+  const timespec time{left.ns / 1'000'000'000, left.ns % 1'000'000'000};
+  const int ready = ppoll(watched.data(), watched.size(), &time, nullptr);
+  peer.port.disarm();
+  return ready > 0 && watched[0].revents != 0;
+}
+
+// Turn after turn, and between two of them a command, if one has come.
 int serve(Peer& peer) {
-  peer.worker.start();
+  port::dpdk_register_thread();
   std::cout << json{{"ready", true}} << std::endl;
-  for (std::string line; std::getline(std::cin, line);) {
-    json answer;
-    peer.worker.call([&](Instant now) {
+  std::string unread;
+  Instant tended{0};
+  for (;;) {
+    const Instant now = clock_now();
+    const bool busy = peer.host.turn(now);
+    if (now - tended > milliseconds(100)) {
+      tended = now;
+      peer.port.tend();
+    }
+    if (!wait(peer, busy)) continue;
+    std::array<char, 4096> octets;
+    const ssize_t count = read(STDIN_FILENO, octets.data(), octets.size());
+    if (count <= 0) return 0;
+    unread.append(octets.data(), static_cast<std::size_t>(count));
+    for (std::size_t end; (end = unread.find('\n')) != std::string::npos; unread.erase(0, end + 1)) {
+      json answer;
       try {
-        answer = obey(peer, std::istringstream(line), now);
+        answer = obey(peer, std::istringstream(unread.substr(0, end)), clock_now());
       } catch (const std::exception& wrong) {
         answer = {{"error", wrong.what()}};
       }
-    });
-    std::cout << answer << std::endl;
+      std::cout << answer << std::endl;
+    }
   }
-  peer.worker.stop();
-  peer.worker.remove_device(peer.device);
-  return 0;
 }
 
 }  // namespace
@@ -196,7 +229,7 @@ int main(int count, char** words) {
   std::vector<std::string> addresses;
   port::PortOptions port_options;
   port_options.name = "peer";
-  core::DeviceOptions options;
+  host::Options options;
   std::uint32_t time_wait_ms = 60'000;
   bool no_sack = false, newreno = false;
   app.add_option("--port", port_text)->required();
@@ -210,14 +243,13 @@ int main(int count, char** words) {
   app.add_flag("--newreno", newreno);
   CLI11_PARSE(app, count, words);
 
-  options.name = "peer";
   options.tcp.sack = !no_sack;
   if (newreno) options.tcp.congestion = tcp::Options::Congestion::newreno;
   options.tcp.time_wait = milliseconds(time_wait_ms);
   for (const std::string& text : addresses) {
     const auto address = control::parse_cidr(text);
     if (!address) return std::fprintf(stderr, "tcp_peer: %s is no address\n", text.c_str()), 2;
-    options.addresses.push_back(*address);
+    options.addresses.push_back({address->address, address->prefix_length});
   }
   std::random_device chance;
   options.seed = std::uint64_t{chance()} << 32 | chance();
@@ -228,10 +260,6 @@ int main(int count, char** words) {
   std::string error;
   const auto port = factory.open(*spec, port_options, error);
   if (port == nullptr) return std::fprintf(stderr, "tcp_peer: %s\n", error.c_str()), 1;
-  test::OctetStreams streams;
-  options.plain = &streams;
   Peer peer(options, *port);
-  peer.streams = &streams;
-  streams.use(peer.device);
   return serve(peer);
 }

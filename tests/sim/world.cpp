@@ -14,50 +14,11 @@ RnicOptions with(RnicOptions options, const wire::IpAddress& address, std::uint8
 }
 }  // namespace
 
-wire::IpAddress address_v6(std::uint8_t last) {
-  std::array<std::uint8_t, 16> octets{0x20, 0x01, 0x0d, 0xb8};
-  octets[15] = last;
-  return wire::IpAddress::from_octets(octets);
+RnicOptions options_of_a(const WorldOptions& options) {
+  return with(options.a, kAddressA, 1, options.seed * 4 + 3);
 }
-wire::IpAddress address_link_local(std::uint8_t last) {
-  std::array<std::uint8_t, 16> octets{0xfe, 0x80};
-  octets[15] = last;
-  return wire::IpAddress::from_octets(octets);
-}
-
-World::World(const WorldOptions& options)
-    : a_to_b(options.link, options.seed * 4 + 1),
-      b_to_a(options.link, options.seed * 4 + 2),
-      a(with(options.a, kAddressA, 1, options.seed * 4 + 3), clock, a_to_b, b_to_a, options.wire_a),
-      b(with(options.b, kAddressB, 2, options.seed * 4 + 4), clock, b_to_a, a_to_b, options.wire_b),
-      turn_cost_(options.turn_cost),
-      start_(clock.now) {}
-
-bool World::step(Instant not_beyond) {
-  ++steps;
-  a.turn();
-  b.turn();
-  if (application) application();
-  Instant next = std::min(a.next_deadline(), b.next_deadline());
-  if (application_deadline) next = std::min(next, application_deadline());
-  if (!a.idle() || !b.idle()) next = std::min(next, clock.now + turn_cost_);
-  if (next == kNever && not_beyond == kNever) return false;
-  clock.now = std::min(std::max(next, clock.now + nanoseconds(100)), not_beyond);
-  return true;
-}
-
-bool World::run_until(const std::function<bool()>& done, Duration limit) {
-  const Instant end = clock.now + limit;
-  while (!done()) {
-    if (clock.now > end) return false;
-    if (!step()) return done();
-  }
-  return true;
-}
-
-void World::run_for(Duration time) {
-  const Instant end = clock.now + time;
-  while (clock.now < end) step(end);
+RnicOptions options_of_b(const WorldOptions& options) {
+  return with(options.b, kAddressB, 2, options.seed * 4 + 4);
 }
 
 void World::trace() {

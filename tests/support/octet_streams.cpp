@@ -63,18 +63,18 @@ std::uint64_t wrong(Bytes octets, std::uint64_t position) {
 
 }  // namespace
 
-void OctetStreams::plan(core::StreamId stream, const Plan& plan) {
+void OctetStreams::plan(host::StreamId stream, const Plan& plan) {
   Record& record = records_[stream];
   record.stream = stream;
   record.plan = plan;
 }
 
-Record* OctetStreams::find(core::StreamId stream) {
+Record* OctetStreams::find(host::StreamId stream) {
   const auto found = records_.find(stream);
   return found == records_.end() ? nullptr : &found->second;
 }
 
-void OctetStreams::on_open(core::StreamId stream, const host::Flow& flow) {
+void OctetStreams::on_open(host::StreamId stream, const host::Flow& flow) {
   const auto [at, fresh] = records_.try_emplace(stream);
   Record& record = at->second;
   if (fresh) record.plan = plans_[flow.local_port];
@@ -83,7 +83,7 @@ void OctetStreams::on_open(core::StreamId stream, const host::Flow& flow) {
   record.opened = true;
 }
 
-bool OctetStreams::on_turn(core::StreamId stream, tcp::Connection& tcp, Instant now) {
+bool OctetStreams::on_turn(host::StreamId stream, tcp::Connection& tcp, Instant now) {
   Record& record = records_.at(stream);
   if (record.abort_now) {
     tcp.abort(now);
@@ -113,7 +113,7 @@ bool OctetStreams::send(Record& record, tcp::Connection& tcp) {
     const auto wanted =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(tcp.emss(), record.plan.send_bytes - record.sent_bytes));
     if (tcp.room_bytes() < wanted) return false;
-    BufferRef buffer = BufferRef::take(device_->data_pool(), wanted);
+    BufferRef buffer = BufferRef::take(host_->data_pool(), wanted);
     if (!buffer) return true;
     fill(buffer->append(wanted), record.sent_bytes);
     if (!tcp.append(std::move(buffer))) return false;
@@ -129,7 +129,7 @@ bool OctetStreams::take(Record& record, tcp::Connection& tcp) {
       const std::uint32_t room = std::min(tcp.room_bytes(), tcp.emss());
       if (room == 0) return false;
       octets = octets.first(std::min<std::size_t>(octets.size(), room));
-      BufferRef buffer = BufferRef::take(device_->data_pool(), static_cast<std::uint32_t>(octets.size()));
+      BufferRef buffer = BufferRef::take(host_->data_pool(), static_cast<std::uint32_t>(octets.size()));
       if (!buffer) return true;
       std::memcpy(buffer->append(static_cast<std::uint32_t>(octets.size())).data(), octets.data(), octets.size());
       if (!tcp.append(std::move(buffer))) return false;
@@ -153,7 +153,7 @@ void OctetStreams::note(Record& record, const tcp::Connection& tcp) {
   record.rtt_us = tcp.smoothed_rtt().ns / 1000;
 }
 
-void OctetStreams::on_end(core::StreamId stream, const tcp::Connection& tcp) {
+void OctetStreams::on_end(host::StreamId stream, const tcp::Connection& tcp) {
   Record& record = records_[stream];
   record.stream = stream;
   note(record, tcp);

@@ -1,15 +1,14 @@
 // What runs on plain streams in tests: it sends a pattern, checks one, or gives back what comes. Every
 // octet of the pattern follows from its place in the stream, so a peer needs to be told nothing.
 //
-// Owned by the device's worker, but for plans made before there are streams.
+// Owned by the host's thread, but for plans made before there are streams.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
 
-#include "core/device.hpp"
-#include "host/flow.hpp"
+#include "support/plain_host.hpp"
 
 namespace rnic::test {
 
@@ -29,7 +28,7 @@ struct Plan {
 };
 
 struct Record {
-  core::StreamId stream;
+  host::StreamId stream;
   host::Flow flow;
   Plan plan;
   std::uint64_t sent_bytes = 0, received_bytes = 0, wrong_bytes = 0;
@@ -44,30 +43,30 @@ struct Record {
 };
 const char* name(tcp::Ended ended);
 
-class OctetStreams final : public core::PlainStreams {
+class OctetStreams final : public PlainStreams {
  public:
   // Before the first stream.
-  void use(core::Device& device) { device_ = &device; }
+  void use(PlainHost& host) { host_ = &host; }
   // For streams that come to this port of ours.
   void plan(std::uint16_t port, const Plan& plan) { plans_[port] = plan; }
-  // For one that connect_plain() has begun.
-  void plan(core::StreamId stream, const Plan& plan);
+  // For one that PlainHost::call() has begun.
+  void plan(host::StreamId stream, const Plan& plan);
 
-  Record* find(core::StreamId stream);
-  const std::map<core::StreamId, Record>& records() const { return records_; }
+  Record* find(host::StreamId stream);
+  const std::map<host::StreamId, Record>& records() const { return records_; }
 
-  void on_open(core::StreamId stream, const host::Flow& flow) override;
-  bool on_turn(core::StreamId stream, tcp::Connection& tcp, Instant now) override;
-  void on_end(core::StreamId stream, const tcp::Connection& tcp) override;
+  void on_open(host::StreamId stream, const host::Flow& flow) override;
+  bool on_turn(host::StreamId stream, tcp::Connection& tcp, Instant now) override;
+  void on_end(host::StreamId stream, const tcp::Connection& tcp) override;
 
  private:
   bool send(Record& record, tcp::Connection& tcp);
   bool take(Record& record, tcp::Connection& tcp);
   static void note(Record& record, const tcp::Connection& tcp);
 
-  core::Device* device_ = nullptr;
+  PlainHost* host_ = nullptr;
   std::map<std::uint16_t, Plan> plans_;
-  std::map<core::StreamId, Record> records_;
+  std::map<host::StreamId, Record> records_;
 };
 
 }  // namespace rnic::test

@@ -2,15 +2,14 @@
 #include <optional>
 #include <set>
 
-#include "sim/world.hpp"
+#include "sim/plain_world.hpp"
 #include "support/catch.hpp"
 #include "support/octet_streams.hpp"
 #include "wire/ipv4.hpp"
 #include "wire/tcp.hpp"
 
 using namespace rnic;
-using sim::World;
-using sim::WorldOptions;
+using sim::PlainOptions;
 
 namespace {
 
@@ -19,18 +18,16 @@ constexpr std::uint16_t kPort = 7471;
 // A calls B, and closes first: TIME-WAIT is A's.
 struct Caller {
   explicit Caller(bool timestamps) {
-    WorldOptions options;
-    for (sim::RnicOptions* side : {&options.a, &options.b}) {
-      side->streams_max = 16384;
-      side->device.tcp.timestamps = timestamps;
+    sim::PlainOptions options;
+    for (sim::PlainNodeOptions* side : {&options.a, &options.b}) {
+      side->host.streams_max = 16384;
+      side->host.tcp.timestamps = timestamps;
     }
-    options.a.device.plain = &a;
-    options.b.device.plain = &b;
-    world.emplace(options);
-    a.use(world->a.device);
-    b.use(world->b.device);
+    world.emplace(options, a, b);
+    a.use(world->a.host);
+    b.use(world->b.host);
     b.plan(kPort, {});
-    REQUIRE(world->b.device.listen({}, kPort, 0, 0));
+    REQUIRE(world->b.host.listen(kPort));
     world->a_to_b.watch([this](Bytes frame, Instant, sim::Link::Fate) {
       const auto ip = wire::parse_ipv4(frame.subspan(14));
       if (!ip || ip->header.protocol != wire::protocol::kTcp) return;
@@ -40,29 +37,29 @@ struct Caller {
     });
   }
   ~Caller() { world->a_to_b.watch(nullptr); }
-  Result<core::StreamId, core::StreamError> call(std::uint16_t local_port = 0) {
-    core::ConnectOptions wishes;
+  Result<host::StreamId, host::StreamError> call(std::uint16_t local_port = 0) {
+    host::Call wishes;
     wishes.remote = sim::kAddressB;
     wishes.remote_port = kPort;
     wishes.local_port = local_port;
-    const auto stream = world->a.device.connect_plain(wishes, world->clock.now);
+    const auto stream = world->a.host.call(wishes, world->clock.now);
     if (stream) a.plan(*stream, {.send_bytes = 100, .close = test::Plan::Close::sent});
     return stream;
   }
   bool all_end() {
-    return world->run_until([&] { return world->a.device.stream_count() + world->b.device.stream_count() == 0; },
+    return world->run_until([&] { return world->a.host.stream_count() + world->b.host.stream_count() == 0; },
                             seconds(10));
   }
 
   test::OctetStreams a, b;
-  std::optional<World> world;
+  std::optional<sim::PlainWorld> world;
   wire::TcpHeader syn;
 };
 
 }  // namespace
 
 TEST_CASE("many thousand calls to one address and port within a TIME-WAIT: each has its port, and its octets arrive",
-          "[core]") {
+          "[host]") {
   Caller caller(GENERATE(false, true));
   const Instant begun = caller.world->clock.now;
   constexpr unsigned kCalls = 30'000, kAtATime = 30;
@@ -78,17 +75,17 @@ TEST_CASE("many thousand calls to one address and port within a TIME-WAIT: each 
 
 TEST_CASE(
     "W-TCP-12: with timestamps a call takes the place of one in TIME-WAIT after a second, with numbers behind its",
-    "[core][W-TCP-12]") {
+    "[host][W-TCP-12]") {
   const bool timestamps = GENERATE(true, false);
   CAPTURE(timestamps);
   Caller caller(timestamps);
   REQUIRE(caller.call(40000));
   caller.world->run_for(milliseconds(10));
-  REQUIRE(caller.world->a.device.stream_count() == 0);
+  REQUIRE(caller.world->a.host.stream_count() == 0);
   const wire::TcpHeader first = caller.syn;
   const auto refused = [&] {
     const auto again = caller.call(40000);
-    return !again && again.error() == core::StreamError::address_in_use;
+    return !again && again.error() == host::StreamError::address_in_use;
   };
   CHECK(refused());
   caller.world->run_for(milliseconds(500));
@@ -108,13 +105,13 @@ TEST_CASE(
   for (const auto& [id, record] : caller.b.records()) CHECK(record.received_bytes == 100);
 }
 
-TEST_CASE("W-TCP-12: a call in the place of one that sent much begins behind all of that", "[core][W-TCP-12]") {
+TEST_CASE("W-TCP-12: a call in the place of one that sent much begins behind all of that", "[host][W-TCP-12]") {
   Caller caller(true);
-  core::ConnectOptions wishes;
+  host::Call wishes;
   wishes.remote = sim::kAddressB;
   wishes.remote_port = kPort;
   wishes.local_port = 40000;
-  const auto stream = caller.world->a.device.connect_plain(wishes, caller.world->clock.now);
+  const auto stream = caller.world->a.host.call(wishes, caller.world->clock.now);
   REQUIRE(stream);
   // More than its numbers move on by in the meantime: 250,000 in a second.
   constexpr std::uint64_t kMuch = 3'000'000;

@@ -1,5 +1,5 @@
-// Plain streams: the device's TCP with nothing on it, over the simulated wire.
-#include "sim/world.hpp"
+// Plain streams: a host's TCP with nothing on it, over the simulated wire.
+#include "sim/plain_world.hpp"
 #include "support/catch.hpp"
 #include "support/octet_streams.hpp"
 
@@ -10,16 +10,16 @@ constexpr std::uint16_t kPort = 7;
 
 // A calls B, where somebody listens.
 struct PlainPair {
-  explicit PlainPair(const test::Plan& caller, const test::Plan& answerer, sim::WorldOptions options = {})
-      : world((options.a.device.plain = &a, options.b.device.plain = &b, options)) {
-    a.use(world.a.device);
-    b.use(world.b.device);
+  explicit PlainPair(const test::Plan& caller, const test::Plan& answerer, sim::PlainOptions options = {})
+      : world(options, a, b) {
+    a.use(world.a.host);
+    b.use(world.b.host);
     b.plan(kPort, answerer);
-    REQUIRE(world.b.device.listen({}, kPort, 0, 0));
-    core::ConnectOptions wishes;
+    REQUIRE(world.b.host.listen(kPort));
+    host::Call wishes;
     wishes.remote = sim::kAddressB;
     wishes.remote_port = kPort;
-    const auto stream = world.a.device.connect_plain(wishes, world.clock.now);
+    const auto stream = world.a.host.call(wishes, world.clock.now);
     REQUIRE(stream);
     called = *stream;
     a.plan(called, caller);
@@ -29,12 +29,12 @@ struct PlainPair {
   bool over() { return near().ended && far() != nullptr && far()->ended; }
 
   test::OctetStreams a, b;
-  sim::World world;
-  core::StreamId called;
+  sim::PlainWorld world;
+  host::StreamId called;
 };
 
-sim::WorldOptions lossy() {
-  sim::WorldOptions options;
+sim::PlainOptions lossy() {
+  sim::PlainOptions options;
   options.seed = 11;
   options.link.loss_per_1000 = 20;
   options.link.repeat_per_1000 = 10;
@@ -43,7 +43,7 @@ sim::WorldOptions lossy() {
 
 }  // namespace
 
-TEST_CASE("W-TCP-01: a plain stream carries every octet both ways, with loss, and closes", "[core][W-TCP-01]") {
+TEST_CASE("W-TCP-01: a plain stream carries every octet both ways, with loss, and closes", "[host][W-TCP-01]") {
   PlainPair pair({.send_bytes = 700'000}, {.send_bytes = 500'000, .close = test::Plan::Close::sent}, lossy());
   REQUIRE(pair.world.run_until([&] { return pair.over(); }));
   CHECK(pair.near().received_bytes == 500'000);
@@ -54,33 +54,32 @@ TEST_CASE("W-TCP-01: a plain stream carries every octet both ways, with loss, an
   CHECK(pair.near().counters.retransmitted > 0);
 }
 
-TEST_CASE("W-TCP-01: both ends of a plain stream may close at once", "[core][W-TCP-01]") {
-  sim::WorldOptions options;
+TEST_CASE("W-TCP-01: both ends of a plain stream may close at once", "[host][W-TCP-01]") {
+  sim::PlainOptions options;
   options.link.delay = milliseconds(20);
   PlainPair pair({.close = test::Plan::Close::never}, {.close = test::Plan::Close::never}, options);
   REQUIRE(pair.world.run_until([&] { return pair.far() != nullptr; }));
   pair.a.find(pair.called)->close_now = true;
   pair.b.find(pair.far()->stream)->close_now = true;
-  pair.world.a.device.wake(pair.called);
-  pair.world.b.device.wake(pair.far()->stream);
+  pair.world.a.host.wake(pair.called);
+  pair.world.b.host.wake(pair.far()->stream);
   REQUIRE(pair.world.run_until([&] { return pair.over(); }));
   CHECK(pair.near().was_closing);
   CHECK(pair.far()->was_closing);
   CHECK(pair.near().how == tcp::Ended::gracefully);
 }
 
-TEST_CASE("a plain call that nobody answers ends: refused, or unreachable", "[core]") {
-  sim::WorldOptions options;
-  test::OctetStreams streams;
-  options.a.device.plain = &streams;
-  sim::World world(options);
-  streams.use(world.a.device);
-  core::ConnectOptions wishes;
+TEST_CASE("a plain call that nobody answers ends: refused, or unreachable", "[host]") {
+  sim::PlainOptions options;
+  test::OctetStreams streams, nobody;
+  sim::PlainWorld world(options, streams, nobody);
+  streams.use(world.a.host);
+  host::Call wishes;
   wishes.remote = sim::kAddressB;
   wishes.remote_port = 99;
-  const auto refused = world.a.device.connect_plain(wishes, world.clock.now);
+  const auto refused = world.a.host.call(wishes, world.clock.now);
   wishes.remote = wire::IpAddress::v4(10, 0, 0, 77);
-  const auto unreachable = world.a.device.connect_plain(wishes, world.clock.now);
+  const auto unreachable = world.a.host.call(wishes, world.clock.now);
   REQUIRE(refused);
   REQUIRE(unreachable);
   REQUIRE(world.run_until([&] {

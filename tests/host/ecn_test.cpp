@@ -1,7 +1,7 @@
 // Congestion told by marks, through whole devices: IP's two bits in and out, of both versions and behind
 // a VLAN tag, with checksums that are looked at.
 #include "wire/ecn.hpp"
-#include "sim/world.hpp"
+#include "sim/plain_world.hpp"
 #include "support/catch.hpp"
 #include "support/octet_streams.hpp"
 #include "wire/ethernet.hpp"
@@ -47,19 +47,19 @@ std::optional<Seen> look(Bytes frame, bool tagged) {
 }
 
 struct Marked {
-  explicit Marked(sim::WorldOptions options, bool v6 = false)
-      : tagged(options.a.device.vlan.has_value()),
-        world((prepare(options, v6), options.a.device.plain = &a, options.b.device.plain = &b, options)) {
-    a.use(world.a.device);
-    b.use(world.b.device);
+  explicit Marked(sim::PlainOptions options, bool v6 = false)
+      : tagged(options.a.host.vlan.has_value()),
+        world((prepare(options, v6), options), a, b) {
+    a.use(world.a.host);
+    b.use(world.b.host);
     b.plan(kPort, {});
     world.a_to_b.watch([this](Bytes frame, Instant, sim::Link::Fate) { note(frame, from_a); });
     world.b_to_a.watch([this](Bytes frame, Instant, sim::Link::Fate) { note(frame, from_b); });
-    REQUIRE(world.b.device.listen({}, kPort, 0, 0));
-    core::ConnectOptions wishes;
-    wishes.remote = world.b.device.options().addresses[0].address;
+    REQUIRE(world.b.host.listen(kPort));
+    host::Call wishes;
+    wishes.remote = world.b.address;
     wishes.remote_port = kPort;
-    const auto stream = world.a.device.connect_plain(wishes, world.clock.now);
+    const auto stream = world.a.host.call(wishes, world.clock.now);
     REQUIRE(stream);
     called = *stream;
     a.plan(called, {.send_bytes = kBytes, .close = test::Plan::Close::sent});
@@ -67,10 +67,10 @@ struct Marked {
         [&] { return a.find(called)->ended && b.records().size() == 1 && b.records().begin()->second.ended; }));
     CHECK(b.records().begin()->second.received_bytes == kBytes);
     CHECK(b.records().begin()->second.wrong_bytes == 0);
-    CHECK(world.a.device.counters().bad_checksums == 0);
-    CHECK(world.b.device.counters().bad_checksums == 0);
+    CHECK(world.a.host.counters().bad_checksums == 0);
+    CHECK(world.b.host.counters().bad_checksums == 0);
   }
-  static void prepare(sim::WorldOptions& options, bool v6) {
+  static void prepare(sim::PlainOptions& options, bool v6) {
     if (!v6) return;
     options.a.address = sim::address_v6(1);
     options.b.address = sim::address_v6(2);
@@ -83,14 +83,14 @@ struct Marked {
   bool tagged;
   std::vector<Seen> from_a, from_b;
   test::OctetStreams a, b;
-  sim::World world;
-  core::StreamId called;
+  sim::PlainWorld world;
+  host::StreamId called;
 };
 
-sim::WorldOptions asking(tcp::Algorithm algorithm = tcp::Algorithm::cubic) {
-  sim::WorldOptions options;
-  options.a.device.tcp.ecn = tcp::EcnUse::on;
-  options.a.device.tcp.congestion = options.b.device.tcp.congestion = algorithm;
+sim::PlainOptions asking(tcp::Algorithm algorithm = tcp::Algorithm::cubic) {
+  sim::PlainOptions options;
+  options.a.host.tcp.ecn = tcp::EcnUse::on;
+  options.a.host.tcp.congestion = options.b.host.tcp.congestion = algorithm;
   options.link.mark_per_1000 = 50;
   return options;
 }
@@ -98,12 +98,12 @@ sim::WorldOptions asking(tcp::Algorithm algorithm = tcp::Algorithm::cubic) {
 }  // namespace
 
 TEST_CASE("W-TCP-01: ECN: data of a device may be marked, and what is marked slows its peer down",
-          "[core][rfc3168][W-TCP-01]") {
+          "[host][rfc3168][W-TCP-01]") {
   const bool v6 = GENERATE(false, true);
   const bool tagged = GENERATE(false, true);
   CAPTURE(v6, tagged);
   auto options = asking();
-  if (tagged) options.a.device.vlan = options.b.device.vlan = std::uint16_t{7};
+  if (tagged) options.a.host.vlan = options.b.host.vlan = std::uint16_t{7};
   Marked run(options, v6);
   CHECK(run.sender().ecn_reductions > 0);
   CHECK(run.sender().retransmitted == 0);
@@ -111,15 +111,15 @@ TEST_CASE("W-TCP-01: ECN: data of a device may be marked, and what is marked slo
   for (const Seen& seen : run.from_b) CHECK(seen.ecn == wire::ecn::kNotCapable);
 }
 
-TEST_CASE("W-TCP-01: ECN: where a peer does not agree nothing may be marked", "[core][rfc3168][W-TCP-01]") {
+TEST_CASE("W-TCP-01: ECN: where a peer does not agree nothing may be marked", "[host][rfc3168][W-TCP-01]") {
   auto options = asking();
-  options.b.device.tcp.ecn = tcp::EcnUse::off;
+  options.b.host.tcp.ecn = tcp::EcnUse::off;
   Marked run(options);
   CHECK(run.sender().ecn_reductions == 0);
   for (const Seen& seen : run.from_a) CHECK(seen.ecn == wire::ecn::kNotCapable);
 }
 
-TEST_CASE("W-TCP-01: DCTCP: SYN and SYN-ACK of a device may be marked", "[core][rfc8257][W-TCP-01]") {
+TEST_CASE("W-TCP-01: DCTCP: SYN and SYN-ACK of a device may be marked", "[host][rfc8257][W-TCP-01]") {
   const bool v6 = GENERATE(false, true);
   Marked run(asking(tcp::Algorithm::dctcp), v6);
   CHECK(run.sender().ecn_reductions > 0);
@@ -127,7 +127,7 @@ TEST_CASE("W-TCP-01: DCTCP: SYN and SYN-ACK of a device may be marked", "[core][
   CHECK(run.from_b.front().ecn == wire::ecn::kCapable);
 }
 
-TEST_CASE("W-TCP-01: ECN: a mark on one of two fragments is the packet's", "[core][rfc3168][W-TCP-01]") {
+TEST_CASE("W-TCP-01: ECN: a mark on one of two fragments is the packet's", "[host][rfc3168][W-TCP-01]") {
   auto options = asking();
   options.link.fragment_per_1000 = 1000;
   Marked run(options);

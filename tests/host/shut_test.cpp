@@ -1,6 +1,6 @@
 // Time passes while one direction's window is shut and the other is busy, in each state that a connection can be in;
 // and the buffers of it all come back.
-#include "sim/world.hpp"
+#include "sim/plain_world.hpp"
 #include "support/catch.hpp"
 #include "support/octet_streams.hpp"
 
@@ -16,22 +16,20 @@ constexpr std::uint64_t kBusy = 6'000'000;  // the other way
 // A calls B. A does not read, so that its window shuts; what it sends goes on.
 struct Shut {
   explicit Shut(Close of_a = Close::never, Close of_b = Close::never, std::size_t streams = 1) {
-    sim::WorldOptions options;
-    options.a.device.plain = &a;
-    options.b.device.plain = &b;
+    sim::PlainOptions options;
     options.link.per_octet = nanoseconds(1);
-    world.emplace(options);
-    a.use(world->a.device);
-    b.use(world->b.device);
-    free_a = world->a.device.port().pool().available();
-    free_b = world->b.device.port().pool().available();
+    world.emplace(options, a, b);
+    a.use(world->a.host);
+    b.use(world->b.host);
+    free_a = world->a.port.pool().available();
+    free_b = world->b.port.pool().available();
     b.plan(kPort, {.send_bytes = kInto, .close = of_b});
-    REQUIRE(world->b.device.listen({}, kPort, 128, 0));
+    REQUIRE(world->b.host.listen(kPort, 128));
     for (std::size_t i = 0; i < streams; ++i) {
-      core::ConnectOptions wishes;
-      wishes.remote = world->b.device.options().addresses[0].address;
+      host::Call wishes;
+      wishes.remote = world->b.address;
       wishes.remote_port = kPort;
-      const auto stream = world->a.device.connect_plain(wishes, world->clock.now);
+      const auto stream = world->a.host.call(wishes, world->clock.now);
       REQUIRE(stream);
       called.push_back(*stream);
       a.plan(*stream, {.send_bytes = streams == 1 ? kBusy : kBusy / streams, .read = false, .close = of_a});
@@ -40,8 +38,8 @@ struct Shut {
   test::Record& at_a() { return *a.find(called[0]); }
   test::Record& at_b() { return *b.find(b.records().begin()->first); }
   void wake() {
-    world->a.device.wake(at_a().stream);
-    world->b.device.wake(at_b().stream);
+    world->a.host.wake(at_a().stream);
+    world->b.host.wake(at_b().stream);
   }
   // The window is shut, a probe of it is out, and all of the other direction has come.
   void stand_still(Duration time) {
@@ -61,20 +59,20 @@ struct Shut {
   }
   bool all_back() {
     // What is cached for control segments stays.
-    return world->a.device.stream_count() == 0 && world->b.device.stream_count() == 0 &&
-           world->a.device.port().pool().available() + 64 >= free_a &&
-           world->b.device.port().pool().available() + 64 >= free_b;
+    return world->a.host.stream_count() == 0 && world->b.host.stream_count() == 0 &&
+           world->a.port.pool().available() + 64 >= free_a &&
+           world->b.port.pool().available() + 64 >= free_b;
   }
 
   test::OctetStreams a, b;
-  std::optional<sim::World> world;
-  std::vector<core::StreamId> called;
+  std::optional<sim::PlainWorld> world;
+  std::vector<host::StreamId> called;
   std::uint32_t free_a = 0, free_b = 0;
 };
 
 }  // namespace
 
-TEST_CASE("W-TCP-01: one direction is shut for long, and the other arrives: ESTABLISHED", "[core][shut][W-TCP-01]") {
+TEST_CASE("W-TCP-01: one direction is shut for long, and the other arrives: ESTABLISHED", "[host][shut][W-TCP-01]") {
   Shut run;
   run.stand_still(seconds(100));
   CHECK(run.at_a().state == tcp::State::established);
@@ -85,7 +83,7 @@ TEST_CASE("W-TCP-01: one direction is shut for long, and the other arrives: ESTA
 }
 
 TEST_CASE("W-TCP-01: one direction is shut for long, and the other arrives and ends: FIN-WAIT, CLOSE-WAIT",
-          "[core][shut][W-TCP-01]") {
+          "[host][shut][W-TCP-01]") {
   Shut run(Close::sent, Close::sent);
   run.stand_still(seconds(100));
   CHECK(run.at_a().state == tcp::State::fin_wait_2);
@@ -97,7 +95,7 @@ TEST_CASE("W-TCP-01: one direction is shut for long, and the other arrives and e
   CHECK(run.at_b().how == tcp::Ended::gracefully);
 }
 
-TEST_CASE("MUST-66: behind a window that is shut for long a reset is heard", "[core][shut][W-TCP-01]") {
+TEST_CASE("MUST-66: behind a window that is shut for long a reset is heard", "[host][shut][W-TCP-01]") {
   Shut run;
   run.stand_still(seconds(30));
   const bool by_reader = GENERATE(true, false);
@@ -109,7 +107,7 @@ TEST_CASE("MUST-66: behind a window that is shut for long a reset is heard", "[c
 }
 
 TEST_CASE("peers that vanish by the dozen, in whatever state, are given up, and their buffers come back",
-          "[core][shut][W-TCP-01]") {
+          "[host][shut][W-TCP-01]") {
   constexpr std::size_t kDozens = 36;
   const auto of_a = GENERATE(Close::never, Close::sent);
   Shut run(of_a, Close::peer, kDozens);
@@ -121,11 +119,11 @@ TEST_CASE("peers that vanish by the dozen, in whatever state, are given up, and 
   run.world->b_to_a.set_options(dead);
   run.world->run_for(seconds(30));
   // Who has nothing to send would never know: that is what keepalive is for.
-  for (const core::StreamId stream : run.called)
-    if (test::Record* record = run.a.find(stream)) record->abort_now = true, run.world->a.device.wake(stream);
+  for (const host::StreamId stream : run.called)
+    if (test::Record* record = run.a.find(stream)) record->abort_now = true, run.world->a.host.wake(stream);
   for (const auto& [stream, record] : run.b.records())
     if (record.received_bytes == kBusy / kDozens && record.sent_bytes == kInto)
-      run.b.find(stream)->abort_now = true, run.world->b.device.wake(stream);
+      run.b.find(stream)->abort_now = true, run.world->b.host.wake(stream);
   CHECK(run.world->run_until([&] { return run.all_back(); }, seconds(2000)));
 }
 

@@ -1,5 +1,5 @@
 // The port's MTU changes while a connection runs.
-#include "sim/world.hpp"
+#include "sim/plain_world.hpp"
 #include "support/catch.hpp"
 #include "support/octet_streams.hpp"
 
@@ -11,25 +11,23 @@ constexpr std::uint16_t kPort = 7;
 // A sends to B, with an eye on the size of each frame.
 struct Running {
   explicit Running(bool v6) {
-    sim::WorldOptions options;
-    options.a.device.plain = &a;
-    options.b.device.plain = &b;
+    sim::PlainOptions options;
     if (v6) {
       options.a.address = sim::address_v6(1);
       options.b.address = sim::address_v6(2);
     }
     options.link.per_octet = nanoseconds(8);
-    world.emplace(options);
-    a.use(world->a.device);
-    b.use(world->b.device);
+    world.emplace(options, a, b);
+    a.use(world->a.host);
+    b.use(world->b.host);
     b.plan(kPort, {});
     world->a_to_b.watch(
         [this](Bytes frame, Instant, sim::Link::Fate) { largest = std::max(largest, frame.size() - 14); });
-    REQUIRE(world->b.device.listen({}, kPort, 0, 0));
-    core::ConnectOptions wishes;
-    wishes.remote = world->b.device.options().addresses[0].address;
+    REQUIRE(world->b.host.listen(kPort));
+    host::Call wishes;
+    wishes.remote = world->b.address;
     wishes.remote_port = kPort;
-    const auto stream = world->a.device.connect_plain(wishes, world->clock.now);
+    const auto stream = world->a.host.call(wishes, world->clock.now);
     REQUIRE(stream);
     called = *stream;
     a.plan(called, {.send_bytes = 8'000'000, .close = test::Plan::Close::sent});
@@ -44,15 +42,15 @@ struct Running {
   }
 
   test::OctetStreams a, b;
-  std::optional<sim::World> world;
-  core::StreamId called;
+  std::optional<sim::PlainWorld> world;
+  host::StreamId called;
   std::size_t largest = 0;
 };
 
 }  // namespace
 
 // RFC 6438: of two paths of equal cost one dies, the one that the stream's label has chosen.
-TEST_CASE("W-TCP-01: a stream over IPv6 leaves a path that has died by another flow label", "[core][W-TCP-01][rfc6438]") {
+TEST_CASE("W-TCP-01: a stream over IPv6 leaves a path that has died by another flow label", "[host][W-TCP-01][rfc6438]") {
   Running run(true);
   std::optional<std::uint32_t> dead;  // the path
   std::uint32_t last = 0;
@@ -71,15 +69,15 @@ TEST_CASE("W-TCP-01: a stream over IPv6 leaves a path that has died by another f
 }
 
 TEST_CASE("W-TCP-08: when the port's MTU changes, connections send no more than it, and as much again",
-          "[core][W-TCP-08]") {
+          "[host][W-TCP-08]") {
   const bool v6 = GENERATE(false, true);
   CAPTURE(v6);
   Running run(v6);
   CHECK(run.largest_from_now() == 1500);
-  run.world->a.device.set_link_mtu(1300);
+  run.world->a.host.set_link_mtu(1300);
   CHECK(run.largest_from_now() == 1300);
-  CHECK(run.world->a.device.streams()[0].mss_bytes == (v6 ? 1240 : 1260));
-  run.world->a.device.set_link_mtu(9000);  // the port's buffers are for 1500
+  CHECK(run.world->a.host.mss_bytes(run.called) == (v6 ? 1240 : 1260));
+  run.world->a.host.set_link_mtu(9000);  // the port's buffers are for 1500
   CHECK(run.largest_from_now() == 1500);
   REQUIRE(run.world->run_until([&] { return run.a.find(run.called)->ended; }));
   CHECK(run.received() == 8'000'000);
@@ -87,13 +85,13 @@ TEST_CASE("W-TCP-08: when the port's MTU changes, connections send no more than 
 }
 
 TEST_CASE("W-TCP-08: a connection that begins after the port's MTU has changed announces and sends no more",
-          "[core][W-TCP-08]") {
+          "[host][W-TCP-08]") {
   Running first(false);
-  first.world->a.device.set_link_mtu(1000);
-  core::ConnectOptions wishes;
+  first.world->a.host.set_link_mtu(1000);
+  host::Call wishes;
   wishes.remote = sim::kAddressB;
   wishes.remote_port = kPort;
-  const auto stream = first.world->a.device.connect_plain(wishes, first.world->clock.now);
+  const auto stream = first.world->a.host.call(wishes, first.world->clock.now);
   REQUIRE(stream);
   first.a.plan(*stream, {.send_bytes = 10'000, .close = test::Plan::Close::sent});
   REQUIRE(first.world->run_until([&] { return first.a.find(*stream)->ended; }));
