@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "support/hex.hpp"
+#include "kit/hex.hpp"
 #include "wire/arp.hpp"
 #include "wire/ethernet.hpp"
 #include "wire/icmp.hpp"

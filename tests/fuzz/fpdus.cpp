@@ -4,9 +4,9 @@
 
 #include "fuzz/golden.hpp"
 #include "fuzz/input.hpp"
+#include "kit/hex.hpp"
 #include "mpa/framer.hpp"
 #include "mpa/packer.hpp"
-#include "support/hex.hpp"
 
 namespace rnic::fuzz {
 

@@ -1,7 +1,7 @@
 // Raw frames into a device that listens and has a connection: nothing about them need be right.
 #include "fuzz/bench.hpp"
 #include "fuzz/input.hpp"
-#include "support/hex.hpp"
+#include "kit/hex.hpp"
 #include "wire/arp.hpp"
 #include "wire/ethernet.hpp"
 #include "wire/icmp.hpp"

@@ -1,4 +1,4 @@
-// The golden vectors of wire/golden_test.cpp, as seeds.
+// The golden vectors of unit/wire/golden_test.cpp, as seeds.
 #pragma once
 
 #include <array>

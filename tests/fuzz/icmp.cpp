@@ -6,7 +6,7 @@
 #include "ip/icmp.hpp"
 #include "fuzz/bench.hpp"
 #include "fuzz/input.hpp"
-#include "support/hex.hpp"
+#include "kit/hex.hpp"
 #include "wire/icmp.hpp"
 #include "wire/ipv4.hpp"
 #include "wire/neighbour_discovery.hpp"

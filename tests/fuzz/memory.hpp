@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "fuzz/target.hpp"
-#include "support/hex.hpp"
+#include "kit/hex.hpp"
 #include "tpt/table.hpp"
 
 namespace rnic::fuzz {

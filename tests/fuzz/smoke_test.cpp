@@ -3,8 +3,8 @@
 #include <cstdio>
 
 #include "fuzz/target.hpp"
+#include "kit/catch.hpp"
 #include "sim/random.hpp"
-#include "support/catch.hpp"
 
 using namespace rnic;
 

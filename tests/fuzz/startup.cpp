@@ -4,8 +4,8 @@
 
 #include "fuzz/golden.hpp"
 #include "fuzz/input.hpp"
+#include "kit/hex.hpp"
 #include "mpa/startup.hpp"
-#include "support/hex.hpp"
 
 namespace rnic::fuzz {
 

@@ -3,7 +3,7 @@
 // assertion, a sanitizer's finding, or a FUZZ_CHECK.
 //
 // They run under libFuzzer (tools/fuzz) and, over their seeds and some mutations of them, in the
-// unit tests (smoke_test.cpp). What they found is kept in tests/issue/.
+// unit tests (smoke_test.cpp). What they found is kept beside this, as tests.
 #pragma once
 
 #include <cstddef>

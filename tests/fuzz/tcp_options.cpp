@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "fuzz/input.hpp"
-#include "support/hex.hpp"
+#include "kit/hex.hpp"
 #include "tcp/connection.hpp"
 #include "tcp/handshake.hpp"
 #include "wire/tcp.hpp"

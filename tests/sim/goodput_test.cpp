@@ -1,6 +1,6 @@
 // Cells of docs/goodput.md that must stay good, whatever becomes of the others.
 #include "sim/goodput.hpp"
-#include "support/catch.hpp"
+#include "kit/catch.hpp"
 
 using namespace rnic;
 using sim::goodput_mbps;

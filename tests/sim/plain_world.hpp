@@ -1,9 +1,9 @@
 // Two hosts of TCP/IP with nothing on them, and the wire between them.
 #pragma once
 
+#include "kit/plain_host.hpp"
 #include "sim/addresses.hpp"
 #include "sim/basic_world.hpp"
-#include "support/plain_host.hpp"
 
 namespace rnic::sim {
 

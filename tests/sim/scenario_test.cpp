@@ -1,9 +1,9 @@
 // Stories of bad networks and bad neighbours, each with its claim. Two whole RNICs.
 #include <functional>
 
+#include "kit/catch.hpp"
 #include "sim/workload.hpp"
 #include "sim/world.hpp"
-#include "support/catch.hpp"
 #include "wire/icmp.hpp"
 #include "wire/ipv4.hpp"
 

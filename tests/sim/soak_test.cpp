@@ -1,7 +1,7 @@
 // Seeds of the random workload, every one with all checkers. A seed that fails here is replayed by
 // `rnic-replay --seed N --verbose`.
+#include "kit/catch.hpp"
 #include "sim/workload.hpp"
-#include "support/catch.hpp"
 
 namespace {
 void run_seeds(std::uint64_t first, std::uint64_t count, std::uint32_t mtu = 0) {

@@ -1,0 +1,199 @@
+// A worker and its crew: a copy that waits for a page holds its own application and nobody else.
+#include "core/worker.hpp"
+
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "kit/catch.hpp"
+#include "kit/held_copier.hpp"
+
+namespace {
+
+using namespace rnic;
+
+class Process {
+ public:
+  Process() {
+    memory_ = static_cast<std::byte*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    std::memset(memory_, 1, 4096);
+    child_ = fork();
+    if (child_ == 0) {
+      pause();
+      _exit(0);
+    }
+    pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, child_, 0));
+  }
+  ~Process() {
+    kill(child_, SIGKILL);
+    if (!gone_) waitpid(child_, nullptr, 0);
+    close(pidfd_);
+    munmap(memory_, 4096);
+  }
+  shm::SpaceReach reach() const { return {child_, -1, pidfd_}; }
+  pid_t pid() const { return child_; }
+  tpt::Access at(SpaceId space) const { return {space, reinterpret_cast<std::uint64_t>(memory_), nullptr, 8, Stag{}}; }
+  int await_end() {
+    int status = 0;
+    waitpid(child_, &status, 0);
+    gone_ = true;
+    return status;
+  }
+
+ private:
+  std::byte* memory_;
+  pid_t child_;
+  int pidfd_ = -1;
+  bool gone_ = false;
+};
+
+struct Owner : tpt::MoveOwner {
+  void on_moved(std::uint32_t, bool ok) override { told.push_back(ok); }
+  std::vector<bool> told;
+};
+
+struct Office {
+  explicit Office(unsigned applications) : processes(applications), owners(applications) {
+    core::WorkerOptions options;
+    options.realtime = false;
+    options.copier = &copier;
+    worker = std::make_unique<core::Worker>(options);
+    for (unsigned i = 0; i < applications; ++i) worker->mover().add_space(SpaceId{i}, processes[i].reach());
+    worker->start();
+  }
+  ~Office() {
+    for (const Process& process : processes) copier.let_go(process.pid());
+  }
+  void submit(unsigned i) {
+    worker->call([&](Instant) {
+      (void)worker->mover().place(octets, processes[i].at(SpaceId{i}), tpt::Part::tail, {&owners[i], 0});
+    });
+  }
+  // By the worker's word, or not at all.
+  std::vector<bool> told(unsigned i) {
+    std::vector<bool> now;
+    worker->call([&](Instant) { now = owners[i].told; });
+    return now;
+  }
+  void await_told(unsigned i) {
+    while (told(i).empty()) std::this_thread::yield();
+  }
+  std::vector<core::WorkerEvent::Kind> news() {
+    std::vector<core::WorkerEvent::Kind> all;
+    for (core::WorkerEvent event; worker->pop_event(event);) all.push_back(event.kind);
+    return all;
+  }
+
+  std::byte octets[8] = {};
+  std::vector<Process> processes;
+  std::vector<Owner> owners;
+  test::HeldCopier copier;
+  std::unique_ptr<core::Worker> worker;
+};
+
+using Kind = core::WorkerEvent::Kind;
+
+bool rings(int event_fd) {
+  pollfd entry{event_fd, POLLIN, 0};
+  return poll(&entry, 1, 0) == 1;
+}
+
+}  // namespace
+
+TEST_CASE("changes of state wake control only where somebody wants to know", "[worker]") {
+  Office office(0);
+  const auto change = [&](std::uint64_t cookie) {
+    office.worker->call([&](Instant) { office.worker->on_qp_state(cookie, {}); });
+    office.worker->call([](Instant) {});  // a turn later
+  };
+  change(1);
+  CHECK(office.news().empty());
+  CHECK_FALSE(rings(office.worker->event_fd()));
+  office.worker->call([&](Instant) { office.worker->tell_states(); });
+  change(2);
+  CHECK(rings(office.worker->event_fd()));
+  CHECK(office.news() == std::vector{Kind::qp_state});
+}
+
+TEST_CASE("while a copy waits for a page the worker goes on, and the copy's end is told", "[worker][stuck]") {
+  Office office(2);
+  office.copier.hold(office.processes[0].pid());
+  office.submit(0);
+  office.copier.await_held();
+  office.submit(1);  // control is answered
+  office.await_told(1);
+  CHECK(office.told(1) == std::vector{true});
+  CHECK(office.told(0).empty());
+  CHECK(office.worker->counters().replaced == 1);
+  CHECK(office.news() == std::vector{Kind::copy_stuck});
+  office.copier.let_go(office.processes[0].pid());
+  office.await_told(0);
+  CHECK(office.told(0) == std::vector{true});
+  CHECK(office.news() == std::vector{Kind::copy_back});
+  // The thread that is back works again where it is wanted.
+  for (int i = 0; i < 3; ++i) {
+    office.owners[1].told.clear();
+    office.copier.hold(office.processes[1].pid());
+    office.submit(1);
+    office.copier.await_held();
+    CHECK(office.told(1).empty());
+    office.copier.let_go(office.processes[1].pid());
+    office.await_told(1);
+    office.worker->call([&](Instant) { office.owners[1].told.clear(); });
+  }
+  CHECK(office.worker->counters().replaced == 4);
+  CHECK(office.worker->stop());
+}
+
+TEST_CASE("a copy that comes after a long sleep is watched as well", "[worker][stuck]") {
+  Office office(2);
+  // The watcher sleeps once the worker has for this long.
+  const Duration quiet = core::Crew::kLook * (core::Crew::kQuietLooksMax * 2);
+  std::this_thread::sleep_for(std::chrono::nanoseconds(quiet.ns));
+  office.copier.hold(office.processes[0].pid());
+  office.submit(0);
+  office.copier.await_held();
+  office.submit(1);
+  office.await_told(1);
+  CHECK(office.worker->counters().replaced == 1);
+}
+
+TEST_CASE("a worker stops while a copy waits, and says that a thread is left", "[worker][stuck]") {
+  Office office(1);
+  office.copier.hold(office.processes[0].pid());
+  office.submit(0);
+  office.copier.await_held();
+  CHECK_FALSE(office.worker->stop());
+  CHECK(office.owners[0].told.empty());
+  office.copier.let_go(office.processes[0].pid());
+  office.worker.reset();  // waits for the thread
+}
+
+TEST_CASE("when every thread waits for a page the application that came last is ended", "[worker][stuck]") {
+  constexpr unsigned kFirst = core::Crew::kStuckMax;
+  Office office(kFirst + 2);
+  for (unsigned i = 0; i < kFirst; ++i) {
+    office.copier.hold(office.processes[i].pid());
+    office.submit(i);
+    CHECK(office.told(i).empty());
+  }
+  Process& last = office.processes[kFirst];
+  office.copier.hold(last.pid());
+  office.submit(kFirst);
+  const int status = last.await_end();
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGKILL);
+  office.copier.let_go(last.pid());  // as the kernel does
+  office.submit(kFirst + 1);
+  office.await_told(kFirst + 1);
+  CHECK(office.told(kFirst) == std::vector{false});
+  CHECK(office.told(0).empty());
+}

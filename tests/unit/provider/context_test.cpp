@@ -1,0 +1,75 @@
+// A context's beginning: whom it is opened with.
+#include "kit/catch.hpp"
+
+#include <unistd.h>
+
+#include "kit/alarms.hpp"
+#include "unit/provider/daemon.hpp"
+
+using namespace rnic;
+using namespace rnic::test;
+
+TEST_CASE("V-SEC-10: no context is opened with a stranger's daemon", "[provider][context][V-SEC-10]") {
+  if (geteuid() != 0) {  // nobody else is here to answer
+    TestDaemon daemon;
+    CHECK(Application(daemon).error == 0);
+    return;
+  }
+  TestDaemon daemon;
+  REQUIRE(seteuid(61001) == 0);
+  daemon.client = daemon.introduce();  // the other end of which is that user's
+  REQUIRE(seteuid(0) == 0);
+  Application app(daemon);
+  CHECK(app.error == EPERM);
+  CHECK(daemon.helper_tid() == 0);  // what it hears of first
+}
+
+TEST_CASE("V-SEC-25: a context is ended at the daemon before the helper ends, by which its memory is reached",
+          "[provider][context][V-SEC-25]") {
+  TestDaemon daemon;
+  std::atomic<bool> helper_was_there = false;
+  {
+    const Application app(daemon);
+    REQUIRE(app.error == 0);
+    REQUIRE(daemon.helper_tid() != 0);
+    const std::string helper = "/proc/self/task/" + std::to_string(daemon.helper_tid());
+    daemon.relay().when_server_ends([&, helper] { helper_was_there = access(helper.c_str(), F_OK) == 0; });
+  }
+  CHECK(helper_was_there);
+  CHECK(access(("/proc/self/task/" + std::to_string(daemon.helper_tid())).c_str(), F_OK) != 0);
+}
+
+TEST_CASE("an answer to another question is the daemon's end to a context", "[provider][context]") {
+  for (const auto harm : {harm::wrong_id, harm::wrong_type, harm::cut_in_half, harm::close}) {
+    TestDaemon daemon;
+    Application app(daemon);
+    daemon.relay().harm(RNIC_CREATE_CQ, harm);
+    CHECK(app.make_cq(4) == nullptr);
+    CHECK(errno == EIO);
+    CHECK(app.make_cq(4) == nullptr);
+    CHECK(errno == EIO);
+    CHECK(daemon.relay().count(RNIC_CREATE_CQ) == 1);  // nobody is asked any more
+    CHECK(readable(app.context->async_fd, 5000));      // DEVICE_FATAL
+  }
+}
+
+TEST_CASE("an answer that is too short, or comes without its memory, is an error of what was asked", "[provider][context]") {
+  TestDaemon daemon;
+  Application app(daemon);
+  daemon.relay().harm(RNIC_CREATE_CQ, harm::take_descriptors);
+  daemon.relay().harm(RNIC_MAP_ARENA, harm::take_descriptors);  // by which it asks for the memory at once
+  CHECK(app.make_cq(4) == nullptr);
+  CHECK(errno == EMFILE);
+  CHECK(app.make_cq(4) != nullptr);
+  daemon.relay().harm(RNIC_CREATE_CQ, harm::cut_short);
+  CHECK(app.make_cq(4) == nullptr);
+  CHECK(errno == EPROTO);
+}
+
+TEST_CASE("a signal does not keep a context from its answer", "[provider][context]") {
+  TestDaemon daemon;
+  Application app(daemon);
+  daemon.relay().harm(RNIC_CREATE_CQ, harm::delay(60));
+  const Alarms alarms;
+  CHECK(app.make_cq(4) != nullptr);
+}

@@ -1,0 +1,149 @@
+// What a context shares with the data plane, and how it is sealed.
+#include "shm/context_memory.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kit/catch.hpp"
+#include "shm/mapping.hpp"
+
+namespace {
+
+using rnic::shm::ContextMemory;
+
+TEST_CASE("V-SEC-08: the application can neither shrink nor grow what is shared", "[shm][V-SEC-08]") {
+  auto memory = ContextMemory::create(1, 1);
+  REQUIRE(memory);
+  auto piece = (*memory)->allocate(4096);
+  REQUIRE(piece);
+  for (const int fd : {(*memory)->status_fd(), (*memory)->doorbells_fd(), (*memory)->arena_fd(piece->arena())}) {
+    CHECK(ftruncate(fd, 0) == -1);
+    CHECK(errno == EPERM);
+    CHECK(ftruncate(fd, 1 << 30) == -1);
+  }
+}
+
+TEST_CASE("V-SEC-11: the status page cannot be mapped writable by an application", "[shm][V-SEC-11]") {
+  auto memory = ContextMemory::create(1, 1);
+  REQUIRE(memory);
+  void* mapped = mmap(nullptr, sizeof(rnic_status_page), PROT_READ | PROT_WRITE, MAP_SHARED, (*memory)->status_fd(), 0);
+  CHECK(mapped == MAP_FAILED);
+  mapped = mmap(nullptr, sizeof(rnic_status_page), PROT_READ, MAP_SHARED, (*memory)->status_fd(), 0);
+  REQUIRE(mapped != MAP_FAILED);
+  const auto* page = static_cast<const rnic_status_page*>(mapped);
+  CHECK(page->abi_version == RNIC_ABI_VERSION);
+  CHECK(page->worker[0].asleep == 0);
+  (*memory)->set_asleep(0, true);
+  CHECK(page->worker[0].asleep == 1);
+  munmap(mapped, sizeof(rnic_status_page));
+}
+
+TEST_CASE("V-SEC-26: a piece that was given back comes out as zeros, to one owner at a time", "[shm][V-SEC-26]") {
+  auto memory = ContextMemory::create(1, 1);
+  REQUIRE(memory);
+  auto first = (*memory)->allocate(1000);
+  REQUIRE(first);
+  std::byte* const base = first->bytes().data();
+  std::memset(base, 0xff, 1000);
+  const auto other = (*memory)->allocate(1000);
+  REQUIRE(other);
+  CHECK((other->bytes().data() >= base + 1000 || other->bytes().data() + 1000 <= base));
+  *first = {};
+  const auto again = (*memory)->allocate(1000);
+  REQUIRE(again);
+  CHECK(again->bytes().data() == base);
+  for (int i = 0; i < 1000; ++i) REQUIRE(again->bytes()[i] == std::byte{0});
+}
+
+TEST_CASE("a piece is given back once, by whoever has it last", "[shm]") {
+  auto memory = ContextMemory::create(1, 1);
+  REQUIRE(memory);
+  auto first = (*memory)->allocate(1000);
+  REQUIRE(first);
+  const std::uint64_t offset = first->offset();
+  ContextMemory::Piece moved = std::move(*first);
+  *first = {};  // has nothing
+  auto other = (*memory)->allocate(1000);
+  REQUIRE(other);
+  CHECK(other->offset() != offset);
+  moved = std::move(*other);  // what it had before goes with `other`
+  *other = {};
+  const auto again = (*memory)->allocate(1000);
+  REQUIRE(again);
+  CHECK(again->offset() == offset);
+  CHECK((*memory)->arena_count() == 1);
+}
+
+TEST_CASE("V-SEC-08: a context's memory has a bound", "[shm][V-SEC-08]") {
+  auto memory = ContextMemory::create(1, 1);
+  REQUIRE(memory);
+  auto most = (*memory)->allocate(ContextMemory::kQuotaBytes / 2);
+  REQUIRE(most);
+  const auto rest = (*memory)->allocate(ContextMemory::kQuotaBytes / 2);
+  REQUIRE(rest);
+  auto more = (*memory)->allocate(64);
+  REQUIRE_FALSE(more);
+  CHECK(more.error() == ENOMEM);
+  *most = {};
+  CHECK((*memory)->allocate(64));
+}
+
+TEST_CASE("W-RDMAP-59: nothing that an application shares is ever mapped to be executed", "[shm][W-RDMAP-59][V-SEC-22]") {
+  const int fd = memfd_create("rnic-test", MFD_CLOEXEC);
+  REQUIRE(fd >= 0);
+  REQUIRE(ftruncate(fd, 8192) == 0);
+  const auto memory = ContextMemory::create(1, 1);
+  REQUIRE(memory);
+  const auto piece = (*memory)->allocate(4096);
+  REQUIRE(piece);
+  for (const bool writable : {false, true}) {
+    const auto mapping = rnic::shm::ApplicationMapping::create(fd, 0, 8192, writable);
+    REQUIRE(mapping);
+    int seen = 0;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      if (line.find("rnic-test") == std::string::npos && line.find("memfd:rnic") == std::string::npos) continue;
+      ++seen;
+      // "address perms offset ...": the third of four letters is x.
+      CHECK(line.at(line.find(' ') + 3) == '-');
+    }
+    CHECK(seen >= 2);
+  }
+  close(fd);
+}
+
+TEST_CASE("applications' mappings are a quarter of what the process may have, and a place comes free", "[shm][swap]") {
+  unsigned long of_process = 0;
+  std::ifstream("/proc/sys/vm/max_map_count") >> of_process;
+  const std::size_t most = rnic::shm::application_mappings_max();
+  CHECK(most > 0);
+  CHECK(most <= of_process / 4);
+  const int fd = memfd_create("rnic-test", MFD_CLOEXEC);
+  REQUIRE(ftruncate(fd, 4096) == 0);
+  std::vector<std::unique_ptr<rnic::shm::ApplicationMapping>> mappings;
+  for (;;) {
+    auto mapping = rnic::shm::ApplicationMapping::create(fd, 0, 4096, true);
+    if (!mapping) {
+      CHECK(mapping.error() == ENOMEM);
+      break;
+    }
+    mappings.push_back(std::move(*mapping));
+    REQUIRE(mappings.size() <= most);
+  }
+  CHECK(mappings.size() == most);
+  mappings[most / 2].reset();
+  mappings[most / 3].reset();
+  for (int i = 0; i < 2; ++i) CHECK(rnic::shm::ApplicationMapping::create(fd, 0, 4096, true));
+  mappings[most / 2] = std::move(*rnic::shm::ApplicationMapping::create(fd, 0, 4096, true));
+  mappings[most / 3] = std::move(*rnic::shm::ApplicationMapping::create(fd, 0, 4096, true));
+  CHECK(!rnic::shm::ApplicationMapping::create(fd, 0, 4096, true));
+  close(fd);
+}
+
+}  // namespace

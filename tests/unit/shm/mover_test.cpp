@@ -1,0 +1,217 @@
+// Remote copies into and out of a real other process.
+#include "shm/mover.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kit/catch.hpp"
+
+namespace {
+
+using namespace rnic;
+
+// A process with one region of memory. The region is inherited as a private copy, so what is seen
+// of it here is only what remote copies bring.
+class Application {
+ public:
+  static constexpr std::size_t kSize = 64 * 1024;
+  Application() {
+    memory_ = static_cast<std::byte*>(mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    for (std::size_t i = 0; i < kSize; ++i) memory_[i] = static_cast<std::byte>(i * 7);
+    child_ = fork();
+    if (child_ == 0) {
+      memory_[0] = memory_[0];  // its own page
+      pause();
+      _exit(0);
+    }
+    mem_fd_ = open(("/proc/" + std::to_string(child_) + "/mem").c_str(), O_RDWR | O_CLOEXEC);
+  }
+  ~Application() {
+    end();
+    close(mem_fd_);
+    munmap(memory_, kSize);
+  }
+  void end() {
+    if (child_ <= 0) return;
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+    child_ = -1;
+  }
+  tpt::Access at(std::size_t offset, std::uint32_t length) const {
+    return {SpaceId{1}, reinterpret_cast<std::uint64_t>(memory_) + offset, nullptr, length, Stag{}};
+  }
+  std::vector<std::byte> look(std::size_t offset, std::size_t length) const {
+    std::vector<std::byte> out(length);
+    REQUIRE(pread(mem_fd_, out.data(), length, reinterpret_cast<off_t>(memory_ + offset)) == static_cast<ssize_t>(length));
+    return out;
+  }
+  shm::SpaceReach by_thread() const { return {child_, -1}; }
+  shm::SpaceReach by_descriptor() const { return {0, mem_fd_}; }
+
+ private:
+  std::byte* memory_;
+  pid_t child_;
+  int mem_fd_;
+};
+
+struct Owner : tpt::MoveOwner {
+  void on_moved(std::uint32_t token, bool ok) override { told.emplace_back(token, ok); }
+  std::vector<std::pair<std::uint32_t, bool>> told;
+};
+
+shm::SpaceReach reach(const Application& application, bool by_thread) {
+  return by_thread ? application.by_thread() : application.by_descriptor();
+}
+
+TEST_CASE("a burst of gathers and placements reaches the application, each told once", "[shm][mover]") {
+  for (const bool by_thread : {true, false}) {
+    Application application;
+    shm::ApplicationMover mover;
+    mover.add_space(SpaceId{1}, reach(application, by_thread));
+    Owner owner;
+    std::vector<std::byte> in(3000);
+    std::byte out[2][1428];
+    std::memset(out, 0x5a, sizeof out);
+    CHECK(mover.gather(application.at(10, 3000), in, {&owner, 1}) == tpt::Moved::later);
+    CHECK(mover.place(out[0], application.at(8192, 1428), tpt::Part::body, {&owner, 2}) == tpt::Moved::later);
+    CHECK(mover.place(out[1], application.at(8192 + 1428, 1428), tpt::Part::body, {&owner, 3}) == tpt::Moved::later);
+    CHECK(owner.told.empty());
+    mover.flush();
+    REQUIRE(owner.told == std::vector<std::pair<std::uint32_t, bool>>{{1, true}, {2, true}, {3, true}});
+    for (std::size_t i = 0; i < in.size(); ++i) REQUIRE(in[i] == static_cast<std::byte>((i + 10) * 7));
+    for (const std::byte octet : application.look(8192, 2 * 1428)) REQUIRE(octet == std::byte{0x5a});
+    constexpr std::size_t kNext = 8192 + 2 * 1428;
+    CHECK(application.look(kNext, 1)[0] == static_cast<std::byte>(kNext * 7 % 256));
+  }
+}
+
+TEST_CASE("V-ORD-09: more pieces than a burst may have are moved all the same, in order", "[shm][mover][V-ORD-09]") {
+  for (const bool by_thread : {true, false}) {
+    Application application;
+    shm::ApplicationMover mover;
+    mover.add_space(SpaceId{1}, reach(application, by_thread));
+    Owner owner;
+    std::byte octets[2] = {std::byte{0x21}, std::byte{0x22}};
+    std::uint32_t later = 0;
+    for (std::uint32_t i = 0; i < 20'000; ++i) {
+      const auto moved = mover.place(Bytes(octets).subspan(i % 2, 1), application.at(100, 1), tpt::Part::tail, {&owner, i});
+      REQUIRE(moved != tpt::Moved::failed);
+      later += moved == tpt::Moved::later ? 1 : 0;
+    }
+    mover.flush();
+    CHECK(later == 20'000);
+    CHECK(owner.told.size() == later);
+    CHECK(application.look(100, 1)[0] == std::byte{0x22});  // the last of all
+  }
+}
+
+TEST_CASE("V-SEC-13: memory that is not there fails its own piece and no other",
+          "[shm][mover][V-SEC-13][W-RDMAP-58]") {
+  for (const bool by_thread : {true, false}) {
+    Application application;
+    shm::ApplicationMover mover;
+    mover.add_space(SpaceId{1}, reach(application, by_thread));
+    Owner owner;
+    std::byte octets[64] = {};
+    tpt::Access nowhere = application.at(0, 64);
+    nowhere.address = 4096;
+    CHECK(mover.place(octets, application.at(0, 64), tpt::Part::body, {&owner, 1}) == tpt::Moved::later);
+    CHECK(mover.place(octets, nowhere, tpt::Part::body, {&owner, 2}) == tpt::Moved::later);
+    CHECK(mover.place(octets, application.at(128, 64), tpt::Part::body, {&owner, 3}) == tpt::Moved::later);
+    mover.flush();
+    REQUIRE(owner.told == std::vector<std::pair<std::uint32_t, bool>>{{1, true}, {2, false}, {3, true}});
+    CHECK(application.look(128, 1)[0] == std::byte{0});
+  }
+}
+
+TEST_CASE("V-RNIC-12: a process that is gone fails what was meant for it", "[shm][mover][V-RNIC-12]") {
+  for (const bool by_thread : {true, false}) {
+    Application application;
+    shm::ApplicationMover mover;
+    mover.add_space(SpaceId{1}, reach(application, by_thread));
+    application.end();
+    Owner owner;
+    std::byte octets[64] = {};
+    CHECK(mover.place(octets, application.at(0, 64), tpt::Part::body, {&owner, 1}) == tpt::Moved::later);
+    mover.flush();
+    REQUIRE(owner.told == std::vector<std::pair<std::uint32_t, bool>>{{1, false}});
+  }
+}
+
+TEST_CASE("V-MR-20: what was cancelled is neither moved nor told", "[shm][mover][V-MR-20]") {
+  Application application;
+  shm::ApplicationMover mover;
+  mover.add_space(SpaceId{1}, application.by_thread());
+  Owner owner, other;
+  std::byte octets[64];
+  std::memset(octets, 0xee, sizeof octets);
+  CHECK(mover.place(octets, application.at(0, 64), tpt::Part::body, {&owner, 1}) == tpt::Moved::later);
+  CHECK(mover.place(octets, application.at(64, 64), tpt::Part::body, {&other, 2}) == tpt::Moved::later);
+  mover.cancel(owner);
+  mover.flush();
+  CHECK(owner.told.empty());
+  CHECK(other.told.size() == 1);
+  CHECK(application.look(0, 1)[0] == std::byte{0});
+  CHECK(application.look(64, 1)[0] == std::byte{0xee});
+}
+
+TEST_CASE("memory that is mapped here is moved at once", "[shm][mover]") {
+  shm::ApplicationMover mover;
+  Owner owner;
+  alignas(8) std::byte here[16] = {};
+  std::byte octets[8];
+  std::memset(octets, 0x11, sizeof octets);
+  tpt::Access access{SpaceId{9}, 0, here + 8, 8, Stag{}};
+  CHECK(mover.place(octets, access, tpt::Part::tail, {&owner, 1}) == tpt::Moved::done);
+  CHECK(here[8] == std::byte{0x11});
+  CHECK(here[7] == std::byte{0});
+  std::byte back[8] = {};
+  CHECK(mover.gather(access, back, {&owner, 2}) == tpt::Moved::done);
+  CHECK(back[0] == std::byte{0x11});
+  CHECK(owner.told.empty());
+}
+
+TEST_CASE("V-ORD-09: a last octet that is mapped here comes behind a rest that is not", "[shm][mover][V-ORD-09]") {
+  Application application;
+  shm::ApplicationMover mover;
+  mover.add_space(SpaceId{1}, application.by_thread());
+  Owner owner;
+  const std::vector<std::byte> body(32, std::byte{0xB0});
+  REQUIRE(mover.place(body, application.at(4096, 32), tpt::Part::body, {&owner, 1}) == tpt::Moved::later);
+  std::byte last{};
+  tpt::Access mapped = application.at(8192, 1);
+  mapped.direct = &last;
+  REQUIRE(mover.place(Bytes(body).first(1), mapped, tpt::Part::tail, {&owner, 2}) == tpt::Moved::later);
+  CHECK(last == std::byte{0});
+  CHECK(owner.told.empty());
+  mover.flush();
+  CHECK(last == std::byte{0xB0});
+  CHECK(application.look(4096, 32) == body);
+  CHECK(owner.told == std::vector<std::pair<std::uint32_t, bool>>{{1, true}, {2, true}});
+}
+
+TEST_CASE("W-EXT-02: fetch and add honours its mask, compare and swap both of its", "[shm][mover][W-EXT-02][W-EXT-08]") {
+  shm::ApplicationMover mover;
+  alignas(8) std::uint64_t word = 0xffff'ffff;
+  tpt::Access access{SpaceId{9}, 0, reinterpret_cast<std::byte*>(&word), 8, Stag{}};
+  std::uint64_t original = 0;
+  REQUIRE(mover.fetch_add(access, 1, 0x8000'0000, original, {}) == tpt::Moved::done);
+  CHECK(original == 0xffff'ffff);
+  CHECK(word == 0);  // the carry out of bit 31 was dropped
+  REQUIRE(mover.fetch_add(access, 5, 0, original, {}) == tpt::Moved::done);
+  CHECK(word == 5);
+  REQUIRE(mover.compare_swap(access, 0x0504, 0xff, 0xabcd, 0xff00, original, {}) == tpt::Moved::done);
+  CHECK(original == 5);
+  CHECK(word == 5);  // 4 is not 5
+  REQUIRE(mover.compare_swap(access, 0x0605, 0xff, 0xabcd, 0xff00, original, {}) == tpt::Moved::done);
+  CHECK(word == 0xab05);
+}
+
+}  // namespace

@@ -1,0 +1,347 @@
+// The rings of abi/rnic_shm.h, from the data plane's end.
+#include "shm/queues.hpp"
+
+#include <vector>
+
+#include "kit/catch.hpp"
+
+namespace {
+
+using namespace rnic;
+
+struct Area {
+  explicit Area(std::size_t size) : octets(size + 64) {
+    const auto address = reinterpret_cast<std::uintptr_t>(octets.data());
+    start = octets.data() + (64 - address % 64) % 64;
+    length = size;
+  }
+  MutableBytes bytes() { return {start, length}; }
+  template <typename T>
+  T& at(std::size_t offset) {
+    return *reinterpret_cast<T*>(start + offset);
+  }
+  std::vector<std::byte> octets;
+  std::byte* start;
+  std::size_t length;
+};
+
+// A send queue of four entries of one line, as an application sees it.
+struct SendWorld {
+  Area area{shm::SendQueue::area_bytes(4, 64)};
+  shm::SendQueue queue{area.bytes(), 4, 64, 2};
+  rnic_ring_control& control() { return area.at<rnic_ring_control>(0); }
+  rnic_sqe& slot(std::uint32_t index) { return area.at<rnic_sqe>(sizeof(rnic_ring_control) + (index & 3) * 64); }
+  void post(const rnic_sqe& entry) {
+    slot(control().produced) = entry;
+    ++control().produced;
+  }
+};
+
+rnic_sqe send_entry(std::uint8_t opcode = RNIC_OP_SEND) {
+  rnic_sqe entry{};
+  entry.opcode = opcode;
+  entry.flags = RNIC_SQE_SIGNALED;
+  entry.sge_count = 1;
+  return entry;
+}
+
+TEST_CASE("V-WR-02: work requests are taken in the order posted, one for each entry", "[shm][V-WR-02]") {
+  SendWorld world;
+  qp::WorkRequest out;
+  CHECK_FALSE(world.queue.take(out));
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    auto entry = send_entry();
+    entry.remote_address = 100 + i;
+    world.post(entry);
+  }
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    REQUIRE(world.queue.take(out));
+    CHECK(out.slot == i);
+    CHECK(out.remote_to == 100 + i);
+    CHECK(out.signaled);
+    CHECK_FALSE(out.malformed);
+  }
+  CHECK_FALSE(world.queue.take(out));
+}
+
+TEST_CASE("V-SEC-08: a scribbled producer index takes nothing and reads no slot", "[shm][V-SEC-08]") {
+  SendWorld world;
+  qp::WorkRequest out;
+  world.control().produced = 5;  // the ring holds four
+  CHECK_FALSE(world.queue.take(out));
+  CHECK(world.queue.broken());
+  world.control().produced = 4;  // the last that is allowed
+  CHECK(world.queue.take(out));
+}
+
+TEST_CASE("V-SEC-08: more SGEs than the queue was made for are a malformed request", "[shm][V-SEC-08]") {
+  SendWorld world;
+  qp::WorkRequest out;
+  auto entry = send_entry();
+  entry.sge_count = 2;
+  world.post(entry);
+  REQUIRE(world.queue.take(out));
+  CHECK_FALSE(out.malformed);
+  entry.sge_count = 3;
+  world.post(entry);
+  REQUIRE(world.queue.take(out));
+  CHECK(out.malformed);
+  CHECK(out.sge_count == 0);
+}
+
+TEST_CASE("V-SEC-08: inline data may fill the entry and not one octet more", "[shm][V-SEC-08]") {
+  SendWorld world;
+  qp::WorkRequest out;
+  auto entry = send_entry();
+  entry.flags = RNIC_SQE_INLINE;
+  entry.sge_count = 0;
+  entry.length = 32;
+  world.post(entry);
+  REQUIRE(world.queue.take(out));
+  CHECK_FALSE(out.malformed);
+  CHECK(out.data.size() == 32);
+  entry.length = 33;
+  world.post(entry);
+  REQUIRE(world.queue.take(out));
+  CHECK(out.malformed);
+  CHECK(out.data.empty());
+  entry.length = 0xFFFFFFFF;
+  world.post(entry);
+  REQUIRE(world.queue.take(out));
+  CHECK(out.malformed);
+}
+
+TEST_CASE("V-SEC-12: a forged Fast-Register or unknown opcode is malformed, whoever posts it", "[shm][V-SEC-12]") {
+  SendWorld world;
+  qp::WorkRequest out;
+  for (const int opcode : {int{RNIC_OP_FAST_REGISTER}, 11, 15, 255}) {
+    world.post(send_entry(static_cast<std::uint8_t>(opcode)));
+    REQUIRE(world.queue.take(out));
+    CHECK(out.malformed);
+  }
+  world.post(send_entry(RNIC_OP_WRITE));
+  REQUIRE(world.queue.take(out));
+  CHECK_FALSE(out.malformed);
+  CHECK(out.opcode == qp::Opcode::write);
+}
+
+TEST_CASE("V-SEC-09: what was taken is a private copy that later scribbling does not change", "[shm][V-SEC-09]") {
+  SendWorld world;
+  qp::WorkRequest out;
+  auto entry = send_entry(RNIC_OP_WRITE);
+  entry.rkey = 0x1234;
+  world.post(entry);
+  REQUIRE(world.queue.take(out));
+  world.slot(0).rkey = 0x9999;
+  world.slot(0).opcode = RNIC_OP_READ;
+  CHECK(out.remote_stag == Stag{0x1234});
+  CHECK(out.opcode == qp::Opcode::write);
+}
+
+TEST_CASE("V-SEC-08: a receive entry with too many SGEs is malformed", "[shm][V-SEC-08]") {
+  Area area{shm::SendQueue::area_bytes(4, 64)};
+  shm::ReceiveQueue queue(area.bytes(), 4, 64, 3);
+  auto& control = area.at<rnic_ring_control>(0);
+  auto& slot = area.at<rnic_rqe>(sizeof(rnic_ring_control));
+  slot.sge_count = 4;
+  control.produced = 1;
+  qp::ReceiveRequest out;
+  REQUIRE(queue.take(out));
+  CHECK(out.malformed);
+  auto& second = area.at<rnic_rqe>(sizeof(rnic_ring_control) + 64);
+  second.sge_count = 3;
+  control.produced = 2;
+  REQUIRE(queue.take(out));
+  CHECK_FALSE(out.malformed);
+  CHECK(out.sge_count == 3);
+}
+
+// ---- shared receive queues -----------------------------------------------------------------------
+
+struct SharedWorld {
+  Area area{shm::SharedReceiveQueue::area_bytes(8, 64)};
+  shm::SharedReceiveQueue queue{area.bytes(), 8, 64, 2};
+  void post(std::uint32_t slot) {
+    auto& control = area.at<rnic_ring_control>(0);
+    area.at<std::uint32_t>(sizeof(rnic_ring_control) + (control.produced & 7) * 4) = slot;
+    ++control.produced;
+  }
+};
+
+TEST_CASE("V-SRQ-08: shared receives are named by slot, in the order of the index ring", "[shm][V-SRQ-08]") {
+  SharedWorld world;
+  world.post(5);
+  world.post(2);
+  qp::ReceiveRequest out;
+  REQUIRE(world.queue.take(out));
+  CHECK(out.slot == 5);
+  CHECK(out.shared);
+  REQUIRE(world.queue.take(out));
+  CHECK(out.slot == 2);
+  CHECK_FALSE(world.queue.take(out));
+}
+
+TEST_CASE("V-SEC-08: a forged slot number of a shared receive queue is malformed", "[shm][V-SEC-08]") {
+  SharedWorld world;
+  world.post(8);
+  qp::ReceiveRequest out;
+  REQUIRE(world.queue.take(out));
+  CHECK(out.malformed);
+}
+
+TEST_CASE("V-LIM-02: the limit fires once when available receives fall below it, until armed again", "[shm][V-LIM-01][V-LIM-02]") {
+  SharedWorld world;
+  for (std::uint32_t i = 0; i < 6; ++i) world.post(i);
+  world.queue.arm_limit(4);
+  qp::ReceiveRequest out;
+  REQUIRE(world.queue.take(out));
+  REQUIRE(world.queue.take(out));
+  CHECK_FALSE(world.queue.take_limit_event());  // four are left: not below
+  REQUIRE(world.queue.take(out));
+  CHECK(world.queue.take_limit_event());
+  CHECK(world.queue.limit() == 0);
+  REQUIRE(world.queue.take(out));
+  CHECK_FALSE(world.queue.take_limit_event());
+  world.queue.arm_limit(2);
+  REQUIRE(world.queue.take(out));
+  CHECK(world.queue.take_limit_event());
+}
+
+TEST_CASE("V-LIM-03: an armed limit can be armed again, to another value", "[shm][V-LIM-03]") {
+  SharedWorld world;
+  for (std::uint32_t i = 0; i < 6; ++i) world.post(i);
+  world.queue.arm_limit(6);
+  world.queue.arm_limit(3);
+  qp::ReceiveRequest out;
+  REQUIRE(world.queue.take(out));
+  CHECK_FALSE(world.queue.take_limit_event());
+  CHECK(world.queue.limit() == 3);
+}
+
+// ---- completion queues ---------------------------------------------------------------------------
+
+struct CqWorld {
+  Area area{shm::CompletionQueue::area_bytes(4)};
+  shm::CompletionQueue cq{area.bytes(), 4, 77};
+  std::uint32_t consumed = 0;
+  rnic_cq_control& control() { return area.at<rnic_cq_control>(0); }
+  rnic_cqe& entry(std::uint32_t index) { return area.at<rnic_cqe>(sizeof(rnic_cq_control) + (index & 3) * 64); }
+  bool push(std::uint32_t slot, std::uint8_t flags = 0, std::uint8_t status = RNIC_WC_SUCCESS) {
+    rnic_cqe made{};
+    made.slot = slot;
+    made.flags = flags;
+    made.status = status;
+    return cq.push(made);
+  }
+  // As the provider polls.
+  bool poll(rnic_cqe& out) {
+    const rnic_cqe& at = entry(consumed);
+    if (at.phase != consumed / 4 + 1) return false;
+    out = at;
+    control().consumed = ++consumed;
+    return true;
+  }
+  void arm(std::uint32_t kind) { control().arm = ((control().arm >> 2) + 1) << 2 | kind; }
+};
+
+TEST_CASE("V-POLL-02: each completion is seen once and in order, round and round the ring", "[shm][V-POLL-01][V-POLL-02]") {
+  CqWorld world;
+  rnic_cqe out{};
+  CHECK_FALSE(world.poll(out));
+  for (std::uint32_t i = 0; i < 1000; ++i) {
+    REQUIRE(world.push(i));
+    if (i % 3 != 2) continue;
+    for (std::uint32_t k = i - 2; k <= i; ++k) {
+      REQUIRE(world.poll(out));
+      CHECK(out.slot == k);
+    }
+    CHECK_FALSE(world.poll(out));
+  }
+}
+
+TEST_CASE("V-CQ-06: a full queue refuses, keeps what it has, and stays refused", "[shm][V-CQ-06][V-AE-37]") {
+  CqWorld world;
+  for (std::uint32_t i = 0; i < 4; ++i) REQUIRE(world.push(i));
+  CHECK_FALSE(world.cq.overflowed());
+  CHECK_FALSE(world.push(4));
+  CHECK(world.cq.overflowed());
+  rnic_cqe out{};
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    REQUIRE(world.poll(out));
+    CHECK(out.slot == i);
+  }
+  CHECK_FALSE(world.push(5));
+}
+
+TEST_CASE("V-POLL-03: polling one completion makes room for one", "[shm][V-POLL-03]") {
+  CqWorld world;
+  for (std::uint32_t i = 0; i < 4; ++i) REQUIRE(world.push(i));
+  rnic_cqe out{};
+  REQUIRE(world.poll(out));
+  CHECK(world.push(4));
+  CHECK_FALSE(world.push(5));
+}
+
+TEST_CASE("V-NTF-05: an arming for the next completion fires on any, once", "[shm][V-NTF-01][V-NTF-02][V-NTF-05]") {
+  CqWorld world;
+  CHECK(world.push(0));
+  CHECK_FALSE(world.cq.take_notification());  // never armed
+  world.arm(RNIC_ARM_NEXT);
+  world.arm(RNIC_ARM_NEXT);
+  CHECK(world.push(1));
+  CHECK(world.cq.take_notification());
+  CHECK(world.push(2));
+  CHECK_FALSE(world.cq.take_notification());
+}
+
+TEST_CASE("V-NTF-03: completions that were there before the arming do not fire", "[shm][V-NTF-03]") {
+  CqWorld world;
+  CHECK(world.push(0));
+  CHECK_FALSE(world.cq.take_notification());
+  world.arm(RNIC_ARM_NEXT);
+  CHECK_FALSE(world.cq.take_notification());
+  CHECK(world.push(1));
+  CHECK(world.cq.take_notification());
+}
+
+TEST_CASE("V-NTF-04: a solicited arming fires on solicited receives and on errors, not on others", "[shm][V-NTF-04]") {
+  CqWorld world;
+  world.arm(RNIC_ARM_SOLICITED);
+  CHECK(world.push(0));
+  CHECK_FALSE(world.cq.take_notification());
+  CHECK(world.push(1, RNIC_CQE_SOLICITED));
+  CHECK(world.cq.take_notification());
+  world.arm(RNIC_ARM_SOLICITED);
+  CHECK(world.push(2, 0, RNIC_WC_FLUSHED));
+  CHECK(world.cq.take_notification());
+}
+
+TEST_CASE("V-CQ-07: resize loses, repeats and reorders nothing", "[shm][V-CQ-07]") {
+  CqWorld world;
+  rnic_cqe out{};
+  for (std::uint32_t i = 0; i < 3; ++i) REQUIRE(world.push(i));
+  REQUIRE(world.poll(out));
+  Area larger{shm::CompletionQueue::area_bytes(8)};
+  REQUIRE(world.cq.resize(larger.bytes(), 8));
+  for (std::uint32_t i = 3; i < 9; ++i) REQUIRE(world.push(i));
+  CHECK_FALSE(world.push(9));
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    const auto& at = larger.at<rnic_cqe>(sizeof(rnic_cq_control) + i * 64);
+    CHECK(at.phase == 1);
+    CHECK(at.slot == i + 1);
+  }
+}
+
+TEST_CASE("V-CQ-08: resize below what waits fails and changes nothing", "[shm][V-CQ-08]") {
+  CqWorld world;
+  for (std::uint32_t i = 0; i < 3; ++i) REQUIRE(world.push(i));
+  Area smaller{shm::CompletionQueue::area_bytes(2)};
+  CHECK_FALSE(world.cq.resize(smaller.bytes(), 2));
+  rnic_cqe out{};
+  REQUIRE(world.poll(out));
+  CHECK(out.slot == 0);
+  REQUIRE(world.poll(out));
+  CHECK(out.slot == 1);
+}
+
+}  // namespace
