@@ -10,12 +10,14 @@
 /*
  *	X(NAME, name, number, who, request, reply, fds_in, fds_out)
  *
- * `who` may ask: RNIC_OF_ANY, or RNIC_OF_VERBS, RNIC_OF_CM, RNIC_OF_ADMIN, added up. `request` and `reply` are structures; of nothing
- * at all, rnic_nothing. What is longer is taken too, and what is behind the structure is of a later version. As many
- * descriptors as fds_in and fds_out may come along with a request, and with a reply.
+ * `who` may ask: RNIC_OF_ANY, or RNIC_OF_VERBS, RNIC_OF_CM, RNIC_OF_ADMIN, added up. `request` and `reply` are
+ * structures; of nothing at all, rnic_nothing. What is longer is taken too, and what is behind the structure is of a
+ * later version. As many descriptors as fds_in and fds_out may come along with a request, and with a reply.
  *
  * CM_OPEN has no request, or rnic_cm_open. The reply of LIST_DEVICES and CAPTURE is as long as its `count` says.
  */
+/* A row is a line. */
+/* clang-format off */
 #define RNIC_MESSAGES(X)                                                                                             \
 	X(HELLO, hello, 1, RNIC_OF_ANY, rnic_hello, rnic_hello_reply, 0, 0)                                          \
 	X(LIST_DEVICES, list_devices, 2, RNIC_OF_ANY, rnic_nothing, rnic_list_devices_reply, 0, 0)                   \
@@ -26,7 +28,8 @@
 	X(DEALLOC_PD, dealloc_pd, 18, RNIC_OF_VERBS, rnic_handle, rnic_nothing, 0, 0)                                \
 	X(REG_MR, reg_mr, 19, RNIC_OF_VERBS, rnic_reg_mr, rnic_reg_mr_reply, 1, 0)                                   \
 	X(DEREG_MR, dereg_mr, 20, RNIC_OF_VERBS, rnic_handle, rnic_nothing, 0, 0)                                    \
-	X(CREATE_CHANNEL, create_channel, 21, RNIC_OF_VERBS + RNIC_OF_CM, rnic_nothing, rnic_create_channel_reply, 0, 1) \
+	X(CREATE_CHANNEL, create_channel, 21, RNIC_OF_VERBS + RNIC_OF_CM, rnic_nothing,                              \
+	  rnic_create_channel_reply, 0, 1)                                                                           \
 	X(DESTROY_CHANNEL, destroy_channel, 22, RNIC_OF_ANY, rnic_handle, rnic_nothing, 0, 0)                        \
 	X(CREATE_CQ, create_cq, 23, RNIC_OF_VERBS, rnic_create_cq, rnic_create_cq_reply, 0, 2)                       \
 	X(RESIZE_CQ, resize_cq, 24, RNIC_OF_VERBS, rnic_resize_cq, rnic_resize_cq_reply, 0, 1)                       \
@@ -89,5 +92,6 @@
 	X(rnic_cm_init_qp_attributes, 8) X(rnic_cm_init_qp_attributes_reply, 16)                                     \
 	X(rnic_cm_get_event_reply, 552) X(rnic_cm_set_option, 80) X(rnic_cm_notify, 8)                               \
 	X(rnic_cm_migrate_id, 8) X(rnic_cm_migrate_id_reply, 16) X(rnic_show, 16) X(rnic_capture, 32)
+/* clang-format on */
 
 #endif
