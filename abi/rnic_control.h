@@ -71,7 +71,7 @@ struct rnic_hello {
 	uint32_t pid; /* for the daemon's words only; it trusts SO_PEERCRED */
 	uint32_t reserved;
 	uint8_t process[RNIC_PROCESS_TOKEN]; /* all 0: of a process of its own */
-	char device[RNIC_NAME_MAX]; /* sees only this device; empty: all */
+	char device[RNIC_NAME_MAX];          /* sees only this device; empty: all */
 };
 
 struct rnic_hello_reply {
@@ -178,7 +178,7 @@ struct rnic_handle_reply { /* ALLOC_PD, REG_MR's key etc. where nothing more is 
 /* How a range is to be reached: rnic_reg_mr.shared. */
 enum rnic_memory {
 	RNIC_MEMORY_APPLICATION = 0, /* by remote copy */
-	RNIC_MEMORY_SHARED = 1,	     /* all of it is a shared mapping of the descriptor's file */
+	RNIC_MEMORY_SHARED = 1,      /* all of it is a shared mapping of the descriptor's file */
 	RNIC_MEMORY_SWAPPED = 2,     /* its whole pages are, of a memfd sealed against any other size */
 };
 #define RNIC_SWAP_PAGE_BYTES 4096
@@ -193,16 +193,16 @@ struct rnic_reg_mr {
 	uint32_t access; /* RNIC_ACCESS_* */
 	uint64_t start;  /* in the application */
 	uint64_t length;
-	uint64_t iova; /* the TO of its first octet; zero-based: 0 */
-	uint32_t shared; /* enum rnic_memory */
-	uint32_t key; /* the STag's lower 8 bits */
+	uint64_t iova;          /* the TO of its first octet; zero-based: 0 */
+	uint32_t shared;        /* enum rnic_memory */
+	uint32_t key;           /* the STag's lower 8 bits */
 	uint64_t shared_offset; /* in the file, of the first octet that is shared */
 };
 
 /* How a region's octets move (docs/architecture.md s6). `rnic show mr` says the numbers. */
 enum rnic_rung {
-	RNIC_RUNG_SHARED = 2,	   /* all of it is mapped in the daemon, too */
-	RNIC_RUNG_SWAPPED = 3,	   /* its whole pages are */
+	RNIC_RUNG_SHARED = 2,      /* all of it is mapped in the daemon, too */
+	RNIC_RUNG_SWAPPED = 3,     /* its whole pages are */
 	RNIC_RUNG_REMOTE_COPY = 4, /* by system calls */
 };
 
@@ -228,7 +228,7 @@ struct rnic_create_channel_reply {
 struct rnic_create_cq {
 	uint32_t entries_min;
 	uint32_t vector;
-	uint64_t user_pointer; /* struct ibv_cq *, the content of its events */
+	uint64_t user_pointer;   /* struct ibv_cq *, the content of its events */
 	uint64_t channel_cookie; /* 0: no channel */
 };
 
@@ -322,13 +322,7 @@ struct rnic_create_qp_reply {
 };
 
 /* The states of verbs.md s2, and what ibv_qp_state they are to an application. */
-enum rnic_qp_state {
-	RNIC_QP_IDLE = 0,
-	RNIC_QP_RTS = 1,
-	RNIC_QP_CLOSING = 2,
-	RNIC_QP_TERMINATE = 3,
-	RNIC_QP_ERROR = 4
-};
+enum rnic_qp_state { RNIC_QP_IDLE = 0, RNIC_QP_RTS = 1, RNIC_QP_CLOSING = 2, RNIC_QP_TERMINATE = 3, RNIC_QP_ERROR = 4 };
 
 /*
  * What an application calls Idle: the values of enum ibv_qp_state. RESET from the creation on, and
@@ -433,7 +427,7 @@ struct rnic_cm_resolve_route {
 };
 
 struct rnic_cm_query_reply { /* request: rnic_handle */
-	uint64_t node_guid; /* network order; 0 while not bound to a device */
+	uint64_t node_guid;  /* network order; 0 while not bound to a device */
 	uint32_t port_number;
 	uint32_t device_index;
 	struct rnic_address source, destination;
@@ -554,7 +548,7 @@ struct rnic_capture {
 
 /* ---- What follows from the rows of rnic_messages.h --------------------------------------- */
 
-#define RNIC_SIZE_ASSERTION(structure, octets)                                                      \
+#define RNIC_SIZE_ASSERTION(structure, octets)                                                                         \
 	RNIC_STATIC_ASSERT(sizeof(struct structure) == (octets), "the size of " #structure);
 RNIC_MESSAGE_STRUCTURES(RNIC_SIZE_ASSERTION)
 #undef RNIC_SIZE_ASSERTION
@@ -578,7 +572,7 @@ struct rnic_message {
 /* The row of this number; NULL: there is none. */
 static inline const struct rnic_message *rnic_message_of(uint32_t type)
 {
-#define RNIC_ROW(NAME, name, number, who, request, reply, fds_in, fds_out)                              \
+#define RNIC_ROW(NAME, name, number, who, request, reply, fds_in, fds_out)                                             \
 	{#name, number, who, RNIC_BODY_SIZE(request), RNIC_BODY_SIZE(reply), fds_in, fds_out},
 	static const struct rnic_message rows[] = {RNIC_MESSAGES(RNIC_ROW)};
 #undef RNIC_ROW

@@ -34,8 +34,8 @@ static inline int rnic_libc_connect(int fd, const struct sockaddr *address, sock
 /* As the names say. */
 static inline const struct rnic_libc *rnic_libc_plain(void)
 {
-	static const struct rnic_libc plain = {open,  openat,  close,   stat, fstat, faccessat, rnic_libc_connect,
-					       sendmsg, recvmsg, poll};
+	static const struct rnic_libc plain = {open,    openat,  close, stat, fstat, faccessat, rnic_libc_connect,
+	                                       sendmsg, recvmsg, poll};
 	return &plain;
 }
 

@@ -49,7 +49,8 @@ static inline unsigned long rnic_uid_outside(const struct rnic_libc *libc)
 	text[got > 0 ? got : 0] = '\0';
 	for (const char *line = text; *line != '\0';) {
 		unsigned long inside, outside, count;
-		if (sscanf(line, "%lu %lu %lu", &inside, &outside, &count) == 3 && uid >= inside && uid - inside < count)
+		if (sscanf(line, "%lu %lu %lu", &inside, &outside, &count) == 3 && uid >= inside &&
+		    uid - inside < count)
 			return outside + (uid - inside);
 		line = strchr(line, '\n');
 		if (line == NULL)
@@ -103,7 +104,8 @@ static inline int rnic_run_base(const struct rnic_libc *libc, char *base, size_t
 	const char *given = getenv("RNIC_RUN_BASE");
 	const int any = given != NULL && *given != '\0';
 	for (int i = 0; i < RNIC_RUN_PLACES; ++i)
-		if (rnic_run_place(libc, i, base, size) && (any || i == RNIC_RUN_PLACES - 1 || rnic_run_writable(libc, base)))
+		if (rnic_run_place(libc, i, base, size) &&
+		    (any || i == RNIC_RUN_PLACES - 1 || rnic_run_writable(libc, base)))
 			return 1;
 	return 0;
 }

@@ -83,7 +83,7 @@ RNIC_STATIC_ASSERT(sizeof(struct rnic_doorbells) == 64 + 128 + 8192, "doorbell a
 struct rnic_ring_control {
 	uint32_t produced; /* by the application, with release */
 	uint8_t pad0[RNIC_CACHE_LINE - 4];
-	uint32_t taken; /* by the data plane, relaxed; for diagnostics only */
+	uint32_t taken;  /* by the data plane, relaxed; for diagnostics only */
 	uint32_t worker; /* by the data plane: whose doorbells to ring for this queue */
 	uint8_t pad1[RNIC_CACHE_LINE - 8];
 };
@@ -129,9 +129,9 @@ struct rnic_sqe {
 	uint8_t reserved0;
 	uint32_t length; /* octets of data in the entry (INLINE, COPIED); else not looked at */
 	uint64_t remote_address;
-	uint32_t rkey; /* remote STag; the window's new rkey for BIND; the STag for LOCAL_INVALIDATE */
+	uint32_t rkey;       /* remote STag; the window's new rkey for BIND; the STag for LOCAL_INVALIDATE */
 	uint32_t invalidate; /* STag for SEND_INVALIDATE; immediate (network order); BIND: MR's lkey */
-	uint64_t argument; /* FETCH_ADD: add; COMPARE_SWAP: compare; BIND: length */
+	uint64_t argument;   /* FETCH_ADD: add; COMPARE_SWAP: compare; BIND: length */
 };
 RNIC_STATIC_ASSERT(sizeof(struct rnic_sqe) == 32, "SGEs begin in the middle of the line");
 /* COMPARE_SWAP's swap value, and BIND's rights (RNIC_ACCESS_*), are the 8 octets after the SGEs. */
@@ -200,7 +200,7 @@ struct rnic_cqe {
 	uint8_t status;
 	uint8_t flags;
 	uint8_t reserved;
-	uint32_t detail; /* for vendor_err: the status in more words; REMOTE_TERMINATION: 0xLTCC */
+	uint32_t detail;    /* for vendor_err: the status in more words; REMOTE_TERMINATION: 0xLTCC */
 	uint32_t qp_cookie; /* lower half of the number the provider gave with the QP */
 	uint32_t reserved2[8];
 	uint32_t phase;

@@ -49,7 +49,7 @@ static inline void rnic_fds_close(const struct rnic_libc *libc, struct rnic_fds 
 /* header->length is of the whole message, and `body` what of it is behind the header. MSG_DONTWAIT, or 0. 0, or an
  * errno. */
 static inline int rnic_say(const struct rnic_libc *libc, int socket, int flags, const struct rnic_msg *header,
-			   const void *body, const int *fds, unsigned fd_count)
+                           const void *body, const int *fds, unsigned fd_count)
 {
 	/* Aligned as a struct cmsghdr is. */
 	size_t control[(CMSG_SPACE(sizeof(int) * RNIC_FDS_MAX) + sizeof(size_t) - 1) / sizeof(size_t)];
@@ -121,13 +121,13 @@ static inline int rnic_is_whole(const struct rnic_msg *header, size_t got, int f
 enum rnic_heard {
 	RNIC_HEARD_MESSAGE = 0,
 	RNIC_HEARD_NOTHING,  /* none waits */
-	RNIC_HEARD_END,	     /* the other end has closed, or the socket is broken */
+	RNIC_HEARD_END,      /* the other end has closed, or the socket is broken */
 	RNIC_HEARD_MALFORMED /* too long, too short, or its length is not what it says */
 };
 
 /* The next message, its body in `body`, of `room` octets; more is malformed. Descriptors come with a message only. */
 static inline enum rnic_heard rnic_hear(const struct rnic_libc *libc, int socket, int flags, struct rnic_msg *header,
-					void *body, size_t room, size_t *body_size, struct rnic_fds *fds)
+                                        void *body, size_t room, size_t *body_size, struct rnic_fds *fds)
 {
 	size_t control[(CMSG_SPACE(sizeof(int) * RNIC_FDS_MAX) + sizeof(size_t) - 1) / sizeof(size_t)];
 	struct iovec parts[2];
@@ -178,9 +178,9 @@ struct rnic_question {
 	size_t request_size;
 	const int *fds; /* that go along: the caller's still */
 	unsigned fd_count;
-	void *reply; /* written with a status of 0 only */
-	size_t reply_room; /* of what is longer the rest is dropped */
-	size_t reply_size; /* what was written */
+	void *reply;              /* written with a status of 0 only */
+	size_t reply_room;        /* of what is longer the rest is dropped */
+	size_t reply_size;        /* what was written */
 	struct rnic_fds received; /* the caller's, who takes or closes them; none with an error */
 };
 
@@ -235,7 +235,7 @@ static inline int rnic_ask(struct rnic_talk *talk, struct rnic_question *questio
 	header.status = 0;
 	header.length = (uint32_t)(sizeof header + question->request_size);
 	while ((error = rnic_say(libc, talk->socket, 0, &header, question->request, question->fds,
-				 question->fd_count)) == EAGAIN)
+	                         question->fd_count)) == EAGAIN)
 		if (!rnic_talk_wait(talk, POLLOUT, until_ms))
 			return rnic_talk_give_up(talk, RNIC_TALK_LATE);
 	if (error == EMSGSIZE)
@@ -284,7 +284,7 @@ static inline void rnic_talk_address(struct sockaddr_un *address, int directory)
  * (rnic_trust.h). 0; RNIC_TALK_ABSENT; or an errno: with EPERM, why tells who or what is not to be trusted, or is
  * empty. */
 static inline int rnic_talk_connect(const struct rnic_libc *libc, int socket, const char *run_directory, char *why,
-				    size_t size)
+                                    size_t size)
 {
 	struct sockaddr_un address;
 	const int directory = rnic_run_open(libc, run_directory, why, size);

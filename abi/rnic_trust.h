@@ -20,7 +20,7 @@
 
 /* Room for what is wrong and what to do about it. */
 #define RNIC_WHY_MAX 4608
-#define RNIC_WHY_STRANGER \
+#define RNIC_WHY_STRANGER                                                                                              \
 	"which stands for any user that this user namespace has no number for; run rnic as a user of its own"
 
 /* Whom our user namespace has no number for is told to us as this one, and so is everybody else of that kind. */
@@ -62,9 +62,10 @@ static inline int rnic_daemon_answers(const struct rnic_libc *libc, int socket, 
 	if (peer.uid == rnic_uid_of_strangers(libc))
 		snprintf(why, size, "what answers belongs to uid %lu, " RNIC_WHY_STRANGER, (unsigned long)peer.uid);
 	else
-		snprintf(why, size, "what answers belongs to uid %lu and not to uid %lu or root: nothing is sent to it; start a "
-			 "daemon of yours, or set RNIC_RUN_BASE to a directory of yours", (unsigned long)peer.uid,
-			 (unsigned long)geteuid());
+		snprintf(why, size,
+		         "what answers belongs to uid %lu and not to uid %lu or root: nothing is sent to it; start a "
+		         "daemon of yours, or set RNIC_RUN_BASE to a directory of yours",
+		         (unsigned long)peer.uid, (unsigned long)geteuid());
 	return 0;
 }
 
@@ -72,7 +73,7 @@ static inline int rnic_daemon_answers(const struct rnic_libc *libc, int socket, 
  * their own in the place of what we look for, but for entries of a sticky directory of root's or ours (/tmp): these
  * have owners, which are looked at in their turn. So `entered` says that another component follows. */
 static inline int rnic_directory_good(const struct rnic_libc *libc, int directory, const char *path, int entered,
-				      char *why, size_t size)
+                                      char *why, size_t size)
 {
 	struct stat found;
 	if (libc->fstat(directory, &found) != 0) {
@@ -81,18 +82,24 @@ static inline int rnic_directory_good(const struct rnic_libc *libc, int director
 	}
 	if (!rnic_daemon_user(libc, found.st_uid)) {
 		if (found.st_uid == rnic_uid_of_strangers(libc))
-			snprintf(why, size, "%s belongs to uid %lu, " RNIC_WHY_STRANGER, path, (unsigned long)found.st_uid);
+			snprintf(why, size, "%s belongs to uid %lu, " RNIC_WHY_STRANGER, path,
+			         (unsigned long)found.st_uid);
 		else if (geteuid() == 0)
-			snprintf(why, size, "%s belongs to uid %lu and not to uid 0; run this as that user, or set "
-				 "RNIC_RUN_BASE to a directory of root's", path, (unsigned long)found.st_uid);
+			snprintf(why, size,
+			         "%s belongs to uid %lu and not to uid 0; run this as that user, or set "
+			         "RNIC_RUN_BASE to a directory of root's",
+			         path, (unsigned long)found.st_uid);
 		else
-			snprintf(why, size, "%s belongs to uid %lu and not to uid %lu or root; set RNIC_RUN_BASE to a directory of "
-				 "yours, or remove it", path, (unsigned long)found.st_uid, (unsigned long)geteuid());
+			snprintf(
+				why, size,
+				"%s belongs to uid %lu and not to uid %lu or root; set RNIC_RUN_BASE to a directory of "
+				"yours, or remove it",
+				path, (unsigned long)found.st_uid, (unsigned long)geteuid());
 		return 0;
 	}
 	if ((found.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !(entered && (found.st_mode & S_ISVTX) != 0)) {
 		snprintf(why, size, "others may write in %s (mode %04o); take that away with: chmod go-w %s", path,
-			 (unsigned)(found.st_mode & 07777), path);
+		         (unsigned)(found.st_mode & 07777), path);
 		return 0;
 	}
 	return 1;
@@ -101,7 +108,7 @@ static inline int rnic_directory_good(const struct rnic_libc *libc, int director
 /* Opens a component that is ours to make, within `at`: no link, and as rnic_directory_good() wants it. -1 with errno;
  * `why` tells, but stays empty where there is nothing (ENOENT). */
 static inline int rnic_directory_enter(const struct rnic_libc *libc, int at, const char *name, const char *path,
-				       int entered, char *why, size_t size)
+                                       int entered, char *why, size_t size)
 {
 	const int fd = libc->openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd >= 0) {
@@ -113,10 +120,12 @@ static inline int rnic_directory_enter(const struct rnic_libc *libc, int at, con
 	}
 	const int error = errno;
 	if (error == ENOTDIR || error == ELOOP)
-		snprintf(why, size, "%s is a link, or no directory; remove it, or set RNIC_RUN_BASE to a directory of yours", path);
+		snprintf(why, size,
+		         "%s is a link, or no directory; remove it, or set RNIC_RUN_BASE to a directory of yours",
+		         path);
 	else if (error != ENOENT)
 		snprintf(why, size, "cannot open %s: %s%s", path, strerror(error),
-			 error == EACCES ? "; set RNIC_RUN_BASE to a directory of yours" : "");
+		         error == EACCES ? "; set RNIC_RUN_BASE to a directory of yours" : "");
 	errno = error;
 	return -1;
 }

@@ -84,7 +84,8 @@ Descriptor take_name(const std::string& run_directory, std::string& why) {
     return {};
   }
   const std::string pid = std::to_string(getpid()) + "\n";
-  if (ftruncate(file.get(), 0) != 0 || pwrite(file.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
+  if (ftruncate(file.get(), 0) != 0 ||
+      pwrite(file.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
     why = "cannot write " + path + ": " + std::strerror(errno);
     return {};
   }
@@ -98,7 +99,8 @@ std::string start_log(const Options& options) {
   std::vector<spdlog::sink_ptr> sinks{std::make_shared<spdlog::sinks::basic_file_sink_mt>(path)};
   if (options.foreground) sinks.push_back(std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
   auto logger = std::make_shared<spdlog::logger>("rnicd", sinks.begin(), sinks.end());
-  logger->set_level(spdlog::level::from_str(options.configuration.log_level == "warn" ? "warning" : options.configuration.log_level));
+  logger->set_level(
+      spdlog::level::from_str(options.configuration.log_level == "warn" ? "warning" : options.configuration.log_level));
   // At debug somebody watches.
   logger->flush_on(std::min(logger->level(), spdlog::level::info));
   spdlog::set_default_logger(logger);
@@ -177,9 +179,12 @@ rnic::control::Log connection_log() {
   using rnic::control::LogLevel;
   const auto write = [](LogLevel level, const std::string& line) {
     switch (level) {
-      case LogLevel::debug: return spdlog::debug("{}", line);
-      case LogLevel::info: return spdlog::info("{}", line);
-      case LogLevel::error: return spdlog::error("{}", line);
+      case LogLevel::debug:
+        return spdlog::debug("{}", line);
+      case LogLevel::info:
+        return spdlog::info("{}", line);
+      case LogLevel::error:
+        return spdlog::error("{}", line);
     }
   };
   return rnic::control::Log(write, spdlog::should_log(spdlog::level::debug));
@@ -199,7 +204,8 @@ int serve(const Options& options) {
   // Before the first thread is started, as each has its own.
   if (const auto why = rnic::control::lay_down_privileges(rnic::control::needed_capabilities(kinds)); !why.empty())
     return refuse(why);
-  if (const auto why = rnic::control::build_machine(options.configuration, log, machine); !why.empty()) return refuse(why);
+  if (const auto why = rnic::control::build_machine(options.configuration, log, machine); !why.empty())
+    return refuse(why);
   if (const auto why = rnic::control::write_sysfs_trees(machine); !why.empty()) return refuse(why);
 
   rnic::control::Loop loop;

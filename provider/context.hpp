@@ -103,8 +103,8 @@ struct Context {
   std::uint32_t number;
   std::uint32_t next_key;
   std::uint32_t unswapped_left;  // registrations that are not to be swapped
-  int async_fd;      // reading end; libibverbs closes it
-  int async_writer;  // our copy of the daemon's end, for the day the daemon dies
+  int async_fd;                  // reading end; libibverbs closes it
+  int async_writer;              // our copy of the daemon's end, for the day the daemon dies
 
   pthread_mutex_t objects;  // taken before a CQ's lock
   Link cq_list;

@@ -133,7 +133,7 @@ int write_send_entry(Qp& qp, const ibv_send_wr& wr) {
   const int sge_count = local_invalidate ? 0 : wr.num_sge;
   if (sge_count < 0 || static_cast<std::uint32_t>(sge_count) > sge_max) return EINVAL;
   if (row.atomic && sge_count != 1) return EINVAL;  // its result has to go somewhere
-  if (queue.full()) return ENOMEM;  // V-WR-07
+  if (queue.full()) return ENOMEM;                  // V-WR-07
 
   std::byte* slot = queue.slot(queue.head);
   std::byte* body = slot + sizeof(rnic_sqe);
@@ -165,7 +165,8 @@ int write_send_entry(Qp& qp, const ibv_send_wr& wr) {
       entry.flags |= RNIC_SQE_COPIED;
     }
   }
-  if (row.opcode == RNIC_OP_COMPARE_SWAP) std::memcpy(body + sizeof(rnic_sge), &wr.wr.atomic.swap, sizeof wr.wr.atomic.swap);
+  if (row.opcode == RNIC_OP_COMPARE_SWAP)
+    std::memcpy(body + sizeof(rnic_sge), &wr.wr.atomic.swap, sizeof wr.wr.atomic.swap);
   std::memcpy(slot, &entry, sizeof entry);
 
   queue.work[queue.head & (queue.size - 1)] = {wr.wr_id, row.opcode, 0};

@@ -5,8 +5,8 @@
 //   rnic-replay --from N --count M [--every K]
 //   rnic-replay --digest FIRST LAST
 //
-// --digest: a line for each seed with one number for all its frames, completions, events and changes of state, and their
-// times. Two builds whose lines are the same do the same.
+// --digest: a line for each seed with one number for all its frames, completions, events and changes of state, and
+// their times. Two builds whose lines are the same do the same.
 //
 // --attacker off-path|on-path: with somebody who wants it to fail. --mtu N: in place of the one it chooses.
 #include <algorithm>
@@ -51,8 +51,10 @@ int main(int argc, char** argv) {
     }
   }
   if (help) {
-    std::fprintf(stderr, "usage: rnic-replay --seed N [--verbose] | --from N --count M [--every K] | --digest FIRST LAST\n"
-                 "       with --attacker off-path|on-path: somebody wants it to fail; --mtu N: over links of that MTU\n");
+    std::fprintf(
+        stderr,
+        "usage: rnic-replay --seed N [--verbose] | --from N --count M [--every K] | --digest FIRST LAST\n"
+        "       with --attacker off-path|on-path: somebody wants it to fail; --mtu N: over links of that MTU\n");
     return 2;
   }
   std::uint64_t bad = 0;

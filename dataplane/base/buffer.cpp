@@ -36,8 +36,8 @@ BufferStock::BufferStock(BufferPool& pool, std::uint32_t count, std::uint32_t ro
   stride_ = own_pages_ ? rounded(needed, kPage) : needed;
   if (!own_pages_ && (stride_ / kLine) % 2 == 0) stride_ += kLine;
   const std::size_t starts = (stride_ - needed) / kLine + 1;
-  void* memory = mmap(nullptr, stride_ * count, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory =
+      mmap(nullptr, stride_ * count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   RNIC_ASSERT(memory != MAP_FAILED);
   // A huge page would come whole with the first touch of any of the buffers in it, and go when all have.
   madvise(memory, stride_ * count, own_pages_ ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);

@@ -29,7 +29,7 @@ struct Buffer {
   std::uint32_t length = 0;  // how many they are
   std::uint32_t refs = 0;
   BufferPool* pool = nullptr;
-  Buffer* next = nullptr;  // for whoever holds it in a list
+  Buffer* next = nullptr;               // for whoever holds it in a list
   std::uint32_t checksum_good : 1 = 0;  // received, and its checksums are known to be good
   std::uint32_t mark = 0;               // for whoever holds it
 

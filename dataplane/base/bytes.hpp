@@ -40,8 +40,8 @@ constexpr T load_be(Bytes bytes, std::size_t offset) {
   if (std::is_constant_evaluated()) {
     T value = 0;
     for (std::size_t i = 0; i < sizeof(T); ++i)
-      value = static_cast<T>((static_cast<std::uint64_t>(value) << 8) |
-                             std::to_integer<std::uint64_t>(bytes[offset + i]));
+      value =
+          static_cast<T>((static_cast<std::uint64_t>(value) << 8) | std::to_integer<std::uint64_t>(bytes[offset + i]));
     return value;
   }
   T value;
@@ -61,11 +61,7 @@ constexpr void store_be(MutableBytes bytes, std::size_t offset, T value) {
   std::memcpy(bytes.data() + offset, &big, sizeof big);
 }
 
-inline Bytes as_bytes(const void* data, std::size_t size) {
-  return {static_cast<const std::byte*>(data), size};
-}
-inline MutableBytes as_mutable_bytes(void* data, std::size_t size) {
-  return {static_cast<std::byte*>(data), size};
-}
+inline Bytes as_bytes(const void* data, std::size_t size) { return {static_cast<const std::byte*>(data), size}; }
+inline MutableBytes as_mutable_bytes(void* data, std::size_t size) { return {static_cast<std::byte*>(data), size}; }
 
 }  // namespace rnic

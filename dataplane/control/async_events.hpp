@@ -27,7 +27,8 @@ constexpr std::optional<IbvEvent> ibv_event(qp::Event event) {
   using enum qp::Event;
   switch (event) {
     case close_complete:
-    case peer_gone: return std::nullopt;
+    case peer_gone:
+      return std::nullopt;
     case terminate_received:
     case connection_reset:
     case connection_lost:
@@ -39,7 +40,8 @@ constexpr std::optional<IbvEvent> ibv_event(qp::Event event) {
     case cq_sq_error:
     case cq_rq_error:
     case srq_error:
-    case local_catastrophic: return IbvEvent::qp_fatal;
+    case local_catastrophic:
+      return IbvEvent::qp_fatal;
     case ddp_version:
     case rdmap_version:
     case unexpected_opcode:
@@ -50,7 +52,8 @@ constexpr std::optional<IbvEvent> ibv_event(qp::Event event) {
     case rq_msn_gap:
     case irrq_too_many:
     case irrq_gap:
-    case irrq_range: return IbvEvent::qp_request_error;
+    case irrq_range:
+      return IbvEvent::qp_request_error;
     case reads_disabled:
     case writes_disabled:
     case invalid_stag:
@@ -62,8 +65,10 @@ constexpr std::optional<IbvEvent> ibv_event(qp::Event event) {
     case irrq_base_bounds:
     case irrq_access:
     case irrq_invalid_pd:
-    case irrq_wrap: return IbvEvent::qp_access_error;
-    case last_wqe_reached: return IbvEvent::qp_last_wqe_reached;
+    case irrq_wrap:
+      return IbvEvent::qp_access_error;
+    case last_wqe_reached:
+      return IbvEvent::qp_last_wqe_reached;
   }
   return std::nullopt;
 }

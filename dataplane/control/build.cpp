@@ -80,7 +80,8 @@ void add_routes_to_mate(const Configuration& configuration, const DeviceConfigur
     if (!are_mates(wanted, other)) continue;
     for (const core::DeviceAddress& theirs : other.addresses)
       if (known.prefix_toward(theirs.address) <= 0)
-        options.routes.push_back({.prefix = theirs.address, .bits = theirs.address.is_v4() ? 32u : 128u, .gateway = {}});
+        options.routes.push_back(
+            {.prefix = theirs.address, .bits = theirs.address.is_v4() ? 32u : 128u, .gateway = {}});
   }
 }
 
@@ -102,9 +103,8 @@ std::string make_device(const Configuration& configuration, const DeviceConfigur
   options.index = served->index;
   options.addresses = wanted.addresses;
   for (const wire::IpAddress& gateway : wanted.gateways)
-    options.routes.push_back({.prefix = gateway.is_v4() ? wire::IpAddress::v4(0) : wire::IpAddress(),
-                              .bits = 0,
-                              .gateway = gateway});
+    options.routes.push_back(
+        {.prefix = gateway.is_v4() ? wire::IpAddress::v4(0) : wire::IpAddress(), .bits = 0, .gateway = gateway});
   options.routes.insert(options.routes.end(), wanted.routes.begin(), wanted.routes.end());
   add_routes_to_mate(configuration, wanted, options);
   // The kernel's interface has the same MAC as we, and where it speaks IPv6 what is made of it.
@@ -151,8 +151,8 @@ std::string build_machine(const Configuration& configuration, const std::functio
     auto port = factory.open(*wanted.port, wanted.port_options, error);
     if (port == nullptr) return wanted.name + ": " + error;
     if (wanted.options.ipv6 && port->facts().mtu_bytes < ip::kPathMtuMinV6)
-      return wanted.name + ": IPv6 needs an MTU of at least " + std::to_string(ip::kPathMtuMinV6) + ", and the port has " +
-             std::to_string(port->facts().mtu_bytes);
+      return wanted.name + ": IPv6 needs an MTU of at least " + std::to_string(ip::kPathMtuMinV6) +
+             ", and the port has " + std::to_string(port->facts().mtu_bytes);
     if (std::string why = make_device(configuration, wanted, std::move(port), machine); !why.empty()) return why;
   }
   join_mates(configuration, machine);
@@ -170,8 +170,7 @@ bool stop_machine(Machine& machine) {
   for (int i = 0; i < kTries; ++i) {
     std::size_t streams = 0;
     for (const auto& device : machine.devices)
-      if (device->port->link_up())
-        device->worker->call([&](Instant) { streams += device->device->stream_count(); });
+      if (device->port->link_up()) device->worker->call([&](Instant) { streams += device->device->stream_count(); });
     if (streams == 0) break;
     usleep(kPauseUs);
   }

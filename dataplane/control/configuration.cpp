@@ -180,7 +180,8 @@ void read_addresses(const Field& field, DeviceConfiguration& device) {
 
 std::string take_gateway(DeviceConfiguration& device, const std::string& text) {
   const auto gateway = wire::parse_ip(text);
-  if (!gateway || gateway->is_unspecified() || gateway->is_multicast()) return "gateway is an IP address, not \"" + text + "\"";
+  if (!gateway || gateway->is_unspecified() || gateway->is_multicast())
+    return "gateway is an IP address, not \"" + text + "\"";
   for (const wire::IpAddress& other : device.gateways)
     if (other.is_v4() == gateway->is_v4())
       return std::string("a device has one gateway of ") + (gateway->is_v4() ? "IPv4" : "IPv6");
@@ -386,9 +387,8 @@ std::span<const Key<Configuration>> root_keys() { return kRootKeys; }
 
 void read_root(Reader& reader, const toml::table& table, Configuration& configuration) {
   read_table(reader, table, root_keys(), configuration, [](const std::string& key) {
-    return find_key(device_keys(), key) != nullptr
-               ? "\"" + key + "\" is a key of a device; put it below a [[device]]"
-               : "there is no " + with_suggestion(key, root_keys());
+    return find_key(device_keys(), key) != nullptr ? "\"" + key + "\" is a key of a device; put it below a [[device]]"
+                                                   : "there is no " + with_suggestion(key, root_keys());
   });
 }
 
@@ -474,7 +474,8 @@ void take_general(const DeviceConfiguration& general, DeviceConfiguration& devic
   // These are here only where there is one device.
   device.addresses.insert(wins ? device.addresses.end() : device.addresses.begin(), general.addresses.begin(),
                           general.addresses.end());
-  if (general.port_options.mac && (wins || !device.port_options.mac)) device.port_options.mac = general.port_options.mac;
+  if (general.port_options.mac && (wins || !device.port_options.mac))
+    device.port_options.mac = general.port_options.mac;
 }
 
 std::string spread_general(Configuration& configuration) {
@@ -502,9 +503,8 @@ std::string complete_device(DeviceConfiguration& device) {
   device.options.ipv6 =
       device.accept_ra.value_or(false) || std::any_of(device.addresses.begin(), device.addresses.end(), v6);
   device.port_options.groups = device.options.ipv6;
-  const bool link_local = std::any_of(device.addresses.begin(), device.addresses.end(), [&](const auto& each) {
-    return v6(each) && each.address.is_link_local();
-  });
+  const bool link_local = std::any_of(device.addresses.begin(), device.addresses.end(),
+                                      [&](const auto& each) { return v6(each) && each.address.is_link_local(); });
   if (device.addresses.size() + (device.options.ipv6 && !link_local ? 1 : 0) > kAddressesMax)
     return called + " has more than 8 addresses" + (device.options.ipv6 ? ", its link-local one counted" : "");
   if (device.options.ipv6 && device.port_options.mtu_bytes != 0 && device.port_options.mtu_bytes < ip::kPathMtuMinV6)
@@ -524,7 +524,8 @@ std::string complete_device(DeviceConfiguration& device) {
     const bool local = each.address.is_loopback();
     some_local |= local;
     if (local && !may_be_local)
-      return called + ": addresses of 127.0.0.0/8 and ::1 are for loopback, pair and memif ports only; " + text + " is one";
+      return called + ": addresses of 127.0.0.0/8 and ::1 are for loopback, pair and memif ports only; " + text +
+             " is one";
     if (local && device.mode == core::AddressMode::own)
       return called + ": " + text + " is of 127.0.0.0/8 or ::1, whose mode is \"local\"";
     if (!local && device.mode == core::AddressMode::local)
@@ -533,9 +534,8 @@ std::string complete_device(DeviceConfiguration& device) {
   if (!device.mode) device.mode = some_local ? core::AddressMode::local : core::AddressMode::own;
   const auto on_link = [&](const wire::IpAddress& gateway) {
     if (gateway.is_v6() && gateway.is_link_local()) return device.options.ipv6;
-    return std::any_of(device.addresses.begin(), device.addresses.end(), [&](const auto& each) {
-      return wire::same_network(each.address, gateway, each.prefix_length);
-    });
+    return std::any_of(device.addresses.begin(), device.addresses.end(),
+                       [&](const auto& each) { return wire::same_network(each.address, gateway, each.prefix_length); });
   };
   bool gateway_v6 = false;
   for (const wire::IpAddress& gateway : device.gateways) {
@@ -631,7 +631,8 @@ std::string complete(Configuration& configuration) {
   }
   if (auto why = spread_general(configuration); !why.empty()) return why;
   if (configuration.devices.size() > kDevicesMax)
-    return "a daemon has up to " + std::to_string(kDevicesMax) + " devices, not " + std::to_string(configuration.devices.size());
+    return "a daemon has up to " + std::to_string(kDevicesMax) + " devices, not " +
+           std::to_string(configuration.devices.size());
 
   std::set<std::string> names;
   for (const DeviceConfiguration& device : configuration.devices)
@@ -640,7 +641,8 @@ std::string complete(Configuration& configuration) {
         return "\"" + device.name + "\" is not a device's name: letters, digits, '-', '_' and '.' only, at most " +
                std::to_string(RNIC_NAME_MAX - 1);
       // The provider is chosen by the device's name.
-      if (device.name.rfind("rnic", 0) != 0) return "\"" + device.name + "\": the name of a device begins with \"rnic\"";
+      if (device.name.rfind("rnic", 0) != 0)
+        return "\"" + device.name + "\": the name of a device begins with \"rnic\"";
       if (!names.insert(device.name).second) return "two devices are called " + device.name;
     }
   unsigned number = 0;

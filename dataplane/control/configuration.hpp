@@ -41,7 +41,7 @@ struct DeviceConfiguration {
   std::optional<bool> accept_ra, probe, timestamps;
   std::optional<tcp::EcnUse> ecn;  // RFC 3168: on where dctcp is, else passive
   std::optional<bool> extensions;  // RFC 7306: by default where both ends are known to be rnic (W-EXT-14)
-  bool of_command_line = false;  // from a --port there, not from a file
+  bool of_command_line = false;    // from a --port there, not from a file
 };
 
 struct Configuration {

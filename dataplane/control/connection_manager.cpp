@@ -28,12 +28,18 @@ constexpr std::uint32_t kEventCommunicationEstablished = 4;  // IBV_EVENT_COMM_E
 
 int errno_of(StreamError error) {
   switch (error) {
-    case StreamError::address_in_use: return EADDRINUSE;
-    case StreamError::no_ports: return EADDRNOTAVAIL;
-    case StreamError::no_route: return ENETUNREACH;
-    case StreamError::no_resources: return ENOMEM;
-    case StreamError::unknown: return ECONNRESET;
-    case StreamError::wrong_state: return EINVAL;
+    case StreamError::address_in_use:
+      return EADDRINUSE;
+    case StreamError::no_ports:
+      return EADDRNOTAVAIL;
+    case StreamError::no_route:
+      return ENETUNREACH;
+    case StreamError::no_resources:
+      return ENOMEM;
+    case StreamError::unknown:
+      return ECONNRESET;
+    case StreamError::wrong_state:
+      return EINVAL;
   }
   return EINVAL;
 }
@@ -64,16 +70,26 @@ void fill(rnic_cm_parameters& to, const StreamEvent& event) {
 
 const char* name(IdState state) {
   switch (state) {
-    case IdState::idle: return "idle";
-    case IdState::bound: return "bound";
-    case IdState::address_resolved: return "address-resolved";
-    case IdState::route_resolved: return "route-resolved";
-    case IdState::listening: return "listening";
-    case IdState::connecting: return "connecting";
-    case IdState::requested: return "requested";
-    case IdState::accepting: return "accepting";
-    case IdState::connected: return "connected";
-    case IdState::ended: return "ended";
+    case IdState::idle:
+      return "idle";
+    case IdState::bound:
+      return "bound";
+    case IdState::address_resolved:
+      return "address-resolved";
+    case IdState::route_resolved:
+      return "route-resolved";
+    case IdState::listening:
+      return "listening";
+    case IdState::connecting:
+      return "connecting";
+    case IdState::requested:
+      return "requested";
+    case IdState::accepting:
+      return "accepting";
+    case IdState::connected:
+      return "connected";
+    case IdState::ended:
+      return "ended";
   }
   return "";
 }
@@ -81,7 +97,8 @@ const char* name(IdState state) {
 ConnectionManager::ConnectionManager(std::vector<CmDevice> devices, CmHost& host, std::uint64_t seed)
     : devices_(std::move(devices)), host_(host), ports_(seed) {
   RNIC_ASSERT(devices_.size() <= kDeviceSetMax);
-  for (const CmDevice& device : devices_) streams_.emplace_back("connections", device.streams_max - device.streams_max / 8);
+  for (const CmDevice& device : devices_)
+    streams_.emplace_back("connections", device.streams_max - device.streams_max / 8);
 }
 
 void ConnectionManager::tell_refusals_by(const Shares::Tell& tell) {
@@ -190,7 +207,8 @@ void ConnectionManager::take_apart(Id& id, Left& left) {
     case IdState::connected:
     case IdState::requested:
       // Nobody has disconnected: its process may have been killed.
-      left[static_cast<std::uint32_t>(id.device)].streams.push_back({info_of(id), id.stream, id.state == IdState::requested});
+      left[static_cast<std::uint32_t>(id.device)].streams.push_back(
+          {info_of(id), id.stream, id.state == IdState::requested});
       break;
     case IdState::idle:
     case IdState::bound:
@@ -318,7 +336,8 @@ DeviceSet ConnectionManager::within_scope(DeviceSet among, const wire::IpAddress
 // An address as the application is told it.
 rnic_address ConnectionManager::told(const wire::IpAddress& address, std::uint16_t port, int device) const {
   rnic_address out = to_abi(address, port);
-  if (device >= 0 && address.is_v6() && address.is_link_local()) out.scope = devices_[static_cast<std::size_t>(device)].scope;
+  if (device >= 0 && address.is_v6() && address.is_link_local())
+    out.scope = devices_[static_cast<std::size_t>(device)].scope;
   return out;
 }
 
@@ -501,8 +520,8 @@ int ConnectionManager::listen(std::uint32_t number, std::uint32_t backlog) {
   if (!ports_.may_listen(number)) return EADDRINUSE;
   for (std::uint32_t device = 0; device < devices_.size(); ++device) {
     if (!sees(*id, device) || (id->device >= 0 && id->device != static_cast<int>(device))) continue;
-    const auto opened = host_.listen(device, id->source, id->source_port, backlog, id->cookie,
-                                     id->family_only && id->source.is_v6());
+    const auto opened =
+        host_.listen(device, id->source, id->source_port, backlog, id->cookie, id->family_only && id->source.is_v6());
     if (!opened) {
       Left left;
       unlisten(*id, left);
@@ -542,8 +561,7 @@ int ConnectionManager::connect(std::uint32_t number, const rnic_cm_parameters& p
   options.traffic_class = id->traffic_class;
   for (int tries = 0;; ++tries) {
     options.local_port = id->source_port;
-    const auto stream = host_.connect(static_cast<std::uint32_t>(id->device), options,
-                                      {parameters.qp_number});
+    const auto stream = host_.connect(static_cast<std::uint32_t>(id->device), options, {parameters.qp_number});
     if (stream) {
       id->stream = *stream;
       break;
@@ -570,8 +588,8 @@ int ConnectionManager::accept(std::uint32_t number, std::uint64_t user_pointer, 
   options.private_data = to_private_data(parameters);
   options.cookie = id->cookie;
   options.traffic_class = id->traffic_class;
-  const auto accepted = host_.accept(static_cast<std::uint32_t>(id->device), id->stream, options,
-                                     {parameters.qp_number});
+  const auto accepted =
+      host_.accept(static_cast<std::uint32_t>(id->device), id->stream, options, {parameters.qp_number});
   if (!accepted) {
     // The peer has gone: there is nothing left to answer.
     if (accepted.error() == StreamError::unknown) end(*id);
@@ -691,13 +709,25 @@ ConnectionManager::Event& ConnectionManager::queue(Id& id, rnic_cm_event kind, i
 // iw_cm's outcome of a connection attempt, as rdma_cm tells it.
 void ConnectionManager::queue_failure(Id& id, StreamFailure failure) {
   switch (failure) {
-    case StreamFailure::refused: queue(id, RNIC_CM_REJECTED, -ECONNREFUSED); break;
-    case StreamFailure::reset: queue(id, RNIC_CM_REJECTED, -ECONNRESET); break;
-    case StreamFailure::unreachable: queue(id, RNIC_CM_UNREACHABLE, -EHOSTUNREACH); break;
-    case StreamFailure::timed_out: queue(id, RNIC_CM_UNREACHABLE, -ETIMEDOUT); break;
-    case StreamFailure::no_resources: queue(id, RNIC_CM_CONNECT_ERROR, -ENOMEM); break;
+    case StreamFailure::refused:
+      queue(id, RNIC_CM_REJECTED, -ECONNREFUSED);
+      break;
+    case StreamFailure::reset:
+      queue(id, RNIC_CM_REJECTED, -ECONNRESET);
+      break;
+    case StreamFailure::unreachable:
+      queue(id, RNIC_CM_UNREACHABLE, -EHOSTUNREACH);
+      break;
+    case StreamFailure::timed_out:
+      queue(id, RNIC_CM_UNREACHABLE, -ETIMEDOUT);
+      break;
+    case StreamFailure::no_resources:
+      queue(id, RNIC_CM_CONNECT_ERROR, -ENOMEM);
+      break;
     case StreamFailure::none:
-    case StreamFailure::protocol: queue(id, RNIC_CM_CONNECT_ERROR, -EPROTO); break;
+    case StreamFailure::protocol:
+      queue(id, RNIC_CM_CONNECT_ERROR, -EPROTO);
+      break;
   }
 }
 

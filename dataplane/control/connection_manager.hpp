@@ -30,11 +30,11 @@ namespace rnic::control {
 
 // What the connection manager knows of a device. Its index is its place in the list.
 struct CmDevice {
-  std::uint64_t node_guid = 0;  // network order
+  std::uint64_t node_guid = 0;             // network order
   std::vector<wire::IpAddress> addresses;  // those in use
   ip::Routes routes;                       // the device's own, copied
   std::uint32_t scope = 0;                 // of its link-local addresses: sin6_scope_id
-  int mate = -1;                // the device at the other end of a pair
+  int mate = -1;                           // the device at the other end of a pair
   std::uint32_t ird_max = 128, ord_max = 128;
   std::uint32_t streams_max = 16'384;
 };
@@ -53,11 +53,11 @@ enum class IdState : std::uint8_t {
   address_resolved,
   route_resolved,
   listening,
-  connecting,   // connect() was called
-  requested,    // of a listener; to be accepted or rejected
-  accepting,    // accept() was called
+  connecting,  // connect() was called
+  requested,   // of a listener; to be accepted or rejected
+  accepting,   // accept() was called
   connected,
-  ended,        // rejected, failed or disconnected: only to be destroyed
+  ended,  // rejected, failed or disconnected: only to be destroyed
 };
 const char* name(IdState state);
 
@@ -106,7 +106,7 @@ class CmHost {
 
 class ConnectionManager {
  public:
-  static constexpr std::uint32_t kIdsMax = 262'144;  // of one process that is alone
+  static constexpr std::uint32_t kIdsMax = 262'144;    // of one process that is alone
   static constexpr std::size_t kPrivateDataMax = 508;  // MPA's 512 less the enhanced block (RFC 6581 s4.2)
 
   ConnectionManager(std::vector<CmDevice> devices, CmHost& host, std::uint64_t seed);
@@ -157,7 +157,9 @@ class ConnectionManager {
   std::size_t id_count() const { return ids_.size(); }
   Shares& shares() { return shares_; }
   const Shares& streams(std::uint32_t device) const { return streams_[device]; }
-  const Shares& ports(std::uint16_t port) const { return PortSpace::is_ephemeral(port) ? ephemeral_ports_ : other_ports_; }
+  const Shares& ports(std::uint16_t port) const {
+    return PortSpace::is_ephemeral(port) ? ephemeral_ports_ : other_ports_;
+  }
   void tell_refusals_by(const Shares::Tell& tell);
   std::size_t channel_count() const { return channels_.size(); }
 
@@ -208,7 +210,7 @@ class ConnectionManager {
     std::vector<CmHost::Listening> listeners;
   };
   using Left = std::map<std::uint32_t, LeftAt>;
-  std::uint32_t destroy(Id& id);   // how many of its events were purged
+  std::uint32_t destroy(Id& id);  // how many of its events were purged
   std::uint32_t purge_events(Id& id, Left& left);
   void take_apart(Id& id, Left& left);
   void forget(const Id& id);

@@ -28,18 +28,20 @@ std::string program_of(pid_t pid) {
 }
 
 constexpr std::uint32_t kRegionAccess = RNIC_ACCESS_LOCAL_READ | RNIC_ACCESS_LOCAL_WRITE | RNIC_ACCESS_REMOTE_READ |
-                                        RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_REMOTE_ATOMIC |
-                                        RNIC_ACCESS_WINDOW_BIND | RNIC_ACCESS_ZERO_BASED;
-constexpr std::uint32_t kWritingAccess =
-    RNIC_ACCESS_LOCAL_WRITE | RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_REMOTE_ATOMIC;
+                                        RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_REMOTE_ATOMIC | RNIC_ACCESS_WINDOW_BIND |
+                                        RNIC_ACCESS_ZERO_BASED;
+constexpr std::uint32_t kWritingAccess = RNIC_ACCESS_LOCAL_WRITE | RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_REMOTE_ATOMIC;
 
 int errno_of(tpt::RegisterError error) {
   switch (error) {
-    case tpt::RegisterError::no_resources: return ENOMEM;
-    case tpt::RegisterError::busy: return EBUSY;
+    case tpt::RegisterError::no_resources:
+      return ENOMEM;
+    case tpt::RegisterError::busy:
+      return EBUSY;
     case tpt::RegisterError::bad_rights:
     case tpt::RegisterError::bad_range:
-    case tpt::RegisterError::bad_stag: return EINVAL;
+    case tpt::RegisterError::bad_stag:
+      return EINVAL;
   }
   return EINVAL;
 }
@@ -53,11 +55,7 @@ constexpr std::uint64_t kOwnDescriptors = 7;
 // ---- life ----------------------------------------------------------------------------------------
 
 Context::Context(Machine& machine, ServedDevice& device, const Peer& peer)
-    : machine_(machine),
-      device_(device),
-      peer_(peer),
-      holder_(holder_of(peer)),
-      handles_(machine.first_handles) {}
+    : machine_(machine), device_(device), peer_(peer), holder_(holder_of(peer)), handles_(machine.first_handles) {}
 
 Result<std::unique_ptr<Context>, int> Context::open(Machine& machine, ServedDevice& device, Loop& loop,
                                                     const Peer& peer, Descriptor memory,
@@ -244,17 +242,20 @@ Result<std::shared_ptr<shm::ApplicationMapping>, int> Context::map_part(int fd, 
   (*mapped)->owner = this;
   // std::function wants what can be copied.
   auto kept = std::make_shared<std::pair<Share, Share>>(std::move(octets), std::move(place));
-  return std::shared_ptr<shm::ApplicationMapping>(mapped->release(), [this, whole_of, kept](shm::ApplicationMapping* mapping) {
-    delete mapping;
-    *kept = {};
-    if (!whole_of) return;
-    const auto known = files_.find(*whole_of);
-    if (known != files_.end() && known->second.expired()) files_.erase(known);
-  });
+  return std::shared_ptr<shm::ApplicationMapping>(mapped->release(),
+                                                  [this, whole_of, kept](shm::ApplicationMapping* mapping) {
+                                                    delete mapping;
+                                                    *kept = {};
+                                                    if (!whole_of) return;
+                                                    const auto known = files_.find(*whole_of);
+                                                    if (known != files_.end() && known->second.expired())
+                                                      files_.erase(known);
+                                                  });
 }
 
 // Small ranges of an application share files (provider/swap_files.cpp); so do they mappings.
-Result<std::shared_ptr<shm::ApplicationMapping>, int> Context::map_whole(int fd, const File& file, std::uint64_t length) {
+Result<std::shared_ptr<shm::ApplicationMapping>, int> Context::map_whole(int fd, const File& file,
+                                                                         std::uint64_t length) {
   const auto known = files_.find(file);
   if (known != files_.end()) {
     auto mapping = known->second.lock();

@@ -33,9 +33,12 @@ std::uint32_t at_least_one(std::uint32_t n) { return std::max(n, 1u); }
 
 int errno_of(qp::ModifyError error) {
   switch (error) {
-    case qp::ModifyError::invalid_state: return EINVAL;           // V-IS-24
-    case qp::ModifyError::invalid_attribute: return EOPNOTSUPP;   // V-IS-23
-    case qp::ModifyError::still_flushing: return EBUSY;           // V-IS-26
+    case qp::ModifyError::invalid_state:
+      return EINVAL;  // V-IS-24
+    case qp::ModifyError::invalid_attribute:
+      return EOPNOTSUPP;  // V-IS-23
+    case qp::ModifyError::still_flushing:
+      return EBUSY;  // V-IS-26
   }
   return EINVAL;
 }
@@ -186,7 +189,7 @@ Reply Context::create_srq(const rnic_create_srq& request) {
 Reply Context::modify_srq(const rnic_modify_srq& request) {
   Srq* srq = find(srqs_, request.srq);
   if (srq == nullptr || request.limit > srq->entries) return Reply::error(EINVAL);  // V-LIM-04
-  device_.worker->call([&](Instant) { srq->queue->arm_limit(request.limit); });  // V-LIM-03
+  device_.worker->call([&](Instant) { srq->queue->arm_limit(request.limit); });     // V-LIM-03
   return {};
 }
 
@@ -293,8 +296,8 @@ int Context::carve(Qp& qp, const QpSizes& sizes) {
   auto piece = allocate(shm::SendQueue::area_bytes(sizes.send_entries, sizes.send_stride));
   if (!piece) return piece.error();
   qp.send_piece = std::move(*piece);
-  qp.send = std::make_unique<shm::SendQueue>(qp.send_piece.bytes(), sizes.send_entries, sizes.send_stride,
-                                             sizes.send_sges);
+  qp.send =
+      std::make_unique<shm::SendQueue>(qp.send_piece.bytes(), sizes.send_entries, sizes.send_stride, sizes.send_sges);
   if (sizes.shared_receive) return 0;
   piece = allocate(shm::SendQueue::area_bytes(sizes.recv_entries, sizes.recv_stride));
   if (!piece) return piece.error();
@@ -324,7 +327,7 @@ void Context::start(Qp& qp, const QpSizes& sizes) {
   config.pd = qp.pd->id;
   config.space = space_;
   config.receive_pd = qp.srq != nullptr ? qp.srq->pd->id : qp.pd->id;  // V-SRQ-15
-  config.access = tpt::Rights::window_bind;  // ibverbs has no enable for it (s1.5)
+  config.access = tpt::Rights::window_bind;                            // ibverbs has no enable for it (s1.5)
   config.send_depth = sizes.send_entries;
   config.ird_max = kReadDepthMax;
   config.ord_max = kReadDepthMax;
@@ -371,8 +374,8 @@ Reply Context::modify_qp(const rnic_modify_qp& request) {
   if (changes_state && request.state > RNIC_QP_ERROR) return Reply::error(EINVAL);
   const bool names_idle = changes_state && request.state == RNIC_QP_IDLE;
   if (names_idle && request.idle_name > RNIC_IDLE_RTR) return Reply::error(EINVAL);
-  constexpr std::uint32_t kEnables = RNIC_ACCESS_REMOTE_READ | RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_REMOTE_ATOMIC |
-                                     RNIC_ACCESS_WINDOW_BIND;
+  constexpr std::uint32_t kEnables =
+      RNIC_ACCESS_REMOTE_READ | RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_REMOTE_ATOMIC | RNIC_ACCESS_WINDOW_BIND;
   int error = 0;
   const auto change = [&](qp::QueuePair& machine, Instant now) {
     const auto wanted = static_cast<qp::State>(request.state);

@@ -54,8 +54,8 @@ std::string read_file(int directory, const char* name) {
 }
 
 // A daemon that has laid down its capabilities may not look at the namespaces of a process that has them. Such a one is
-// of our own user namespace, or of one that another user made, which its maps tell from ours: nobody maps all users, groups
-// and projects alike into a namespace below. (What our own user made below ours the kernel lets us see.)
+// of our own user namespace, or of one that another user made, which its maps tell from ours: nobody maps all users,
+// groups and projects alike into a namespace below. (What our own user made below ours the kernel lets us see.)
 bool same_user_namespace(const Credentials& ours, const Credentials& theirs) {
   if (ours.user_namespace != 0 && theirs.user_namespace != 0) return ours.user_namespace == theirs.user_namespace;
   return !ours.id_maps.empty() && ours.id_maps == theirs.id_maps;
@@ -88,7 +88,8 @@ std::optional<Credentials> credentials_of(int thread_directory) {
   if (!credentials) return credentials;
   struct stat found {};
   if (fstatat(thread_directory, "ns/user", &found, 0) == 0) credentials->user_namespace = found.st_ino;
-  for (const char* name : {"uid_map", "gid_map", "projid_map"}) credentials->id_maps += read_file(thread_directory, name) + ";";
+  for (const char* name : {"uid_map", "gid_map", "projid_map"})
+    credentials->id_maps += read_file(thread_directory, name) + ";";
   return credentials;
 }
 

@@ -55,9 +55,14 @@ void EventSocket::submit(const Message& message) {
   if (broken_) return;
   if (waiting_.empty() && holds_ == 0) {
     switch (try_send(message)) {
-      case Sent::yes: ++message.subject->sent; return;
-      case Sent::broken: end(); return;
-      case Sent::full: break;
+      case Sent::yes:
+        ++message.subject->sent;
+        return;
+      case Sent::broken:
+        end();
+        return;
+      case Sent::full:
+        break;
     }
   }
   if (waiting_.size() >= kWaitingMax) return;

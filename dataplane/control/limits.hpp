@@ -7,31 +7,32 @@
 
 namespace rnic::control {
 
-inline constexpr std::uint32_t kVendorId = 0x524e;  // "RN": none of the known vendors, whose quirks applications work around
+inline constexpr std::uint32_t kVendorId =
+    0x524e;  // "RN": none of the known vendors, whose quirks applications work around
 inline constexpr std::uint32_t kVendorPart = 1;
 
 inline constexpr std::uint32_t kQpsMax = 65'536;
 inline constexpr std::uint32_t kWorkRequestsMax = 32'768;  // of a send or receive queue
 inline constexpr std::uint32_t kSgesMax = 16;
-inline constexpr std::uint32_t kReadSgesMax = 1;           // iWARP's Read names one sink
+inline constexpr std::uint32_t kReadSgesMax = 1;  // iWARP's Read names one sink
 inline constexpr std::uint32_t kCqsMax = 65'536;
 inline constexpr std::uint32_t kCqesMax = 262'144;
 inline constexpr std::uint32_t kRegionsMax = 131'072;
 inline constexpr std::uint32_t kPdsMax = 65'536;
 inline constexpr std::uint32_t kSrqsMax = 16'384;
 inline constexpr std::uint32_t kSrqWorkRequestsMax = 32'768;
-inline constexpr std::uint32_t kReadDepthMax = 128;        // IRD and ORD; librdmacm's field has 8 bits
+inline constexpr std::uint32_t kReadDepthMax = 128;  // IRD and ORD; librdmacm's field has 8 bits
 inline constexpr std::uint32_t kInlineMax = 512;
 // A send entry has at least this stride, so that small messages can be gathered into it at post.
 inline constexpr std::uint32_t kSendStrideMin = 256;
 inline constexpr std::uint32_t kCompletionVectors = 1;
 
-inline constexpr std::uint32_t kSessionsMax = 8192;        // connections to the control socket
-inline constexpr std::uint32_t kSessionsKept = 16;         // more, for the rnic command
-inline constexpr std::uint32_t kDescriptorsKept = 128;     // that no application is given: for that, and on the way
+inline constexpr std::uint32_t kSessionsMax = 8192;     // connections to the control socket
+inline constexpr std::uint32_t kSessionsKept = 16;      // more, for the rnic command
+inline constexpr std::uint32_t kDescriptorsKept = 128;  // that no application is given: for that, and on the way
 inline constexpr std::uint32_t kContextsMax = 4096;
-inline constexpr std::uint32_t kChannelsMax = 4096;        // of rdma_cm
+inline constexpr std::uint32_t kChannelsMax = 4096;  // of rdma_cm
 inline constexpr std::uint32_t kCompletionChannelsMax = 8192;
-inline constexpr std::uint32_t kDevicesMax = 24;           // what one reply of LIST_DEVICES holds
+inline constexpr std::uint32_t kDevicesMax = 24;  // what one reply of LIST_DEVICES holds
 
 }  // namespace rnic::control

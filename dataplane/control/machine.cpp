@@ -37,7 +37,8 @@ Machine::Machine()
 
 void Machine::tell_refusals(const Shares::Tell& tell) {
   refusals = tell;
-  for (Shares* each : {&sessions, &completion_channels, &cm_channels, &descriptors, &mapped_octets, &mappings}) each->tell_by(tell);
+  for (Shares* each : {&sessions, &completion_channels, &cm_channels, &descriptors, &mapped_octets, &mappings})
+    each->tell_by(tell);
   for (const auto& device : devices)
     for (Shares* each : {&device->contexts, &device->pds, &device->stags, &device->cqs, &device->srqs, &device->qps})
       each->tell_by(tell);
@@ -90,7 +91,7 @@ std::uint64_t node_guid_of(const wire::Mac& mac, std::uint32_t index) {
   const auto& m = mac.octets;
   // The index in the middle, where an EUI-64 made of a MAC has FF:FE: two devices of a daemon may
   // share a port's MAC.
-  const std::uint8_t octets[8] = {static_cast<std::uint8_t>(m[0] | 0x02), m[1], m[2], 0xff,
+  const std::uint8_t octets[8] = {static_cast<std::uint8_t>(m[0] | 0x02),  m[1], m[2], 0xff,
                                   static_cast<std::uint8_t>(0xfe - index), m[3], m[4], m[5]};
   std::uint64_t guid;
   std::memcpy(&guid, octets, sizeof guid);
@@ -100,7 +101,7 @@ std::uint64_t node_guid_of(const wire::Mac& mac, std::uint32_t index) {
 rnic_device_info Machine::info(const ServedDevice& device) const {
   rnic_device_info info{};
   const auto& facts = device.port->facts();
-  const auto copy_name = [](char (&to)[RNIC_NAME_MAX], const std::string& from) {
+  const auto copy_name = [](char(&to)[RNIC_NAME_MAX], const std::string& from) {
     std::memcpy(to, from.data(), std::min(from.size(), sizeof to - 1));
   };
   copy_name(info.name, device.name);
@@ -114,7 +115,8 @@ rnic_device_info Machine::info(const ServedDevice& device) const {
   for (const core::DeviceAddress& address : device.addresses()) {
     if (info.address_count == std::size(info.addresses)) break;
     info.addresses[info.address_count] = to_abi(address.address, 0);
-    if (address.address.is_v6() && address.address.is_link_local()) info.addresses[info.address_count].scope = device.scope;
+    if (address.address.is_v6() && address.address.is_link_local())
+      info.addresses[info.address_count].scope = device.scope;
     info.prefix_lengths[info.address_count++] = address.prefix_length;
   }
   return info;

@@ -56,9 +56,9 @@ std::vector<std::string> address_changes(const OwnList& before, const OwnList& a
 std::string taken_by_kernel(const DeviceConfiguration& device, const std::vector<port::KernelAddress>& kernel) {
   using Kind = port::PortSpec::Kind;
   const std::string& target = device.port->target;
-  const bool shares = device.port->kind == Kind::af_packet || device.port->kind == Kind::af_xdp ||
-                      (device.port->kind == Kind::vdev &&
-                       (target.starts_with("net_af_packet") || target.starts_with("net_af_xdp")));
+  const bool shares =
+      device.port->kind == Kind::af_packet || device.port->kind == Kind::af_xdp ||
+      (device.port->kind == Kind::vdev && (target.starts_with("net_af_packet") || target.starts_with("net_af_xdp")));
   if (!shares) return {};
   for (const core::DeviceAddress& wanted : device.addresses)
     for (const port::KernelAddress& each : kernel) {

@@ -26,12 +26,18 @@ std::uint64_t needed_by(Kind kind) {
   switch (kind) {
     case Kind::loopback:
     case Kind::pair:
-    case Kind::memif: return 0;
-    case Kind::af_packet: return bit(CAP_NET_RAW) | bit(CAP_NET_ADMIN);
-    case Kind::tap: return bit(CAP_NET_ADMIN);
-    case Kind::af_xdp: return kNetwork | kPrograms;
-    case Kind::pci: return kNetwork | kNic;
-    case Kind::vdev: return kNetwork | kPrograms | kNic;  // any of DPDK's drivers
+    case Kind::memif:
+      return 0;
+    case Kind::af_packet:
+      return bit(CAP_NET_RAW) | bit(CAP_NET_ADMIN);
+    case Kind::tap:
+      return bit(CAP_NET_ADMIN);
+    case Kind::af_xdp:
+      return kNetwork | kPrograms;
+    case Kind::pci:
+      return kNetwork | kNic;
+    case Kind::vdev:
+      return kNetwork | kPrograms | kNic;  // any of DPDK's drivers
   }
   return 0;
 }

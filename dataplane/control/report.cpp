@@ -35,7 +35,8 @@ void warn_of_addresses(const DeviceView& device, std::vector<std::string>& warni
       warnings.push_back(device.name + ": " + text + " is claimed by " + who + ", too");
   }
   // While a link is down nobody can be asked.
-  if (!any && device.link_up) warnings.push_back(device.name + " has no address that it may use; programs cannot connect by it");
+  if (!any && device.link_up)
+    warnings.push_back(device.name + " has no address that it may use; programs cannot connect by it");
 }
 
 void warn_of_link(const DeviceView& device, std::vector<std::string>& warnings) {

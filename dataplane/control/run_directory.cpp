@@ -32,8 +32,8 @@ std::string new_run_directory(const std::string& name) {
 bool good_name(const std::string& name) {
   if (name.empty() || name.size() > 64 || name == "." || name == "..") return false;
   for (const char c : name) {
-    const bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-                      c == '_' || c == '.';
+    const bool good =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
     if (!good) return false;
   }
   return true;
@@ -56,9 +56,9 @@ std::string make_directory(const std::string& path_of_it) {
     else if (errno != EEXIST)
       return "cannot make the directory " + path + ": " + std::strerror(errno) +
              (errno == EACCES ? "; set RNIC_RUN_BASE to a directory of yours" : "");
-    const int next = ours ? rnic_directory_enter(rnic_libc_plain(), at.get(), name.c_str(), path.c_str(), !last, why,
-                                                 sizeof why)
-                          : openat(at.get(), name.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    const int next =
+        ours ? rnic_directory_enter(rnic_libc_plain(), at.get(), name.c_str(), path.c_str(), !last, why, sizeof why)
+             : openat(at.get(), name.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (next < 0) return *why != '\0' ? why : "cannot open the directory " + path + ": " + std::strerror(errno);
     at = Descriptor(next);
   }

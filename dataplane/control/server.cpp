@@ -99,9 +99,8 @@ Server::~Server() {
 }
 
 std::size_t Server::context_count() const {
-  return static_cast<std::size_t>(std::count_if(sessions_.begin(), sessions_.end(), [](const auto& entry) {
-    return entry.second->context != nullptr;
-  }));
+  return static_cast<std::size_t>(std::count_if(sessions_.begin(), sessions_.end(),
+                                                [](const auto& entry) { return entry.second->context != nullptr; }));
 }
 
 // ---- sessions ------------------------------------------------------------------------------------
@@ -267,14 +266,18 @@ void Server::on_readable(std::uint64_t number, std::uint32_t events) {
       loop_.change(session.watch, EPOLLET);
       closer_.want_news(session.peer.pid);
       return;
-    case Received::nothing: return;
+    case Received::nothing:
+      return;
     case Received::ended:
-    case Received::malformed: end(number); return;
+    case Received::malformed:
+      end(number);
+      return;
     case Received::too_many:
       request_.descriptors.clear();
       if (!send_reply(session.socket.get(), request_.header, Reply::error(EMFILE))) end(number);
       return;
-    case Received::message: break;
+    case Received::message:
+      break;
   }
   // Whoever does not begin with HELLO speaks another protocol.
   const bool introduced = session.kind != 0;
@@ -423,9 +426,15 @@ void Server::on_worker_news(core::Worker& worker) {
         if (const auto found = machine_.qps_by_cookie.find(event.cookie); found != machine_.qps_by_cookie.end())
           log_change(*found->second, event.change);
         break;
-      case Kind::memory_gone: on_memory_gone(); break;
-      case Kind::copy_stuck: on_copy_stuck(SpaceId{static_cast<std::uint32_t>(event.cookie)}); break;
-      case Kind::copy_back: on_copy_back(SpaceId{static_cast<std::uint32_t>(event.cookie)}); break;
+      case Kind::memory_gone:
+        on_memory_gone();
+        break;
+      case Kind::copy_stuck:
+        on_copy_stuck(SpaceId{static_cast<std::uint32_t>(event.cookie)});
+        break;
+      case Kind::copy_back:
+        on_copy_back(SpaceId{static_cast<std::uint32_t>(event.cookie)});
+        break;
       case Kind::network_change:
         if (event.cookie < machine_.devices.size()) on_network_change(*machine_.devices[event.cookie]);
         break;
@@ -444,7 +453,8 @@ void Server::on_memory_gone() {
     Context* context = session->context.get();
     if (context == nullptr || !std::binary_search(owners.begin(), owners.end(), static_cast<void*>(context))) continue;
     context->drop_dead_memory();
-    log_.info("process " + std::to_string(session->peer.pid) + " has taken away memory that it registered: its STags are void");
+    log_.info("process " + std::to_string(session->peer.pid) +
+              " has taken away memory that it registered: its STags are void");
   }
 }
 

@@ -50,7 +50,8 @@ Reply Server::serve_cm_open(Session& session, Request& request, const rnic_nothi
   channel.uid = session.peer.uid;
   channel.events = EventCount::create(loop_);
   int ends[2];
-  if (channel.events == nullptr || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return Reply::error(errno);
+  if (channel.events == nullptr || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    return Reply::error(errno);
   channel.lifeline = Descriptor(ends[0]);
   Descriptor theirs(ends[1]);
   if (getrandom(channel.token.data(), channel.token.size(), 0) != static_cast<ssize_t>(channel.token.size()))
@@ -82,7 +83,8 @@ void Server::close_cm_channel(std::uint32_t number) {
   cm_.close_channel(number);
   loop_.remove(found->second.watch);
   for (const std::uint64_t user : found->second.users)
-    if (const auto session = sessions_.find(user); session != sessions_.end()) session->second->cm_channels.erase(number);
+    if (const auto session = sessions_.find(user); session != sessions_.end())
+      session->second->cm_channels.erase(number);
   cm_channels_.erase(found);
 }
 
@@ -212,7 +214,8 @@ Qp* Server::claimed(std::uint32_t device, const QpClaim& claim) const {
 
 // Who wants it, for the log.
 std::string Server::asker() const {
-  return asking_ != nullptr ? "process " + std::to_string(asking_->peer.pid) : "rnicd, for an application that is gone,";
+  return asking_ != nullptr ? "process " + std::to_string(asking_->peer.pid)
+                            : "rnicd, for an application that is gone,";
 }
 
 std::string Server::in_words_of(std::uint32_t device, core::StreamId stream) const {
@@ -222,9 +225,8 @@ std::string Server::in_words_of(std::uint32_t device, core::StreamId stream) con
          std::to_string(id->id);
 }
 
-Result<Done, core::StreamError> Server::listen(std::uint32_t device, const wire::IpAddress& address,
-                                               std::uint16_t port, std::uint32_t backlog, std::uint64_t cookie,
-                                               bool v6_only) {
+Result<Done, core::StreamError> Server::listen(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port,
+                                               std::uint32_t backlog, std::uint64_t cookie, bool v6_only) {
   ServedDevice& served = *machine_.devices[device];
   Result<Done, core::StreamError> result = Done{};
   served.worker->call([&](Instant) { result = served.device->listen(address, port, backlog, cookie, v6_only); });
@@ -277,10 +279,14 @@ Result<Done, core::StreamError> Server::reject(std::uint32_t device, core::Strea
   log_.debug([&] {
     const std::string connection = in_words_of(device, stream) + ": ";
     switch (who) {
-      case Rejects::nobody_listens: return connection + "rnicd rejects, as nobody listens any more";
-      case Rejects::too_many_ids: return connection + "rnicd rejects, as there are too many ids";
-      case Rejects::too_many_streams: return connection + "rnicd rejects, as its listener's process has too many";
-      case Rejects::application: break;
+      case Rejects::nobody_listens:
+        return connection + "rnicd rejects, as nobody listens any more";
+      case Rejects::too_many_ids:
+        return connection + "rnicd rejects, as there are too many ids";
+      case Rejects::too_many_streams:
+        return connection + "rnicd rejects, as its listener's process has too many";
+      case Rejects::application:
+        break;
     }
     return connection + asker() + " rejects, with " + std::to_string(private_data.length) + " octets of private data";
   });

@@ -73,10 +73,12 @@ Reply Server::serve(Session& session, Request& request) {
 Reply Server::dispatch(Session& session, Request& request) {
   switch (request.header.type) {
 #define RNIC_DISPATCH(NAME, name, number, who, body, reply, fds_in, fds_out) \
-  case RNIC_##NAME: return serve_##name(session, request, body_of<body>(request));
+  case RNIC_##NAME:                                                          \
+    return serve_##name(session, request, body_of<body>(request));
     RNIC_MESSAGES(RNIC_DISPATCH)
 #undef RNIC_DISPATCH
-    default: return Reply::error(ENOSYS);
+    default:
+      return Reply::error(ENOSYS);
   }
 }
 
@@ -105,7 +107,8 @@ Reply Server::serve_hello(Session& session, Request&, const rnic_hello& body) {
     if (process) {
       session.process = std::make_shared<const Descriptor>(std::move(process));
       const std::uint64_t number = session.number;
-      session.process_watch = loop_.add(session.process->get(), EPOLLIN, [this, number](std::uint32_t) { end(number); });
+      session.process_watch =
+          loop_.add(session.process->get(), EPOLLIN, [this, number](std::uint32_t) { end(number); });
       if (session.process_watch == Loop::kNone) return Reply::error(errno);
     }
   }
@@ -155,7 +158,8 @@ Reply Server::serve_show(Session&, Request&, const rnic_show& body) {
   std::vector<Context*> contexts;
   for (const auto& [number, session] : sessions_)
     if (session->context != nullptr) contexts.push_back(session->context.get());
-  std::sort(contexts.begin(), contexts.end(), [](const Context* a, const Context* b) { return a->number() < b->number(); });
+  std::sort(contexts.begin(), contexts.end(),
+            [](const Context* a, const Context* b) { return a->number() < b->number(); });
   const std::string text = show_json(machine_, contexts, cm_, text_of(body.what));
   if (text.empty()) return Reply::error(EINVAL);
   Descriptor memory(memfd_create("rnic-show", MFD_CLOEXEC));
@@ -216,8 +220,8 @@ Reply Server::serve_open_context(Session& session, Request& request, const rnic_
   auto helper = Helper::find(loop_, session.process == nullptr ? -1 : session.process->get(), session.peer.pid,
                              body.helper_tid, [this, number = session.number] { end(number); });
   if (!helper) return Reply::error(helper.error());
-  auto opened =
-      Context::open(machine_, *device, loop_, session.peer, request.take_descriptor(), session.process, std::move(*helper));
+  auto opened = Context::open(machine_, *device, loop_, session.peer, request.take_descriptor(), session.process,
+                              std::move(*helper));
   if (!opened) return Reply::error(opened.error());
   session.context = std::move(*opened);
   Reply reply;
@@ -225,9 +229,7 @@ Reply Server::serve_open_context(Session& session, Request& request, const rnic_
   return reply;
 }
 
-Reply Server::serve_alloc_pd(Session& session, Request&, const rnic_nothing&) {
-  return session.context->alloc_pd();
-}
+Reply Server::serve_alloc_pd(Session& session, Request&, const rnic_nothing&) { return session.context->alloc_pd(); }
 
 Reply Server::serve_dealloc_pd(Session& session, Request&, const rnic_handle& body) {
   return session.context->dealloc_pd(body.handle);

@@ -51,18 +51,24 @@ std::string rights_text(std::uint32_t access) {
 
 const char* rung_text(rnic_rung rung) {
   switch (rung) {
-    case RNIC_RUNG_SHARED: return "shared";
-    case RNIC_RUNG_SWAPPED: return "swapped";
-    case RNIC_RUNG_REMOTE_COPY: return "remote-copy";
+    case RNIC_RUNG_SHARED:
+      return "shared";
+    case RNIC_RUNG_SWAPPED:
+      return "swapped";
+    case RNIC_RUNG_REMOTE_COPY:
+      return "remote-copy";
   }
   return "?";
 }
 
 const char* mode_text(core::AddressMode mode) {
   switch (mode) {
-    case core::AddressMode::own: return "own";
-    case core::AddressMode::local: return "local";
-    case core::AddressMode::shared: return "shared";
+    case core::AddressMode::own:
+      return "own";
+    case core::AddressMode::local:
+      return "local";
+    case core::AddressMode::shared:
+      return "shared";
   }
   return "?";
 }
@@ -111,7 +117,8 @@ Json queue_pairs(const std::vector<Context*>& contexts) {
     };
     std::vector<Seen> seen;
     context->device().worker->call([&](Instant) {
-      for (const auto& [number, qp] : context->qps()) seen.push_back({qp.get(), qp->qp->state(), qp->qp->counters(), qp::describe(qp->qp->terminate_record())});
+      for (const auto& [number, qp] : context->qps())
+        seen.push_back({qp.get(), qp->qp->state(), qp->qp->counters(), qp::describe(qp->qp->terminate_record())});
     });
     for (const Seen& it : seen) {
       Json row;
@@ -211,11 +218,12 @@ Json connections(Machine& machine) {
 Json cm_ids(const Machine& machine, const ConnectionManager& cm) {
   Json rows = Json::array();
   for (const IdInfo& id : cm.ids())
-    rows.push_back({{"id", id.id},
-                    {"state", name(id.state)},
-                    {"device", id.device >= 0 ? Json(machine.devices[static_cast<std::size_t>(id.device)]->name) : Json()},
-                    {"source", endpoint(id.source, id.source_port)},
-                    {"destination", endpoint(id.destination, id.destination_port)}});
+    rows.push_back(
+        {{"id", id.id},
+         {"state", name(id.state)},
+         {"device", id.device >= 0 ? Json(machine.devices[static_cast<std::size_t>(id.device)]->name) : Json()},
+         {"source", endpoint(id.source, id.source_port)},
+         {"destination", endpoint(id.destination, id.destination_port)}});
   return rows;
 }
 
@@ -295,16 +303,12 @@ Json statistics(Machine& machine, const std::vector<Context*>& contexts, const C
       counters = worker->counters();
       moved = worker->mover().counters();
     });
-    stats["worker" + std::to_string(worker->index())] = {{"turns", counters.turns},
-                                                         {"busy_turns", counters.busy_turns},
-                                                         {"sleeps", counters.sleeps},
-                                                         {"wakes_by_timer", counters.wakes_by_timer},
-                                                         {"calls", counters.calls},
-                                                         {"moves", counters.moves},
-                                                         {"copy_calls", moved.calls},
-                                                         {"copy_pieces", moved.pieces},
-                                                         {"copy_bytes", moved.bytes},
-                                                         {"copy_failures", moved.failures}};
+    stats["worker" + std::to_string(worker->index())] = {
+        {"turns", counters.turns},   {"busy_turns", counters.busy_turns},
+        {"sleeps", counters.sleeps}, {"wakes_by_timer", counters.wakes_by_timer},
+        {"calls", counters.calls},   {"moves", counters.moves},
+        {"copy_calls", moved.calls}, {"copy_pieces", moved.pieces},
+        {"copy_bytes", moved.bytes}, {"copy_failures", moved.failures}};
   }
   return stats;
 }

@@ -74,7 +74,8 @@ std::string guid_text(std::uint64_t network_order) {
   std::uint8_t o[8];
   std::memcpy(o, &network_order, sizeof o);
   char text[24];
-  std::snprintf(text, sizeof text, "%02x%02x:%02x%02x:%02x%02x:%02x%02x", o[0], o[1], o[2], o[3], o[4], o[5], o[6], o[7]);
+  std::snprintf(text, sizeof text, "%02x%02x:%02x%02x:%02x%02x:%02x%02x", o[0], o[1], o[2], o[3], o[4], o[5], o[6],
+                o[7]);
   return text;
 }
 

@@ -40,7 +40,8 @@ class Bells {
  private:
   // Words from `begin` to before `end`. Those behind the last that there is are nobody's: not worth a look.
   template <typename Ring>
-  bool answer_words(rnic_doorbells& area, std::size_t words, std::size_t begin, std::size_t end, int& left, Ring& ring) {
+  bool answer_words(rnic_doorbells& area, std::size_t words, std::size_t begin, std::size_t end, int& left,
+                    Ring& ring) {
     bool some = false;
     for (std::size_t s = begin / 64; s * 64 < end; ++s) {
       std::atomic_ref summary_now(area.summary[s]);

@@ -49,23 +49,23 @@ struct DeviceOptions {
   std::string name;
   std::uint32_t index = 0;
   std::vector<DeviceAddress> addresses;
-  std::vector<ip::Route> routes;           // static ones; of no bits: a default route
-  std::optional<std::uint16_t> vlan;       // 802.1Q: all frames, in and out; none: untagged
-  bool ipv6 = false;                       // has a link-local address, made up where none is among `addresses`
-  bool accept_ra = false;                  // believes routers' advertisements
-  std::optional<std::uint8_t> hop_limit;   // TTL of what we send; none: 64, or what a router advertises
-  bool probe = false;                      // asks whether an address is taken before using it
-  bool opaque_addresses = false;           // those made up do not show the MAC: the kernel has it too
+  std::vector<ip::Route> routes;          // static ones; of no bits: a default route
+  std::optional<std::uint16_t> vlan;      // 802.1Q: all frames, in and out; none: untagged
+  bool ipv6 = false;                      // has a link-local address, made up where none is among `addresses`
+  bool accept_ra = false;                 // believes routers' advertisements
+  std::optional<std::uint8_t> hop_limit;  // TTL of what we send; none: 64, or what a router advertises
+  bool probe = false;                     // asks whether an address is taken before using it
+  bool opaque_addresses = false;          // those made up do not show the MAC: the kernel has it too
   AddressMode mode = AddressMode::own;
   tcp::Options tcp;
   std::uint32_t streams_max = 16384;
   bool crc_required = true;
-  bool peer_to_peer = true;         // A=1 in our Requests
+  bool peer_to_peer = true;  // A=1 in our Requests
   std::uint32_t mpa_revision = 2;
   mpa::MarkerUse markers = mpa::MarkerUse::send;
   Duration request_timeout = seconds(10);
   Duration reply_timeout = seconds(20);
-  std::uint64_t seed = 0;           // initial sequence numbers, ports
+  std::uint64_t seed = 0;  // initial sequence numbers, ports
   Duration orphan_timeout = seconds(30);
 };
 
@@ -75,7 +75,7 @@ enum class StreamFailure : std::uint8_t {
   unreachable,  // no route, no neighbour, ICMP
   timed_out,
   reset,
-  protocol,     // MPA startup frames that make no sense, or revision or features we cannot have
+  protocol,  // MPA startup frames that make no sense, or revision or features we cannot have
   no_resources,
 };
 
@@ -156,7 +156,7 @@ struct StreamInfo {
   std::uint32_t congestion_window_bytes = 0, in_flight_bytes = 0, mss_bytes = 0;
   std::int64_t rtt_us = 0;
   const char* congestion = "";  // the algorithm
-  bool ecn = false;              // agreed on
+  bool ecn = false;             // agreed on
 };
 
 class Device {
@@ -214,7 +214,7 @@ class Device {
   qp::Scratch& scratch();
   const DeviceCounters& counters() const;
   std::size_t stream_count() const;
-  std::size_t half_open_count() const;  // SYNs answered, the third segment outstanding
+  std::size_t half_open_count() const;      // SYNs answered, the third segment outstanding
   std::vector<StreamInfo> streams() const;  // control's questions only
   // Has the address and may use it; reaches it on-link or by a gateway.
   bool owns(const wire::IpAddress& address) const;

@@ -281,8 +281,11 @@ bool Worker::move() {
   crew_.wake_watcher();
   if (!mover_.carry_out()) return false;
   for (shm::ApplicationMover::News news; mover_.pop_news(news);) {
-    tell({news.stuck ? WorkerEvent::Kind::copy_stuck : WorkerEvent::Kind::copy_back, qp::Event::close_complete,
-          news.space.value, {}, {}});
+    tell({news.stuck ? WorkerEvent::Kind::copy_stuck : WorkerEvent::Kind::copy_back,
+          qp::Event::close_complete,
+          news.space.value,
+          {},
+          {}});
     if (!news.stuck) wake_queue_pairs(news.space);
     busy_ = true;
   }
@@ -372,18 +375,23 @@ bool Worker::answer_doorbells(Context& context, bool rung, int left) {
   }
   if (!rung) return busy;
   return context.doorbells.answer(context.memory->doorbells(options_.index), context.bells.size(), left,
-                             [&](std::size_t index) {
-                               if (index < context.bells.size()) ring(context, index, left);
-                             }) ||
+                                  [&](std::size_t index) {
+                                    if (index < context.bells.size()) ring(context, index, left);
+                                  }) ||
          busy;
 }
 
 void Worker::ring(Context& context, std::size_t index, int& left) {
   Bell& bell = context.bells[index];
   switch (bell.kind) {
-    case Bell::Kind::none: break;
-    case Bell::Kind::send: bell.device->work_posted(*bell.qp); break;
-    case Bell::Kind::receive: bell.device->receive_posted(*bell.qp); break;
+    case Bell::Kind::none:
+      break;
+    case Bell::Kind::send:
+      bell.device->work_posted(*bell.qp);
+      break;
+    case Bell::Kind::receive:
+      bell.device->receive_posted(*bell.qp);
+      break;
     case Bell::Kind::shared: {
       const bool listed = bell.untold != 0;
       bell.untold = bell.shared.size();  // all: those that were told before this ring, too
@@ -464,7 +472,8 @@ void Worker::sleep(Instant now) {
   }
   if (wait) {
     Duration span = kSleepMax;
-    for (Device* device : devices_) span = std::min(span, device->next_deadline() == kNever ? kSleepMax : device->next_deadline() - now);
+    for (Device* device : devices_)
+      span = std::min(span, device->next_deadline() == kNever ? kSleepMax : device->next_deadline() - now);
     if (timed) {
       timed_sleep_ = std::clamp(timed_sleep_ * 2, kTimedSleepMin, kTimedSleepMax);
       span = std::min(span, timed_sleep_);
@@ -584,8 +593,10 @@ bool Worker::loop() {
     }
     const Instant now = now_;
     switch (turn()) {
-      case Work::replaced: return false;
-      case Work::idle: break;
+      case Work::replaced:
+        return false;
+      case Work::idle:
+        break;
       case Work::busy:
         ++counters_.busy_turns;
         patience_.on_work(now, source_);

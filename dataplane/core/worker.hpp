@@ -46,25 +46,25 @@ struct WorkerEvent {
   qp::Event event = qp::Event::close_complete;
   // Of the QP, SRQ or CQ; network_change, ended_for_buffers: the device's index; copy_…: the address space.
   std::uint64_t cookie = 0;
-  qp::Change change;         // qp_state: which
-  Instant at{};              // when it was told
-  std::uint32_t count = 0;   // ended_for_buffers: streams
+  qp::Change change;        // qp_state: which
+  Instant at{};             // when it was told
+  std::uint32_t count = 0;  // ended_for_buffers: streams
 };
 
 struct WorkerOptions {
   unsigned index = 0;
-  bool poll_always = false;      // does not sleep while its core is its own (core/shared_core.hpp)
-  Duration sleep_delay{0};       // stays awake so long after the last work
-  int cpu = -1;                  // -1: any
-  bool realtime = true;          // SCHED_FIFO where allowed
+  bool poll_always = false;        // does not sleep while its core is its own (core/shared_core.hpp)
+  Duration sleep_delay{0};         // stays awake so long after the last work
+  int cpu = -1;                    // -1: any
+  bool realtime = true;            // SCHED_FIFO where allowed
   std::function<void()> on_start;  // on each thread that works, first (DPDK's registration)
   shm::Copier* copier = nullptr;   // null: the kernel's
 };
 
 struct WorkerCounters {
   std::uint64_t turns = 0, busy_turns = 0, sleeps = 0, wakes_by_timer = 0;
-  std::uint64_t calls = 0;  // control's, that were served
-  std::uint64_t moves = 0;  // to another core than the one that rings
+  std::uint64_t calls = 0;     // control's, that were served
+  std::uint64_t moves = 0;     // to another core than the one that rings
   std::uint64_t replaced = 0;  // threads that were left in a copy
 };
 

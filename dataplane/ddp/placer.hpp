@@ -93,9 +93,14 @@ struct Placement {
   }
   void add(tpt::Moved moved) {
     switch (moved) {
-      case tpt::Moved::done: break;
-      case tpt::Moved::failed: failed = true; break;
-      case tpt::Moved::later: ++later; break;
+      case tpt::Moved::done:
+        break;
+      case tpt::Moved::failed:
+        failed = true;
+        break;
+      case tpt::Moved::later:
+        ++later;
+        break;
     }
   }
 };

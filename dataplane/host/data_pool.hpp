@@ -1,7 +1,7 @@
-// The part of a port's buffers that data may hold, and how much of it one stream may (host/dynamic_threshold.hpp): what it has
-// transmitted and waits to be acknowledged, and what it has received and waits for octets in front, or for a consumer.
-// The rest is left to receiving and to acknowledgements: a device whose every buffer waited for acknowledgements could
-// not receive them.
+// The part of a port's buffers that data may hold, and how much of it one stream may (host/dynamic_threshold.hpp): what
+// it has transmitted and waits to be acknowledged, and what it has received and waits for octets in front, or for a
+// consumer. The rest is left to receiving and to acknowledgements: a device whose every buffer waited for
+// acknowledgements could not receive them.
 //
 // Owned by one worker.
 #pragma once

@@ -80,8 +80,7 @@ Walk walk_extensions(std::uint8_t next_header, Bytes payload, Behind behind, std
         if (walk.protocol == next::kRouting) {
           // RFC 8200 s4.4: no type is known to us. With segments left a route would have to be
           // followed; type 0 most of all must not be (RFC 5095).
-          if (load_be<std::uint8_t>(rest, 3) != 0)
-            return problem(wire::icmp6_code::kErroneousField, here + 2, false);
+          if (load_be<std::uint8_t>(rest, 3) != 0) return problem(wire::icmp6_code::kErroneousField, here + 2, false);
         } else if (Walk bad; !check_options(rest.first(*size), here, bad)) {
           return bad;
         }

@@ -25,7 +25,7 @@ struct Walk {
     problem,   // to be dropped, and a Parameter Problem told: `code`, `pointer`
   } end = End::drop;
   std::uint8_t protocol = 0;
-  std::size_t offset = 0;       // in the payload that was given
+  std::size_t offset = 0;  // in the payload that was given
   // Where the octet is that names what comes at `offset`: of a problem, or of a protocol that turns
   // out to be nobody's. Counted from the first octet of the IPv6 header.
   std::uint32_t pointer = 0;

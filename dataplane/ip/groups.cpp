@@ -7,7 +7,7 @@
 namespace rnic::ip {
 namespace {
 
-constexpr std::uint8_t kRobustness = 2;             // RFC 3810 s9.1
+constexpr std::uint8_t kRobustness = 2;                // RFC 3810 s9.1
 constexpr Duration kUnsolicitedInterval = seconds(1);  // s9.11
 
 }  // namespace

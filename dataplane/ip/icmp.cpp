@@ -32,10 +32,10 @@ bool answer_echo(Bytes message, const wire::IpAddress& from, const wire::IpAddre
   if (header->type != (v4 ? wire::icmp_type::kEchoRequest : wire::icmp6_type::kEchoRequest)) return false;
   RNIC_ASSERT(out.size() == message.size());
   std::copy(message.begin(), message.end(), out.begin());
-  wire::emit(wire::IcmpHeader{.type = v4 ? wire::icmp_type::kEchoReply : wire::icmp6_type::kEchoReply,
-                              .code = 0,
-                              .rest = header->rest},
-             out);
+  wire::emit(
+      wire::IcmpHeader{
+          .type = v4 ? wire::icmp_type::kEchoReply : wire::icmp6_type::kEchoReply, .code = 0, .rest = header->rest},
+      out);
   if (v4)
     wire::icmp_set_checksum(out);
   else

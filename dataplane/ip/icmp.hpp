@@ -46,9 +46,9 @@ std::optional<std::uint32_t> lowered_path_mtu(const IcmpError& error, std::uint3
 
 enum class Complaint : std::uint8_t {
   port_unreachable,
-  protocol_unreachable,     // IPv6: an unknown next header, at `pointer`
+  protocol_unreachable,  // IPv6: an unknown next header, at `pointer`
   reassembly_timeout,
-  parameter_problem,        // IPv6 only: `code` and `pointer`
+  parameter_problem,  // IPv6 only: `code` and `pointer`
 };
 struct IcmpComplaint {
   Complaint kind = Complaint::port_unreachable;

@@ -25,8 +25,8 @@ namespace rnic::ip {
 enum class Claim : std::uint8_t { has, asks };
 enum class AddressOrigin : std::uint8_t { configured, link_local, advertised };
 enum class AddressState : std::uint8_t {
-  none,        // the place is empty
-  tentative,   // asked for; not to be used
+  none,       // the place is empty
+  tentative,  // asked for; not to be used
   preferred,
   deprecated,  // for what uses it already (RFC 4862 s5.5.4)
   duplicate,   // somebody else's

@@ -33,11 +33,11 @@ struct ReassemblyOptions {
 struct Fragment {
   wire::IpAddress source, destination;
   std::uint32_t identification = 0;
-  std::uint8_t protocol = 0;   // IPv4: part of the packet's name; IPv6: of the first fragment
-  std::uint8_t ecn = 0;        // the two bits of RFC 3168 s5
+  std::uint8_t protocol = 0;  // IPv4: part of the packet's name; IPv6: of the first fragment
+  std::uint8_t ecn = 0;       // the two bits of RFC 3168 s5
   std::uint32_t offset_bytes = 0;
   bool more = false;
-  Bytes header;   // what came before `payload`, from the IP header on
+  Bytes header;  // what came before `payload`, from the IP header on
   Bytes payload;
 };
 
@@ -87,9 +87,9 @@ class Reassembly {
     std::uint32_t identification = 0;
     std::uint8_t protocol = 0;
     std::uint8_t first_ecn = 0;
-    std::uint8_t ecns = 0;         // a bit for each code point seen
+    std::uint8_t ecns = 0;  // a bit for each code point seen
     BufferRef buffer;
-    std::uint32_t total = 0;       // 0: the last has not come
+    std::uint32_t total = 0;  // 0: the last has not come
     std::uint32_t received = 0;
     std::uint32_t farthest = 0;
     std::uint32_t first_size = 0;  // of the first fragment's payload; 0: it has not come

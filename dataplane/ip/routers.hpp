@@ -51,7 +51,7 @@ class Routers {
   // The MTU that routers say the link has: no more than our own, no less than IPv6's least.
   std::uint32_t mtu_bytes() const { return mtu_bytes_ != 0 ? mtu_bytes_ : options_.link_mtu_bytes; }
   std::uint8_t hop_limit() const { return hop_limit_; }
-  Duration reachable() const { return reachable_; }    // 0: nothing was said
+  Duration reachable() const { return reachable_; }  // 0: nothing was said
   Duration retransmit() const { return retransmit_; }
 
  private:

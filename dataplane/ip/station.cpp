@@ -191,8 +191,8 @@ void Station::on_advertisement(const Icmp6Envelope& envelope, Bytes message, Ins
     return;
   }
   neighbours_.answered(
-      said->target,
-      {.mac = said->link_address, .solicited = said->solicited, .override_entry = said->override_entry}, now);
+      said->target, {.mac = said->link_address, .solicited = said->solicited, .override_entry = said->override_entry},
+      now);
   if (!said->router && routers_.on_no_router(said->target, routes_)) routes_changed();
 }
 
@@ -277,8 +277,7 @@ Station::Outgoing Station::write_action(const OwnAddresses::Action& action, Muta
       action.address, wire::kAllNodes, wire::multicast_mac(wire::kAllNodes), out);
 }
 
-std::optional<Station::Outgoing> Station::write_question(const Neighbours::Question& question,
-                                                         MutableBytes out) const {
+std::optional<Station::Outgoing> Station::write_question(const Neighbours::Question& question, MutableBytes out) const {
   const auto source = routes_.source_for(question.address);
   if (!source) return std::nullopt;
   if (question.address.is_v4())
@@ -353,8 +352,8 @@ std::optional<wire::IpAddress> Station::next_failed() {
 }
 
 Instant Station::next_deadline() const {
-  return std::min({neighbours_.next_deadline(), own_.next_deadline(), routers_.next_deadline(),
-                   groups_.next_deadline()});
+  return std::min(
+      {neighbours_.next_deadline(), own_.next_deadline(), routers_.next_deadline(), groups_.next_deadline()});
 }
 
 }  // namespace rnic::ip

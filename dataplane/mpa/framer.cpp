@@ -108,8 +108,7 @@ Result<std::optional<Fpdu>, FramingError> Framer::next_slow(Cursor& at, SpanList
   ulpdu.count = static_cast<std::uint32_t>(pieces);
   ulpdu.size = size;
   at.advance(fpdu.octets);
-  const Fpdu found{
-      .position = position_, .octets = fpdu.octets, .marker_count = fpdu.marker_count, .stored = stored};
+  const Fpdu found{.position = position_, .octets = fpdu.octets, .marker_count = fpdu.marker_count, .stored = stored};
   position_ += fpdu.octets;
   return std::optional<Fpdu>{found};
 }

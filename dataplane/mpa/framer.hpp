@@ -86,7 +86,7 @@ struct Fpdu {
   std::uint64_t position = 0;  // of its first octet in the direction's FPDU stream
   std::uint32_t octets = 0;    // of the stream that it took: header, markers, pad, CRC
   std::uint32_t marker_count = 0;
-  bool stored = false;         // its ULPDU is in the framer's store: see release_store()
+  bool stored = false;  // its ULPDU is in the framer's store: see release_store()
 };
 
 class Framer {

@@ -14,7 +14,7 @@ namespace rnic::mpa {
 struct MarkedFpdu {
   std::uint32_t header_at = 0;  // of ULPDU_Length, from the FPDU's first octet: 4 behind a marker
   std::uint32_t marker_count = 0;
-  std::uint32_t octets = 0;     // all of it, with markers, pad and CRC
+  std::uint32_t octets = 0;  // all of it, with markers, pad and CRC
 
   constexpr bool operator==(const MarkedFpdu&) const = default;
 };

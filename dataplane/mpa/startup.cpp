@@ -54,8 +54,7 @@ StartupFailure FrameReader::judge(std::size_t before) {
     if (header_.enhanced && header_.private_data_length < EnhancedBlock::kSize) return StartupFailure::bad_private_data;
     parsed_ = true;
   }
-  if (whole() && header_.enhanced)
-    block_ = *wire::parse_enhanced(Bytes{octets_}.subspan(wire::StartupHeader::kSize));
+  if (whole() && header_.enhanced) block_ = *wire::parse_enhanced(Bytes{octets_}.subspan(wire::StartupHeader::kSize));
   return StartupFailure::none;
 }
 

@@ -40,12 +40,12 @@ enum class MarkerUse : std::uint8_t {
 };
 
 struct StartupOptions {
-  bool crc = true;              // C; off only by the administrator's explicit wish (W-MPA-08)
+  bool crc = true;  // C; off only by the administrator's explicit wish (W-MPA-08)
   MarkerUse markers = MarkerUse::send;
-  std::uint8_t revision = 2;    // the highest that we speak
-  bool peer_to_peer = true;     // A in our Requests
+  std::uint8_t revision = 2;     // the highest that we speak
+  bool peer_to_peer = true;      // A in our Requests
   bool negotiate_depths = true;  // with neither this nor peer_to_peer a Request is Revision 1 (W-MPA-31)
-  std::uint16_t ird = 0;        // initiator: our own depths
+  std::uint16_t ird = 0;         // initiator: our own depths
   std::uint16_t ord = 0;
   std::uint16_t ird_max = 128;  // limits: what negotiation may raise them to (W-MPA-94)
   std::uint16_t ord_max = 128;
@@ -85,7 +85,7 @@ struct Negotiated {
   Markers markers_out = Markers::none;  // what we insert: the peer's M
   Markers markers_in = Markers::none;   // what we expect: our M
   bool peer_to_peer = false;
-  Rtr rtr = Rtr::none;  // initiator: send it first, before any other FPDU; responder: what it asked for
+  Rtr rtr = Rtr::none;    // initiator: send it first, before any other FPDU; responder: what it asked for
   std::uint16_t ird = 0;  // ours, as they are from now on
   std::uint16_t ord = 0;
   // As the peer sent them: wire::EnhancedBlock::kNotNegotiated means that it did not say. Without

@@ -15,21 +15,31 @@ using Kind = PortSpec::Kind;
 // interfaces and XDP sockets.
 std::vector<Capability> wanted(Kind kind) {
   switch (kind) {
-    case Kind::af_packet: return {Capability::net_raw, Capability::net_admin};
-    case Kind::af_xdp: return {Capability::net_raw, Capability::net_admin, Capability::bpf};
-    case Kind::tap: return {Capability::net_admin};
-    default: return {};
+    case Kind::af_packet:
+      return {Capability::net_raw, Capability::net_admin};
+    case Kind::af_xdp:
+      return {Capability::net_raw, Capability::net_admin, Capability::bpf};
+    case Kind::tap:
+      return {Capability::net_admin};
+    default:
+      return {};
   }
 }
 
 const char* name(Capability capability) {
   switch (capability) {
-    case Capability::net_admin: return "CAP_NET_ADMIN";
-    case Capability::net_raw: return "CAP_NET_RAW";
-    case Capability::ipc_lock: return "CAP_IPC_LOCK";
-    case Capability::sys_admin: return "CAP_SYS_ADMIN";
-    case Capability::sys_nice: return "CAP_SYS_NICE";
-    case Capability::bpf: return "CAP_BPF";
+    case Capability::net_admin:
+      return "CAP_NET_ADMIN";
+    case Capability::net_raw:
+      return "CAP_NET_RAW";
+    case Capability::ipc_lock:
+      return "CAP_IPC_LOCK";
+    case Capability::sys_admin:
+      return "CAP_SYS_ADMIN";
+    case Capability::sys_nice:
+      return "CAP_SYS_NICE";
+    case Capability::bpf:
+      return "CAP_BPF";
   }
   return "a capability";
 }
@@ -56,9 +66,8 @@ std::string needs(Kind kind) { return list(wanted(kind)); }
 
 std::string lacks(Kind kind) {
   std::vector<Capability> missing = wanted(kind);
-  std::erase_if(missing, [](Capability each) {
-    return has(each) || (each == Capability::bpf && has(Capability::sys_admin));
-  });
+  std::erase_if(missing,
+                [](Capability each) { return has(each) || (each == Capability::bpf && has(Capability::sys_admin)); });
   return list(missing);
 }
 

@@ -67,8 +67,8 @@ std::unique_ptr<MemifPort> MemifPort::open(const PortSpec& spec, const PortOptio
   facts.speed_mbps = 100'000;
   facts.mac = options.mac ? *options.mac : random_mac();
 
-  const std::string arguments = std::string("role=") + (server ? "server" : "client") +
-                                ",socket=" + spec.target + ",socket-abstract=no,bsize=" + std::to_string(slot) +
+  const std::string arguments = std::string("role=") + (server ? "server" : "client") + ",socket=" + spec.target +
+                                ",socket-abstract=no,bsize=" + std::to_string(slot) +
                                 ",rsize=" + std::to_string(kRingLog2) + ",mac=" + wire::to_string(facts.mac);
   // Its close() frees a listener that EAL's thread still watches.
   port->device_.never_close();

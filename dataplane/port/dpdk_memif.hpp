@@ -114,7 +114,7 @@ class MemifPort final : public DpdkPort, private Gated {
   std::uint64_t lost_ = 0;  // for want of a peer
   unsigned tends_ = 0;
 
-  bool ready_ = false;       // guarded by the lock, as the next
+  bool ready_ = false;  // guarded by the lock, as the next
   unsigned join_ticks_ = 0;
   unsigned unknown_peer_ticks_ = 0;
   std::uint32_t slot_max_ = 0;  // octets of a frame that fit a slot of either side

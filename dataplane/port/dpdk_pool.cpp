@@ -59,7 +59,8 @@ std::unique_ptr<DpdkPool> DpdkPool::create(const std::string& name, std::uint32_
   const unsigned flags = memory == Memory::own ? RTE_MEMPOOL_F_NO_IOVA_CONTIG : 0;
   // A small share of the pool, so that what lies in one worker's cache is not missed by another.
   const unsigned cache = std::min(kCacheMax, count / 16);
-  rte_mempool* pool = rte_mempool_create_empty(name.c_str(), count, element, cache, sizeof layout, SOCKET_ID_ANY, flags);
+  rte_mempool* pool =
+      rte_mempool_create_empty(name.c_str(), count, element, cache, sizeof layout, SOCKET_ID_ANY, flags);
   if (pool == nullptr) return fail(rte_errno);
   rte_mempool_set_ops_byname(pool, "ring_mp_mc", nullptr);
   rte_pktmbuf_pool_init(pool, &layout);

@@ -8,8 +8,8 @@
 
 #include <algorithm>
 
-#include "port/dpdk_runtime.hpp"
 #include "port/capability.hpp"
+#include "port/dpdk_runtime.hpp"
 #include "port/netdev.hpp"
 
 namespace rnic::port {
@@ -37,15 +37,13 @@ PacketRing packet_ring(std::uint32_t mtu) {
   constexpr std::uint32_t kEachWay = 2u << 20;
   constexpr std::uint32_t kPerBlock = 4;  // and frames are whole KiB
   const std::uint32_t frame = std::max(2048u, rounded_up(kPacketRingOverhead + kLinkHeaderMax + mtu, 1024));
-  return {.frame_bytes = frame,
-          .block_bytes = frame * kPerBlock,
-          .frames = kEachWay / frame / kPerBlock * kPerBlock};
+  return {.frame_bytes = frame, .block_bytes = frame * kPerBlock, .frames = kEachWay / frame / kPerBlock * kPerBlock};
 }
 
 // ---- af_xdp ------------------------------------------------------------------------------------
 
-constexpr std::uint32_t kXdpChunkMax = 4096;     // the kernel's: a page
-constexpr std::uint32_t kXdpHeadroom = 256;      // XDP_PACKET_HEADROOM
+constexpr std::uint32_t kXdpChunkMax = 4096;                      // the kernel's: a page
+constexpr std::uint32_t kXdpHeadroom = 256;                       // XDP_PACKET_HEADROOM
 constexpr std::uint32_t kXdpElement = 64 + 128 + 64 + kHeadroom;  // mempool's, mbuf, Buffer, headroom
 constexpr std::uint32_t kXdpMtuMax = kXdpChunkMax - kXdpElement - kXdpHeadroom - kLinkHeaderMax - 64;
 
@@ -284,9 +282,9 @@ unsigned DpdkPort::receive_now(Buffer** out, unsigned max) {
     const std::uint64_t checked = mbuf->ol_flags & (RTE_MBUF_F_RX_IP_CKSUM_MASK | RTE_MBUF_F_RX_L4_CKSUM_MASK);
     // IPv6's header has none, so a NIC says nothing of it.
     buffer->checksum_good =
-        checked == kGood || ((checked & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_GOOD &&
-                             wire::parse_ethernet(buffer->bytes()).value_or(wire::EthernetHeader{}).type ==
-                                 wire::ether_type::kIpv6);
+        checked == kGood ||
+        ((checked & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_GOOD &&
+         wire::parse_ethernet(buffer->bytes()).value_or(wire::EthernetHeader{}).type == wire::ether_type::kIpv6);
     out[kept++] = buffer;
   }
   return kept;

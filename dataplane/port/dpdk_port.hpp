@@ -29,7 +29,7 @@ class Ethdev {
   struct Wishes {
     std::uint16_t descriptors = 1024;
     bool receive_interrupts = false;
-    bool checksums = false;      // in hardware, both ways, if it can
+    bool checksums = false;       // in hardware, both ways, if it can
     std::uint16_t mtu_bytes = 0;  // 0: leave what it is
   };
 
@@ -97,7 +97,7 @@ class DpdkPort : public Port {
   unsigned stash_next_ = 0;
   unsigned stash_count_ = 0;
   int wake_ = -1;
-  int groups_ = -1;  // open for as long as the interface is to hear all multicast
+  int groups_ = -1;                // open for as long as the interface is to hear all multicast
   bool kernel_interface_ = false;  // its link is the interface's
   bool interrupts_armed_ = false;
 };

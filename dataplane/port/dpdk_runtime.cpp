@@ -44,7 +44,8 @@ ssize_t write_log(void*, const char* text, std::size_t size) {
 }
 
 // The af_xdp driver's libraries write to stderr on their own. What they warn of goes to the log (they
-// warn of much that does no harm, so it is no complaint); the rest is noise. They are not linked: the driver has brought them, or nobody has.
+// warn of much that does no harm, so it is no complaint); the rest is noise. They are not linked: the driver has
+// brought them, or nobody has.
 int hear_library(int level, const char* format, va_list arguments) {
   constexpr int kWarn = 0;  // LIBBPF_WARN, LIBXDP_WARN
   if (level != kWarn) return 0;

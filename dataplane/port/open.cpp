@@ -10,7 +10,8 @@ namespace rnic::port {
 
 std::uint32_t mtu_max(PortSpec::Kind kind) {
   return kind == PortSpec::Kind::loopback || kind == PortSpec::Kind::pair || kind == PortSpec::Kind::memif
-             ? kMtuMax : kMtuWireMax;
+             ? kMtuMax
+             : kMtuWireMax;
 }
 
 PortFactory::PortFactory(std::vector<PortSpec> all, std::function<void(const std::string&)> log)
@@ -24,9 +25,12 @@ std::unique_ptr<Port> PortFactory::open(const PortSpec& spec, const PortOptions&
     return nullptr;
   }
   switch (spec.kind) {
-    case PortSpec::Kind::loopback: return std::make_unique<LoopbackPort>(options);
-    case PortSpec::Kind::pair: return open_pair(spec, options, error);
-    default: return open_dpdk(spec, options, error);
+    case PortSpec::Kind::loopback:
+      return std::make_unique<LoopbackPort>(options);
+    case PortSpec::Kind::pair:
+      return open_pair(spec, options, error);
+    default:
+      return open_dpdk(spec, options, error);
   }
 }
 

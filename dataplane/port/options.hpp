@@ -13,14 +13,14 @@ inline constexpr std::uint32_t kMtuMin = 576;  // what every IPv4 host must take
 // Octets of IP in a frame, headers and all, of either version: the largest packet of IPv4 (RFC 791
 // s3.1). An IPv6 packet could be 40 octets longer (RFC 8200 s3); here it is not.
 inline constexpr std::uint32_t kMtuMax = 65'535;
-inline constexpr std::uint32_t kMtuWireMax = 16'000;    // of a NIC or a kernel's interface
-inline constexpr std::uint32_t kMtuWireDefault = 1500;  // where neither says its own
+inline constexpr std::uint32_t kMtuWireMax = 16'000;         // of a NIC or a kernel's interface
+inline constexpr std::uint32_t kMtuWireDefault = 1500;       // where neither says its own
 inline constexpr std::uint32_t kMtuMemoryDefault = kMtuMax;  // where frames never leave memory
 
 struct PortOptions {
-  std::string name;             // the device's: rnic0. It is part of messages
-  std::uint32_t mtu_bytes = 0;  // 0: the kernel interface's own where there is one, otherwise the default
-  std::optional<wire::Mac> mac;  // where the driver or the kernel does not say; otherwise by chance
+  std::string name;                // the device's: rnic0. It is part of messages
+  std::uint32_t mtu_bytes = 0;     // 0: the kernel interface's own where there is one, otherwise the default
+  std::optional<wire::Mac> mac;    // where the driver or the kernel does not say; otherwise by chance
   bool groups = false;             // frames to multicast groups must come too: IPv6 lives on them
   std::uint32_t buffers = 16'384;  // in the port's pool; large ones besides, where there are two classes
 };

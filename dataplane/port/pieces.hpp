@@ -45,7 +45,8 @@ inline PieceHeader parse_piece(Bytes frame) {
 // The next piece of a frame from octet `header.at` on, of as many octets as fit: writes it, and returns how
 // many octets of the frame it holds. `out` has more room than a header.
 inline std::uint32_t write_piece(Bytes frame, const PieceHeader& header, MutableBytes out) {
-  RNIC_ASSERT(frame.size() >= wire::EthernetHeader::kSize && out.size() > PieceHeader::kSize && header.at < frame.size());
+  RNIC_ASSERT(frame.size() >= wire::EthernetHeader::kSize && out.size() > PieceHeader::kSize &&
+              header.at < frame.size());
   std::memcpy(out.data(), frame.data(), 12);
   store_be(out, 12, PieceHeader::kType);
   store_be(out, 14, header.number);

@@ -13,9 +13,9 @@ struct PortFacts {
   std::string kind;  // "pair", "loopback", "memif", "af_packet", ...: to be shown, nothing is decided by it
   std::string name;  // as configured
   wire::Mac mac;
-  std::uint32_t mtu_bytes = 1500;  // IP octets in one frame
-  bool verifies_checksums = false;    // received IP and TCP checksums need no check (or never leave memory)
-  bool fills_checksums = false;       // sent frames need no IP and TCP checksums
+  std::uint32_t mtu_bytes = 1500;   // IP octets in one frame
+  bool verifies_checksums = false;  // received IP and TCP checksums need no check (or never leave memory)
+  bool fills_checksums = false;     // sent frames need no IP and TCP checksums
   std::uint32_t speed_mbps = 10'000;
   std::string netdev;  // the kernel's interface, if there is one
   // Frames come from outside of the worker that polls it: where there is no wake_descriptor(), its sleep must be short.

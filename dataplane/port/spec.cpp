@@ -33,8 +33,7 @@ Failure<std::string> refuse(std::string_view text, const std::string& why) {
 }
 
 bool is_name_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
-         c == '.';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
 }
 bool is_hex(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 bool is_printable(char c) { return c > ' ' && c < 0x7f; }
@@ -91,7 +90,8 @@ Answer parse_memif(std::string_view text, std::string_view rest) {
       if (spec.peer.empty() || !std::all_of(spec.peer.begin(), spec.peer.end(), is_printable))
         return refuse(text, "peer= is a user's name or number");
     } else {
-      return refuse(text, "memif knows no option \"" + std::string(option) + "\"; it has role=server|client and peer=USER");
+      return refuse(text,
+                    "memif knows no option \"" + std::string(option) + "\"; it has role=server|client and peer=USER");
     }
   }
   if (spec.role == Role::none)
@@ -143,7 +143,8 @@ Answer parse_spec(std::string_view text) {
       if (!is_interface(rest))
         return refuse(text, "\"" + spec.target +
                                 "\" cannot be an interface's name (1 to 15 characters, none of / : , = [ ] or blank); "
-                                "write " + form);
+                                "write " +
+                                form);
       return spec;
     case Kind::pci:
       spec.target = pci_address(rest);

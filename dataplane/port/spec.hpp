@@ -37,7 +37,7 @@ inline constexpr std::size_t kSocketPathMax = 102;
 // The failure is a sentence for the user: what is wrong, and what is accepted.
 Result<PortSpec, std::string> parse_spec(std::string_view text);
 
-const char* name(PortSpec::Kind kind);      // as in a SPEC
+const char* name(PortSpec::Kind kind);        // as in a SPEC
 std::string to_string(const PortSpec& spec);  // parse_spec() gives the same value back
 // Nothing but memory lies between its ends, and nobody but rnic is at the other.
 bool is_memory(PortSpec::Kind kind);

@@ -32,7 +32,7 @@ struct Hello {
   char magic[8] = {'r', 'n', 'i', 'c', 'w', 'a', 'k', 'e'};
   std::uint32_t version = 3;
   std::uint32_t page_bytes = kPageBytes;
-  std::uint32_t mtu_bytes = 0;   // what the sender of this receives
+  std::uint32_t mtu_bytes = 0;  // what the sender of this receives
   std::uint32_t slot_bytes = 0;
 };
 static_assert(sizeof(Hello) == 24);

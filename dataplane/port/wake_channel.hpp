@@ -86,13 +86,13 @@ class WakeChannel {
   Role role_;
   Sizes sizes_, peer_sizes_;
   MemifPeer peer_rule_;
-  int bell_ = -1;    // epoll: of own_, and of ear_ while there is one
-  int own_ = -1;     // an eventfd that nobody else has
+  int bell_ = -1;  // epoll: of own_, and of ear_ while there is one
+  int own_ = -1;   // an eventfd that nobody else has
   std::atomic<bool> own_rung_{false};
-  int memfd_ = -1;   // server's
+  int memfd_ = -1;  // server's
   int listener_ = -1;
-  int peer_ = -1;    // the connection
-  int ear_ = -1;     // where the peer rings us
+  int peer_ = -1;  // the connection
+  int ear_ = -1;   // where the peer rings us
   bool ear_broken_ = false;
   int peer_bell_ = -1;
   void* page_ = nullptr;

@@ -31,12 +31,9 @@ struct WayDown {
 struct QueuePair::Impl {
   Impl(QueuePair& owner, const Config& config, Host& host, tpt::Table& table, tpt::Mover& mover, BufferPool& pool,
        Scratch& scratch)
-      : owner_(owner),
-        config_(config),
-        host_(host),
-        pool_(pool),
-        scratch_(scratch),
-        common_{config_, host, table, mover, owner, counters_} {
+      : owner_(owner), config_(config), host_(host), pool_(pool), scratch_(scratch), common_{config_, host,
+                                                                                             table,   mover,
+                                                                                             owner,   counters_} {
     messages_.emplace(common_);
   }
 
@@ -98,19 +95,24 @@ struct QueuePair::Impl {
   State state_ = State::idle;
   IdleName idle_name_ = IdleName::reset;
   TerminateRecord record_;
-  Instant deadline_ = kNever;    // of Closing and Terminate
-  bool receive_hint_ = false;    // a receive may have been posted
-  bool still_copied_ = false;    // a copy of what was cancelled waits for a page: the flush waits for it
+  Instant deadline_ = kNever;  // of Closing and Terminate
+  bool receive_hint_ = false;  // a receive may have been posted
+  bool still_copied_ = false;  // a copy of what was cancelled waits for a page: the flush waits for it
   WayDown way_down_{.flushed = true};
 };
 
 const char* name(State state) {
   switch (state) {
-    case State::idle: return "Idle";
-    case State::rts: return "RTS";
-    case State::closing: return "Closing";
-    case State::terminate: return "Terminate";
-    case State::error: return "Error";
+    case State::idle:
+      return "Idle";
+    case State::rts:
+      return "RTS";
+    case State::closing:
+      return "Closing";
+    case State::terminate:
+      return "Terminate";
+    case State::error:
+      return "Error";
   }
   return "?";
 }
@@ -138,15 +140,21 @@ void QueuePair::Impl::attach(tcp::Connection& connection, const Start& start, In
 Result<Done, ModifyError> QueuePair::Impl::modify_state(State wanted, Instant now) {
   switch (modify_step(state_, wanted)) {
     case ModifyStep::refuse:
-    case ModifyStep::connect: return Failure{ModifyError::invalid_state};
-    case ModifyStep::attributes: return Done{};
-    case ModifyStep::close_stream: begin_closing(Cause::consumer, now); return Done{};
+    case ModifyStep::connect:
+      return Failure{ModifyError::invalid_state};
+    case ModifyStep::attributes:
+      return Done{};
+    case ModifyStep::close_stream:
+      begin_closing(Cause::consumer, now);
+      return Done{};
     case ModifyStep::send_terminate:
       begin_terminate(rdmap::Fault::by_consumer, {}, now);
       go_down(now);
       return Done{};
     case ModifyStep::reset_stream:
-    case ModifyStep::flush: to_error(std::nullopt, Cause::consumer, Reset::stream, now); return Done{};
+    case ModifyStep::flush:
+      to_error(std::nullopt, Cause::consumer, Reset::stream, now);
+      return Done{};
     case ModifyStep::rest:
       flush();
       if (requester().may_be_posted() || receive_hint_) return Failure{ModifyError::still_flushing};
@@ -209,11 +217,14 @@ void QueuePair::Impl::forget_stream() {
 void QueuePair::Impl::obey(const rdmap::Verdict& verdict, Instant now) {
   using Kind = rdmap::Verdict::Kind;
   switch (verdict.kind) {
-    case Kind::go_on: return;
+    case Kind::go_on:
+      return;
     case Kind::fault:
       begin_terminate(verdict.fault, verdict.culprit != nullptr ? *verdict.culprit : rdmap::Culprit{}, now);
       return;
-    case Kind::peer_terminated: apply(stream_step(state_, StreamEvent::terminate_received), now); return;
+    case Kind::peer_terminated:
+      apply(stream_step(state_, StreamEvent::terminate_received), now);
+      return;
   }
 }
 
@@ -280,7 +291,8 @@ void QueuePair::Impl::stop_after_terminate(Instant now) {
 // outstanding, no Read of the peer's waits for its answer, and no message has been cut short or waits
 // for a receive, it took nothing with it. Receives that are posted lose nothing by it.
 bool QueuePair::Impl::nothing_is_lost() {
-  return says_nothing(responder().terminate()) && quiet() && !responder().holds() && !responder().mid_write() && !responder().mid_send();
+  return says_nothing(responder().terminate()) && quiet() && !responder().holds() && !responder().mid_write() &&
+         !responder().mid_send();
 }
 
 void QueuePair::Impl::to_error(std::optional<Event> event, Cause cause, Reset reset, Instant now) {
@@ -311,19 +323,27 @@ void QueuePair::Impl::apply(StreamStep step, Instant now) {
     case StreamStep::none:
     case StreamStep::proceed:
     case StreamStep::ignore:
-    case StreamStep::terminate: return;
-    case StreamStep::stop_silently: return stop_after_terminate(now);
-    case StreamStep::close: return begin_closing(Cause::peer_closed, now);
-    case StreamStep::bad_llp_close: return begin_terminate(rdmap::Fault::bad_llp_close, {}, now);
+    case StreamStep::terminate:
+      return;
+    case StreamStep::stop_silently:
+      return stop_after_terminate(now);
+    case StreamStep::close:
+      return begin_closing(Cause::peer_closed, now);
+    case StreamStep::bad_llp_close:
+      return begin_terminate(rdmap::Fault::bad_llp_close, {}, now);
     case StreamStep::connection_reset:
       return to_error(Event::connection_reset, Cause::peer_reset, Reset::stream, now);
-    case StreamStep::connection_lost: return to_error(Event::connection_lost, Cause::lost, Reset::stream, now);
-    case StreamStep::bad_close: return to_error(Event::bad_close, Cause::busy_close, Reset::stream, now);
+    case StreamStep::connection_lost:
+      return to_error(Event::connection_lost, Cause::lost, Reset::stream, now);
+    case StreamStep::bad_close:
+      return to_error(Event::bad_close, Cause::busy_close, Reset::stream, now);
     case StreamStep::failed_terminate:
       return to_error(way_down_.told_by_event ? std::nullopt : std::optional(Event::bad_close), Cause::lost,
                       Reset::stream, now);
-    case StreamStep::rest: return to_idle();
-    case StreamStep::error: return to_error(std::nullopt, Cause::finished, Reset::nothing, now);
+    case StreamStep::rest:
+      return to_idle();
+    case StreamStep::error:
+      return to_error(std::nullopt, Cause::finished, Reset::nothing, now);
   }
 }
 
@@ -345,7 +365,8 @@ bool QueuePair::Impl::check_stream(Instant now) {
       connection.ended() != tcp::Ended::aborted)
     return false;
   switch (connection.ended()) {
-    case tcp::Ended::no: break;
+    case tcp::Ended::no:
+      break;
     case tcp::Ended::gracefully:
       if (down && !closing_is_bad(now) && stream_)
         apply(stream_step(state_, StreamEvent::close_finished), now);
@@ -353,9 +374,13 @@ bool QueuePair::Impl::check_stream(Instant now) {
         apply(stream_step(state_, StreamEvent::lost), now);
       return true;
     case tcp::Ended::reset:
-    case tcp::Ended::refused: apply(stream_step(state_, StreamEvent::reset), now); return true;
+    case tcp::Ended::refused:
+      apply(stream_step(state_, StreamEvent::reset), now);
+      return true;
     case tcp::Ended::timed_out:
-    case tcp::Ended::aborted: apply(stream_step(state_, StreamEvent::lost), now); return true;
+    case tcp::Ended::aborted:
+      apply(stream_step(state_, StreamEvent::lost), now);
+      return true;
   }
   if (down && connection.state() == tcp::State::time_wait) {
     // Our FIN is acknowledged and the peer's is here; TIME-WAIT is the device's (V-CLS-11).
@@ -631,8 +656,8 @@ void QueuePair::set_idle_name(IdleName name) {
 }
 
 Result<Done, ModifyError> QueuePair::set_access(tpt::Rights access) {
-  constexpr auto kAllowed = tpt::Rights::remote_read | tpt::Rights::remote_write | tpt::Rights::remote_atomic |
-                            tpt::Rights::window_bind;
+  constexpr auto kAllowed =
+      tpt::Rights::remote_read | tpt::Rights::remote_write | tpt::Rights::remote_atomic | tpt::Rights::window_bind;
   if (!tpt::permits(kAllowed, access)) return Failure{ModifyError::invalid_attribute};
   impl_->config_.access = access;
   return Done{};

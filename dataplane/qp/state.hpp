@@ -31,11 +31,11 @@ inline constexpr auto kModify = [] {
   using enum ModifyStep;
   return std::array<std::array<ModifyStep, kStates>, kStates>{{
       // idle        rts         closing       terminate       error
-      {{ attributes, connect,    refuse,       refuse,         flush        }},  // idle
-      {{ refuse,     attributes, close_stream, send_terminate, reset_stream }},  // rts
-      {{ refuse,     refuse,     refuse,       refuse,         refuse       }},  // closing
-      {{ refuse,     refuse,     refuse,       refuse,         refuse       }},  // terminate
-      {{ rest,       refuse,     refuse,       refuse,         refuse       }},  // error
+      {{attributes, connect, refuse, refuse, flush}},                      // idle
+      {{refuse, attributes, close_stream, send_terminate, reset_stream}},  // rts
+      {{refuse, refuse, refuse, refuse, refuse}},                          // closing
+      {{refuse, refuse, refuse, refuse, refuse}},                          // terminate
+      {{rest, refuse, refuse, refuse, refuse}},                            // error
   }};
 }();
 
@@ -43,16 +43,16 @@ constexpr ModifyStep modify_step(State from, State to) {
   return kModify[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
 }
 
-static_assert(modify_step(State::idle, State::idle) == ModifyStep::attributes);        // V-IDLE-04
-static_assert(modify_step(State::idle, State::closing) == ModifyStep::refuse);         // V-IDLE-03
-static_assert(modify_step(State::idle, State::terminate) == ModifyStep::refuse);       // V-IDLE-03
-static_assert(modify_step(State::idle, State::error) == ModifyStep::flush);            // V-IDLE-05
-static_assert(modify_step(State::rts, State::idle) == ModifyStep::refuse);             // V-RTS-03
-static_assert(modify_step(State::rts, State::rts) == ModifyStep::attributes);          // V-RTS-04
-static_assert(modify_step(State::rts, State::closing) == ModifyStep::close_stream);    // V-RTS-05
+static_assert(modify_step(State::idle, State::idle) == ModifyStep::attributes);          // V-IDLE-04
+static_assert(modify_step(State::idle, State::closing) == ModifyStep::refuse);           // V-IDLE-03
+static_assert(modify_step(State::idle, State::terminate) == ModifyStep::refuse);         // V-IDLE-03
+static_assert(modify_step(State::idle, State::error) == ModifyStep::flush);              // V-IDLE-05
+static_assert(modify_step(State::rts, State::idle) == ModifyStep::refuse);               // V-RTS-03
+static_assert(modify_step(State::rts, State::rts) == ModifyStep::attributes);            // V-RTS-04
+static_assert(modify_step(State::rts, State::closing) == ModifyStep::close_stream);      // V-RTS-05
 static_assert(modify_step(State::rts, State::terminate) == ModifyStep::send_terminate);  // V-RTS-08
-static_assert(modify_step(State::rts, State::error) == ModifyStep::reset_stream);      // V-RTS-11
-static_assert(modify_step(State::error, State::idle) == ModifyStep::rest);             // V-ERRST-08
+static_assert(modify_step(State::rts, State::error) == ModifyStep::reset_stream);        // V-RTS-11
+static_assert(modify_step(State::error, State::idle) == ModifyStep::rest);               // V-ERRST-08
 static_assert([] {  // V-CLS-01, V-TERM-04, V-ERRST-02
   for (std::size_t to = 0; to < kStates; ++to) {
     if (kModify[2][to] != ModifyStep::refuse || kModify[3][to] != ModifyStep::refuse) return false;
@@ -78,18 +78,18 @@ inline constexpr std::size_t kStreamEvents = 10;
 
 enum class StreamStep : std::uint8_t {
   none,
-  proceed,            // the ordinary course of RTS, or part of the close
+  proceed,  // the ordinary course of RTS, or part of the close
   ignore,
-  stop_silently,      // -> Terminate, V-AE-02, nothing is sent back
-  close,              // -> Closing
-  terminate,          // -> Terminate, with a message
-  bad_llp_close,      // -> Terminate with 0x0207, V-AE-22
-  connection_reset,   // -> Error, V-AE-03
-  connection_lost,    // LLP Reset -> Error, V-AE-04
-  bad_close,          // LLP Reset -> Error, V-AE-21
-  failed_terminate,   // LLP Reset -> Error; V-AE-21 unless an event told of it (V-TERM-08, -09)
-  rest,               // -> Idle, V-AE-01
-  error,              // -> Error
+  stop_silently,     // -> Terminate, V-AE-02, nothing is sent back
+  close,             // -> Closing
+  terminate,         // -> Terminate, with a message
+  bad_llp_close,     // -> Terminate with 0x0207, V-AE-22
+  connection_reset,  // -> Error, V-AE-03
+  connection_lost,   // LLP Reset -> Error, V-AE-04
+  bad_close,         // LLP Reset -> Error, V-AE-21
+  failed_terminate,  // LLP Reset -> Error; V-AE-21 unless an event told of it (V-TERM-08, -09)
+  rest,              // -> Idle, V-AE-01
+  error,             // -> Error
 };
 
 // Row: the event. Column: the state. Idle and Error have no stream.
@@ -97,16 +97,16 @@ inline constexpr auto kStreamEvent = [] {
   using enum StreamStep;
   return std::array<std::array<StreamStep, kStates>, kStreamEvents>{{
       // idle  rts               closing          terminate         error
-      {{ none, stop_silently,    bad_close,       ignore,           none   }},  // terminate_received
-      {{ none, close,            proceed,         proceed,          none   }},  // closed_quiet
-      {{ none, bad_llp_close,    bad_close,       proceed,          none   }},  // closed_busy
-      {{ none, connection_reset, connection_lost, failed_terminate, none   }},  // reset
-      {{ none, connection_lost,  connection_lost, failed_terminate, none   }},  // lost
-      {{ none, terminate,        connection_lost, ignore,           none   }},  // fault
-      {{ none, proceed,          bad_close,       ignore,           ignore }},  // late_work
-      {{ none, proceed,          bad_close,       ignore,           none   }},  // segment
-      {{ none, none,             rest,            error,            none   }},  // close_finished
-      {{ none, none,             connection_lost, failed_terminate, none   }},  // timed_out
+      {{none, stop_silently, bad_close, ignore, none}},                     // terminate_received
+      {{none, close, proceed, proceed, none}},                              // closed_quiet
+      {{none, bad_llp_close, bad_close, proceed, none}},                    // closed_busy
+      {{none, connection_reset, connection_lost, failed_terminate, none}},  // reset
+      {{none, connection_lost, connection_lost, failed_terminate, none}},   // lost
+      {{none, terminate, connection_lost, ignore, none}},                   // fault
+      {{none, proceed, bad_close, ignore, ignore}},                         // late_work
+      {{none, proceed, bad_close, ignore, none}},                           // segment
+      {{none, none, rest, error, none}},                                    // close_finished
+      {{none, none, connection_lost, failed_terminate, none}},              // timed_out
   }};
 }();
 

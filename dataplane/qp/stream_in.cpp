@@ -41,9 +41,14 @@ bool StreamIn::parse(Instant now, rdmap::Verdict& verdict) {
       if (!fpdu) {
         rdmap::Fault fault = rdmap::Fault::crc;
         switch (fpdu.error()) {
-          case mpa::FramingError::bad_crc: break;
-          case mpa::FramingError::marker_mismatch: fault = rdmap::Fault::bad_fpdu; break;
-          case mpa::FramingError::too_long: fault = rdmap::Fault::segment_size; break;
+          case mpa::FramingError::bad_crc:
+            break;
+          case mpa::FramingError::marker_mismatch:
+            fault = rdmap::Fault::bad_fpdu;
+            break;
+          case mpa::FramingError::too_long:
+            fault = rdmap::Fault::segment_size;
+            break;
         }
         responder_.refuse(fault, {{}, 0}, verdict);
         busy = true;

@@ -83,16 +83,16 @@ class StreamIn {
   Scratch& scratch_;
   mpa::Crc crc_;
   mpa::Framer framer_;
-  std::uint64_t base_;               // the connection's position of the first FPDU octet
+  std::uint64_t base_;  // the connection's position of the first FPDU octet
   mpa::SpanList ulpdu_;
   std::uint64_t fpdu_position_ = 0;  // of the FPDU in ulpdu_
   std::uint64_t parsed_ = 0;         // octets of the FPDU stream that were framed
   bool has_ulpdu_ = false;           // framed, and has to wait
   bool ulpdu_stored_ = false;
   bool holds_acknowledgements_ = false;
-  bool looked_ahead_ = false;        // for a Terminate behind what waits
-  bool paused_ = false;              // too many deliveries are open
-  std::unique_ptr<ReadAhead> ahead_; // with markers toward us
+  bool looked_ahead_ = false;         // for a Terminate behind what waits
+  bool paused_ = false;               // too many deliveries are open
+  std::unique_ptr<ReadAhead> ahead_;  // with markers toward us
 };
 
 }  // namespace rnic::qp

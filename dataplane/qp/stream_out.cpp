@@ -57,10 +57,17 @@ bool StreamOut::begin_message(rdmap::Verdict& verdict) {
   if (gate_.rtr_due()) {
     // It is no work of the consumer's (W-MPA-42, -45, -46).
     switch (gate_.take_rtr(next_)) {
-      case Gate::Rtr::none: break;
-      case Gate::Rtr::write: requester_.begin_empty_write(); break;
-      case Gate::Rtr::send: requester_.begin_empty_send(); break;
-      case Gate::Rtr::read: requester_.begin_empty_read(); break;
+      case Gate::Rtr::none:
+        break;
+      case Gate::Rtr::write:
+        requester_.begin_empty_write();
+        break;
+      case Gate::Rtr::send:
+        requester_.begin_empty_send();
+        break;
+      case Gate::Rtr::read:
+        requester_.begin_empty_read();
+        break;
     }
     return true;
   }
@@ -162,7 +169,8 @@ void StreamOut::gather(Segment& segment) {
 
 void StreamOut::gather_piece(Segment& segment, const tpt::Access& from, MutableBytes into, std::uint32_t work) {
   switch (common_.mover.gather(from, into, {&common_.owner, gather_token(next_ - 1, work)})) {
-    case tpt::Moved::done: return;
+    case tpt::Moved::done:
+      return;
     case tpt::Moved::failed:
       if (!segment.failed) segment.failed_work = work;
       segment.failed = true;

@@ -105,14 +105,14 @@ class StreamOut {
   std::unique_ptr<Segment[]> segments_;
   std::uint64_t first_ = 0, next_ = 0;  // numbers; slot: modulo kSegmentsMax
   Segment* open_ = nullptr;
-  std::uint32_t open_room_ = 0;         // octets that the open segment may still take
+  std::uint32_t open_room_ = 0;  // octets that the open segment may still take
   std::uint32_t filling_bytes_ = 0;
-  std::uint32_t room_ = 0;              // in this turn
+  std::uint32_t room_ = 0;  // in this turn
   rdmap::Ring<UnsealedFpdu> unsealed_;
   mpa::PieceList pieces_;
-  bool waits_for_slot_ = false;         // TCP had none for a segment that is filled
-  bool starved_ = false;                // no buffer: to be tried again
-  std::uint32_t needs_room_ = 0;        // octets of the FPDU that found none
+  bool waits_for_slot_ = false;   // TCP had none for a segment that is filled
+  bool starved_ = false;          // no buffer: to be tried again
+  std::uint32_t needs_room_ = 0;  // octets of the FPDU that found none
 };
 
 }  // namespace rnic::qp

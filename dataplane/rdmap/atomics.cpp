@@ -31,9 +31,15 @@ std::optional<Fault> Atomics::execute(const wire::AtomicRequestHeader& request) 
       break;
   }
   switch (moved) {
-    case tpt::Moved::done: set(State::done); break;
-    case tpt::Moved::failed: set(State::failed); break;
-    case tpt::Moved::later: set(State::begun); break;
+    case tpt::Moved::done:
+      set(State::done);
+      break;
+    case tpt::Moved::failed:
+      set(State::failed);
+      break;
+    case tpt::Moved::later:
+      set(State::begun);
+      break;
   }
   return std::nullopt;
 }

@@ -16,13 +16,13 @@ namespace rnic::rdmap {
 struct Settings {
   QpNumber number;
   PdId pd;
-  SpaceId space;    // whose memory its work is about
-  PdId receive_pd;  // of the shared receive queue, else the QP's (V-SRQ-15)
+  SpaceId space;                           // whose memory its work is about
+  PdId receive_pd;                         // of the shared receive queue, else the QP's (V-SRQ-15)
   tpt::Rights access = tpt::Rights::none;  // remote_read, remote_write, remote_atomic, window_bind
   std::uint32_t ird = 0, ord = 0;
   std::uint32_t send_depth = 512;  // work requests begun and not completed: the size of the SQ
   bool shared_receive = false;
-  bool extensions = false;  // RFC 7306 opcodes (W-EXT-14)
+  bool extensions = false;        // RFC 7306 opcodes (W-EXT-14)
   bool strict_read_sink = false;  // read_sink = "strict": a Read's sink needs Remote Write (V-RD-03, -04); else "local"
   bool hold_without_receive = true;  // rnr = "hold" (V-SR-06); else "terminate"
   Duration rnr_timeout = seconds(30);

@@ -63,7 +63,8 @@ std::string in_words(const wire::TerminateMessage& message) {
   out += words;
   out += ")";
   if (message.has_length) out += ", segment of " + std::to_string(message.segment_length) + " octets";
-  if (message.ddp_header_size != 0) out += message.ddp_header_size == wire::TaggedHeader::kSize ? ", tagged" : ", untagged";
+  if (message.ddp_header_size != 0)
+    out += message.ddp_header_size == wire::TaggedHeader::kSize ? ", tagged" : ", untagged";
   if (message.has_read_request) out += ", with its Read Request";
   return out;
 }

@@ -46,24 +46,25 @@ struct Message {
 
 inline constexpr std::array<Message, 16> kMessages{{
     // model           queue  header  SE     inval  ext    taken by
-    {Model::tagged,    0,     0,      false, false, false, receive::write},          // RDMA Write
-    {Model::untagged,  1,     28,     false, false, false, receive::read_request},   // Read Request
-    {Model::tagged,    0,     0,      false, false, false, receive::read_response},  // Read Response
-    {Model::untagged,  0,     0,      false, false, false, receive::send},           // Send
-    {Model::untagged,  0,     0,      false, true,  false, receive::send},           // Send, Invalidate
-    {Model::untagged,  0,     0,      true,  false, false, receive::send},           // Send, SE
-    {Model::untagged,  0,     0,      true,  true,  false, receive::send},           // Send, SE, Inv.
-    {Model::untagged,  2,     4,      false, false, false, receive::terminate},      // Terminate
-    {Model::untagged,  0,     8,      false, false, true,  receive::immediate},       // Immediate
-    {Model::untagged,  0,     8,      true,  false, true,  receive::immediate},       // Immediate, SE
-    {Model::untagged,  1,     52,     false, false, true,  receive::atomic_request},  // Atomic Request
-    {Model::untagged,  3,     12,     false, false, true,  receive::atomic_response}, // Atomic Response
-    {}, {}, {}, {},
+    {Model::tagged, 0, 0, false, false, false, receive::write},              // RDMA Write
+    {Model::untagged, 1, 28, false, false, false, receive::read_request},    // Read Request
+    {Model::tagged, 0, 0, false, false, false, receive::read_response},      // Read Response
+    {Model::untagged, 0, 0, false, false, false, receive::send},             // Send
+    {Model::untagged, 0, 0, false, true, false, receive::send},              // Send, Invalidate
+    {Model::untagged, 0, 0, true, false, false, receive::send},              // Send, SE
+    {Model::untagged, 0, 0, true, true, false, receive::send},               // Send, SE, Inv.
+    {Model::untagged, 2, 4, false, false, false, receive::terminate},        // Terminate
+    {Model::untagged, 0, 8, false, false, true, receive::immediate},         // Immediate
+    {Model::untagged, 0, 8, true, false, true, receive::immediate},          // Immediate, SE
+    {Model::untagged, 1, 52, false, false, true, receive::atomic_request},   // Atomic Request
+    {Model::untagged, 3, 12, false, false, true, receive::atomic_response},  // Atomic Response
+    {},
+    {},
+    {},
+    {},
 }};
 
-constexpr const Message& message(wire::RdmapOpcode opcode) {
-  return kMessages[static_cast<std::size_t>(opcode) & 0xF];
-}
+constexpr const Message& message(wire::RdmapOpcode opcode) { return kMessages[static_cast<std::size_t>(opcode) & 0xF]; }
 
 static_assert(message(wire::RdmapOpcode::read_request).header_bytes == wire::ReadRequestHeader::kSize);
 static_assert(message(wire::RdmapOpcode::immediate).header_bytes == wire::ImmediateHeader::kSize);

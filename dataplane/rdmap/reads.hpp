@@ -23,18 +23,18 @@ struct OutboundRead {
   tpt::ReadSink sink;         // of an atomic: `consumers`
   std::uint64_t next_to = 0;  // where the Response goes on
   std::uint32_t left = 0;
-  std::uint32_t msn = 0;      // of its Request
-  std::uint32_t work = 0;     // its work request, for whoever keeps these
-  bool of_consumer = true;    // else an RTR, which no one waits for (W-MPA-87)
-  bool invalidate = false;    // the consumer's STag, when all is there (V-RD-06)
-  bool atomic = false;        // its MSN is the Request Identifier too
+  std::uint32_t msn = 0;    // of its Request
+  std::uint32_t work = 0;   // its work request, for whoever keeps these
+  bool of_consumer = true;  // else an RTR, which no one waits for (W-MPA-87)
+  bool invalidate = false;  // the consumer's STag, when all is there (V-RD-06)
+  bool atomic = false;      // its MSN is the Request Identifier too
 };
 
 // A Read, or an atomic operation, that the peer asked for.
 struct InboundRead {
   wire::ReadRequestHeader request;
   std::optional<wire::AtomicRequestHeader> atomic;  // then `request` says nothing
-  Culprit culprit;  // its header, should its source be refused (V-STOP-10)
+  Culprit culprit;                                  // its header, should its source be refused (V-STOP-10)
 };
 
 class Reads {

@@ -96,10 +96,17 @@ bool Requester::begin_work(Verdict& verdict) {
       next_.sge_count = static_cast<std::uint8_t>(std::min<std::uint32_t>(next_.sge_count, kSgesMax));
     }
     switch (begin_next_work(verdict)) {
-      case Began::message: work_was_last_ = true; return true;
-      case Began::failed: return true;
-      case Began::waits: waits_ = true; return i != 0;
-      case Began::completed: has_next_ = false; break;
+      case Began::message:
+        work_was_last_ = true;
+        return true;
+      case Began::failed:
+        return true;
+      case Began::waits:
+        waits_ = true;
+        return i != 0;
+      case Began::completed:
+        has_next_ = false;
+        break;
     }
   }
   return true;
@@ -166,14 +173,19 @@ Requester::Began Requester::begin_next_work(Verdict& verdict) {
     case Opcode::send:
     case Opcode::send_invalidate:
     case Opcode::write:
-    case Opcode::write_immediate: status = begin_data(); break;
+    case Opcode::write_immediate:
+      status = begin_data();
+      break;
     case Opcode::read:
-    case Opcode::read_invalidate: status = begin_read(index); break;
+    case Opcode::read_invalidate:
+      status = begin_read(index);
+      break;
     case Opcode::fetch_add:
-    case Opcode::compare_swap: status = begin_atomic(index); break;
+    case Opcode::compare_swap:
+      status = begin_atomic(index);
+      break;
     case Opcode::local_invalidate: {
-      const auto done =
-          common_.table.invalidate_local(next_.remote_stag, common_.settings.pd, common_.settings.number);
+      const auto done = common_.table.invalidate_local(next_.remote_stag, common_.settings.pd, common_.settings.number);
       ++common_.turn;
       if (!done) return fails(status_of(done.error()));
       work_.until_moved(index);  // under the old binding
@@ -185,9 +197,11 @@ Requester::Began Requester::begin_next_work(Verdict& verdict) {
       if (status != Status::success) return fails(status);
       work_.done(index);
       return Began::completed;
-    case Opcode::fast_register: return fails(Status::not_privileged);
+    case Opcode::fast_register:
+      return fails(Status::not_privileged);
     case Opcode::receive:
-    case Opcode::receive_write_immediate: return fails(Status::invalid_wqe);
+    case Opcode::receive_write_immediate:
+      return fails(Status::invalid_wqe);
   }
   if (status != Status::success) return fails(status);
   sending_.of_consumer = true;
@@ -249,8 +263,8 @@ Status Requester::begin_atomic(std::uint32_t work) {
   if (next_.sge_count != 1 || next_.has_data) return Status::invalid_wqe;
   const Sge& sink = next_.sges[0];
   if (sink.length < kAtomicBytes) return Status::invalid_length;
-  const auto access = common_.table.check_local(sink.lkey, common_.settings.pd, tpt::Rights::local_write, sink.address,
-                                                kAtomicBytes);
+  const auto access =
+      common_.table.check_local(sink.lkey, common_.settings.pd, tpt::Rights::local_write, sink.address, kAtomicBytes);
   if (!access) return status_of(access.error());
 
   sending_.kind = Sending::Kind::request;

@@ -28,7 +28,7 @@ inline constexpr std::uint32_t kLocalWorkMax = 64;
 // A segment of the message under way: what its ULPDU begins with, and how much of payload() follows.
 struct OutboundSegment {
   std::array<std::byte, wire::kDdpHeaderSizeMax + wire::AtomicRequestHeader::kSize> header;
-  std::uint32_t header_bytes;   // DDP's, and where the message is nothing but a header of RDMAP's, that too
+  std::uint32_t header_bytes;  // DDP's, and where the message is nothing but a header of RDMAP's, that too
   std::uint32_t payload_bytes;
   ddp::Segment cut;
 };
@@ -39,7 +39,8 @@ class Requester {
   static constexpr std::uint32_t kNoWork = 0xFFFF;
 
   // Without a stream nothing is begun, and what is posted can be flushed.
-  Requester(Common& common, Reads& reads, Early* early) : common_(common), reads_(reads), atomics_(common, early), work_(common) {}
+  Requester(Common& common, Reads& reads, Early* early)
+      : common_(common), reads_(reads), atomics_(common, early), work_(common) {}
   // Takes the room for what is begun.
   void begin_stream() { work_.begin_stream(); }
 
@@ -125,16 +126,16 @@ class Requester {
   struct Sending {
     enum class Kind : std::uint8_t {
       nothing,
-      data,             // Send and Write: from the consumer's memory
-      response,         // Read Response: from the memory that it names
-      request,          // Read and Atomic Request: `header` is the payload, as of what follows
+      data,      // Send and Write: from the consumer's memory
+      response,  // Read Response: from the memory that it names
+      request,   // Read and Atomic Request: `header` is the payload, as of what follows
       immediate,
       atomic_response,
     } kind = Kind::nothing;
     ddp::OutboundMessage message;
     bool of_consumer = false;  // `work` is its work request
     std::uint32_t work = 0;
-    std::uint32_t sge = 0;     // where the next octet comes from
+    std::uint32_t sge = 0;  // where the next octet comes from
     std::uint32_t sge_offset = 0;
     std::array<std::byte, wire::AtomicRequestHeader::kSize> header;
 
@@ -169,8 +170,8 @@ class Requester {
   std::array<tpt::Access, kSgesMax> next_access_;
   std::uint64_t next_checked_in_ = 0;
   Sending sending_;
-  tpt::Access response_source_;         // of the Response's segment
-  std::uint32_t segment_done_ = 0;      // octets that payload() has given of the segment
+  tpt::Access response_source_;     // of the Response's segment
+  std::uint32_t segment_done_ = 0;  // octets that payload() has given of the segment
   BegunWork work_;
 };
 

@@ -118,9 +118,12 @@ bool Responder::accept_send(const Inbound& in, Arrival& at, bool immediate) {
   constexpr std::uint32_t kGapWindow = 1u << 31;
   ddp::InboundQueue& queue = inbound_[wire::queue_number::kSend];
   switch (queue.check(in.ddp.msn, kGapWindow)) {
-    case ddp::MsnCheck::expected: break;
-    case ddp::MsnCheck::gap: return refuse(Fault::receive_msn_gap, at);
-    case ddp::MsnCheck::range: return refuse(Fault::receive_msn_range, at);
+    case ddp::MsnCheck::expected:
+      break;
+    case ddp::MsnCheck::gap:
+      return refuse(Fault::receive_msn_gap, at);
+    case ddp::MsnCheck::range:
+      return refuse(Fault::receive_msn_range, at);
   }
 
   // A Send RTR: MSN 1, no octets, and a buffer of our own (W-MPA-45, -46).
@@ -290,9 +293,12 @@ bool Responder::on_request(const Inbound& in, Arrival& at) {
     return refuse(Fault::reads_disabled, at);
   const std::uint32_t ird = std::max(common_.settings.ird, rtr ? 1u : 0u);
   switch (queue.check(in.ddp.msn, std::max(ird, 1u))) {
-    case ddp::MsnCheck::expected: break;
-    case ddp::MsnCheck::gap: return refuse(Fault::read_msn_gap, at);
-    case ddp::MsnCheck::range: return refuse(Fault::read_msn_range, at);
+    case ddp::MsnCheck::expected:
+      break;
+    case ddp::MsnCheck::gap:
+      return refuse(Fault::read_msn_gap, at);
+    case ddp::MsnCheck::range:
+      return refuse(Fault::read_msn_range, at);
   }
   if (reads_.owed() >= ird) return refuse(Fault::read_too_many, at);
   if (in.ddp.message_offset != 0) return refuse(Fault::read_offset, at);
@@ -399,7 +405,8 @@ bool Responder::on_atomic_response(const Inbound& in, Arrival& at) {
     delivery.refused = status_of(sink.error());
   } else {
     ddp::Placement placement;
-    placement.add(common_.mover.place_word(response->original, *sink, deliveries_.ticket()));  // the host's order (W-EXT-05)
+    placement.add(
+        common_.mover.place_word(response->original, *sink, deliveries_.ticket()));  // the host's order (W-EXT-05)
     deliveries_.note_places(placement);
   }
   common_.counters.bytes_in += kAtomicBytes;
@@ -430,12 +437,19 @@ Verdict Responder::deliver_next() {
 Verdict Responder::effect_of(const Delivery& delivery) {
   if (delivery.failed && delivery.act != Delivery::Act::receive) return Verdict::of(Fault::catastrophic);
   switch (delivery.act) {
-    case Delivery::Act::nothing: return {};
-    case Delivery::Act::receive: return deliver_receive(delivery);
-    case Delivery::Act::read_response: return requester_.on_read_delivered(delivery.refused);
-    case Delivery::Act::read_request: reads_.request_delivered(); return {};
-    case Delivery::Act::terminate: return {.kind = Verdict::Kind::peer_terminated};
-    case Delivery::Act::fault: return Verdict::of(fault_, &culprit_);
+    case Delivery::Act::nothing:
+      return {};
+    case Delivery::Act::receive:
+      return deliver_receive(delivery);
+    case Delivery::Act::read_response:
+      return requester_.on_read_delivered(delivery.refused);
+    case Delivery::Act::read_request:
+      reads_.request_delivered();
+      return {};
+    case Delivery::Act::terminate:
+      return {.kind = Verdict::Kind::peer_terminated};
+    case Delivery::Act::fault:
+      return Verdict::of(fault_, &culprit_);
   }
   return {};
 }

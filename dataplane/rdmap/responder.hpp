@@ -142,10 +142,10 @@ class Responder {
   Requester& requester_;
   Early* const early_;
   FirstMessage first_;
-  bool none_yet_ = true;           // no message has come
+  bool none_yet_ = true;  // no message has come
   bool stopped_ = false;
-  bool mid_write_ = false;         // the last segment of a Write was not the message's last
-  std::uint32_t placed_early_ = 0; // octets of the payload that is taken, from the first on, that are in place
+  bool mid_write_ = false;          // the last segment of a Write was not the message's last
+  std::uint32_t placed_early_ = 0;  // octets of the payload that is taken, from the first on, that are in place
   std::array<ddp::InboundQueue, 4> inbound_;
   Receiving receiving_;
   HeldSends held_;

@@ -70,8 +70,8 @@ enum class Fault : std::uint8_t {
   invalidate_access,
   invalidate_refused,
   // not tied to a message that came in
-  local_work,        // a work request of either queue: its completion tells
-  by_consumer,       // Modify -> Terminate
+  local_work,   // a work request of either queue: its completion tells
+  by_consumer,  // Modify -> Terminate
   bad_llp_close,
   cq_of_sends,
   cq_of_receives,

@@ -26,7 +26,7 @@ std::atomic<std::uint32_t> deaths_so_far{0};
 constexpr std::size_t kMappingsMax = 16384;
 std::array<Slot, kMappingsMax> slots;
 std::atomic<std::size_t> slots_used{0};  // none above this was ever used
-std::size_t slot_to_try = 0;  // none below this is free
+std::size_t slot_to_try = 0;             // none below this is free
 std::mutex slots_mutex;
 
 void on_sigbus(int number, siginfo_t* info, void*) {
@@ -71,7 +71,8 @@ Result<std::unique_ptr<ApplicationMapping>, int> ApplicationMapping::create(int 
   const std::uint64_t page = kGranuleBytes;
   const std::uint64_t start = offset / page * page;
   const std::uint64_t size = (offset + length - start + page - 1) / page * page;
-  void* base = mmap(nullptr, size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, static_cast<off_t>(start));
+  void* base =
+      mmap(nullptr, size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, static_cast<off_t>(start));
   if (base == MAP_FAILED) return Failure{errno};
 
   const std::lock_guard lock(slots_mutex);
@@ -105,7 +106,8 @@ std::vector<void*> take_dead_owners() {
   const std::size_t used = slots_used.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < used; ++i) {
     Slot& slot = slots[i];
-    if (slot.base.load(std::memory_order_relaxed) == 0 || slot.told || !slot.dead.load(std::memory_order_acquire)) continue;
+    if (slot.base.load(std::memory_order_relaxed) == 0 || slot.told || !slot.dead.load(std::memory_order_acquire))
+      continue;
     slot.told = true;
     owners.push_back(slot.mapping->owner);
   }

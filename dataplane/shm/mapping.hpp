@@ -33,7 +33,7 @@ class ApplicationMapping {
   ~ApplicationMapping();
   std::byte* octets() const { return octets_; }  // of `offset`, which need not be a page's
   bool dead() const;                             // the application took it away; what is there now is ours
-  void* owner = nullptr;  // whom take_dead_owners() names
+  void* owner = nullptr;                         // whom take_dead_owners() names
 
   // Files up to this size are mapped whole whatever part is asked for: huge pages want a huge offset, and
   // this suits every size of page up to it.

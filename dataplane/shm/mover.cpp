@@ -129,8 +129,12 @@ tpt::Moved ApplicationMover::place(Bytes from, const tpt::Access& to, tpt::Part 
     if (tail && !touched_.empty())
       if (Space* there = find(to.space); there != nullptr && !there->empty())
         return submit(to.space, Way::place,
-                      {.address = reinterpret_cast<std::uintptr_t>(to.direct), .local = local, .length = to.length,
-                       .kind = Kind::direct, .tail = true, .ticket = ticket});
+                      {.address = reinterpret_cast<std::uintptr_t>(to.direct),
+                       .local = local,
+                       .length = to.length,
+                       .kind = Kind::direct,
+                       .tail = true,
+                       .ticket = ticket});
     if (tail)
       store_tail(to.direct, from.data(), from.size());
     else
@@ -149,8 +153,13 @@ tpt::Moved ApplicationMover::place_word(std::uint64_t word, const tpt::Access& t
   }
   Operand& operand = new_operand();
   operand.written = word;
-  Item item{.address = to.address, .local = reinterpret_cast<std::byte*>(&operand.written), .operand = &operand,
-            .length = kWordBytes, .kind = Kind::word, .tail = true, .ticket = ticket};
+  Item item{.address = to.address,
+            .local = reinterpret_cast<std::byte*>(&operand.written),
+            .operand = &operand,
+            .length = kWordBytes,
+            .kind = Kind::word,
+            .tail = true,
+            .ticket = ticket};
   if (to.direct != nullptr) {
     item.address = reinterpret_cast<std::uintptr_t>(to.direct);
     item.kind = Kind::direct;
@@ -186,8 +195,12 @@ tpt::Moved ApplicationMover::compare_swap(const tpt::Access& at, std::uint64_t c
                                           tpt::MoveTicket ticket) {
   if (at.direct == nullptr) {
     return submit_atomic(at,
-                         {.swaps = true, .argument = compare, .mask = compare_mask, .swap = swap,
-                          .swap_mask = swap_mask, .original = &original},
+                         {.swaps = true,
+                          .argument = compare,
+                          .mask = compare_mask,
+                          .swap = swap,
+                          .swap_mask = swap_mask,
+                          .original = &original},
                          ticket);
   }
   std::atomic_ref word(*reinterpret_cast<std::uint64_t*>(at.direct));
@@ -386,8 +399,7 @@ bool ApplicationMover::run_atomic(Space& space) {
     return true;
   }
   item.ok = moved();
-  const bool writes =
-      item.ok && (!operand.swaps || tpt::compares_equal(operand.seen, operand.argument, operand.mask));
+  const bool writes = item.ok && (!operand.swaps || tpt::compares_equal(operand.seen, operand.argument, operand.mask));
   if (writes) {
     operand.written = operand.swaps ? tpt::swap_result(operand.seen, operand.swap, operand.swap_mask)
                                     : tpt::fetch_add_result(operand.seen, operand.argument, operand.mask);
@@ -538,9 +550,10 @@ void ApplicationMover::take_back(SpaceId id) {
   Queue& queue = space.queue(stuck->way);
   queue.items.insert(queue.items.begin() + static_cast<std::ptrdiff_t>(queue.done), items.begin(), items.end());
   queue.done += settled;
-  const std::size_t kept = queue.done - static_cast<std::size_t>(std::count_if(
-                                      queue.items.begin(), queue.items.begin() + static_cast<std::ptrdiff_t>(queue.done),
-                                      [](const Item& item) { return item.dropped; }));
+  const std::size_t kept =
+      queue.done - static_cast<std::size_t>(std::count_if(queue.items.begin(),
+                                                          queue.items.begin() + static_cast<std::ptrdiff_t>(queue.done),
+                                                          [](const Item& item) { return item.dropped; }));
   drop(queue);
   queue.done = kept;
 }

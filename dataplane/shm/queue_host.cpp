@@ -21,11 +21,10 @@ bool QueueHost::complete(const qp::Completion& completion) {
   entry.word = completion.word;
   entry.opcode = static_cast<std::uint8_t>(completion.opcode);
   entry.status = static_cast<std::uint8_t>(completion.status);
-  entry.flags = static_cast<std::uint8_t>((completion.solicited ? RNIC_CQE_SOLICITED : 0u) |
-                                          (completion.invalidated ? RNIC_CQE_INVALIDATED : 0u) |
-                                          (completion.immediate ? RNIC_CQE_IMMEDIATE : 0u) |
-                                          (completion.of_send_queue ? RNIC_CQE_SEND_QUEUE : 0u) |
-                                          (completion.shared ? RNIC_CQE_SHARED : 0u));
+  entry.flags = static_cast<std::uint8_t>(
+      (completion.solicited ? RNIC_CQE_SOLICITED : 0u) | (completion.invalidated ? RNIC_CQE_INVALIDATED : 0u) |
+      (completion.immediate ? RNIC_CQE_IMMEDIATE : 0u) | (completion.of_send_queue ? RNIC_CQE_SEND_QUEUE : 0u) |
+      (completion.shared ? RNIC_CQE_SHARED : 0u));
   entry.detail = completion.detail;
   entry.qp_cookie = static_cast<std::uint32_t>(parts_.user_pointer);
   CompletionQueue& cq = completion.of_send_queue ? *parts_.send_cq : *parts_.receive_cq;

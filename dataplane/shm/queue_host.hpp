@@ -30,7 +30,7 @@ class QueueHost final : public qp::Host {
  public:
   struct Parts {
     SendQueue* send = nullptr;
-    ReceiveQueue* receive = nullptr;       // null with a shared receive queue
+    ReceiveQueue* receive = nullptr;  // null with a shared receive queue
     SharedReceiveQueue* shared = nullptr;
     CompletionQueue* send_cq = nullptr;
     CompletionQueue* receive_cq = nullptr;

@@ -92,8 +92,8 @@ bool SendQueue::take(qp::WorkRequest& out) {
   out.fence = (header.flags & RNIC_SQE_FENCE) != 0;
   out.solicited = (header.flags & RNIC_SQE_SOLICITED) != 0;
   out.has_data = (header.flags & (RNIC_SQE_INLINE | RNIC_SQE_COPIED)) != 0;
-  out.malformed = !known_opcode(header.opcode) ||
-                  !copy_sges(slot + sizeof header, header.sge_count, sge_max_, out.sges.data());
+  out.malformed =
+      !known_opcode(header.opcode) || !copy_sges(slot + sizeof header, header.sge_count, sge_max_, out.sges.data());
   out.opcode = known_opcode(header.opcode) ? static_cast<qp::Opcode>(header.opcode) : qp::Opcode::send;
   out.sge_count = out.malformed ? std::uint8_t{0} : header.sge_count;
   out.remote_to = header.remote_address;
@@ -102,7 +102,8 @@ bool SendQueue::take(qp::WorkRequest& out) {
   out.immediate = header.invalidate;
   out.argument = header.argument;
 
-  const std::uint32_t after_sges = static_cast<std::uint32_t>(sizeof header) + out.sge_count * std::uint32_t{sizeof(rnic_sge)};
+  const std::uint32_t after_sges =
+      static_cast<std::uint32_t>(sizeof header) + out.sge_count * std::uint32_t{sizeof(rnic_sge)};
   out.data = {};
   if (out.has_data) {
     if (header.length > stride_ - after_sges)

@@ -73,8 +73,8 @@ enum class HalfOpenStep : std::uint8_t {
 HalfOpenStep on_half_open(const Handshake& handshake, const Options& options, const wire::TcpHeader& header,
                           std::size_t payload_bytes);
 wire::TcpHeader acknowledge(const Handshake& handshake, const Options& options, Instant now);
-// What stands for the peer's third segment when that is gone: it says no more than the SYN did. And the RST that ends what
-// the peer takes for a connection. Ports are the caller's.
+// What stands for the peer's third segment when that is gone: it says no more than the SYN did. And the RST that ends
+// what the peer takes for a connection. Ports are the caller's.
 wire::TcpHeader third_segment(const Handshake& handshake);
 wire::TcpHeader reset(const Handshake& handshake);
 

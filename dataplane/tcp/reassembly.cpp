@@ -152,7 +152,8 @@ unsigned Reassembly::blocks(wire::SackBlock* out, unsigned most) const {
 }
 
 void Reassembly::clear() {
-  for (; count_ > 0; --count_, ++begin_) keeper_.release(pieces_[begin_ & mask_].buffer, pieces_[begin_ & mask_].copied);
+  for (; count_ > 0; --count_, ++begin_)
+    keeper_.release(pieces_[begin_ & mask_].buffer, pieces_[begin_ & mask_].copied);
   run_count_ = recent_count_ = 0;
 }
 

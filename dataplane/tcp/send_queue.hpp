@@ -95,7 +95,7 @@ class SendQueue {
   // Makes two of one: the first with `octets`. False when there is no slot for the second.
   bool cut(Index i, std::uint32_t octets);
   bool can_cut() const { return tail_ - head_ < mask_; }  // the last slot is for a FIN
-  void on_sent(Instant now);  // the first unsent
+  void on_sent(Instant now);                              // the first unsent
   void on_retransmitted(Index i, Instant now);
   // The first that is lost and not yet sent again.
   std::optional<Index> first_lost() const {

@@ -19,9 +19,9 @@ constexpr std::uint64_t swap_result(std::uint64_t original, std::uint64_t swap, 
 }
 
 static_assert(fetch_add_result(~std::uint64_t{0}, 2, 0) == 1);
-static_assert(fetch_add_result(0xFFFF'FFFF, 1, 0x8000'0000) == 0);                // the lower half by itself
+static_assert(fetch_add_result(0xFFFF'FFFF, 1, 0x8000'0000) == 0);  // the lower half by itself
 static_assert(fetch_add_result(0x1'FFFF'FFFF, 0x1'0000'0001, 0x8000'0000) == 0x2'0000'0000);
-static_assert(fetch_add_result(0b1011, 0b0110, ~std::uint64_t{0}) == 0b1101);     // each bit by itself
+static_assert(fetch_add_result(0b1011, 0b0110, ~std::uint64_t{0}) == 0b1101);  // each bit by itself
 static_assert(fetch_add_result(0x7F, 0x01, 0x80) == 0x80 && fetch_add_result(0xFF, 0x01, 0x80) == 0);
 static_assert(swap_result(0x1111, 0x2222, 0x0FF0) == 0x1221);
 

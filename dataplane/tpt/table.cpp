@@ -58,9 +58,7 @@ class Unpredictable {
  public:
   explicit Unpredictable(std::uint64_t seed) : key_{seed, ~seed} {}
   std::uint64_t next() { return siphash(std::array{count_++}, key_); }
-  std::uint32_t below(std::uint32_t bound) {
-    return static_cast<std::uint32_t>(((next() >> 32) * bound) >> 32);
-  }
+  std::uint32_t below(std::uint32_t bound) { return static_cast<std::uint32_t>(((next() >> 32) * bound) >> 32); }
 
  private:
   SipKey key_;
@@ -459,8 +457,7 @@ Result<Done, Refusal> Table::invalidate(Stag stag, PdId pd, QpNumber qp, bool re
     if (!any(qp_enables & kRemote)) return Failure{Refusal::access_rights};
     if (fields.valid && !any(fields.have() & kRemote)) return Failure{Refusal::access_rights};
   }
-  if (fields.kind == Kind::region && (fields.shared || fields.bound != 0))
-    return Failure{Refusal::cannot_invalidate};
+  if (fields.kind == Kind::region && (fields.shared || fields.bound != 0)) return Failure{Refusal::cannot_invalidate};
   if (!fields.valid) return Done{};  // V-INV-02
   if (fields.kind == Kind::window) unbind(entry);
   fields.valid = false;

@@ -43,17 +43,17 @@ constexpr bool permits(Rights have, Rights wanted) { return (have & wanted) == w
 
 // In the order of V-ACC-08: the first that fails is reported.
 enum class Refusal : std::uint8_t {
-  invalid_stag,       // no such index, wrong key, or not Valid
-  not_associated,     // another PD, or (window) another QP
+  invalid_stag,    // no such index, wrong key, or not Valid
+  not_associated,  // another PD, or (window) another QP
   access_rights,
   to_wrap,
   base_or_bounds,
   window,             // a window's STag where only a region's is allowed (V-SGL-04)
   cannot_invalidate,  // a window is bound to it, or it is shared (0/1/09)
   // Of bind() and control only:
-  invalid_window,     // no such window (V-CS-24)
-  invalid_region,     // no such region, or one that has no windows (V-CS-23)
-  not_invalid,        // the window is bound already (V-CS-14)
+  invalid_window,  // no such window (V-CS-24)
+  invalid_region,  // no such region, or one that has no windows (V-CS-23)
+  not_invalid,     // the window is bound already (V-CS-14)
 };
 
 // Where a region's octets are: in an application's address space and, where they are shared
@@ -107,12 +107,12 @@ struct StagInfo {
   bool valid = false;
   bool shared = false;
   PdId pd{};
-  QpNumber qp{};                     // a Valid window's
+  QpNumber qp{};  // a Valid window's
   Rights rights = Rights::none;
   std::uint64_t base = 0, size = 0;  // TOs
   Memory memory{};
-  std::uint32_t windows_bound = 0;   // a region's
-  std::uint32_t region_entry = 0;    // a region's own, a Valid window's region's
+  std::uint32_t windows_bound = 0;  // a region's
+  std::uint32_t region_entry = 0;   // a region's own, a Valid window's region's
 };
 
 // Where the Response of an RDMA Read goes (V-RD-03, V-RD-05): into a region or window whose own STag the
@@ -120,8 +120,8 @@ struct StagInfo {
 // no table: it is one of an index that no entry ever has, so whatever else names it is refused. It takes
 // no entry, and who holds this value says for which Response, and how long, it is good.
 struct ReadSink {
-  Stag stag{};        // what the Request names, and each segment of the Response has to
-  Stag consumers{};   // what the consumer named
+  Stag stag{};                     // what the Request names, and each segment of the Response has to
+  Stag consumers{};                // what the consumer named
   std::uint32_t registration = 0;  // of its region, for an STag of this Read's own; else 0
   bool own_stag() const { return registration != 0; }
 };

@@ -21,7 +21,7 @@ struct AtomicRequestHeader {
   std::uint32_t request_id = 0;
   Stag stag{};
   std::uint64_t tagged_offset = 0;
-  std::uint64_t data = 0;       // to add, or to swap in
+  std::uint64_t data = 0;  // to add, or to swap in
   std::uint64_t data_mask = 0;
   std::uint64_t compare = 0;                // Fetch and Add sends 0 (W-EXT-10)
   std::uint64_t compare_mask = UINT64_MAX;  // Fetch and Add sends all ones

@@ -48,9 +48,9 @@ inline constexpr std::uint8_t kRedirect = 137;
 inline constexpr std::uint8_t kListenerReport = 143;  // MLDv2's
 }  // namespace icmp6_type
 namespace icmp6_code {
-inline constexpr std::uint8_t kPortUnreachable = 4;       // of kUnreachable
-inline constexpr std::uint8_t kReassemblyTimeout = 1;     // of kTimeExceeded
-inline constexpr std::uint8_t kErroneousField = 0;        // of kParameterProblem, as the next three
+inline constexpr std::uint8_t kPortUnreachable = 4;    // of kUnreachable
+inline constexpr std::uint8_t kReassemblyTimeout = 1;  // of kTimeExceeded
+inline constexpr std::uint8_t kErroneousField = 0;     // of kParameterProblem, as the next three
 inline constexpr std::uint8_t kUnknownNextHeader = 1;
 inline constexpr std::uint8_t kUnknownOption = 2;
 inline constexpr std::uint8_t kIncompleteFirstFragment = 3;  // RFC 7112 s5

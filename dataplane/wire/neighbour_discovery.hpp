@@ -133,8 +133,8 @@ struct RouterAdvertisement {
   static constexpr std::size_t kSizeMin = 16;
   static constexpr std::size_t kPrefixesMax = 8;  // of one message; more are left out
 
-  std::uint8_t hop_limit = 0;        // 0: unspecified, as in the next four
-  std::uint16_t lifetime_s = 0;      // 0: no default router
+  std::uint8_t hop_limit = 0;    // 0: unspecified, as in the next four
+  std::uint16_t lifetime_s = 0;  // 0: no default router
   std::uint32_t reachable_ms = 0;
   std::uint32_t retransmit_ms = 0;
   std::optional<Mac> link_address{};

@@ -76,11 +76,11 @@ struct TerminateMessage {
   static constexpr std::size_t kSizeMax = 4 + 2 + kDdpHeaderSizeMax + ReadRequestHeader::kSize;
 
   TerminateCode code{};
-  bool has_length = false;               // M
-  std::uint16_t segment_length = 0;      // of the bad segment's ULPDU: DDP header and payload
-  std::uint8_t ddp_header_size = 0;      // D: 14 or 18; 0 when there is none
+  bool has_length = false;           // M
+  std::uint16_t segment_length = 0;  // of the bad segment's ULPDU: DDP header and payload
+  std::uint8_t ddp_header_size = 0;  // D: 14 or 18; 0 when there is none
   std::array<std::byte, kDdpHeaderSizeMax> ddp_header{};
-  bool has_read_request = false;         // R
+  bool has_read_request = false;  // R
   std::array<std::byte, ReadRequestHeader::kSize> read_request{};
 
   constexpr bool operator==(const TerminateMessage&) const = default;

@@ -62,8 +62,7 @@ void on_channel_close(Object& object) {
   const bool tell = channel.creator == getpid() && channel.forks_when_opened == forks_so_far();
   if (tell && !is_lost(channel)) {
     const rnic_handle request{channel.handle, 0};
-    Call call{.type = RNIC_CM_CLOSE, .request = &request, .request_size = sizeof request,
-              .epoch = channel.epoch};
+    Call call{.type = RNIC_CM_CLOSE, .request = &request, .request_size = sizeof request, .epoch = channel.epoch};
     process_call(call);
   }
   close_hidden(channel.lifeline, channel.lifeline_cookie);
@@ -108,9 +107,12 @@ void mark_lost_locked(Channel& channel) {
 
 int open_at_daemon(const std::uint8_t* token, Channel& channel, rnic_fds& received) {
   rnic_cm_open_reply reply{};
-  Call call{.type = RNIC_CM_OPEN, .request = token,
-            .request_size = token == nullptr ? 0 : sizeof channel.token, .reply = &reply,
-            .reply_room = sizeof reply, .received = &received};
+  Call call{.type = RNIC_CM_OPEN,
+            .request = token,
+            .request_size = token == nullptr ? 0 : sizeof channel.token,
+            .reply = &reply,
+            .reply_room = sizeof reply,
+            .received = &received};
   const int error = process_call(call);
   if (error != 0) return error;
   const Locked locked(g_mutex);
@@ -266,8 +268,7 @@ void on_connection_lost(std::uint64_t epoch) {
     {
       const Locked locked(g_mutex);
       Channel* channel = g_channels;
-      while (channel != nullptr &&
-             (channel->lost || channel->epoch != epoch || channel->pid != getpid())) {
+      while (channel != nullptr && (channel->lost || channel->epoch != epoch || channel->pid != getpid())) {
         channel = channel->next;
       }
       if (channel == nullptr) return;

@@ -2,8 +2,8 @@
 //
 // Its descriptor is a stream socket, on which the daemon sends an octet for each event that waits;
 // so poll, select, epoll, fcntl and dup are the kernel's own and true. The socket's end is the
-// daemon's, or that of our connection to it: then it is readable for ever. Beside it the stand-in keeps the second descriptor of CM_OPEN, the lifeline: its last copy, here or in
-// a child of fork, is closed with the channel.
+// daemon's, or that of our connection to it: then it is readable for ever. Beside it the stand-in keeps the second
+// descriptor of CM_OPEN, the lifeline: its last copy, here or in a child of fork, is closed with the channel.
 //
 // What the daemon knows of ids is repeated here as far as its death makes it necessary: which
 // ids there are, whose user pointer they have, how many events were reported of each.
@@ -25,7 +25,7 @@ struct Channel : Object {
   std::uint64_t forks_when_opened = 0;
   int lifeline = -1;
   std::uint64_t lifeline_cookie = 0;  // the number may name something else by now
-  bool lost = false;  // the daemon has gone
+  bool lost = false;                  // the daemon has gone
   Channel* next = nullptr;
 };
 

@@ -179,8 +179,8 @@ int process_call(Call& call) {
   int error = 0;
   {
     const Locked one_at_a_time(g_request_mutex);
-    const bool usable = g_connection.fd >= 0 && g_connection.pid == getpid() &&
-                        socket_cookie(g_connection.fd) == g_connection.cookie;
+    const bool usable =
+        g_connection.fd >= 0 && g_connection.pid == getpid() && socket_cookie(g_connection.fd) == g_connection.cookie;
     if (!usable && g_connection.fd >= 0) {
       if (g_connection.pid == getpid()) lost_epoch = g_connection.epoch;
       drop_connection();

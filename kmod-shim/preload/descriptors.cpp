@@ -22,9 +22,7 @@ Mutex g_mutex;
 Object* g_objects[kDescriptorsMax];
 std::uint64_t g_hidden_cookies[kDescriptorsMax];  // all that is hidden are sockets
 
-bool still_names(int fd, const Object& object) {
-  return object.cookie != 0 && socket_cookie(fd) == object.cookie;
-}
+bool still_names(int fd, const Object& object) { return object.cookie != 0 && socket_cookie(fd) == object.cookie; }
 
 void unlink_locked(int fd) {
   Object* const object = g_objects[fd];

@@ -36,8 +36,7 @@ Mutex g_mutex;
 Block* g_blocks = nullptr;
 
 constexpr std::size_t kDevicesMax = RNIC_MSG_MAX / sizeof(rnic_device_info);
-constexpr std::size_t kAddressesMax =
-    sizeof(rnic_device_info::addresses) / sizeof(rnic_address);
+constexpr std::size_t kAddressesMax = sizeof(rnic_device_info::addresses) / sizeof(rnic_address);
 
 // rnic_list_devices_reply, with room.
 struct DeviceList {

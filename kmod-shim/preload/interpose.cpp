@@ -126,7 +126,9 @@ int stat_path_at(int directory, const char* path, struct stat* info, int flags) 
   return libc().fstatat(directory, translate_path(path, room), info, flags);
 }
 
-struct stat* as_stat(struct stat64* info) { return reinterpret_cast<struct stat*>(info); }
+struct stat* as_stat(struct stat64* info) {
+  return reinterpret_cast<struct stat*>(info);
+}
 
 // What write() is to return for a descriptor of ours; false if it is the kernel's after all.
 bool write_device(int fd, const void* data, size_t size, ssize_t& result) {
@@ -189,13 +191,13 @@ using namespace rnic::preload;
 
 // ---- Opening and closing -----------------------------------------------------------------
 
-#define RNIC_MODE_ARGUMENT(flags, mode)      \
-  mode_t mode = 0;                           \
-  if (takes_mode(flags)) {                   \
-    va_list arguments;                       \
-    va_start(arguments, flags);              \
-    mode = va_arg(arguments, mode_t);        \
-    va_end(arguments);                       \
+#define RNIC_MODE_ARGUMENT(flags, mode) \
+  mode_t mode = 0;                      \
+  if (takes_mode(flags)) {              \
+    va_list arguments;                  \
+    va_start(arguments, flags);         \
+    mode = va_arg(arguments, mode_t);   \
+    va_end(arguments);                  \
   }
 
 RNIC_EXPORT int open(const char* path, int flags, ...) {
@@ -219,12 +221,8 @@ RNIC_EXPORT int openat64(int directory, const char* path, int flags, ...) {
 }
 
 // What -D_FORTIFY_SOURCE makes of an open without a mode.
-RNIC_EXPORT int __open_2(const char* path, int flags) {
-  return open_path(libc().open, path, flags, 0);
-}
-RNIC_EXPORT int __open64_2(const char* path, int flags) {
-  return open_path(libc().open64, path, flags, 0);
-}
+RNIC_EXPORT int __open_2(const char* path, int flags) { return open_path(libc().open, path, flags, 0); }
+RNIC_EXPORT int __open64_2(const char* path, int flags) { return open_path(libc().open64, path, flags, 0); }
 RNIC_EXPORT int __openat_2(int directory, const char* path, int flags) {
   return open_path_at(libc().openat, directory, path, flags, 0);
 }
@@ -248,7 +246,8 @@ RNIC_EXPORT DIR* opendir(const char* path) {
 }
 
 RNIC_EXPORT int close(int fd) {
-  if (kind_of(fd) != Kind::other) [[unlikely]] return close_known(fd);
+  if (kind_of(fd) != Kind::other) [[unlikely]]
+    return close_known(fd);
   return libc().close(fd);
 }
 
@@ -302,66 +301,44 @@ RNIC_EXPORT int socket(int domain, int type, int protocol) noexcept {
 
 // ---- What is there -----------------------------------------------------------------------
 
-RNIC_EXPORT int stat(const char* path, struct stat* info) noexcept {
-  return stat_path(path, info);
-}
-RNIC_EXPORT int stat64(const char* path, struct stat64* info) noexcept {
-  return stat_path(path, as_stat(info));
-}
-RNIC_EXPORT int lstat(const char* path, struct stat* info) noexcept {
-  return lstat_path(path, info);
-}
-RNIC_EXPORT int lstat64(const char* path, struct stat64* info) noexcept {
-  return lstat_path(path, as_stat(info));
-}
+RNIC_EXPORT int stat(const char* path, struct stat* info) noexcept { return stat_path(path, info); }
+RNIC_EXPORT int stat64(const char* path, struct stat64* info) noexcept { return stat_path(path, as_stat(info)); }
+RNIC_EXPORT int lstat(const char* path, struct stat* info) noexcept { return lstat_path(path, info); }
+RNIC_EXPORT int lstat64(const char* path, struct stat64* info) noexcept { return lstat_path(path, as_stat(info)); }
 RNIC_EXPORT int fstat(int fd, struct stat* info) noexcept { return stat_descriptor(fd, info); }
-RNIC_EXPORT int fstat64(int fd, struct stat64* info) noexcept {
-  return stat_descriptor(fd, as_stat(info));
-}
+RNIC_EXPORT int fstat64(int fd, struct stat64* info) noexcept { return stat_descriptor(fd, as_stat(info)); }
 RNIC_EXPORT int fstatat(int directory, const char* path, struct stat* info, int flags) noexcept {
   return stat_path_at(directory, path, info, flags);
 }
-RNIC_EXPORT int fstatat64(int directory, const char* path, struct stat64* info,
-                          int flags) noexcept {
+RNIC_EXPORT int fstatat64(int directory, const char* path, struct stat64* info, int flags) noexcept {
   return stat_path_at(directory, path, as_stat(info), flags);
 }
 
 // The names that programs built with a glibc before 2.33 call. The version says which layout of
 // struct stat is meant; on 64-bit machines there is one.
-RNIC_EXPORT int __xstat(int, const char* path, struct stat* info) noexcept {
-  return stat_path(path, info);
-}
+RNIC_EXPORT int __xstat(int, const char* path, struct stat* info) noexcept { return stat_path(path, info); }
 RNIC_EXPORT int __xstat64(int, const char* path, struct stat64* info) noexcept {
   return stat_path(path, as_stat(info));
 }
-RNIC_EXPORT int __lxstat(int, const char* path, struct stat* info) noexcept {
-  return lstat_path(path, info);
-}
+RNIC_EXPORT int __lxstat(int, const char* path, struct stat* info) noexcept { return lstat_path(path, info); }
 RNIC_EXPORT int __lxstat64(int, const char* path, struct stat64* info) noexcept {
   return lstat_path(path, as_stat(info));
 }
-RNIC_EXPORT int __fxstat(int, int fd, struct stat* info) noexcept {
-  return stat_descriptor(fd, info);
-}
-RNIC_EXPORT int __fxstat64(int, int fd, struct stat64* info) noexcept {
-  return stat_descriptor(fd, as_stat(info));
-}
-RNIC_EXPORT int __fxstatat(int, int directory, const char* path, struct stat* info,
-                           int flags) noexcept {
+RNIC_EXPORT int __fxstat(int, int fd, struct stat* info) noexcept { return stat_descriptor(fd, info); }
+RNIC_EXPORT int __fxstat64(int, int fd, struct stat64* info) noexcept { return stat_descriptor(fd, as_stat(info)); }
+RNIC_EXPORT int __fxstatat(int, int directory, const char* path, struct stat* info, int flags) noexcept {
   return stat_path_at(directory, path, info, flags);
 }
-RNIC_EXPORT int __fxstatat64(int, int directory, const char* path, struct stat64* info,
-                             int flags) noexcept {
+RNIC_EXPORT int __fxstatat64(int, int directory, const char* path, struct stat64* info, int flags) noexcept {
   return stat_path_at(directory, path, as_stat(info), flags);
 }
 
-RNIC_EXPORT int statx(int directory, const char* path, int flags, unsigned mask,
-                      struct statx* info) noexcept {
+RNIC_EXPORT int statx(int directory, const char* path, int flags, unsigned mask, struct statx* info) noexcept {
   struct stat plain {};
-  const bool ours = names_descriptor(path, flags) ? kind_of(directory) != Kind::other &&
-                                                        stat_descriptor(directory, &plain) == 0 &&
-                                                        S_ISCHR(plain.st_mode)
-                                                  : stat_node(path, plain) == 0;
+  const bool ours =
+      names_descriptor(path, flags)
+          ? kind_of(directory) != Kind::other && stat_descriptor(directory, &plain) == 0 && S_ISCHR(plain.st_mode)
+          : stat_node(path, plain) == 0;
   if (ours) {
     *info = {};
     info->stx_mask = STATX_BASIC_STATS;

@@ -49,7 +49,7 @@ void find_libc() {
   find(found.mremap, "mremap");
   find(found.madvise, "madvise");
   // What is not taken over goes by its name.
-  found.for_abi = {found.open,  found.openat,    found.close, found.stat, found.fstat,
+  found.for_abi = {found.open,      found.openat,      found.close, found.stat, found.fstat,
                    found.faccessat, rnic_libc_connect, sendmsg,     recvmsg,    poll};
   g_libc = found;
   __atomic_store_n(&g_libc.found, true, __ATOMIC_RELEASE);

@@ -53,7 +53,8 @@ void find_libc();
 
 // Other libraries' constructors may call us before ours has run.
 inline const Libc& libc() {
-  if (!g_libc.found) [[unlikely]] find_libc();
+  if (!g_libc.found) [[unlikely]]
+    find_libc();
   return g_libc;
 }
 

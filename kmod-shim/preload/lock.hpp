@@ -40,9 +40,7 @@ class NoCancel {
 
 class Cancellable {
  public:
-  explicit Cancellable(const NoCancel& outer) {
-    pthread_setcancelstate(outer.before(), nullptr);
-  }
+  explicit Cancellable(const NoCancel& outer) { pthread_setcancelstate(outer.before(), nullptr); }
   ~Cancellable() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr); }
   Cancellable(const Cancellable&) = delete;
   Cancellable& operator=(const Cancellable&) = delete;

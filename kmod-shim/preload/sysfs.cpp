@@ -33,9 +33,7 @@ constexpr unsigned kCmMinor = 58;
 Settings g_settings;
 bool g_complained = false;
 
-bool starts_with(const char* text, const char* prefix) {
-  return strncmp(text, prefix, strlen(prefix)) == 0;
-}
+bool starts_with(const char* text, const char* prefix) { return strncmp(text, prefix, strlen(prefix)) == 0; }
 
 // One line of a small file, without its end.
 bool read_line(const char* path, char* line, std::size_t size) {
@@ -122,8 +120,7 @@ bool describe_number(const char* text, NodeInfo& info) {
   bool found = false;
   while (const dirent* entry = readdir(entries)) {
     if (!starts_with(entry->d_name, "uverbs")) continue;
-    found = describe_uverbs(entry->d_name, info) &&
-            info.number == makedev(wanted_major, wanted_minor);
+    found = describe_uverbs(entry->d_name, info) && info.number == makedev(wanted_major, wanted_minor);
     if (found) break;
   }
   closedir(entries);
@@ -153,8 +150,7 @@ void configure() {
   snprintf(g_settings.device, sizeof g_settings.device, "%s", device);
 
   char tree[2 * PATH_MAX];
-  snprintf(tree, sizeof tree, *device == '\0' ? "%s/sysfs" : "%s/sysfs-%s", g_settings.run_dir,
-           device);
+  snprintf(tree, sizeof tree, *device == '\0' ? "%s/sysfs" : "%s/sysfs-%s", g_settings.run_dir, device);
   if (strlen(tree) >= sizeof g_settings.tree) return;
   memcpy(g_settings.tree, tree, strlen(tree) + 1);
   g_settings.active = true;
@@ -199,8 +195,7 @@ void complain(const char* why) {
   const int length = snprintf(text, sizeof text, "rnic: %s\n", why);
   const int saved = errno;
   if (length > 0) {
-    [[maybe_unused]] const ssize_t written =
-        libc().write(STDERR_FILENO, text, static_cast<std::size_t>(length));
+    [[maybe_unused]] const ssize_t written = libc().write(STDERR_FILENO, text, static_cast<std::size_t>(length));
   }
   errno = saved;
 }

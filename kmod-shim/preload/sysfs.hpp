@@ -13,9 +13,9 @@ namespace rnic::preload {
 struct Settings {
   bool active = false;  // without a run directory the stand-in does nothing at all
   char run_dir[PATH_MAX] = {};
-  char tree[PATH_MAX] = {};  // what SYSFS_PATH names: run_dir/sysfs or run_dir/sysfs-DEVICE
+  char tree[PATH_MAX] = {};         // what SYSFS_PATH names: run_dir/sysfs or run_dir/sysfs-DEVICE
   char device[RNIC_NAME_MAX] = {};  // the only device to be seen; empty: all
-  bool fast_memory = false;  // the provider may swap pages
+  bool fast_memory = false;         // the provider may swap pages
 };
 
 const Settings& settings();

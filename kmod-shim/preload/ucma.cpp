@@ -43,8 +43,7 @@ T load(const Command& command) {
 
 template <class T>
 int answer(const Command& command, std::uint64_t place, const T& response) {
-  const std::size_t size =
-      command.out_size < sizeof response ? command.out_size : sizeof response;
+  const std::size_t size = command.out_size < sizeof response ? command.out_size : sizeof response;
   memcpy(reinterpret_cast<void*>(place), &response, size);
   return 0;
 }
@@ -162,8 +161,7 @@ int bind_any(const Command& command) {
   return bind_to(command.channel, in.id, &in.addr);
 }
 
-int resolve(Channel& channel, std::uint32_t id, std::uint32_t timeout_ms, const void* source,
-            const void* destination) {
+int resolve(Channel& channel, std::uint32_t id, std::uint32_t timeout_ms, const void* source, const void* destination) {
   rnic_cm_resolve_address request{};
   request.id = id;
   request.timeout_ms = timeout_ms;
@@ -185,14 +183,12 @@ int resolve_addr(const Command& command) {
   if (in.dst_size != sockaddr_size(in.dst_addr.ss_family)) return EINVAL;
   if (in.src_size != 0 && in.src_size != sockaddr_size(in.src_addr.ss_family)) return EINVAL;
   const __kernel_sockaddr_storage none{};
-  return resolve(command.channel, in.id, in.timeout_ms, in.src_size == 0 ? &none : &in.src_addr,
-                 &in.dst_addr);
+  return resolve(command.channel, in.id, in.timeout_ms, in.src_size == 0 ? &none : &in.src_addr, &in.dst_addr);
 }
 
 int resolve_route(const Command& command) {
   const auto in = load<rdma_ucm_resolve_route>(command);
-  return tell(command.channel, RNIC_CM_RESOLVE_ROUTE,
-              rnic_cm_resolve_route{in.id, in.timeout_ms});
+  return tell(command.channel, RNIC_CM_RESOLVE_ROUTE, rnic_cm_resolve_route{in.id, in.timeout_ms});
 }
 
 // No path records: iWARP has none, and librdmacm asks for none.
@@ -251,10 +247,9 @@ int query(const Command& command) {
     response.src_size = put_gid(reply.source, response.src_addr);
     response.dst_size = put_gid(reply.destination, response.dst_addr);
   } else {
-    response.src_size = static_cast<__u16>(
-        from_daemon(reply.source, &response.src_addr, sizeof response.src_addr));
-    response.dst_size = static_cast<__u16>(
-        from_daemon(reply.destination, &response.dst_addr, sizeof response.dst_addr));
+    response.src_size = static_cast<__u16>(from_daemon(reply.source, &response.src_addr, sizeof response.src_addr));
+    response.dst_size =
+        static_cast<__u16>(from_daemon(reply.destination, &response.dst_addr, sizeof response.dst_addr));
   }
   if (reply.node_guid != 0) {
     response.node_guid = reply.node_guid;
@@ -294,8 +289,7 @@ rdma_ucm_conn_param parameters_of(const rnic_cm_parameters& in) {
   out.retry_count = in.retry_count;
   out.rnr_retry_count = in.rnr_retry_count;
   out.valid = in.valid;
-  out.private_data_len =
-      static_cast<__u8>(in.private_data_length < 255 ? in.private_data_length : 255);
+  out.private_data_len = static_cast<__u8>(in.private_data_length < 255 ? in.private_data_length : 255);
   memcpy(out.private_data, in.private_data, out.private_data_len);
   return out;
 }
@@ -353,9 +347,8 @@ struct AccessName {
   std::uint32_t theirs;
 };
 constexpr AccessName kAccessNames[] = {
-    {RNIC_ACCESS_LOCAL_WRITE, 1u << 0},   {RNIC_ACCESS_REMOTE_WRITE, 1u << 1},
-    {RNIC_ACCESS_REMOTE_READ, 1u << 2},   {RNIC_ACCESS_REMOTE_ATOMIC, 1u << 3},
-    {RNIC_ACCESS_WINDOW_BIND, 1u << 4},
+    {RNIC_ACCESS_LOCAL_WRITE, 1u << 0},   {RNIC_ACCESS_REMOTE_WRITE, 1u << 1}, {RNIC_ACCESS_REMOTE_READ, 1u << 2},
+    {RNIC_ACCESS_REMOTE_ATOMIC, 1u << 3}, {RNIC_ACCESS_WINDOW_BIND, 1u << 4},
 };
 
 int init_qp_attr(const Command& command) {
@@ -393,8 +386,7 @@ int set_option(const Command& command) {
 // ---- Events -----------------------------------------------------------------------------
 
 constexpr std::size_t kEventSizeMin =
-    sizeof(rdma_ucm_event_resp) - sizeof(rdma_ucm_event_resp::reserved) -
-    sizeof(rdma_ucm_event_resp::ece);
+    sizeof(rdma_ucm_event_resp) - sizeof(rdma_ucm_event_resp::reserved) - sizeof(rdma_ucm_event_resp::ece);
 
 int report_removal(const Command& command, std::uint64_t place) {
   RemovalEvent removal;
@@ -483,31 +475,31 @@ constexpr std::size_t kAcceptMin = offsetof(rdma_ucm_accept, ece);
 constexpr std::size_t kBindIpMin = offsetof(rdma_ucm_bind_ip, id) + sizeof(__u32);
 
 constexpr std::array<Row, 25> kRows{{
-    {sizeof(rdma_ucm_create_id), create_id},           // 0
-    {sizeof(rdma_ucm_destroy_id), destroy_id, true},   // 1
-    {kBindIpMin, bind_ip},                             // 2
-    {sizeof(rdma_ucm_resolve_ip), resolve_ip},         // 3
-    {sizeof(rdma_ucm_resolve_route), resolve_route},   // 4
-    {sizeof(rdma_ucm_query), query_route},             // 5
-    {kConnectMin, connect_id},                         // 6
-    {sizeof(rdma_ucm_listen), listen_id},              // 7
-    {kAcceptMin, accept_id},                           // 8
-    {sizeof(rdma_ucm_reject), reject_id},              // 9
-    {sizeof(rdma_ucm_disconnect), disconnect_id},      // 10
-    {sizeof(rdma_ucm_init_qp_attr), init_qp_attr},     // 11
-    {sizeof(rdma_ucm_get_event), get_event, true},     // 12
-    {0, not_served, true},                             // 13 GET_OPTION: no kernel has it
-    {sizeof(rdma_ucm_set_option), set_option},         // 14
-    {sizeof(rdma_ucm_notify), notify_id},              // 15
-    {0, not_served, true},                             // 16 JOIN_IP_MCAST
-    {0, not_served, true},                             // 17 LEAVE_MCAST
-    {sizeof(rdma_ucm_migrate_id), migrate_id},         // 18
-    {sizeof(rdma_ucm_query), query},                   // 19
-    {sizeof(rdma_ucm_bind), bind_any},                 // 20
-    {sizeof(rdma_ucm_resolve_addr), resolve_addr},     // 21
-    {0, not_served, true},                             // 22 JOIN_MCAST
-    {0, not_served, true},                             // 23 RESOLVE_IB_SERVICE, of later kernels
-    {0, not_served, true},                             // 24 WRITE_CM_EVENT
+    {sizeof(rdma_ucm_create_id), create_id},          // 0
+    {sizeof(rdma_ucm_destroy_id), destroy_id, true},  // 1
+    {kBindIpMin, bind_ip},                            // 2
+    {sizeof(rdma_ucm_resolve_ip), resolve_ip},        // 3
+    {sizeof(rdma_ucm_resolve_route), resolve_route},  // 4
+    {sizeof(rdma_ucm_query), query_route},            // 5
+    {kConnectMin, connect_id},                        // 6
+    {sizeof(rdma_ucm_listen), listen_id},             // 7
+    {kAcceptMin, accept_id},                          // 8
+    {sizeof(rdma_ucm_reject), reject_id},             // 9
+    {sizeof(rdma_ucm_disconnect), disconnect_id},     // 10
+    {sizeof(rdma_ucm_init_qp_attr), init_qp_attr},    // 11
+    {sizeof(rdma_ucm_get_event), get_event, true},    // 12
+    {0, not_served, true},                            // 13 GET_OPTION: no kernel has it
+    {sizeof(rdma_ucm_set_option), set_option},        // 14
+    {sizeof(rdma_ucm_notify), notify_id},             // 15
+    {0, not_served, true},                            // 16 JOIN_IP_MCAST
+    {0, not_served, true},                            // 17 LEAVE_MCAST
+    {sizeof(rdma_ucm_migrate_id), migrate_id},        // 18
+    {sizeof(rdma_ucm_query), query},                  // 19
+    {sizeof(rdma_ucm_bind), bind_any},                // 20
+    {sizeof(rdma_ucm_resolve_addr), resolve_addr},    // 21
+    {0, not_served, true},                            // 22 JOIN_MCAST
+    {0, not_served, true},                            // 23 RESOLVE_IB_SERVICE, of later kernels
+    {0, not_served, true},                            // 24 WRITE_CM_EVENT
 }};
 static_assert(kRows[RDMA_USER_CM_CMD_BIND_IP].serve == bind_ip);
 static_assert(kRows[RDMA_USER_CM_CMD_REJECT].serve == reject_id);
@@ -536,7 +528,7 @@ ssize_t write_ucma(Channel& channel, int fd, const void* data, std::size_t size)
   if (size >= sizeof header) {
     memcpy(&header, data, sizeof header);
     if (sizeof header + header.in <= size) {
-      const Command command{channel, fd, static_cast<const unsigned char*>(data) + sizeof header,
+      const Command command{channel,   fd,         static_cast<const unsigned char*>(data) + sizeof header,
                             header.in, header.out, no_cancel};
       error = serve(command, header.cmd);
     }

@@ -36,8 +36,7 @@ void close_completion(Object& object) {
   auto& channel = static_cast<CompletionChannel&>(object);
   if (channel.creator != getpid()) return;
   const rnic_handle request{channel.handle, 0};
-  Call call{.type = RNIC_DESTROY_CHANNEL, .request = &request, .request_size = sizeof request,
-            .epoch = channel.epoch};
+  Call call{.type = RNIC_DESTROY_CHANNEL, .request = &request, .request_size = sizeof request, .epoch = channel.epoch};
   process_call(call);
 }
 

@@ -291,8 +291,8 @@ sim::Endpoint* Bench::make_qp() {
   config.extensions = options.extensions;
   config.hold_without_receive = options.hold;
   config.held_bytes_max = 4096;
-  endpoint.qp = std::make_unique<qp::QueuePair>(config, endpoint.host, table, mover, device->data_pool(),
-                                                device->scratch());
+  endpoint.qp =
+      std::make_unique<qp::QueuePair>(config, endpoint.host, table, mover, device->data_pool(), device->scratch());
   return &endpoint;
 }
 

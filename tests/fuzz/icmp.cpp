@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
-#include "ip/icmp.hpp"
 #include "fuzz/bench.hpp"
 #include "fuzz/input.hpp"
+#include "ip/icmp.hpp"
 #include "kit/hex.hpp"
 #include "wire/icmp.hpp"
 #include "wire/ipv4.hpp"

@@ -198,8 +198,8 @@ class LivePair {
         wire::rdmap_opcode(header->rdmap_control) != wire::RdmapOpcode::read_response)
       return ulpdu;
     tpt::ReadStags stags{.stream = 0, .count = answered_};
-    const auto sink = table_.check_read_sink(header->stag, kPd, {7}, tpt::Rights::none,
-                                             memory_->address(Memory::local), 1, stags);
+    const auto sink =
+        table_.check_read_sink(header->stag, kPd, {7}, tpt::Rights::none, memory_->address(Memory::local), 1, stags);
     if (sink) store_be(MutableBytes(ulpdu), 2, sink->stag.value);
     if (header->last) ++answered_;
     return ulpdu;

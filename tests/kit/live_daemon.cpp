@@ -27,8 +27,10 @@ LiveDaemon::LiveDaemon(DataPlane data_plane, const std::string& toml, const std:
   control::Configuration configuration;
   must_be_empty(control::parse_configuration(toml, "test", configuration));
   must_be_empty(control::complete(configuration));
-  must_be_empty(control::build_machine(configuration, [](const std::string&) {}, machine));
-  server = std::make_unique<control::Server>(machine, loop, 1, control::Log([](control::LogLevel, const std::string&) {}, false));
+  must_be_empty(control::build_machine(
+      configuration, [](const std::string&) {}, machine));
+  server = std::make_unique<control::Server>(machine, loop, 1,
+                                             control::Log([](control::LogLevel, const std::string&) {}, false));
   if (data_plane == DataPlane::turns) start_workers(machine);
   loop.add(wake_.get(), EPOLLIN, [this](std::uint32_t) {
     std::uint64_t count = 0;

@@ -24,7 +24,8 @@ class LiveDaemon {
       "[[device]]\nport = \"pair:t\"\naddress = \"127.0.9.1/24\"\n"
       "[[device]]\nport = \"pair:t\"\naddress = \"127.0.9.2/24\"\n";
   // `run_directory`: where to listen, and to write the trees that stand in for /sys; empty: nowhere.
-  explicit LiveDaemon(DataPlane data_plane, const std::string& toml = kTwoDevices, const std::string& run_directory = {});
+  explicit LiveDaemon(DataPlane data_plane, const std::string& toml = kTwoDevices,
+                      const std::string& run_directory = {});
   ~LiveDaemon();
 
   // On the control thread, while nothing else is done there.

@@ -125,7 +125,7 @@ class Wire {
   End a, b;
   // Sent payloads, in order, as the wire saw them: true, from a.
   std::vector<std::pair<bool, std::uint32_t>> payload_sizes;
-  bool cut_a = false, cut_b = false;  // what comes from there is lost
+  bool cut_a = false, cut_b = false;                             // what comes from there is lost
   std::function<bool(bool is_a, const tcp::SegmentOut&)> loses;  // true: this one is lost
 
   void join() {
@@ -186,7 +186,7 @@ struct Options {
   tcp::Options tcp;
   qp::Start start;  // of the initiator's side; the responder's is its mirror
   std::uint32_t budget_bytes = 1u << 20;
-  std::uint32_t buffer_bytes = 9216;  // of both pools; a segment lies in one
+  std::uint32_t buffer_bytes = 9216;      // of both pools; a segment lies in one
   std::function<void(qp::Config&)> a, b;  // changes to the configurations
   bool attach_b = true;
 };
@@ -274,7 +274,9 @@ struct Raw {
   explicit Raw(qp::Start start = default_start(), std::function<void(qp::Config&)> change = {},
                Moves moves = Moves::direct, const tcp::Options& with = {}, std::uint32_t buffer_bytes = 9216,
                tpt::Table* shared = nullptr)
-      : options(with), pool(1024, buffer_bytes), packer(start.crc, start.markers_in == mpa::Markers::none ? mpa::Markers::none : mpa::Markers::inserted),
+      : options(with),
+        pool(1024, buffer_bytes),
+        packer(start.crc, start.markers_in == mpa::Markers::none ? mpa::Markers::none : mpa::Markers::inserted),
         framer(start.crc, start.markers_out ? mpa::Markers::expected : mpa::Markers::none) {
     qp::Config config = default_config(1);
     if (change) change(config);

@@ -93,8 +93,8 @@ class PlainMover final : public tpt::Mover {
       ++tail_places;
       tail_octets_max = std::max<std::uint64_t>(tail_octets_max, to.length);
     }
-    return submit({true, part, to, const_cast<std::byte*>(from.data()), static_cast<std::uint32_t>(from.size()), ticket,
-                   0, 0});
+    return submit(
+        {true, part, to, const_cast<std::byte*>(from.data()), static_cast<std::uint32_t>(from.size()), ticket, 0, 0});
   }
   void flush() override {
     if (stalled) return;
@@ -205,8 +205,8 @@ class PlainMover final : public tpt::Mover {
 
 inline constexpr PdId kPd{1};
 inline constexpr PdId kOtherPd{2};
-inline constexpr auto kAllRights = tpt::Rights::local_read | tpt::Rights::local_write | tpt::Rights::remote_read |
-                                   tpt::Rights::remote_write;
+inline constexpr auto kAllRights =
+    tpt::Rights::local_read | tpt::Rights::local_write | tpt::Rights::remote_read | tpt::Rights::remote_write;
 inline constexpr auto kAllAccess = tpt::Rights::remote_read | tpt::Rights::remote_write;
 
 struct Region {
@@ -258,11 +258,10 @@ inline Octets filled(std::size_t size, std::uint32_t seed = 7) {
 }
 inline Octets tagged(std::uint8_t opcode, bool last, Stag stag, std::uint64_t to, const Octets& payload = {}) {
   Octets out(14);
-  wire::emit(wire::TaggedHeader{.last = last,
-                                .rdmap_control = static_cast<std::uint8_t>(0x40 | opcode),
-                                .stag = stag,
-                                .tagged_offset = to},
-             out);
+  wire::emit(
+      wire::TaggedHeader{
+          .last = last, .rdmap_control = static_cast<std::uint8_t>(0x40 | opcode), .stag = stag, .tagged_offset = to},
+      out);
   return out + payload;
 }
 inline Octets untagged(std::uint8_t opcode, bool last, std::uint32_t queue, std::uint32_t msn, std::uint32_t mo,

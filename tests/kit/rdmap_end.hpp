@@ -97,8 +97,9 @@ struct End : Ground {
       Octets ulpdu(segment.header.begin(), segment.header.begin() + segment.header_bytes);
       const auto append = [&](Bytes from) { ulpdu.insert(ulpdu.end(), from.begin(), from.end()); };
       if (segment.payload_bytes != 0)
-        requester.payload(segment.payload_bytes, append,
-                          [&](const tpt::Access& from) { append({from.direct, from.length}); });
+        requester.payload(segment.payload_bytes, append, [&](const tpt::Access& from) {
+          append({from.direct, from.length});
+        });
       requester.segment_taken(segment, carried_++);
       said.push_back(ulpdu);
     }

@@ -153,12 +153,12 @@ class Relay {
 
 // Harm that every conversation has to bear.
 namespace harm {
-void drop(const Asked&, Passing& reply);             // no answer ever comes
-void close(const Asked&, Passing& reply);            // the connection ends in its place
+void drop(const Asked&, Passing& reply);   // no answer ever comes
+void close(const Asked&, Passing& reply);  // the connection ends in its place
 void wrong_id(const Asked&, Passing& reply);
 void wrong_type(const Asked&, Passing& reply);
-void cut_in_half(const Asked&, Passing& reply);      // shorter than its header says
-void cut_short(const Asked&, Passing& reply);        // an octet less, and its header says so
+void cut_in_half(const Asked&, Passing& reply);  // shorter than its header says
+void cut_short(const Asked&, Passing& reply);    // an octet less, and its header says so
 void take_descriptors(const Asked&, Passing& reply);
 Relay::Harm delay(int ms);
 Relay::Harm status(int error);

@@ -54,7 +54,9 @@ struct Daemon {
     control::Configuration configuration;
     REQUIRE(control::parse_configuration(toml, "test", configuration).empty());
     REQUIRE(control::complete(configuration).empty());
-    REQUIRE(control::build_machine(configuration, [](const std::string&) {}, machine).empty());
+    REQUIRE(control::build_machine(
+                configuration, [](const std::string&) {}, machine)
+                .empty());
     const auto write = [this](control::LogLevel level, const std::string& line) { log.emplace_back(level, line); };
     server = std::make_unique<control::Server>(machine, loop, 1, control::Log(write, true));
     start_workers(machine);

@@ -22,7 +22,7 @@ struct PathOptions {
   std::uint32_t loss_per_100000 = 0;    // both directions
   std::uint32_t repeat_per_1000 = 0;
   std::uint32_t late_per_1000 = 0;  // data only: that much is overtaken ...
-  Duration late_by{};                 // ... by what is sent in this time
+  Duration late_by{};               // ... by what is sent in this time
   // The path stands still for `stall` after each `stall_every`: nothing is lost, all is late.
   Duration stall_every{}, stall{};
   std::uint64_t seed = 1;

@@ -29,8 +29,8 @@ double goodput_mbps(const GoodputCell& cell);
 // The median of five seeds.
 double goodput_median(GoodputCell cell);
 
-// A path that is long as lateness goes (1 ms one way and more) carries nearly as much where frames overtake each other as
-// where none does: who takes late for lost gets half and less.
+// A path that is long as lateness goes (1 ms one way and more) carries nearly as much where frames overtake each other
+// as where none does: who takes late for lost gets half and less.
 inline constexpr std::int64_t kJudgedFromUs = 1000;
 inline constexpr double kOvertakenShare = 0.8;
 

@@ -75,7 +75,8 @@ void mark(Frame& frame) {
   const IpPlace place = ip_in(frame);
   const MutableBytes packet = MutableBytes(frame).subspan(std::min(place.offset, frame.size()));
   if (auto four = wire::parse_ipv4(packet); place.type == wire::ether_type::kIpv4 && four) {
-    if ((four->header.traffic_class & 3) == wire::ecn::kNotCapable || four->header_size != wire::Ipv4Header::kSize) return;
+    if ((four->header.traffic_class & 3) == wire::ecn::kNotCapable || four->header_size != wire::Ipv4Header::kSize)
+      return;
     four->header.traffic_class |= wire::ecn::kCongestion;
     wire::emit(four->header, packet);
   } else if (auto six = wire::parse_ipv6(packet); place.type == wire::ether_type::kIpv6 && six) {
@@ -147,8 +148,8 @@ bool Link::carry(Bytes frame, Instant now, bool spare) {
 
 void Link::deliver(Frame frame, Instant now) {
   if (options_.queue_max.ns > 0 && free_at_ > now + options_.queue_max) return;
-  free_at_ = std::max(free_at_, now) + options_.per_frame +
-             options_.per_octet * static_cast<std::int64_t>(frame.size());
+  free_at_ =
+      std::max(free_at_, now) + options_.per_frame + options_.per_octet * static_cast<std::int64_t>(frame.size());
   Instant arrival = free_at_ + options_.delay;
   if (options_.jitter_max.ns > 0)
     arrival = arrival +
@@ -192,7 +193,8 @@ std::string describe(Bytes frame) {
              std::to_string(fragment ? fragment->fragment.offset_bytes : 0) + " len " + std::to_string(segment.size());
     }
     if (six->next_header == wire::protocol::kIcmpV6 && !segment.empty())
-      return vlan + "ICMPv6 " + std::to_string(load_be<std::uint8_t>(segment, 0)) + " to " + to_string(six->destination);
+      return vlan + "ICMPv6 " + std::to_string(load_be<std::uint8_t>(segment, 0)) + " to " +
+             to_string(six->destination);
     if (six->next_header != wire::protocol::kTcp) return vlan + "IPv6, not TCP";
   } else {
     return vlan + "not IP";
@@ -207,8 +209,8 @@ std::string describe(Bytes frame) {
                                     {wire::tcp_flags::kPsh, 'P'},
                                     {wire::tcp_flags::kAck, '.'}})
     if (header.has(bit)) flags += letter;
-  std::string line = vlan + std::to_string(header.source_port) + ">" + std::to_string(header.destination_port) + " " + flags +
-                     " seq " + std::to_string(header.sequence) + " len " +
+  std::string line = vlan + std::to_string(header.source_port) + ">" + std::to_string(header.destination_port) + " " +
+                     flags + " seq " + std::to_string(header.sequence) + " len " +
                      std::to_string(segment.size() - tcp->data_offset) + " ack " +
                      std::to_string(header.acknowledgement) + " win " + std::to_string(header.window);
   if (header.timestamps)

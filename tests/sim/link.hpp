@@ -23,10 +23,10 @@ struct LinkOptions {
   Duration per_frame;   // what a frame occupies the wire for; 0: no limit
   std::uint32_t loss_per_1000 = 0;
   std::uint32_t repeat_per_1000 = 0;
-  std::uint32_t corrupt_per_1000 = 0;  // one flipped bit
-  std::uint32_t fragment_per_1000 = 0; // an IP packet goes on in two fragments, as behind a careless router
-  std::uint32_t mark_per_1000 = 0;     // what may be marked (ECT) is: congestion experienced
-  std::uint64_t loss_pattern = 0;      // bit n drops frame n: for tests that lose one frame on purpose
+  std::uint32_t corrupt_per_1000 = 0;   // one flipped bit
+  std::uint32_t fragment_per_1000 = 0;  // an IP packet goes on in two fragments, as behind a careless router
+  std::uint32_t mark_per_1000 = 0;      // what may be marked (ECT) is: congestion experienced
+  std::uint64_t loss_pattern = 0;       // bit n drops frame n: for tests that lose one frame on purpose
   // ---- for the goodput table and scenarios; as they are, nothing of chance is drawn for them ----
   Duration per_octet;               // what an octet occupies the wire for
   Duration queue_max;               // a frame that would wait longer for the wire is dropped; 0: none is

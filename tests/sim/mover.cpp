@@ -103,8 +103,8 @@ bool SimMover::cancel(tpt::MoveOwner& owner) {
 
 tpt::Moved SimMover::place_word(std::uint64_t word, const tpt::Access& to, tpt::MoveTicket ticket) {
   const MutableBytes there{to.direct, to.length};
-  return take({false, there, there, tpt::Part::tail, ticket,
-               [word](std::byte* at) { std::memcpy(at, &word, sizeof word); }});
+  return take(
+      {false, there, there, tpt::Part::tail, ticket, [word](std::byte* at) { std::memcpy(at, &word, sizeof word); }});
 }
 
 tpt::Moved SimMover::fetch_add(const tpt::Access& at, std::uint64_t add, std::uint64_t mask, std::uint64_t& original,

@@ -65,8 +65,8 @@ Endpoint& Rnic::make_qp(qp::Config config) {
   config.number = {next_qp_number_++};
   if (config.pd == PdId{}) config.pd = PdId{1};
   config.receive_pd = config.pd;
-  endpoint.qp = std::make_unique<qp::QueuePair>(config, endpoint.host, table, mover, device.data_pool(),
-                                                device.scratch());
+  endpoint.qp =
+      std::make_unique<qp::QueuePair>(config, endpoint.host, table, mover, device.data_pool(), device.scratch());
   return endpoint;
 }
 

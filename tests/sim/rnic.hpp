@@ -118,7 +118,7 @@ class Rnic final : public core::StreamEvents {
   core::Device device;
   std::vector<core::StreamEvent> events;
   unsigned network_changes = 0;
-  std::vector<std::uint32_t> told_of_ended;  // for their buffers
+  std::vector<std::uint32_t> told_of_ended;                // for their buffers
   std::function<void(const core::StreamEvent&)> on_event;  // after it was noted
   std::vector<std::unique_ptr<Endpoint>> endpoints;
 

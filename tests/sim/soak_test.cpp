@@ -14,9 +14,7 @@ void run_seeds(std::uint64_t first, std::uint64_t count, std::uint32_t mtu = 0) 
 }
 }  // namespace
 
-TEST_CASE("random work over random wires: seeds 1 to 500", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") {
-  run_seeds(1, 500);
-}
+TEST_CASE("random work over random wires: seeds 1 to 500", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") { run_seeds(1, 500); }
 TEST_CASE("random work over random wires: seeds 501 to 1000", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") {
   run_seeds(501, 500);
 }
@@ -47,12 +45,15 @@ TEST_CASE("random work over random wires: seeds 4501 to 5000", "[sim][V-ORD-09][
 TEST_CASE("random work over random wires of MTU 65535: seeds 1 to 500", "[sim][large][V-ORD-09][V-ORD-02][V-ORD-05]") {
   run_seeds(1, 500, 65'535);
 }
-TEST_CASE("random work over random wires of MTU 65535: seeds 501 to 1000", "[sim][large][V-ORD-09][V-ORD-02][V-ORD-05]") {
+TEST_CASE("random work over random wires of MTU 65535: seeds 501 to 1000",
+          "[sim][large][V-ORD-09][V-ORD-02][V-ORD-05]") {
   run_seeds(501, 500, 65'535);
 }
-TEST_CASE("random work over random wires of MTU 65535: seeds 1001 to 1500", "[sim][large][V-ORD-09][V-ORD-02][V-ORD-05]") {
+TEST_CASE("random work over random wires of MTU 65535: seeds 1001 to 1500",
+          "[sim][large][V-ORD-09][V-ORD-02][V-ORD-05]") {
   run_seeds(1001, 500, 65'535);
 }
-TEST_CASE("random work over random wires of MTU 65535: seeds 1501 to 2000", "[sim][large][V-ORD-09][V-ORD-02][V-ORD-05]") {
+TEST_CASE("random work over random wires of MTU 65535: seeds 1501 to 2000",
+          "[sim][large][V-ORD-09][V-ORD-02][V-ORD-05]") {
   run_seeds(1501, 500, 65'535);
 }

@@ -34,7 +34,7 @@ enum class Danger : std::uint8_t { none, off_path, on_path };
 // `mtu_bytes`: in place of the one that the seed chooses; of large buffers there are few then, with every
 // other seed.
 // `digest`: of every frame, completion, event and change of state, and its time; then nothing is printed.
-Report run_workload(std::uint64_t seed, bool verbose = false, Danger danger = Danger::none,
-                    std::uint32_t mtu_bytes = 0, Digest* digest = nullptr);
+Report run_workload(std::uint64_t seed, bool verbose = false, Danger danger = Danger::none, std::uint32_t mtu_bytes = 0,
+                    Digest* digest = nullptr);
 
 }  // namespace rnic::sim

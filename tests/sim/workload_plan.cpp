@@ -132,9 +132,9 @@ void Workload::register_areas(End& end) {
   const auto enroll = [&](Area& area, Rights rights) {
     area.base = next_base_;
     next_base_ += (area.memory.size() | (kAreaStep - 1)) + 1;
-    area.stag = end.rnic->register_memory(MutableBytes(area.memory).subspan(kGuard, area.memory.size() - 2 * kGuard),
-                                          rights, PdId{1}, static_cast<std::uint8_t>(random_.next()),
-                                          area.address(kGuard));
+    area.stag =
+        end.rnic->register_memory(MutableBytes(area.memory).subspan(kGuard, area.memory.size() - 2 * kGuard), rights,
+                                  PdId{1}, static_cast<std::uint8_t>(random_.next()), area.address(kGuard));
   };
   enroll(end.source, Rights::local_read);
   enroll(end.receive, Rights::local_read | Rights::local_write);

@@ -14,12 +14,8 @@ RnicOptions with(RnicOptions options, const wire::IpAddress& address, std::uint8
 }
 }  // namespace
 
-RnicOptions options_of_a(const WorldOptions& options) {
-  return with(options.a, kAddressA, 1, options.seed * 4 + 3);
-}
-RnicOptions options_of_b(const WorldOptions& options) {
-  return with(options.b, kAddressB, 2, options.seed * 4 + 4);
-}
+RnicOptions options_of_a(const WorldOptions& options) { return with(options.a, kAddressA, 1, options.seed * 4 + 3); }
+RnicOptions options_of_b(const WorldOptions& options) { return with(options.b, kAddressB, 2, options.seed * 4 + 4); }
 
 void World::trace() {
   const auto print = [this](const char* way) {

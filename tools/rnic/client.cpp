@@ -33,7 +33,8 @@ bool Client::connect(const std::string& name) {
                              (name == "default" ? std::string() : " --name " + name) + ")";
   char wrong[RNIC_WHY_MAX] = "";
   talk_.socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  int error = talk_.socket < 0 ? errno : rnic_talk_connect(talk_.libc, talk_.socket, directory.c_str(), wrong, sizeof wrong);
+  int error =
+      talk_.socket < 0 ? errno : rnic_talk_connect(talk_.libc, talk_.socket, directory.c_str(), wrong, sizeof wrong);
   if (error != 0) {
     if (*wrong != '\0')
       why_ = wrong;

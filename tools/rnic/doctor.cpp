@@ -6,9 +6,9 @@
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -68,8 +68,8 @@ void check_remote_copy() {
   const iovec remote{const_cast<char*>(target), sizeof target};
   const bool by_call = process_vm_writev(child, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(sizeof octets);
   const int memory = open(("/proc/" + std::to_string(child) + "/mem").c_str(), O_RDWR | O_CLOEXEC);
-  const bool by_file =
-      memory >= 0 && pwrite(memory, octets, sizeof octets, reinterpret_cast<off_t>(target)) == static_cast<ssize_t>(sizeof octets);
+  const bool by_file = memory >= 0 && pwrite(memory, octets, sizeof octets, reinterpret_cast<off_t>(target)) ==
+                                          static_cast<ssize_t>(sizeof octets);
   if (memory >= 0) close(memory);
   close(words[1]);
   waitpid(child, nullptr, 0);
@@ -97,7 +97,8 @@ void check_memory() {
     say(Level::good, "locked memory", "no limit");
   else
     say(Level::note, "locked memory",
-        std::to_string(limit.rlim_cur / 1024) + " KiB (ulimit -l). rnic locks nothing, but fio and others do and stop at it");
+        std::to_string(limit.rlim_cur / 1024) +
+            " KiB (ulimit -l). rnic locks nothing, but fio and others do and stop at it");
   const std::string pages = first_line("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
   say(Level::good, "huge pages", (pages.empty() ? "0" : pages) + " of 2 MiB (none are needed)");
 }
@@ -175,8 +176,10 @@ void check_bad_checksums(Client& daemon) {
     const auto bad = row.value("bad_checksums", std::uint64_t{0});
     if (bad != 0 && (kind == "af_packet" || kind == "af_xdp"))
       say(Level::bad, row.value("device", ""),
-          std::to_string(bad) + " segments came with wrong checksums and were dropped. If their sender is on this machine, it "
-          "leaves them undone; " + kRemedy);
+          std::to_string(bad) +
+              " segments came with wrong checksums and were dropped. If their sender is on this machine, it "
+              "leaves them undone; " +
+              kRemedy);
     if (row.contains("conflicts") && row["conflicts"].is_array())
       for (const auto& conflict : row["conflicts"])
         say(Level::bad, row.value("device", ""), "another station claims its address: " + conflict.get<std::string>());
@@ -206,17 +209,22 @@ void check_libibverbs() {
 }
 
 void check_programs() {
-  say(daemon_program().empty() ? Level::bad : Level::good, "daemon", daemon_program().empty() ? "rnicd is not found" : daemon_program());
+  say(daemon_program().empty() ? Level::bad : Level::good, "daemon",
+      daemon_program().empty() ? "rnicd is not found" : daemon_program());
   say(provider_stem().empty() ? Level::bad : Level::good, "provider",
       provider_stem().empty() ? "librnic-rdmavNN.so is not found" : provider_stem() + "-rdmavNN.so");
   say(standin_library().empty() ? Level::bad : Level::good, "stand-in",
       standin_library().empty() ? "librnic-preload.so is not found" : standin_library());
   check_libibverbs();
   if (access("/sys/class/infiniband", F_OK) == 0)
-    say(Level::note, "kernel RDMA", "this kernel has RDMA devices of its own; under `rnic run` programs see rnic's only");
+    say(Level::note, "kernel RDMA",
+        "this kernel has RDMA devices of its own; under `rnic run` programs see rnic's only");
   const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
   if (!scope.empty() && scope != "0")
-    say(Level::note, "Yama", "ptrace_scope is " + scope + (scope == "1" ? ": applications allow the daemon by name, this works" : ": remote copies may be refused; see `application memory`"));
+    say(Level::note, "Yama",
+        "ptrace_scope is " + scope +
+            (scope == "1" ? ": applications allow the daemon by name, this works"
+                          : ": remote copies may be refused; see `application memory`"));
 }
 
 }  // namespace
@@ -232,7 +240,9 @@ int doctor(const std::string& name) {
   check_ports();
   check_partial_checksums();
   say(port::has(port::Capability::sys_nice) ? Level::good : Level::note, "scheduling",
-      port::has(port::Capability::sys_nice) ? "the workers may run with SCHED_FIFO" : "no CAP_SYS_NICE: workers are scheduled as everybody else; latencies are higher when all cores are busy");
+      port::has(port::Capability::sys_nice)
+          ? "the workers may run with SCHED_FIFO"
+          : "no CAP_SYS_NICE: workers are scheduled as everybody else; latencies are higher when all cores are busy");
   Client daemon;
   if (daemon.connect(name)) {
     say(Level::good, "daemon \"" + name + "\"", "is running, pid " + std::to_string(daemon.daemon_pid()));

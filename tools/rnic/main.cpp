@@ -39,9 +39,15 @@ std::string explain_ports() {
          "  loopback                          peers on this host, no wire (the default, at 127.0.1.1)\n"
          "  pair:NAME                         two devices of one daemon that name the same pair are joined\n"
          "  memif:SOCKET,role=server|client   shared memory to another daemon on this host (,peer=USER if not ours)\n"
-         "  af_packet:IFACE                   any Linux interface (needs " + needs(Kind::af_packet) + ")\n"
-         "  af_xdp:IFACE                      the same, faster (needs " + needs(Kind::af_xdp) + ")\n"
-         "  tap:IFACE                         a new tap interface (needs " + needs(Kind::tap) + ")\n"
+         "  af_packet:IFACE                   any Linux interface (needs " +
+         needs(Kind::af_packet) +
+         ")\n"
+         "  af_xdp:IFACE                      the same, faster (needs " +
+         needs(Kind::af_xdp) +
+         ")\n"
+         "  tap:IFACE                         a new tap interface (needs " +
+         needs(Kind::tap) +
+         ")\n"
          "  pci:ADDRESS                       a NIC bound to vfio-pci\n"
          "  vdev:STRING                       any DPDK virtual device\n"
          "Examples:\n"
@@ -58,7 +64,8 @@ std::string about_unknown(const CLI::App& command, const std::vector<std::string
   for (const CLI::Option* option : command.get_options())
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   if (!of_subcommand)
-    for (const CLI::App* each : command.get_subcommands([](const CLI::App*) { return true; })) names.push_back(each->get_name());
+    for (const CLI::App* each : command.get_subcommands([](const CLI::App*) { return true; }))
+      names.push_back(each->get_name());
   const std::vector<std::string_view> known(names.begin(), names.end());
   for (const std::string& word : words) {
     const std::string written = word.substr(0, word.find('='));
@@ -135,16 +142,20 @@ int main(int count, char** words) {
   rnic::tool::DecodeOptions decode;
   std::string decode_crc;
   auto* decode_command = app.add_subcommand("decode", "Print what is in MPA streams, a JSON object for each unit");
-  decode_command->add_option("FILE", decode.file, "A pcap or pcapng file, or lines of hexadecimal digits; else standard input");
-  decode_command->add_option("--crc", decode_crc, "Whether CRCs are in use, where no startup frame tells; on without it")
+  decode_command->add_option("FILE", decode.file,
+                             "A pcap or pcapng file, or lines of hexadecimal digits; else standard input");
+  decode_command
+      ->add_option("--crc", decode_crc, "Whether CRCs are in use, where no startup frame tells; on without it")
       ->check(CLI::IsMember({"on", "off"}));
   decode_command->add_flag("--markers", decode.markers, "There are markers, where no startup frame tells");
-  decode_command->add_option("--position", decode.position, "Where in the stream a line begins, in octets behind the startup frame");
+  decode_command->add_option("--position", decode.position,
+                             "Where in the stream a line begins, in octets behind the startup frame");
   decode_command->add_flag("--stream", decode.one_stream, "Each line continues the one before it");
   decode_command->footer(kDecode);
 
   rnic::tool::CaptureOptions capture;
-  auto* capture_command = app.add_subcommand("capture", "Write what a daemon's devices send and receive to a pcapng file");
+  auto* capture_command =
+      app.add_subcommand("capture", "Write what a daemon's devices send and receive to a pcapng file");
   capture_command->add_option("FILE", capture.file, "The file; - is standard output")->required();
   capture_command->add_option("--name", capture.name, "The daemon's name")->capture_default_str();
   capture_command->add_option("--device", capture.device, "Only this device");
@@ -156,7 +167,8 @@ int main(int count, char** words) {
       "  rnic capture - | tshark -r - -o tcp.try_heuristic_first:TRUE --disable-heuristic rpcrdma_iwarp\n");
 
   std::string doctor_name = "default";
-  auto* doctor_command = app.add_subcommand("doctor", "Check this machine: what works here, and what is missing for what");
+  auto* doctor_command =
+      app.add_subcommand("doctor", "Check this machine: what works here, and what is missing for what");
   doctor_command->add_option("--name", doctor_name, "The daemon's name")->capture_default_str();
 
   // Last: subcommands inherit it.

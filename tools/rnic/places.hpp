@@ -8,7 +8,7 @@ namespace rnic::tool {
 
 // Empty if it is nowhere.
 std::string daemon_program();
-std::string provider_stem();  // what RDMAV_DRIVERS takes: ".../librnic", without -rdmavNN.so
+std::string provider_stem();                  // what RDMAV_DRIVERS takes: ".../librnic", without -rdmavNN.so
 std::vector<std::string> provider_numbers();  // the NN of its files: libibverbs' private interfaces it was built for
 std::string standin_library();
 

@@ -27,7 +27,8 @@ bool may_run(const std::string& program) {
 // As execvp would find it.
 std::string find_program(const std::string& name) {
   // What is there and may not be run is no missing program.
-  if (name.find('/') != std::string::npos) return access(name.c_str(), F_OK) == 0 || errno == EACCES ? name : std::string();
+  if (name.find('/') != std::string::npos)
+    return access(name.c_str(), F_OK) == 0 || errno == EACCES ? name : std::string();
   const char* path = std::getenv("PATH");
   std::string rest = path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
   for (std::size_t start = 0; start <= rest.size();) {
@@ -103,7 +104,8 @@ int run(const RunOptions& options) {
       if (daemon.ask(RNIC_LIST_DEVICES, nullptr, 0, reply, sizeof reply) == 0) {
         rnic_list_devices_reply list;
         std::memcpy(&list, reply, sizeof list);
-        for (std::uint32_t i = 0; i < list.count && sizeof list + (i + 1) * sizeof(rnic_device_info) <= sizeof reply; ++i) {
+        for (std::uint32_t i = 0; i < list.count && sizeof list + (i + 1) * sizeof(rnic_device_info) <= sizeof reply;
+             ++i) {
           rnic_device_info device;
           std::memcpy(&device, reply + sizeof list + i * sizeof device, sizeof device);
           device.name[RNIC_NAME_MAX - 1] = '\0';

@@ -39,7 +39,8 @@ std::uintmax_t log_size(const std::string& directory) {
 
 int up(const UpOptions& options) {
   if (!control::good_name(options.name)) {
-    std::fprintf(stderr, "rnic up: \"%s\" is not a name: letters, digits, '-', '_' and '.' only\n", options.name.c_str());
+    std::fprintf(stderr, "rnic up: \"%s\" is not a name: letters, digits, '-', '_' and '.' only\n",
+                 options.name.c_str());
     return 2;
   }
   const std::string program = daemon_program();

@@ -107,6 +107,7 @@ int main(int argc, char** argv) {
   for (const qp::Completion& completion : pair.a->host.completions)
     if (completion.status != qp::Status::success) return 1;
   std::printf("%llu %s\n",
-              static_cast<unsigned long long>(segments ? world.a.device.counters().frames_out - before : count), what.c_str());
+              static_cast<unsigned long long>(segments ? world.a.device.counters().frames_out - before : count),
+              what.c_str());
   return 0;
 }

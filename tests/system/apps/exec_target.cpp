@@ -52,8 +52,9 @@ int watch(char** words) {
   const std::size_t length = std::strtoull(words[3], nullptr, 10);
   auto* memory = static_cast<volatile unsigned char*>(
       mmap(wanted, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
-  if (memory == MAP_FAILED) memory = static_cast<volatile unsigned char*>(
-      mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  if (memory == MAP_FAILED)
+    memory = static_cast<volatile unsigned char*>(
+        mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   for (std::size_t i = 0; i < length; ++i) memory[i] = 0x11;
   for (int round = 0; round < 20; ++round) {
     usleep(50'000);

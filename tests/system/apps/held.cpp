@@ -50,7 +50,8 @@ int target(char** words) {
   app::Endpoint end = app::listen_one(words[2], words[3]);
   end.make_queues(16);
   end.memory = fixed_memory(0x22);
-  end.mr = ibv_reg_mr(end.pd, end.memory, kSize, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+  end.mr =
+      ibv_reg_mr(end.pd, end.memory, kSize, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
   if (end.mr == nullptr) app::fail("ibv_reg_mr");
   app::accept(end, {reinterpret_cast<std::uint64_t>(end.memory), end.mr->rkey, kSize});
   const pid_t parent = getpid();

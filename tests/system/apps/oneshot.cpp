@@ -9,7 +9,9 @@
 
 namespace {
 
-std::byte pattern(std::uint32_t message, std::uint32_t octet) { return static_cast<std::byte>(message * 31 + octet * 7); }
+std::byte pattern(std::uint32_t message, std::uint32_t octet) {
+  return static_cast<std::byte>(message * 31 + octet * 7);
+}
 
 int serve(char** words, std::uint32_t count, std::uint32_t size) {
   app::Endpoint end = app::listen_one(words[2], words[3]);
@@ -20,7 +22,8 @@ int serve(char** words, std::uint32_t count, std::uint32_t size) {
   for (std::uint32_t i = 0; i < count; ++i) {
     const ibv_wc wc = app::Endpoint::poll(end.recv_cq);
     if (wc.status != IBV_WC_SUCCESS || wc.wr_id != i || wc.byte_len != size) {
-      std::fprintf(stderr, "message %u: status %s, wr_id %lu, %u octets\n", i, ibv_wc_status_str(wc.status), wc.wr_id, wc.byte_len);
+      std::fprintf(stderr, "message %u: status %s, wr_id %lu, %u octets\n", i, ibv_wc_status_str(wc.status), wc.wr_id,
+                   wc.byte_len);
       return 1;
     }
     for (std::uint32_t k = 0; k < size; ++k) {

@@ -26,7 +26,8 @@ int main(int count, char** words) {
     passive = app::listen_one(words[1], words[2]);
     passive.make_queues(128);
     passive.make_memory(std::max<std::size_t>(2 * size, kPage), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    of_passive = {reinterpret_cast<std::uint64_t>(passive.memory) + size, passive.mr->rkey, static_cast<std::uint32_t>(size)};
+    of_passive = {reinterpret_cast<std::uint64_t>(passive.memory) + size, passive.mr->rkey,
+                  static_cast<std::uint32_t>(size)};
     app::accept(passive, of_passive);
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -35,7 +36,8 @@ int main(int count, char** words) {
   active.make_memory(std::max<std::size_t>(2 * size, kPage), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   app::connect(active);
   accepting.join();
-  const app::Target of_active{reinterpret_cast<std::uint64_t>(active.memory) + size, active.mr->rkey, static_cast<std::uint32_t>(size)};
+  const app::Target of_active{reinterpret_cast<std::uint64_t>(active.memory) + size, active.mr->rkey,
+                              static_cast<std::uint32_t>(size)};
 
   // The first half of each memory is sent from, the second is written to.
   const auto send = [&](app::Endpoint& from, const app::Target& to, std::byte stamp) {

@@ -57,7 +57,8 @@ int serve(char** words) {
   // The client's Send says that there was something allowed before.
   const ibv_wc wc = app::Endpoint::poll(end.recv_cq);
   std::printf("asked: %s, %u octets, flag %s, key %s\n", ibv_wc_status_str(wc.status), wc.byte_len,
-              (wc.wc_flags & IBV_WC_WITH_INV) != 0 ? "yes" : "no", wc.invalidated_rkey == open.mr->rkey ? "right" : "wrong");
+              (wc.wc_flags & IBV_WC_WITH_INV) != 0 ? "yes" : "no",
+              wc.invalidated_rkey == open.mr->rkey ? "right" : "wrong");
   if (!is_all(open.memory, kRight)) {
     std::printf("the write before it has not come\n");
     return 1;
@@ -89,7 +90,8 @@ int ask(char** words) {
   std::fill_n(end.memory, kSize, kWrong);
   const ibv_wr_opcode opcode = what == "read" ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
   if ((errno = end.post(opcode, 0, kSize, &target, 11)) != 0) app::fail("ibv_post_send");
-  std::printf("forbidden %s: %s\n", what == "read" ? "read" : "write", ibv_wc_status_str(app::Endpoint::poll(end.send_cq).status));
+  std::printf("forbidden %s: %s\n", what == "read" ? "read" : "write",
+              ibv_wc_status_str(app::Endpoint::poll(end.send_cq).status));
   return app::tell_ending(end, 1) ? 0 : 1;
 }
 

@@ -45,7 +45,8 @@ Connection::Connection(const std::string& path) : socket_(socket(AF_UNIX, SOCK_S
   const Descriptor directory(open(path.substr(0, path.rfind('/')).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   sockaddr_un address;
   rnic_talk_address(&address, directory.get());
-  if (!socket_ || connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) error_ = errno;
+  if (!socket_ || connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    error_ = errno;
   if (error_ != 0) socket_.reset();
 }
 

@@ -64,7 +64,8 @@ struct Talker {
     return rnic_talk_hello(&talk, &hello, &reply);
   }
   // The descriptors that came are counted, and closed.
-  int ask(std::uint32_t type, const void* request, std::size_t request_size, void* reply = nullptr, std::size_t room = 0) {
+  int ask(std::uint32_t type, const void* request, std::size_t request_size, void* reply = nullptr,
+          std::size_t room = 0) {
     rnic_question question{};
     question.type = type;
     question.request = request;
@@ -97,12 +98,12 @@ struct Talker {
 TEST_CASE("every message has a row, and its number and name are its own", "[abi]") {
   std::set<std::uint32_t> numbers;
   std::set<std::string> names;
-#define RNIC_COUNT(NAME, word, number, who, request, reply, fds_in, fds_out)  \
-  CHECK(numbers.insert(number).second);                                       \
-  CHECK(names.insert(#word).second);                                          \
-  REQUIRE(rnic_message_of(RNIC_##NAME) != nullptr);                           \
-  CHECK(rnic_message_of(RNIC_##NAME)->type == RNIC_##NAME);                   \
-  CHECK(rnic_message_of(RNIC_##NAME)->name == std::string(#word));            \
+#define RNIC_COUNT(NAME, word, number, who, request, reply, fds_in, fds_out) \
+  CHECK(numbers.insert(number).second);                                      \
+  CHECK(names.insert(#word).second);                                         \
+  REQUIRE(rnic_message_of(RNIC_##NAME) != nullptr);                          \
+  CHECK(rnic_message_of(RNIC_##NAME)->type == RNIC_##NAME);                  \
+  CHECK(rnic_message_of(RNIC_##NAME)->name == std::string(#word));           \
   CHECK(sizeof(rnic_msg) + rnic_message_of(RNIC_##NAME)->request_size <= RNIC_MSG_MAX);
   RNIC_MESSAGES(RNIC_COUNT)
 #undef RNIC_COUNT
@@ -164,7 +165,8 @@ TEST_CASE("a descriptor that does not come is missed, not waited for", "[abi][ta
   CHECK(client.descriptors == 0);
 }
 
-TEST_CASE("an answer that does not come is waited for as long as was said, and the connection given up", "[abi][talk]") {
+TEST_CASE("an answer that does not come is waited for as long as was said, and the connection given up",
+          "[abi][talk]") {
   LiveDaemon daemon(DataPlane::rests);
   Talker client(daemon);
   client.talk.limit_ms = 2000;
@@ -215,8 +217,9 @@ TEST_CASE("a daemon of another version is told from one that is gone", "[abi][ta
   CHECK(rnic_talk_hello(&talk, &hello, &reply) == EPROTONOSUPPORT);
 }
 
-TEST_CASE("a daemon is reached in a directory of any length, through interruptions; and is absent, or not to be trusted",
-          "[abi][talk]") {
+TEST_CASE(
+    "a daemon is reached in a directory of any length, through interruptions; and is absent, or not to be trusted",
+    "[abi][talk]") {
   char name[] = "/tmp/rnic-talk-test-XXXXXX";
   const std::string root = mkdtemp(name);
   const std::string base = root + "/" + std::string(200, 'b'), run = base + "/n";

@@ -9,8 +9,7 @@ namespace rnic::test {
 
 class CmApp : public Client {
  public:
-  explicit CmApp(Daemon& daemon, const std::string& device = "", std::uint32_t uid = getuid(),
-                 std::uint8_t process = 1)
+  explicit CmApp(Daemon& daemon, const std::string& device = "", std::uint32_t uid = getuid(), std::uint8_t process = 1)
       : Client(daemon, RNIC_CLIENT_CM, device, uid, process) {
     Answer opened = ask(RNIC_CM_OPEN);
     reply = opened.as<rnic_cm_open_reply>();

@@ -1,6 +1,6 @@
 // What users write, and what they are told when it is wrong.
-#include "control/build.hpp"
 #include "control/configuration.hpp"
+#include "control/build.hpp"
 
 #include <sched.h>
 
@@ -72,7 +72,9 @@ read_sink = "strict"
 nagle = true
 keepalive_s = 7200
 extensions = true
-)", "f.toml", c).empty());
+)",
+                                       "f.toml", c)
+              .empty());
   REQUIRE(control::complete(c).empty());
   CHECK(c.name == "a");
   CHECK(c.worker.poll_always);
@@ -223,7 +225,8 @@ TEST_CASE("options before the first port are of the file's devices, too, and win
   REQUIRE(control::parse_configuration("[[device]]\nport = \"loopback\"\naddress = \"127.0.1.1/24\"\nmtu = 2000\n"
                                        "gateway = \"127.0.1.254\"\n"
                                        "[[device]]\nport = \"loopback\"\naddress = \"127.0.1.2/24\"\n",
-                                       "f.toml", c).empty());
+                                       "f.toml", c)
+              .empty());
   REQUIRE(control::take_option(c, DeviceOption::mtu, "9000").empty());
   REQUIRE(control::take_option(c, DeviceOption::gateway, "127.0.1.253").empty());
   REQUIRE(control::take_option(c, DeviceOption::port, "loopback").empty());
@@ -305,10 +308,12 @@ TEST_CASE("a core that does not exist is said before anything is opened", "[cont
   const auto built = [](const std::string& cores) {
     Configuration c;
     REQUIRE(control::parse_configuration("cores = " + cores + "\n[[device]]\nport = \"loopback\"\nbuffers = 512\n",
-                                         "f.toml", c).empty());
+                                         "f.toml", c)
+                .empty());
     REQUIRE(control::complete(c).empty());
     control::Machine machine;
-    const std::string why = control::build_machine(c, [](const std::string&) {}, machine);
+    const std::string why = control::build_machine(
+        c, [](const std::string&) {}, machine);
     control::stop_machine(machine);
     return why;
   };
@@ -347,7 +352,8 @@ TEST_CASE("what does not fit together is said", "[control][configuration]") {
   says(parse("[[device]]\nport = \"pair:a\"\n"), "has no address");
   says(parse("[[device]]\nport = \"af_packet:eth0\"\naddress = \"127.0.1.1/24\"\n"), "loopback, pair and memif");
   says(parse("[[device]]\nport = \"loopback\"\naddress = \"10.0.0.1/24\"\nmode = \"local\"\n"), "is none");
-  says(parse("[[device]]\nport = \"loopback\"\naddress = \"127.0.1.1/24\"\nmode = \"own\"\n"), "whose mode is \"local\"");
+  says(parse("[[device]]\nport = \"loopback\"\naddress = \"127.0.1.1/24\"\nmode = \"own\"\n"),
+       "whose mode is \"local\"");
   says(parse("[[device]]\nport = \"loopback\"\n[[device]]\nport = \"loopback\"\n"), "two devices have the address");
   says(parse("[[device]]\nport = \"loopback\"\ngateway = \"10.0.0.1\"\n"), "none of its networks");
   says(parse("[[device]]\nport = \"loopback\"\nname = \"mlx5_0\"\n"), "begins with \"rnic\"");
@@ -365,9 +371,11 @@ TEST_CASE("the ends of a pair need the same core", "[control][configuration]") {
 
 TEST_CASE("names that are given are kept, and the others go round them", "[control][configuration]") {
   Configuration c;
-  REQUIRE(control::parse_configuration("[[device]]\nport = \"loopback\"\naddress = \"127.0.1.1/24\"\n"
-                                       "[[device]]\nport = \"loopback\"\nname = \"rnic0\"\naddress = \"127.0.1.2/24\"\n",
-                                       "f.toml", c).empty());
+  REQUIRE(
+      control::parse_configuration("[[device]]\nport = \"loopback\"\naddress = \"127.0.1.1/24\"\n"
+                                   "[[device]]\nport = \"loopback\"\nname = \"rnic0\"\naddress = \"127.0.1.2/24\"\n",
+                                   "f.toml", c)
+          .empty());
   REQUIRE(control::complete(c).empty());
   CHECK(c.devices[0].name == "rnic1");
   CHECK(c.devices[1].name == "rnic0");
@@ -384,7 +392,9 @@ routes = ["192.168.0.0/16 via 10.0.0.253", "2001:db8:7::/48 via 2001:db8::fe"]
 vlan = 100
 accept_ra = true
 probe = false
-)", "f.toml", c).empty());
+)",
+                                       "f.toml", c)
+              .empty());
   CHECK(control::complete(c).empty());
   const auto& d = c.devices[0];
   REQUIRE(d.addresses.size() == 3);
@@ -488,7 +498,9 @@ TEST_CASE("W-TCP-13: what is said of TCP reaches the device: Nagle, keepalive, t
     REQUIRE(control::parse_configuration(device + lines, "f.toml", c).empty());
     REQUIRE(control::complete(c).empty());
     control::Machine machine;
-    REQUIRE(control::build_machine(c, [](const std::string&) {}, machine).empty());
+    REQUIRE(control::build_machine(
+                c, [](const std::string&) {}, machine)
+                .empty());
     const core::DeviceOptions options = machine.devices.at(0)->device->options();
     control::stop_machine(machine);
     return options;

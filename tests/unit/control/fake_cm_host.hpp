@@ -39,8 +39,8 @@ struct FakeCmHost final : control::CmHost {
   std::vector<std::pair<StreamOf, core::PrivateData>> rejects;
   std::optional<control::Rejects> last_rejects;
   std::vector<StreamOf> disconnects;
-  std::size_t abrupt = 0;  // of these
-  std::size_t abandons = 0, unlistens = 0;  // calls
+  std::size_t abrupt = 0;                         // of these
+  std::size_t abandons = 0, unlistens = 0;        // calls
   std::map<std::uint32_t, std::uint64_t> counts;  // of each channel's descriptor
   // What the next commands answer, first of each kind first.
   std::vector<core::StreamError> connect_errors, accept_errors, listen_errors;
@@ -110,7 +110,8 @@ inline core::DeviceAddress cidr(std::uint8_t a, std::uint8_t b, std::uint8_t c, 
 // A daemon with four devices: the ends of a pair (0 and 1), one on a network with a gateway (2), and
 // a loopback (3).
 struct CmWorld {
-  static control::CmDevice device(std::uint64_t guid, const std::vector<core::DeviceAddress>& addresses, int mate = -1) {
+  static control::CmDevice device(std::uint64_t guid, const std::vector<core::DeviceAddress>& addresses,
+                                  int mate = -1) {
     control::CmDevice made;
     made.node_guid = guid;
     made.mate = mate;

@@ -33,7 +33,9 @@ constexpr uid_t kUser = 61000;
 // Both ways to notice a thread's end.
 enum class Way { pidfd, looking };
 struct Forced {
-  explicit Forced(Way way) { way == Way::looking ? setenv("RNIC_NO_THREAD_PIDFD", "1", 1) : unsetenv("RNIC_NO_THREAD_PIDFD"); }
+  explicit Forced(Way way) {
+    way == Way::looking ? setenv("RNIC_NO_THREAD_PIDFD", "1", 1) : unsetenv("RNIC_NO_THREAD_PIDFD");
+  }
   ~Forced() { unsetenv("RNIC_NO_THREAD_PIDFD"); }
 };
 
@@ -52,7 +54,8 @@ void lose_all_capabilities() {
 // A process with a second thread. `prepares` runs before that is there.
 class Process {
  public:
-  explicit Process(const std::function<void()>& prepares = [] {}, const char* then_exec = nullptr) {
+  explicit Process(
+      const std::function<void()>& prepares = [] {}, const char* then_exec = nullptr) {
     int told[2], go[2];
     REQUIRE(pipe2(told, O_CLOEXEC) == 0);
     REQUIRE(pipe2(go, O_CLOEXEC) == 0);
@@ -96,7 +99,8 @@ class Process {
   Descriptor go_;
 };
 
-std::unique_ptr<Helper> helper_of(Loop& loop, const Process& process, std::function<void()> on_end = [] {}) {
+std::unique_ptr<Helper> helper_of(
+    Loop& loop, const Process& process, std::function<void()> on_end = [] {}) {
   auto found = Helper::find(loop, process.pidfd.get(), process.pid, process.tid, std::move(on_end));
   REQUIRE(found);
   return std::move(*found);
@@ -215,7 +219,8 @@ TEST_CASE("V-SEC-25: a helper is a thread of the very process, and not its first
   }
 }
 
-TEST_CASE("V-SEC-25: of a process that may do less than we only the descriptor is used", "[control][helper][V-SEC-25]") {
+TEST_CASE("V-SEC-25: of a process that may do less than we only the descriptor is used",
+          "[control][helper][V-SEC-25]") {
   if (geteuid() != 0) {
     CHECK(reaches_no_more(*own_credentials(), credentials_of_process(Process())));
     return;
@@ -298,7 +303,8 @@ TEST_CASE("V-SEC-13: a daemon keeps what its ports need, and permitted what root
   CHECK(needed_capabilities({Kind::pair, Kind::af_packet, Kind::tap}) ==
         (kBit(CAP_SYS_NICE) | kBit(CAP_NET_RAW) | kBit(CAP_NET_ADMIN)));
   for (const Kind kind : {Kind::af_xdp, Kind::pci, Kind::vdev})
-    for (const unsigned never : {CAP_SYS_PTRACE, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SETUID, CAP_KILL, CAP_SYS_MODULE})
+    for (const unsigned never :
+         {CAP_SYS_PTRACE, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SETUID, CAP_KILL, CAP_SYS_MODULE})
       CHECK((needed_capabilities({kind}) & kBit(never)) == 0);
   const auto effective = [] {
     __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
@@ -312,7 +318,8 @@ TEST_CASE("V-SEC-13: a daemon keeps what its ports need, and permitted what root
     return laid_down && (effective() & kBit(CAP_SYS_PTRACE)) == 0 &&
            own_credentials()->permitted == (geteuid() == 0 ? before : before & ~kBit(CAP_SYS_PTRACE));
   }));
-  CHECK(in_child([&] { return lay_down_privileges(kBit(CAP_SYS_NICE)).empty() && (effective() & ~kBit(CAP_SYS_NICE)) == 0; }));
+  CHECK(in_child(
+      [&] { return lay_down_privileges(kBit(CAP_SYS_NICE)).empty() && (effective() & ~kBit(CAP_SYS_NICE)) == 0; }));
   if (geteuid() != 0) {
     WARN("another user: needs root");
     return;

@@ -339,7 +339,8 @@ TEST_CASE("Without a descriptor left the daemon does not spin, and who comes hea
 // ---- memory that an application shares and takes away --------------------------------------------
 
 namespace {
-std::uint32_t register_file(App& app, std::uint32_t pd, int fd, std::uint64_t length, int& status, Stag* stag = nullptr) {
+std::uint32_t register_file(App& app, std::uint32_t pd, int fd, std::uint64_t length, int& status,
+                            Stag* stag = nullptr) {
   rnic_reg_mr body{};
   body.pd = pd;
   body.access = RNIC_ACCESS_LOCAL_READ | RNIC_ACCESS_LOCAL_WRITE | RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_WINDOW_BIND;
@@ -368,7 +369,8 @@ TEST_CASE("Shared files can be larger than memory, and what is mapped of them ca
   }
   CHECK(lines_with(daemon, "gets no more octets of shared memory") == 1);
   // As much as there is memory, in whatever pieces.
-  const auto memory = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const auto memory =
+      static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   std::vector<std::uint32_t> regions;
   for (int i = 0; i < 4; ++i) {
     regions.push_back(register_file(app, pd, file.get(), memory / 4, status));

@@ -50,8 +50,9 @@ TEST_CASE("a conflict is told with who it is", "[control]") {
 }
 
 TEST_CASE("an address that was made up anew names the one that was taken", "[control]") {
-  CHECK(address_changes(one("fe80::1", AddressState::tentative), one("fe80::2", AddressState::tentative, 1)) ==
-        Lines{"fe80::1 is gone", "fe80::1 is taken by 02:00:00:00:00:09: it is not used", "fe80::2 is being asked for"});
+  CHECK(
+      address_changes(one("fe80::1", AddressState::tentative), one("fe80::2", AddressState::tentative, 1)) ==
+      Lines{"fe80::1 is gone", "fe80::1 is taken by 02:00:00:00:00:09: it is not used", "fe80::2 is being asked for"});
 }
 
 TEST_CASE("an address with what is to be said of it", "[control]") {

@@ -171,7 +171,8 @@ TEST_CASE("the whole pages of a swapped region are mapped, and reached there", "
   CHECK(app.by_handle(RNIC_DEREG_MR, reply.mr).status == 0);
 }
 
-TEST_CASE("swapped pages are taken only from a file that keeps its size and holds them", "[control][objects][V-SEC-13]") {
+TEST_CASE("swapped pages are taken only from a file that keeps its size and holds them",
+          "[control][objects][V-SEC-13]") {
   Daemon daemon;
   App app(daemon);
   const auto pd = app.pd();
@@ -255,7 +256,8 @@ TEST_CASE("a region that may not be written shares no mapping with one that may"
   CHECK(written.rung == RNIC_RUNG_SWAPPED);
 }
 
-TEST_CASE("one process has seven eighths of the mappings that there are, by all its contexts", "[control][objects][swap]") {
+TEST_CASE("one process has seven eighths of the mappings that there are, by all its contexts",
+          "[control][objects][swap]") {
   Daemon daemon;
   App app(daemon);
   App other(daemon);
@@ -317,7 +319,8 @@ TEST_CASE("V-SEC-13: a shared file that cannot be written is no memory for writi
   const auto pd = app.pd();
   const control::Descriptor file(memfd_create("shared", MFD_CLOEXEC));
   REQUIRE(ftruncate(file.get(), 4096) == 0);
-  const control::Descriptor reading(open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDONLY | O_CLOEXEC));
+  const control::Descriptor reading(
+      open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDONLY | O_CLOEXEC));
   REQUIRE(reading);
   CHECK(reg_shared(app, pd, reading.get(), 0, 4096).status == EACCES);
   CHECK(reg_shared(app, pd, reading.get(), 0, 4096, RNIC_ACCESS_LOCAL_READ).status == 0);
@@ -610,7 +613,8 @@ TEST_CASE("V-QP-08: a new QP is in Idle, without a stream", "[control][objects][
   CHECK(q.terminate_length == 0);
 }
 
-TEST_CASE("V-MOD-01: attributes change in Idle, not on the way to another state", "[control][objects][V-MOD-01][V-IMM-01]") {
+TEST_CASE("V-MOD-01: attributes change in Idle, not on the way to another state",
+          "[control][objects][V-MOD-01][V-IMM-01]") {
   Daemon daemon;
   App app(daemon);
   const auto number = app.qp(app.pd(), app.cq());
@@ -641,7 +645,8 @@ TEST_CASE("V-MOD-01: attributes change in Idle, not on the way to another state"
   CHECK(app.ask(RNIC_MODIFY_QP, body).status == 0);
 }
 
-TEST_CASE("V-IDLE-04: what an application calls Idle is kept until the QP is there again", "[control][objects][V-IDLE-04]") {
+TEST_CASE("V-IDLE-04: what an application calls Idle is kept until the QP is there again",
+          "[control][objects][V-IDLE-04]") {
   Daemon daemon;
   App app(daemon);
   const auto number = app.qp(app.pd(), app.cq());
@@ -693,7 +698,8 @@ TEST_CASE("V-IS-20: depths above the device's are refused", "[control][objects][
   CHECK(app.ask(RNIC_MODIFY_QP, body).status == EINVAL);
 }
 
-TEST_CASE("a QP goes to RTS by a connection alone, and to Closing and Terminate only from there", "[control][objects][V-IDLE-03]") {
+TEST_CASE("a QP goes to RTS by a connection alone, and to Closing and Terminate only from there",
+          "[control][objects][V-IDLE-03]") {
   Daemon daemon;
   App app(daemon);
   const auto number = app.qp(app.pd(), app.cq());

@@ -47,8 +47,9 @@ TEST_CASE("an address that somebody else has is warned of", "[control][report]")
   view.own[0].conflict_with = *wire::parse_mac("02:00:00:00:00:09");
   const auto report = control::report_of({view});
   REQUIRE(report.warnings.size() == 2);
-  CHECK(report.warnings[0] == "rnic0: 10.0.0.1 is not used: 02:00:00:00:00:09 has it already; give the device an "
-                              "address that nobody has");
+  CHECK(report.warnings[0] ==
+        "rnic0: 10.0.0.1 is not used: 02:00:00:00:00:09 has it already; give the device an "
+        "address that nobody has");
   CHECK(report.warnings[1] == "rnic0 has no address that it may use; programs cannot connect by it");
   CHECK(control::text_of(report).find(std::string("\n") + control::kWarning + "rnic0: 10.0.0.1 is not") !=
         std::string::npos);
@@ -142,7 +143,8 @@ TEST_CASE("an address that the kernel has is refused on the kernel's interfaces"
   CHECK(why("af_packet:eth2", {"fe80::1/64"}) == "");
   CHECK(why("af_packet:eth1", {"10.0.0.2/24", "2001:db8::2/64"}) == "");
   // Elsewhere the kernel hears nothing.
-  for (const char* port : {"loopback", "pair:a", "memif:/m,role=server", "tap:t0", "pci:0000:03:00.0", "vdev:net_null0"})
+  for (const char* port :
+       {"loopback", "pair:a", "memif:/m,role=server", "tap:t0", "pci:0000:03:00.0", "vdev:net_null0"})
     CHECK(why(port, {"10.0.0.1/24"}) == "");
 }
 
@@ -150,7 +152,8 @@ TEST_CASE("the kernel's addresses are those that it has", "[control][report]") {
   const auto kernel = port::kernel_addresses();
   const auto has = [&](const char* interface, const char* address, unsigned bits) {
     for (const auto& each : kernel)
-      if (each.interface == interface && each.address == *wire::parse_ip(address) && each.prefix_bits == bits) return true;
+      if (each.interface == interface && each.address == *wire::parse_ip(address) && each.prefix_bits == bits)
+        return true;
     return false;
   };
   CHECK(has("lo", "127.0.0.1", 8));

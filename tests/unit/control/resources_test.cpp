@@ -48,7 +48,8 @@ TEST_CASE("W-RDMAP-54: whatever belongs to another application is refused, which
   CHECK(other.by_handle(RNIC_QUERY_QP, qp).status == 0);
 }
 
-TEST_CASE("W-RDMAP-53: how many entries a CQ has, and how many CQs there are, the daemon says", "[control][W-RDMAP-53]") {
+TEST_CASE("W-RDMAP-53: how many entries a CQ has, and how many CQs there are, the daemon says",
+          "[control][W-RDMAP-53]") {
   Daemon daemon;
   App app(daemon);
   CHECK(app.try_cq(control::kCqesMax).status == 0);

@@ -79,7 +79,9 @@ TEST_CASE("a daemon is looked for in all places, and started in the first that m
 
 TEST_CASE("a place is of use where it is ours and may be written, or could be made", "[control][run_directory]") {
   const Place place;
-  const auto usable = [&](const std::string& path) { return rnic_run_writable(rnic_libc_plain(), (place.root + path).c_str()) != 0; };
+  const auto usable = [&](const std::string& path) {
+    return rnic_run_writable(rnic_libc_plain(), (place.root + path).c_str()) != 0;
+  };
   CHECK(usable("/absent"));
   CHECK_FALSE(usable("/absent/below"));
   fs::create_directory(place.root + "/ours");

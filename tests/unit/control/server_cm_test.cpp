@@ -265,7 +265,8 @@ TEST_CASE("where nobody listens, connect is REJECTED with ECONNREFUSED", "[contr
   CHECK(event.status == -ECONNREFUSED);
 }
 
-TEST_CASE("a QP that does not exist, is another device's or another user's cannot be connected", "[control][server_cm]") {
+TEST_CASE("a QP that does not exist, is another device's or another user's cannot be connected",
+          "[control][server_cm]") {
   Pair pair;
   CHECK(pair.client.ask(RNIC_CM_CONNECT, connect_request(pair.id, 0xFFFFFF)).status == EINVAL);
   CHECK(pair.client.ask(RNIC_CM_CONNECT, connect_request(pair.id, pair.server_qp)).status == EINVAL);
@@ -275,7 +276,8 @@ TEST_CASE("a QP that does not exist, is another device's or another user's canno
   CHECK(pair.client.ask(RNIC_CM_CONNECT, connect_request(pair.id, pair.client_qp)).status == 0);
 }
 
-TEST_CASE("V-QP-16: a QP can be destroyed while connected; the peer is told", "[control][server_cm][V-QP-16][V-QP-14]") {
+TEST_CASE("V-QP-16: a QP can be destroyed while connected; the peer is told",
+          "[control][server_cm][V-QP-16][V-QP-14]") {
   Pair pair;
   pair.connect();
   REQUIRE(pair.client_app.by_handle(RNIC_DESTROY_QP, pair.client_qp).status == 0);
@@ -283,7 +285,8 @@ TEST_CASE("V-QP-16: a QP can be destroyed while connected; the peer is told", "[
   CHECK(pair.server.event().event == RNIC_CM_DISCONNECTED);
 }
 
-TEST_CASE("an application that dies connected is told to its peer, and leaves nothing behind", "[control][server_cm][V-SEC-25]") {
+TEST_CASE("an application that dies connected is told to its peer, and leaves nothing behind",
+          "[control][server_cm][V-SEC-25]") {
   Pair pair;
   pair.connect();
   pair.client_app.socket.reset();
@@ -554,7 +557,8 @@ TEST_CASE("a listener's application that dies leaves its port free, and refuses 
   CHECK(next.ask(RNIC_CM_LISTEN, rnic_cm_listen{id, 1}).status == 0);
 }
 
-TEST_CASE("many listeners of an application that dies are ended in pieces, and not one by one", "[control][server_cm]") {
+TEST_CASE("many listeners of an application that dies are ended in pieces, and not one by one",
+          "[control][server_cm]") {
   Daemon daemon;
   const auto& counters = daemon.machine.workers[0]->counters();
   std::uint64_t before = 0;

@@ -166,7 +166,8 @@ TEST_CASE("OPEN_CONTEXT takes a process's memory, and no other file", "[control]
   CHECK(open_with("/dev/null", O_RDWR) == EINVAL);
 }
 
-TEST_CASE("V-RNIC-12: a context's end leaves neither object nor descriptor behind", "[control][server][V-RNIC-12][V-RNIC-09]") {
+TEST_CASE("V-RNIC-12: a context's end leaves neither object nor descriptor behind",
+          "[control][server][V-RNIC-12][V-RNIC-09]") {
   Daemon daemon;
   const std::size_t before = open_descriptors();
   {

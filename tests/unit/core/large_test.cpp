@@ -78,7 +78,8 @@ WorldOptions with_mtu(std::uint32_t mtu) {
 // Two devices over a pair, of which each end has its own MTU.
 struct OverPair {
   OverPair(std::uint32_t mtu_a, std::uint32_t mtu_b, std::uint32_t buffers) {
-    const port::PortSpec spec{.kind = port::PortSpec::Kind::pair, .target = "w", .role = port::PortSpec::Role::none, .peer = {}};
+    const port::PortSpec spec{
+        .kind = port::PortSpec::Kind::pair, .target = "w", .role = port::PortSpec::Role::none, .peer = {}};
     port::PortFactory factory({spec, spec});
     std::string error;
     a = factory.open(spec, {.name = "a", .mtu_bytes = mtu_a, .mac = {}, .buffers = buffers}, error);
@@ -181,10 +182,10 @@ TEST_CASE("a ping of 65535 octets is answered", "[core][large]") {
   (void)sim::connect(world, plain(), plain());  // the neighbour is known
   std::vector<std::byte> frame(14 + kLargest);
   const MutableBytes whole(frame);
-  wire::emit(wire::EthernetHeader{.destination = world.b.port.facts().mac,
-                                  .source = world.a.port.facts().mac,
-                                  .type = wire::ether_type::kIpv4},
-             whole);
+  wire::emit(
+      wire::EthernetHeader{
+          .destination = world.b.port.facts().mac, .source = world.a.port.facts().mac, .type = wire::ether_type::kIpv4},
+      whole);
   wire::emit(wire::Ipv4Header{.total_length = kLargest,
                               .dont_fragment = true,
                               .protocol = wire::protocol::kIcmp,
@@ -211,7 +212,8 @@ TEST_CASE("ends of a pair with unequal MTU: both ways, what goes is no longer th
   World& world = *over.world;
   const auto pair = sim::connect(world, plain(), plain());
   REQUIRE(pair.established);
-  Memory there(world.a, 500'000, 1), there_sink(world.b, 500'000), back(world.b, 500'000, 2), back_sink(world.a, 500'000);
+  Memory there(world.a, 500'000, 1), there_sink(world.b, 500'000), back(world.b, 500'000, 2),
+      back_sink(world.a, 500'000);
   world.a.post_send(*pair.a, work(qp::Opcode::write, there, &there_sink));
   world.b.post_send(*pair.b, work(qp::Opcode::write, back, &back_sink));
   REQUIRE(world.run_until([&] { return all_well(*pair.a, 1) && all_well(*pair.b, 1); }, seconds(60)));

@@ -336,7 +336,7 @@ TEST_CASE("where so many hold buffers for nothing that the reserve goes, the gre
 TEST_CASE("peers that vanish and leave gaps leave others what they receive, and end", "[core][scarce]") {
   constexpr std::uint16_t kGone = 60;
   WorldOptions options = wire_of_ten_gigabits();
-  options.b.buffers = 2048;  // the shares of so many are more than next to nothing: none of them needs the reserve
+  options.b.buffers = 2048;     // the shares of so many are more than next to nothing: none of them needs the reserve
   options.link.per_octet = {};  // what was sent in one turn arrives in one burst
   World world(options);
   const auto pair = sim::connect(world, plain(), plain());
@@ -369,10 +369,12 @@ TEST_CASE("peers that vanish and leave gaps leave others what they receive, and 
   }
   world.run_for(milliseconds(500));
   all = true;
-  const std::uint32_t held = static_cast<std::uint32_t>(sim::buffers_of(options.b).count - world.b.port.pool().available());
+  const std::uint32_t held =
+      static_cast<std::uint32_t>(sim::buffers_of(options.b).count - world.b.port.pool().available());
   (void)observe(world, bystander, milliseconds(100));
   const Observed beside = observe(world, bystander, milliseconds(50));
-  INFO("the others hold " << held << "; bystander: " << before.octets << " octets before, " << beside.octets << " beside");
+  INFO("the others hold " << held << "; bystander: " << before.octets << " octets before, " << beside.octets
+                          << " beside");
   CHECK(held > 1300);
   CHECK(beside.octets > before.octets * 3 / 4);
   CHECK(beside.silence < milliseconds(5));

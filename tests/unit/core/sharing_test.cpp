@@ -21,8 +21,8 @@ qp::Config plain() {
 struct Memory {
   Memory(sim::Rnic& rnic, std::size_t size)
       : octets(size, std::byte{0x5A}),
-        stag(rnic.register_memory(octets, tpt::Rights::local_read | tpt::Rights::local_write | tpt::Rights::remote_read |
-                                              tpt::Rights::remote_write)) {}
+        stag(rnic.register_memory(octets, tpt::Rights::local_read | tpt::Rights::local_write |
+                                              tpt::Rights::remote_read | tpt::Rights::remote_write)) {}
   std::uint64_t at() const { return reinterpret_cast<std::uintptr_t>(octets.data()); }
   qp::WorkRequest read(const Memory& from, std::uint32_t size) const {
     qp::WorkRequest request;
@@ -67,7 +67,8 @@ TEST_CASE("W-RDMAP-55: a stream's places for inbound Reads are its own: another'
   CHECK(world.run_until([&] { return greedy.a->host.completions.size() == 40; }, seconds(60)));
 }
 
-TEST_CASE("W-RDMAP-57: of streams that share a receive queue it is seen who takes how much", "[core][W-RDMAP-57][V-SEC-16]") {
+TEST_CASE("W-RDMAP-57: of streams that share a receive queue it is seen who takes how much",
+          "[core][W-RDMAP-57][V-SEC-16]") {
   World world({});
   qp::Config shared = plain();
   shared.shared_receive = true;

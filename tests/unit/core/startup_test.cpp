@@ -118,8 +118,9 @@ struct Scene {
     b = &world.b.make_qp(plain());
     b->stream = event.stream;
     if (before_accept) before_accept();
-    REQUIRE(world.b.device.accept(event.stream, {.ird = 4, .ord = 4, .private_data = private_data(reply_data), .cookie = 5},
-                                  *b->qp, world.clock.now));
+    REQUIRE(world.b.device.accept(event.stream,
+                                  {.ird = 4, .ord = 4, .private_data = private_data(reply_data), .cookie = 5}, *b->qp,
+                                  world.clock.now));
   }
   static core::PrivateData private_data(const std::vector<std::byte>& octets) {
     core::PrivateData data;
@@ -159,15 +160,16 @@ struct Scene {
     return nullptr;
   }
   static std::size_t count(const sim::Rnic& rnic, StreamEvent::Kind kind) {
-    return static_cast<std::size_t>(std::count_if(rnic.events.begin(), rnic.events.end(),
-                                                  [&](const StreamEvent& e) { return e.kind == kind; }));
+    return static_cast<std::size_t>(
+        std::count_if(rnic.events.begin(), rnic.events.end(), [&](const StreamEvent& e) { return e.kind == kind; }));
   }
   bool until(const sim::Rnic& rnic, StreamEvent::Kind kind, Duration limit = seconds(60)) {
     return world.run_until([&] { return heard(rnic, kind) != nullptr; }, limit);
   }
   bool until_established() {
     return world.run_until([&] {
-      return heard(world.a, StreamEvent::Kind::established) != nullptr && heard(world.b, StreamEvent::Kind::established) != nullptr;
+      return heard(world.a, StreamEvent::Kind::established) != nullptr &&
+             heard(world.b, StreamEvent::Kind::established) != nullptr;
     });
   }
   // The Terminate that is A's only FPDU.
@@ -179,7 +181,9 @@ struct Scene {
     REQUIRE(ulpdus.size() == 1);
     const auto ddp = wire::parse_untagged(ulpdus[0]);
     REQUIRE(ddp);
-    CHECK(*ddp == wire::UntaggedHeader{.last = true, .rdmap_control = 0x47, .invalidate = {}, .queue = 2, .msn = 1, .message_offset = 0});
+    CHECK(*ddp ==
+          wire::UntaggedHeader{
+              .last = true, .rdmap_control = 0x47, .invalidate = {}, .queue = 2, .msn = 1, .message_offset = 0});
     const auto terminate = wire::parse_terminate(Bytes{ulpdus[0]}.subspan(18));
     REQUIRE(terminate);
     CHECK(terminate->code.word() == code);
@@ -270,7 +274,8 @@ TEST_CASE("W-MPA-80: the queue pair can take FPDUs before the frame leaves that 
   CHECK(seen >= 2);
 }
 
-TEST_CASE("W-MPA-22: FPDUs in the same segment as the Reply are taken, none is lost", "[core][W-MPA-22][W-MPA-25][V-CONN-05]") {
+TEST_CASE("W-MPA-22: FPDUs in the same segment as the Reply are taken, none is lost",
+          "[core][W-MPA-22][W-MPA-25][V-CONN-05]") {
   WorldOptions options = unchecked();
   options.a.device.peer_to_peer = false;
   Scene s(options);
@@ -278,8 +283,10 @@ TEST_CASE("W-MPA-22: FPDUs in the same segment as the Reply are taken, none is l
   std::vector<std::byte> fpdus;
   for (std::uint32_t msn = 1; msn <= 3; ++msn) {
     std::vector<std::byte> ulpdu(18 + 5), fpdu(packer.octets_for(23));
-    wire::emit(wire::UntaggedHeader{.last = true, .rdmap_control = 0x43, .invalidate = {}, .queue = 0, .msn = msn, .message_offset = 0},
-               ulpdu);
+    wire::emit(
+        wire::UntaggedHeader{
+            .last = true, .rdmap_control = 0x43, .invalidate = {}, .queue = 0, .msn = msn, .message_offset = 0},
+        ulpdu);
     const auto pieces = std::make_unique<mpa::PieceList>();
     packer.begin(fpdu, ulpdu, 0, *pieces);
     packer.seal(fpdu);
@@ -307,7 +314,8 @@ TEST_CASE("W-MPA-22: FPDUs in the same segment as the Reply are taken, none is l
   CHECK(s.a->host.completions[2].length == 5);
 }
 
-TEST_CASE("W-MPA-17: an octet behind the Request, before our Reply, closes the connection", "[core][W-MPA-17][W-MPA-76]") {
+TEST_CASE("W-MPA-17: an octet behind the Request, before our Reply, closes the connection",
+          "[core][W-MPA-17][W-MPA-76]") {
   Scene s;
   s.edit_request([](MutableBytes m) { set(m, kLength, 3), m[kFlags] = std::byte{0x40}, m[kRevision] = std::byte{1}; });
   s.answers = false;
@@ -327,12 +335,23 @@ TEST_CASE("W-MPA-76: an invalid Request closes TCP at once, with no Reply and no
   s.edit_request([&](MutableBytes m) {
     said = s.world.clock.now;
     switch (change) {
-      case 0: m[15] = std::byte{0x66}; break;
-      case 1: m[9] = std::byte{0x70}; break;  // a Reply
-      case 2: m[kRevision] = std::byte{0}; break;
-      case 3: m[kRevision] = std::byte{3}; break;
-      case 4: set(m, kLength, 513); break;
-      default: set(m, kLength, 3);  // less than the block that S announces
+      case 0:
+        m[15] = std::byte{0x66};
+        break;
+      case 1:
+        m[9] = std::byte{0x70};
+        break;  // a Reply
+      case 2:
+        m[kRevision] = std::byte{0};
+        break;
+      case 3:
+        m[kRevision] = std::byte{3};
+        break;
+      case 4:
+        set(m, kLength, 513);
+        break;
+      default:
+        set(m, kLength, 3);  // less than the block that S announces
     }
   });
   s.dial();
@@ -351,12 +370,23 @@ TEST_CASE("W-MPA-76: an invalid Reply closes TCP at once, with no Terminate, and
   s.edit_reply([&](MutableBytes m) {
     said = s.world.clock.now;
     switch (change) {
-      case 0: m[0] = std::byte{0}; break;
-      case 1: m[9] = std::byte{0x71}; break;  // a Request: both call
-      case 2: m[kRevision] = std::byte{0}; break;
-      case 3: m[kRevision] = std::byte{3}; break;
-      case 4: set(m, kLength, 513); break;
-      default: set(m, kLength, 3);
+      case 0:
+        m[0] = std::byte{0};
+        break;
+      case 1:
+        m[9] = std::byte{0x71};
+        break;  // a Request: both call
+      case 2:
+        m[kRevision] = std::byte{0};
+        break;
+      case 3:
+        m[kRevision] = std::byte{3};
+        break;
+      case 4:
+        set(m, kLength, 513);
+        break;
+      default:
+        set(m, kLength, 3);
     }
   });
   s.dial();
@@ -392,7 +422,8 @@ TEST_CASE("W-MPA-11: reserved bits of the flags are neither checked nor echoed",
   CHECK(s.until_established());
 }
 
-TEST_CASE("W-MPA-28: an unenhanced Request gets an unenhanced Reply of Revision 1", "[core][W-MPA-28][W-MPA-29][W-MPA-31][W-MPA-89]") {
+TEST_CASE("W-MPA-28: an unenhanced Request gets an unenhanced Reply of Revision 1",
+          "[core][W-MPA-28][W-MPA-29][W-MPA-31][W-MPA-89]") {
   WorldOptions options = unchecked();
   options.a.device.mpa_revision = 1;
   Scene s(options);
@@ -530,7 +561,8 @@ TEST_CASE("W-MPA-84: an accepting Reply without the block ends it with 2/0/05", 
   s.check_only_a_terminate(0x2005);
 }
 
-TEST_CASE("W-MPA-84: an enhanced Reply to a Request of Revision 1 is invalid, and gets no Terminate", "[core][W-MPA-84][W-MPA-18]") {
+TEST_CASE("W-MPA-84: an enhanced Reply to a Request of Revision 1 is invalid, and gets no Terminate",
+          "[core][W-MPA-84][W-MPA-18]") {
   WorldOptions options = unchecked();
   options.a.device.mpa_revision = 1;
   Scene s(options);
@@ -610,7 +642,8 @@ TEST_CASE("W-MPA-81: after Revision 1 and after Revision 2 all segments have DV 
   }
 }
 
-TEST_CASE("W-MPA-94: a peer's depths are capped by ours before anything is made for them", "[core][W-MPA-94][W-RDMAP-60]") {
+TEST_CASE("W-MPA-94: a peer's depths are capped by ours before anything is made for them",
+          "[core][W-MPA-94][W-RDMAP-60]") {
   Scene s;
   s.answers = false;
   s.edit_request([](MutableBytes m) { set(m, kIrd, 0xBFFE), set(m, kOrd, 0xFFFE); });
@@ -619,15 +652,17 @@ TEST_CASE("W-MPA-94: a peer's depths are capped by ours before anything is made 
   const StreamEvent request = *Scene::heard(s.world.b, StreamEvent::Kind::connect_request);
   CHECK(request.ird == 0x3FFE);  // the consumer hears what was said
   s.b = &s.world.b.make_qp(plain());
-  REQUIRE(s.world.b.device.accept(request.stream, {.ird = request.ird, .ord = request.ord, .private_data = {}, .cookie = 5},
-                                  *s.b->qp, s.world.clock.now));
+  REQUIRE(s.world.b.device.accept(request.stream,
+                                  {.ird = request.ird, .ord = request.ord, .private_data = {}, .cookie = 5}, *s.b->qp,
+                                  s.world.clock.now));
   CHECK(s.b->qp->config().ird == 128);
   CHECK(s.b->qp->config().ord == 128);
 }
 
 // ---- markers and CRC ---------------------------------------------------------------------------------
 
-TEST_CASE("W-MPA-04: each direction has markers if its receiver asked for them", "[core][W-MPA-04][W-MPA-25][W-MPA-05]") {
+TEST_CASE("W-MPA-04: each direction has markers if its receiver asked for them",
+          "[core][W-MPA-04][W-MPA-25][W-MPA-05]") {
   const bool a_asks = GENERATE(false, true), b_asks = GENERATE(false, true);
   WorldOptions options = unchecked();
   if (a_asks) options.a.device.markers = mpa::MarkerUse::both;
@@ -669,7 +704,8 @@ TEST_CASE("W-MPA-05: where markers are never inserted, a Request for them is rej
     CHECK(s.world.a.events[0].cookie == 3);
     CHECK(s.a_says.ulpdus(24).size() == 1);  // no markers
     s.world.a.device.disconnect(id, core::Disconnect::graceful, s.world.clock.now);
-    CHECK(s.world.run_until([&] { return s.world.a.device.stream_count() == 0 && s.world.b.device.stream_count() == 0; }));
+    CHECK(s.world.run_until(
+        [&] { return s.world.a.device.stream_count() == 0 && s.world.b.device.stream_count() == 0; }));
     CHECK(Scene::count(s.world.a, StreamEvent::Kind::disconnected) == 1);
   }
   SECTION("a Request from a port of the consumer's choice: it is told") {

@@ -91,7 +91,8 @@ TEST_CASE("W-DDP-09: a message of no octets is one segment", "[ddp][W-DDP-09]") 
   CHECK(segment.last);
 }
 
-TEST_CASE("W-DDP-04: untagged segments carry the same queue and number, and their offset", "[ddp][W-DDP-04][W-DDP-06]") {
+TEST_CASE("W-DDP-04: untagged segments carry the same queue and number, and their offset",
+          "[ddp][W-DDP-04][W-DDP-06]") {
   ddp::OutboundMessage message{.tagged = false, .rdmap_control = 0x44, .stag = {9}};
   message.queue = 0;
   message.msn = 0xFFFFFFFF;

@@ -48,8 +48,7 @@ std::optional<Seen> look(Bytes frame, bool tagged) {
 
 struct Marked {
   explicit Marked(sim::PlainOptions options, bool v6 = false)
-      : tagged(options.a.host.vlan.has_value()),
-        world((prepare(options, v6), options), a, b) {
+      : tagged(options.a.host.vlan.has_value()), world((prepare(options, v6), options), a, b) {
     a.use(world.a.host);
     b.use(world.b.host);
     b.plan(kPort, {});

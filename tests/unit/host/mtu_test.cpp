@@ -50,7 +50,8 @@ struct Running {
 }  // namespace
 
 // RFC 6438: of two paths of equal cost one dies, the one that the stream's label has chosen.
-TEST_CASE("W-TCP-01: a stream over IPv6 leaves a path that has died by another flow label", "[host][W-TCP-01][rfc6438]") {
+TEST_CASE("W-TCP-01: a stream over IPv6 leaves a path that has died by another flow label",
+          "[host][W-TCP-01][rfc6438]") {
   Running run(true);
   std::optional<std::uint32_t> dead;  // the path
   std::uint32_t last = 0;

@@ -60,8 +60,7 @@ struct Shut {
   bool all_back() {
     // What is cached for control segments stays.
     return world->a.host.stream_count() == 0 && world->b.host.stream_count() == 0 &&
-           world->a.port.pool().available() + 64 >= free_a &&
-           world->b.port.pool().available() + 64 >= free_b;
+           world->a.port.pool().available() + 64 >= free_a && world->b.port.pool().available() + 64 >= free_b;
   }
 
   test::OctetStreams a, b;

@@ -243,7 +243,8 @@ TEST_CASE("a port's afterlife is of the address that was listened on", "[host]")
   CHECK(lives(there, 6));
   CHECK_FALSE(lives(here, 7));
   CHECK_FALSE(listeners.closed_just_now(here, 5, Instant{0} + Listeners::kAfterlife, nobody));
-  CHECK(listeners.closed_just_now(here, 5, Instant{0} + Listeners::kAfterlife + Listeners::kLookAgain, [] { return true; }));
+  CHECK(listeners.closed_just_now(here, 5, Instant{0} + Listeners::kAfterlife + Listeners::kLookAgain,
+                                  [] { return true; }));
   // The longest closed is used first, and with its place its afterlife ends.
   REQUIRE(listeners.open(there, 9, 3, 0) == one);
   CHECK_FALSE(lives(here, 5));

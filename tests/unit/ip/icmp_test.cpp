@@ -34,7 +34,8 @@ const auto kTooBig6 =
         "aa21434b0001b8f3016b00000000");
 
 // From the IPv6 header on: next header, payload.
-std::vector<std::byte> packet6(const IpAddress& from, const IpAddress& to, std::uint8_t next, const std::vector<std::byte>& payload) {
+std::vector<std::byte> packet6(const IpAddress& from, const IpAddress& to, std::uint8_t next,
+                               const std::vector<std::byte>& payload) {
   std::vector<std::byte> packet(40);
   wire::emit(wire::Ipv6Header{.payload_length = static_cast<std::uint16_t>(payload.size()),
                               .next_header = next,
@@ -133,7 +134,8 @@ TEST_CASE("an echo request over IPv6 is answered, with a checksum over both addr
   CHECK_FALSE(ip::answer_echo(request, kTheirs6, kOurs6, reply));
 }
 
-TEST_CASE("W-TCP-07: packet too big, as a Linux router says it, names the connection that it quotes", "[ip][W-TCP-07]") {
+TEST_CASE("W-TCP-07: packet too big, as a Linux router says it, names the connection that it quotes",
+          "[ip][W-TCP-07]") {
   auto message = test::copy_of(Bytes(kTooBig6).subspan(54));
   // It was a ping that was too large; let it be a TCP segment.
   message[8 + 6] = std::byte{wire::protocol::kTcp};
@@ -258,7 +260,8 @@ TEST_CASE("no error answers an error, a later fragment, or what was for many or 
   CHECK_FALSE(ip::may_complain_of(broadcast));
   auto icmp = udp;
   icmp[9] = std::byte{wire::protocol::kIcmp};
-  for (const auto& [type, may] : {std::pair{8, true}, {0, true}, {3, false}, {4, false}, {5, false}, {11, false}, {12, false}}) {
+  for (const auto& [type, may] :
+       {std::pair{8, true}, {0, true}, {3, false}, {4, false}, {5, false}, {11, false}, {12, false}}) {
     icmp[20] = static_cast<std::byte>(type);
     CHECK(ip::may_complain_of(icmp) == may);
   }

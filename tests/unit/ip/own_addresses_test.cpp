@@ -30,10 +30,14 @@ struct Sent {
 char letter(OwnAddresses::Action::Kind kind) {
   using Kind = OwnAddresses::Action::Kind;
   switch (kind) {
-    case Kind::arp_probe: return 'p';
-    case Kind::arp_announce: return 'a';
-    case Kind::solicit: return 's';
-    case Kind::advertise: return 'v';
+    case Kind::arp_probe:
+      return 'p';
+    case Kind::arp_announce:
+      return 'a';
+    case Kind::solicit:
+      return 's';
+    case Kind::advertise:
+      return 'v';
   }
   return '?';
 }

@@ -33,7 +33,8 @@ std::vector<std::byte> ping_pattern(std::size_t from, std::size_t count) {
 // Octets of a fragment by their places in the packet.
 std::vector<std::byte> content(std::uint32_t first, std::uint32_t count, unsigned tag = 0) {
   std::vector<std::byte> octets(count);
-  for (std::uint32_t i = 0; i < count; ++i) octets[i] = static_cast<std::byte>((first + i) * 7 + tag + (first + i) / 256);
+  for (std::uint32_t i = 0; i < count; ++i)
+    octets[i] = static_cast<std::byte>((first + i) * 7 + tag + (first + i) / 256);
   return octets;
 }
 
@@ -72,8 +73,8 @@ TEST_CASE("W-TCP-20: a ping of 2500 octets over IPv6, in the two fragments that 
   auto first = test::hex(
       "600e1c9605a02c3d20010db800010000000000000000000120010db80001000000000000000000023a000001e4d60c60"
       "8000986743490001b8f3016b00000000b1ca010000000000");
-  auto second = test::hex(
-      "600e1c96043c2c3d20010db800010000000000000000000120010db80001000000000000000000023a000598e4d60c60");
+  auto second =
+      test::hex("600e1c96043c2c3d20010db800010000000000000000000120010db80001000000000000000000023a000598e4d60c60");
   test::append(first, ping_pattern(16, 1432 - 24));
   test::append(second, ping_pattern(1432 - 8, 2508 - 1432));
   Reassembly machine({.bytes_max = 4096});

@@ -24,19 +24,18 @@ const auto kOurLink = *wire::parse_ip("fe80::ff:fe00:b0"), kRouter = *wire::pars
 constexpr Instant at(std::int64_t ms) { return Instant{0} + milliseconds(1'000'000 + ms); }
 
 // Whole frames, as they were on a veth between two Linux.
-const auto kArpRequest =
-    hex("ffffffffffff0200000000a0080600010800060400010200000000a00a4d01010000000000000a4d0102");
+const auto kArpRequest = hex("ffffffffffff0200000000a0080600010800060400010200000000a00a4d01010000000000000a4d0102");
 const auto kArpProbe = hex("ffffffffffff0200000000a0080600010800060400010200000000a000000000ffffffffffff0a4d0132");
 const auto kArpAnnounce = hex("ffffffffffff0200000000a0080600010800060400020200000000a00a4d01010200000000a00a4d0101");
-const auto kSolicitation =
-    hex("3333ff0000020200000000a086dd6000000000203aff20010db8000100000000000000000001ff0200000000000000000001ff0000028700"
-        "1b860000000020010db800010000000000000000000201010200000000a0");
+const auto kSolicitation = hex(
+    "3333ff0000020200000000a086dd6000000000203aff20010db8000100000000000000000001ff0200000000000000000001ff0000028700"
+    "1b860000000020010db800010000000000000000000201010200000000a0");
 const auto kDuplicateProbe =
     hex("3333ff0000a00200000000a086dd6000000000203aff00000000000000000000000000000000ff0200000000000000000001ff0000a0"
         "87001a0500000000fe80000000000000000000fffe0000a00e01265296ca96bc");
-const auto kAdvertisement =
-    hex("0200000000a00200000000b086dd6000000000203aff20010db800010000000000000000000220010db80001000000000000000000018800"
-        "09c0e000000020010db800010000000000000000000202010200000000b0");
+const auto kAdvertisement = hex(
+    "0200000000a00200000000b086dd6000000000203aff20010db800010000000000000000000220010db80001000000000000000000018800"
+    "09c0e000000020010db800010000000000000000000202010200000000b0");
 // Its link address was 02:…:b0: in these tests that is ours, and the router's a0.
 const auto kRouterAdvertisement =
     hex("860008933d00070800004e2000000384030440c000001c2000000e100000000020010db800050000000000000000000003044080000002"
@@ -69,8 +68,8 @@ struct Conversation {
   bool hears(const std::vector<std::byte>& frame, std::int64_t ms = 0) {
     const auto ip = wire::parse_ipv6(Bytes(frame).subspan(14));
     REQUIRE(ip);
-    return station.on_icmp6(
-        {ip->source, ip->destination, ip->hop_limit, wire::load_mac(frame, Mac::kSize)}, Bytes(frame).subspan(54), at(ms));
+    return station.on_icmp6({ip->source, ip->destination, ip->hop_limit, wire::load_mac(frame, Mac::kSize)},
+                            Bytes(frame).subspan(54), at(ms));
   }
   bool hears_message(const std::vector<std::byte>& message, const IpAddress& from, std::uint8_t hop_limit = 255,
                      std::int64_t ms = 0, const IpAddress& to = wire::kAllNodes) {
@@ -317,11 +316,9 @@ TEST_CASE("discovery that a router may have passed on is nothing", "[ip]") {
     (void)t.says();
     auto solicitation = test::copy_of(Bytes(kSolicitation).subspan(54));
     CHECK(t.hears_message(solicitation, kTheirs6, hop_limit, 0, wire::solicited_node(kOurs6)));
-    CHECK(t.hears_message(neighbour_message({.advertisement = true,
-                                             .solicited = true,
-                                             .target = kTheirs6,
-                                             .link_address = kLinux}),
-                          kTheirs6, hop_limit, 0, kOurs6));
+    CHECK(t.hears_message(
+        neighbour_message({.advertisement = true, .solicited = true, .target = kTheirs6, .link_address = kLinux}),
+        kTheirs6, hop_limit, 0, kOurs6));
     CHECK(t.hears_message(kRouterAdvertisement, kRouter, hop_limit));
     CHECK(t.says().empty());
     CHECK_FALSE(t.mac_of(kTheirs6));
@@ -549,9 +546,8 @@ TEST_CASE("an advertisement is believed only from a link-local address, and only
 }
 
 TEST_CASE("with a gateway of one's own routers give prefixes, but no default route", "[ip]") {
-  Conversation t({.routes = {{.prefix = {}, .bits = 0, .gateway = kTheirs6}},
-                  .link_local = true,
-                  .accept_advertisements = true});
+  Conversation t(
+      {.routes = {{.prefix = {}, .bits = 0, .gateway = kTheirs6}}, .link_local = true, .accept_advertisements = true});
   t.settled();
   CHECK(t.hears_message(kRouterAdvertisement, kRouter));
   CHECK(t.station.routes().next_hop(*wire::parse_ip("2001:db8:ffff::1")) == kTheirs6);

@@ -137,8 +137,7 @@ TEST_CASE("W-MPA-72: a cursor passes what was framed but is not consumed yet", "
   }
 }
 
-TEST_CASE("W-MPA-68, W-MPA-69: a flipped bit in any octet is a bad CRC, not a ULPDU",
-          "[mpa][W-MPA-68][W-MPA-69]") {
+TEST_CASE("W-MPA-68, W-MPA-69: a flipped bit in any octet is a bad CRC, not a ULPDU", "[mpa][W-MPA-68][W-MPA-69]") {
   CHECK(with_flipped(5, Crc::off)->has_value());
   for (std::size_t i = 2; i < 48; ++i) {
     const auto found = with_flipped(i, Crc::on);

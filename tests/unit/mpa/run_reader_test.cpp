@@ -89,21 +89,25 @@ TEST_CASE("W-MPA-63: beyond a gap a marker with FPDUPTR 0 opens the FPDU", "[mpa
   stream.add(502);  // 512 octets: the next marker lies between the two
   stream.add(100);
   stream.add(30);
-  CHECK(found(stream, 512, stream.octets.size()) == std::vector<Fpdu>{{512, stream.ulpdus[1]}, {624, stream.ulpdus[2]}});
+  CHECK(found(stream, 512, stream.octets.size()) ==
+        std::vector<Fpdu>{{512, stream.ulpdus[1]}, {624, stream.ulpdus[2]}});
   // Without that marker its FPDU is not whole, and its header tells nothing.
   CHECK(found(stream, 513, stream.octets.size()).empty());
 }
 
-TEST_CASE("W-MPA-64: beyond a gap a marker before the CRC points to the FPDU that it ends", "[mpa][W-MPA-64][W-MPA-71]") {
+TEST_CASE("W-MPA-64: beyond a gap a marker before the CRC points to the FPDU that it ends",
+          "[mpa][W-MPA-64][W-MPA-71]") {
   FpduStream stream(Crc::on, Markers::inserted);
   stream.add(100);  // 112 octets with the leading marker
   stream.add(398);  // 400 octets up to the marker at 512, and behind that the CRC: 112 to 520
   stream.add(30);
   REQUIRE(stream.ends[1] == 520);
-  CHECK(found(stream, 112, stream.octets.size()) == std::vector<Fpdu>{{112, stream.ulpdus[1]}, {520, stream.ulpdus[2]}});
+  CHECK(found(stream, 112, stream.octets.size()) ==
+        std::vector<Fpdu>{{112, stream.ulpdus[1]}, {520, stream.ulpdus[2]}});
 }
 
-TEST_CASE("W-MPA-62: beyond a gap FPDUPTR leads back to the FPDU, whatever markers it holds", "[mpa][W-MPA-62][W-MPA-71]") {
+TEST_CASE("W-MPA-62: beyond a gap FPDUPTR leads back to the FPDU, whatever markers it holds",
+          "[mpa][W-MPA-62][W-MPA-71]") {
   FpduStream stream(Crc::on, Markers::inserted);
   stream.add(46);
   stream.add(3000);
@@ -119,7 +123,8 @@ TEST_CASE("W-MPA-72: beyond a gap FPDUs are found whatever the segmentation", "[
   std::mt19937 random(7);
   for (int round = 0; round < 60; ++round) {
     FpduStream stream(round % 2 == 0 ? Crc::on : Crc::off, Markers::inserted);
-    while (stream.octets.size() < 20'000) stream.add(14 + static_cast<std::uint32_t>(random() % (round < 30 ? 300 : 3000)));
+    while (stream.octets.size() < 20'000)
+      stream.add(14 + static_cast<std::uint32_t>(random() % (round < 30 ? 300 : 3000)));
     const std::size_t first = 1 + random() % 10'000;
     const std::size_t end = first + random() % (stream.octets.size() - first);
     INFO("round " << round << ", octets " << first << " to " << end);

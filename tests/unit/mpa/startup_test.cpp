@@ -181,7 +181,8 @@ TEST_CASE("W-MPA-03, W-MPA-04: M asks for markers toward its sender, each direct
   }
 }
 
-TEST_CASE("W-MPA-05: markers are inserted for whoever asks, unless the administrator says never", "[mpa][W-MPA-05][W-MPA-44]") {
+TEST_CASE("W-MPA-05: markers are inserted for whoever asks, unless the administrator says never",
+          "[mpa][W-MPA-05][W-MPA-44]") {
   for (const auto use : {MarkerUse::never, MarkerUse::send, MarkerUse::both}) {
     const bool never = use == MarkerUse::never;
     for (const bool asked : {false, true}) {
@@ -494,12 +495,8 @@ TEST_CASE("W-MPA-37: so it does where the initiator said 0x3fff itself", "[mpa][
 
 TEST_CASE("W-MPA-42: the RTR is one that both flagged", "[mpa][W-MPA-42][W-MPA-45]") {
   const auto rtr_for = [](bool send, bool write, bool read) {
-    const auto i = answered(reply_v2({.peer_to_peer = true,
-                                      .rtr_send = send,
-                                      .rtr_write = write,
-                                      .rtr_read = read,
-                                      .ird = 8,
-                                      .ord = 8}));
+    const auto i = answered(
+        reply_v2({.peer_to_peer = true, .rtr_send = send, .rtr_write = write, .rtr_read = read, .ird = 8, .ord = 8}));
     CHECK(i.outcome() == Outcome::accepted);
     CHECK(i.negotiated().peer_to_peer);
     return i.negotiated().rtr;
@@ -619,8 +616,8 @@ TEST_CASE("W-MPA-37: 0x3fff in a Request is answered with 0x3fff, each field by 
 TEST_CASE("W-MPA-40, W-MPA-41: A is answered with exactly one flag: C, else D, else B, else C",
           "[mpa][W-MPA-39][W-MPA-40][W-MPA-41]") {
   const auto answer = [](bool b, bool c, bool d) {
-    const auto block = accepted_block(
-        {.peer_to_peer = true, .rtr_send = b, .rtr_write = c, .rtr_read = d, .ird = 5, .ord = 5}, 8, 4);
+    const auto block =
+        accepted_block({.peer_to_peer = true, .rtr_send = b, .rtr_write = c, .rtr_read = d, .ird = 5, .ord = 5}, 8, 4);
     CHECK(block.peer_to_peer);
     CHECK(block.rtr_send + block.rtr_write + block.rtr_read == 1);
     return block.rtr_write ? 'C' : block.rtr_read ? 'D' : 'B';

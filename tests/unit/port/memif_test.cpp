@@ -153,8 +153,9 @@ TEST_CASE("two ends of a memif agree on the smaller of their MTUs, whoever alloc
   converse(*port, 50, agreed + 18);
 }
 
-TEST_CASE("more long frames than a memif's ring holds pieces of: each arrives whole and in order, and no buffer is lost",
-          "[port][memif]") {
+TEST_CASE(
+    "more long frames than a memif's ring holds pieces of: each arrives whole and in order, and no buffer is lost",
+    "[port][memif]") {
   const Directory directory;
   const Peer peer(directory.server(), 0);
   const auto port = open(directory.client(), 0);

@@ -227,8 +227,7 @@ TEST_CASE("ends of a pair may have unequal MTUs: what is too long for the other 
   CHECK(small.pool().large_available() == all_large);
 }
 
-TEST_CASE("a long frame crosses a pair without a copy, in a large buffer; a short one takes none of these",
-          "[port]") {
+TEST_CASE("a long frame crosses a pair without a copy, in a large buffer; a short one takes none of these", "[port]") {
   Pair p(64, 0);
   const std::uint32_t small = p.a->pool().available(), large = p.a->pool().large_available();
   BufferRef kept = frame(*p.a, 7, 65'535 + 18);

@@ -11,8 +11,8 @@ inline std::vector<std::string>& skipped() {
 }
 }  // namespace rnic::test
 
-#define SKIP_BECAUSE(why)                 \
-  do {                                    \
+#define SKIP_BECAUSE(why)                   \
+  do {                                      \
     ::rnic::test::skipped().push_back(why); \
-    return;                               \
+    return;                                 \
   } while (false)

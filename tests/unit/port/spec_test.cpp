@@ -22,8 +22,8 @@ bool says(const std::string& text, const std::string& part) {
 
 TEST_CASE("each kind of port is read, and written again as it was", "[port]") {
   for (const char* text : {"loopback", "pair:wire", "memif:/run/rnic/m.sock,role=server", "memif:/m,role=client",
-                           "memif:/m,role=client,peer=alice", "af_packet:eth0", "af_xdp:veth-a", "tap:rnic.7", "pci:0000:00:05.0",
-                           "vdev:net_null0,size=64,copy=1"}) {
+                           "memif:/m,role=client,peer=alice", "af_packet:eth0", "af_xdp:veth-a", "tap:rnic.7",
+                           "pci:0000:00:05.0", "vdev:net_null0,size=64,copy=1"}) {
     const auto spec = parse_spec(text);
     INFO(text);
     REQUIRE(spec);
@@ -36,7 +36,8 @@ TEST_CASE("each kind of port is read, and written again as it was", "[port]") {
 
 TEST_CASE("loopback, pair and memif are memory, and nothing else is", "[port]") {
   for (const Kind kind : {Kind::loopback, Kind::pair, Kind::memif}) CHECK(is_memory(kind));
-  for (const Kind kind : {Kind::af_packet, Kind::af_xdp, Kind::tap, Kind::pci, Kind::vdev}) CHECK_FALSE(is_memory(kind));
+  for (const Kind kind : {Kind::af_packet, Kind::af_xdp, Kind::tap, Kind::pci, Kind::vdev})
+    CHECK_FALSE(is_memory(kind));
 }
 
 TEST_CASE("a PCI address gets its domain, in lower case", "[port]") {

@@ -148,9 +148,7 @@ TEST_CASE("a bell that is not rung, or rung a thousand times, is quiet at once",
 TEST_CASE("who sends anything but octets to a bell, or ends it, loses the channel, and keeps nobody awake",
           "[port][wake]") {
   World world;
-  SECTION("a descriptor") {
-    RudeClient::send_with(world.client->bell, {std::byte{1}}, world.client->connection);
-  }
+  SECTION("a descriptor") { RudeClient::send_with(world.client->bell, {std::byte{1}}, world.client->connection); }
   SECTION("an end") { REQUIRE(shutdown(world.client->bell, SHUT_RDWR) == 0); }
   CHECK(world.rung());
   CHECK_FALSE(world.server->quiet());

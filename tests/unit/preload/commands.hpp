@@ -20,8 +20,7 @@ namespace rnic::test {
 template <class Body>
 int command(int fd, std::uint32_t number, const Body& body, std::size_t out = 0) {
   std::vector<std::uint8_t> octets(sizeof(rdma_ucm_cmd_hdr) + sizeof body);
-  const rdma_ucm_cmd_hdr header{number, static_cast<__u16>(sizeof body),
-                                static_cast<__u16>(out)};
+  const rdma_ucm_cmd_hdr header{number, static_cast<__u16>(sizeof body), static_cast<__u16>(out)};
   std::memcpy(octets.data(), &header, sizeof header);
   std::memcpy(octets.data() + sizeof header, &body, sizeof body);
   const ssize_t written = write(fd, octets.data(), octets.size());

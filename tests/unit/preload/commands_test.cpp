@@ -102,8 +102,7 @@ TEST_CASE("CREATE_ID gives the daemon the channel, port space and user pointer",
   CHECK(request.port_space == RDMA_PS_TCP);
 }
 
-TEST_CASE("CREATE_ID refuses the port space of the AF_IB probe without asking the daemon",
-          "[preload][ucma]") {
+TEST_CASE("CREATE_ID refuses the port space of the AF_IB probe without asking the daemon", "[preload][ucma]") {
   OpenChannel channel;
   const std::size_t before = daemon_at_work().count(RNIC_CM_CREATE_ID);
   rdma_ucm_create_id body{};
@@ -204,8 +203,7 @@ TEST_CASE("RESOLVE_IP without a destination is refused", "[preload][ucma]") {
 
 TEST_CASE("RESOLVE_ROUTE, DISCONNECT and NOTIFY name the id", "[preload][ucma]") {
   OneId one;
-  REQUIRE(command(one.fd, RDMA_USER_CM_CMD_RESOLVE_ROUTE,
-                  rdma_ucm_resolve_route{one.id, 1500}) == 0);
+  REQUIRE(command(one.fd, RDMA_USER_CM_CMD_RESOLVE_ROUTE, rdma_ucm_resolve_route{one.id, 1500}) == 0);
   CHECK(sent<rnic_cm_resolve_route>(RNIC_CM_RESOLVE_ROUTE).timeout_ms == 1500);
   REQUIRE(command(one.fd, RDMA_USER_CM_CMD_DISCONNECT, rdma_ucm_disconnect{one.id}) == 0);
   CHECK(sent<rnic_handle>(RNIC_CM_DISCONNECT).handle == one.id);

@@ -94,8 +94,9 @@ void TestDaemon::die() {
 }
 
 void TestDaemon::agree() {
-  for (const std::uint32_t type : {RNIC_CM_BIND, RNIC_CM_RESOLVE_ADDRESS, RNIC_CM_RESOLVE_ROUTE, RNIC_CM_CONNECT,
-                                   RNIC_CM_ACCEPT, RNIC_CM_REJECT, RNIC_CM_DISCONNECT, RNIC_CM_SET_OPTION, RNIC_CM_NOTIFY})
+  for (const std::uint32_t type :
+       {RNIC_CM_BIND, RNIC_CM_RESOLVE_ADDRESS, RNIC_CM_RESOLVE_ROUTE, RNIC_CM_CONNECT, RNIC_CM_ACCEPT, RNIC_CM_REJECT,
+        RNIC_CM_DISCONNECT, RNIC_CM_SET_OPTION, RNIC_CM_NOTIFY})
     relay().harm(type, harm::status(0), 0);
   const auto say = [](const auto& body) {
     return [&body](const Asked&, Passing& reply) {

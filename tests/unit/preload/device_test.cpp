@@ -94,15 +94,13 @@ TEST_CASE("the device's number opens it too", "[preload][uverbs]") {
   CHECK(open("/dev/char/231:193", O_RDWR | O_CLOEXEC) == -1);
 }
 
-TEST_CASE("an ioctl on uverbs fails with ENOTTY, by which libibverbs knows to write",
-          "[preload][uverbs]") {
+TEST_CASE("an ioctl on uverbs fails with ENOTTY, by which libibverbs knows to write", "[preload][uverbs]") {
   Uverbs device;
   CHECK(ioctl(device.fd, _IOWR(0x1b, 1, std::uint64_t), nullptr) == -1);
   CHECK(errno == ENOTTY);
 }
 
-TEST_CASE("CREATE_COMP_CHANNEL gives the reading end that the daemon knows by its cookie",
-          "[preload][uverbs]") {
+TEST_CASE("CREATE_COMP_CHANNEL gives the reading end that the daemon knows by its cookie", "[preload][uverbs]") {
   Uverbs device;
   int channel = -1;
   REQUIRE(create_channel(device.fd, channel) == 0);
@@ -144,8 +142,7 @@ TEST_CASE("a copy of a uverbs descriptor takes commands", "[preload][uverbs]") {
   close(copy);
 }
 
-TEST_CASE("a number that was closed unseen and is another file's now is left alone",
-          "[preload][others]") {
+TEST_CASE("a number that was closed unseen and is another file's now is left alone", "[preload][others]") {
   const int fd = open_cm();
   const std::uint32_t id = create_id(fd, 1);
   int ends[2];
@@ -198,8 +195,7 @@ TEST_CASE("dup2 onto a channel's number closes the channel", "[preload][others]"
   close(ends[1]);
 }
 
-TEST_CASE("a program that closes every descriptor it may have keeps the connection",
-          "[preload][others]") {
+TEST_CASE("a program that closes every descriptor it may have keeps the connection", "[preload][others]") {
   const int fd = open_cm();
   const std::uint32_t id = create_id(fd, 1);
   int refused = 0;
@@ -238,8 +234,7 @@ TEST_CASE("RDMA netlink is refused, other netlink is not", "[preload][sysfs]") {
   close(fd);
 }
 
-TEST_CASE("/sys/class/infiniband is the daemon's tree, by every way of opening",
-          "[preload][sysfs]") {
+TEST_CASE("/sys/class/infiniband is the daemon's tree, by every way of opening", "[preload][sysfs]") {
   CHECK(std::string(getenv("SYSFS_PATH")) == daemon_at_work().run_dir() + "/sysfs");
   const char* const path = "/sys/class/infiniband/rnic0/ports/1/state";
   const int fd = open(path, O_RDONLY | O_CLOEXEC);

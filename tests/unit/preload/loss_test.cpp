@@ -22,8 +22,7 @@ struct Mortal {
 
 }  // namespace
 
-TEST_CASE("the daemon's death wakes a blocked GET_EVENT with one removal for each id",
-          "[preload][loss]") {
+TEST_CASE("the daemon's death wakes a blocked GET_EVENT with one removal for each id", "[preload][loss]") {
   Mortal mortal;
   const int fd = open_cm();
   const std::uint32_t first = create_id(fd, 0x10);
@@ -59,8 +58,7 @@ TEST_CASE("the daemon's death wakes who polls, even on a channel without ids", "
   close(fd);
 }
 
-TEST_CASE("after the daemon's death ids can be destroyed, with the events that were reported",
-          "[preload][loss]") {
+TEST_CASE("after the daemon's death ids can be destroyed, with the events that were reported", "[preload][loss]") {
   Mortal mortal;
   const int fd = open_cm();
   const std::uint32_t id = create_id(fd, 0x10);

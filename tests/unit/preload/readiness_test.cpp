@@ -23,9 +23,7 @@ struct OneId {
     channel = channel_of_last_id();
   }
   ~OneId() { close(fd); }
-  void post(std::uint32_t kind = RNIC_CM_ESTABLISHED) {
-    daemon_at_work().post(channel, event_of(id, 0x1234, kind));
-  }
+  void post(std::uint32_t kind = RNIC_CM_ESTABLISHED) { daemon_at_work().post(channel, event_of(id, 0x1234, kind)); }
   int fd = -1;
   std::uint32_t id = 0;
   std::uint32_t channel = 0;
@@ -99,8 +97,7 @@ TEST_CASE("a non-blocking channel without events answers EAGAIN", "[preload][ucm
   CHECK(get_event(one.fd, event) == EAGAIN);
 }
 
-TEST_CASE("a blocked GET_EVENT leaves the channel to others, and wakes with the event",
-          "[preload][ucma]") {
+TEST_CASE("a blocked GET_EVENT leaves the channel to others, and wakes with the event", "[preload][ucma]") {
   OneId one;
   const std::uint32_t listener = create_id(one.fd, 0x5678);
   rdma_ucm_event_resp event{};
@@ -114,17 +111,17 @@ TEST_CASE("a blocked GET_EVENT leaves the channel to others, and wakes with the 
   CHECK(event.event == RNIC_CM_DISCONNECTED);
 }
 
-TEST_CASE("a thread that waits for an event can be cancelled, and nothing stays locked",
-          "[preload][ucma]") {
+TEST_CASE("a thread that waits for an event can be cancelled, and nothing stays locked", "[preload][ucma]") {
   OneId one;
   pthread_t waiter;
-  REQUIRE(pthread_create(&waiter, nullptr,
-                         [](void* fd) -> void* {
-                           rdma_ucm_event_resp event{};
-                           get_event(*static_cast<int*>(fd), event);
-                           return nullptr;
-                         },
-                         &one.fd) == 0);
+  REQUIRE(pthread_create(
+              &waiter, nullptr,
+              [](void* fd) -> void* {
+                rdma_ucm_event_resp event{};
+                get_event(*static_cast<int*>(fd), event);
+                return nullptr;
+              },
+              &one.fd) == 0);
   REQUIRE(pthread_cancel(waiter) == 0);
   void* result = nullptr;
   REQUIRE(pthread_join(waiter, &result) == 0);
@@ -132,8 +129,7 @@ TEST_CASE("a thread that waits for an event can be cancelled, and nothing stays 
   CHECK(command(one.fd, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{one.id, 1}) == 0);
 }
 
-TEST_CASE("copies of a channel's descriptor take commands, and the last close ends it",
-          "[preload][ucma]") {
+TEST_CASE("copies of a channel's descriptor take commands, and the last close ends it", "[preload][ucma]") {
   const std::size_t closed_before = daemon_at_work().count(RNIC_CM_CLOSE);
   int first = -1;
   int copies[3] = {-1, -1, -1};
@@ -178,8 +174,7 @@ TEST_CASE("events of a destroyed id leave the channel unreadable", "[preload][uc
   CHECK_FALSE(readable(one.fd));
 }
 
-TEST_CASE("destroying an id does not wait for counts that another thread has taken",
-          "[preload][ucma]") {
+TEST_CASE("destroying an id does not wait for counts that another thread has taken", "[preload][ucma]") {
   OneId one;
   one.post();
   char taken = 0;
@@ -200,8 +195,7 @@ TEST_CASE("GET_EVENT passes over a count whose event was withdrawn", "[preload][
   CHECK(get_event(one.fd, event) == EAGAIN);
 }
 
-TEST_CASE("MIGRATE_ID moves an id and its events to the channel that it is written to",
-          "[preload][ucma]") {
+TEST_CASE("MIGRATE_ID moves an id and its events to the channel that it is written to", "[preload][ucma]") {
   OneId one;
   const int other = open_cm(O_RDWR | O_CLOEXEC | O_NONBLOCK);
   one.post();
@@ -225,8 +219,7 @@ TEST_CASE("MIGRATE_ID moves an id and its events to the channel that it is writt
   close(other);
 }
 
-TEST_CASE("a child of fork uses its parent's channel over a connection of its own",
-          "[preload][ucma]") {
+TEST_CASE("a child of fork uses its parent's channel over a connection of its own", "[preload][ucma]") {
   OneId one;
   const std::uint64_t parent = daemon_at_work().last(RNIC_CM_CREATE_ID).connection;
   const std::size_t closed_before = daemon_at_work().count(RNIC_CM_CLOSE);

@@ -53,7 +53,8 @@ TEST_CASE("an answer to another question is the daemon's end to a context", "[pr
   }
 }
 
-TEST_CASE("an answer that is too short, or comes without its memory, is an error of what was asked", "[provider][context]") {
+TEST_CASE("an answer that is too short, or comes without its memory, is an error of what was asked",
+          "[provider][context]") {
   TestDaemon daemon;
   Application app(daemon);
   daemon.relay().harm(RNIC_CREATE_CQ, harm::take_descriptors);

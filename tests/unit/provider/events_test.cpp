@@ -156,7 +156,8 @@ TEST_CASE("with more completion events unread than their socket holds a CQ goes 
   REQUIRE(all.size() == in_socket + 100);
   std::vector<Event> expected;
   for (const std::uint64_t each : all) {
-    const auto index = std::find_if(cqs.begin(), cqs.end(), [&](ibv_cq* cq) { return value_of(cq) == each; }) - cqs.begin();
+    const auto index =
+        std::find_if(cqs.begin(), cqs.end(), [&](ibv_cq* cq) { return value_of(cq) == each; }) - cqs.begin();
     if (index % 2 != 0) expected.emplace_back(each, 0);
   }
   for (std::size_t i = 0; i < cqs.size(); i += 2)

@@ -73,7 +73,10 @@ struct Release {
   std::size_t slots;
 };
 constexpr Release kReleases[] = {
-    {"34.0", kOf34, 73}, {"44.0", kOf44, 76}, {"56.1", kOf56, 76}, {"65.0", kOf65, 93},
+    {"34.0", kOf34, 73},
+    {"44.0", kOf44, 76},
+    {"56.1", kOf56, 76},
+    {"65.0", kOf65, 93},
 };
 
 std::vector<std::string> g_order;  // of the libibverbs that this program plays

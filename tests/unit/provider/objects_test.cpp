@@ -6,9 +6,9 @@
 #include <sys/syscall.h>
 
 #include "control/limits.hpp"
+#include "kit/provider_each_way.hpp"
 #include "pabi/pabi.hpp"
 #include "page_swap.hpp"
-#include "kit/provider_each_way.hpp"
 #include "unit/provider/daemon.hpp"
 #include "wc.hpp"
 

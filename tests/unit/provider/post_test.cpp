@@ -281,7 +281,8 @@ TEST_CASE("gather at post: a small write travels in its entry, beside its SGE", 
 
 TEST_CASE("gather at post: as much as fits is copied, one octet more is not", "[provider][gather]") {
   OneQp t(8);
-  const std::uint32_t room = t.app.view(t.qp).send.stride - static_cast<std::uint32_t>(sizeof(rnic_sqe) + sizeof(rnic_sge));
+  const std::uint32_t room =
+      t.app.view(t.qp).send.stride - static_cast<std::uint32_t>(sizeof(rnic_sqe) + sizeof(rnic_sge));
   ibv_sge one = t.sge(room);
   ibv_send_wr wr = t.write_of(one, 1);
   REQUIRE(t.post(wr) == 0);

@@ -49,8 +49,8 @@ TEST_CASE("V-SGL-02: a Send is gathered from several SGEs and scattered to other
   Region& from = pair.a->region(20000, 5);
   Region& to = pair.b->region(20000);
   pair.b->post_receive({Side::sge(to, 0, 3), Side::sge(to, 3, 0), Side::sge(to, 3, 5000), Side::sge(to, 5003, 14997)});
-  pair.a->post(send({Side::sge(from, 0, 1), Side::sge(from, 1, 9999), Side::sge(from, 10000, 0),
-                     Side::sge(from, 10000, 10000)}));
+  pair.a->post(send(
+      {Side::sge(from, 0, 1), Side::sge(from, 1, 9999), Side::sge(from, 10000, 0), Side::sge(from, 10000, 10000)}));
   pair.run();
   REQUIRE(pair.b->app.completions.size() == 1);
   CHECK(pair.b->app.completions[0].length == 20000);
@@ -93,7 +93,8 @@ TEST_CASE("V-RD-07: a Read brings what is there, of any length", "[qp][V-RD-07][
   }
 }
 
-TEST_CASE("V-ACC-07: accesses of no octets look at no STag", "[qp][V-ACC-07][V-SGL-03][V-RD-07][W-DDP-09][W-RDMAP-12]") {
+TEST_CASE("V-ACC-07: accesses of no octets look at no STag",
+          "[qp][V-ACC-07][V-SGL-03][V-RD-07][W-DDP-09][W-RDMAP-12]") {
   Pair pair;
   const Stag garbage{0xdeadbe00};
   pair.b->post_receive({{1, 0, garbage}});

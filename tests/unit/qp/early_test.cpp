@@ -51,7 +51,9 @@ struct Scene {
   std::set<std::uint32_t> lost;
 };
 
-Octets first(const Octets& octets, std::size_t n) { return {octets.begin(), octets.begin() + static_cast<std::ptrdiff_t>(n)}; }
+Octets first(const Octets& octets, std::size_t n) {
+  return {octets.begin(), octets.begin() + static_cast<std::ptrdiff_t>(n)};
+}
 
 }  // namespace
 
@@ -87,7 +89,8 @@ TEST_CASE("W-MPA-71: a segment that no marker is in is placed early only behind 
   CHECK(s.holds(1000, filled(100, 3)));
 }
 
-TEST_CASE("W-TCP-10: nothing from beyond a gap is delivered, and a Send is not placed either", "[qp][W-TCP-10][W-DDP-13]") {
+TEST_CASE("W-TCP-10: nothing from beyond a gap is delivered, and a Send is not placed either",
+          "[qp][W-TCP-10][W-DDP-13]") {
   Scene s;
   Region& receive = s.raw.us->region(2000);
   s.raw.us->post_receive({Side::sge(receive, 0, 2000)});
@@ -107,7 +110,9 @@ TEST_CASE("W-TCP-10: a Read is done when its Response is there in order", "[qp][
   REQUIRE(s.raw.heard_opcode(wire::RdmapOpcode::read_request).size() == 1);
   const Octets all = filled(3000, 5);
   const auto part = [&](std::size_t at, bool last) {
-    return tagged(2, last, s.region.stag, s.region.at(at), {all.begin() + static_cast<std::ptrdiff_t>(at), all.begin() + static_cast<std::ptrdiff_t>(at) + 1000});
+    return tagged(
+        2, last, s.region.stag, s.region.at(at),
+        {all.begin() + static_cast<std::ptrdiff_t>(at), all.begin() + static_cast<std::ptrdiff_t>(at) + 1000});
   };
   s.say(part(0, false), true);
   s.say(part(1000, false));
@@ -226,7 +231,13 @@ TEST_CASE("W-MPA-66: a marker beyond a gap that contradicts the lengths in front
 
 TEST_CASE("W-TCP-09: memory ends up as if all had been placed in order", "[qp][W-TCP-09][W-DDP-12]") {
   const auto moves = GENERATE(Moves::direct, Moves::at_flush);
-  Scene s(with_markers(), [](qp::Config& c) { c.access = c.access | tpt::Rights::remote_atomic; c.extensions = true; }, moves);
+  Scene s(
+      with_markers(),
+      [](qp::Config& c) {
+        c.access = c.access | tpt::Rights::remote_atomic;
+        c.extensions = true;
+      },
+      moves);
   SECTION("a Write in the gap goes where a later one was placed early") {
     s.say(s.write(100, filled(1000, 3)), true);
     s.say(s.write(500, filled(1000, 4)));
@@ -256,7 +267,8 @@ TEST_CASE("W-TCP-09: memory ends up as if all had been placed in order", "[qp][W
   }
 }
 
-TEST_CASE("W-TCP-09: what cannot be reached early is tried again in its turn, and blamed there", "[qp][W-TCP-09][V-STOP-06]") {
+TEST_CASE("W-TCP-09: what cannot be reached early is tried again in its turn, and blamed there",
+          "[qp][W-TCP-09][V-STOP-06]") {
   const auto moves = GENERATE(Moves::direct, Moves::at_flush);
   Scene s(with_markers(), {}, moves);
   s.say(s.write(0, filled(1000)), true);
@@ -288,7 +300,8 @@ TEST_CASE("W-TCP-09: a placement that is on its way when its turn comes is waite
   CHECK(s.raw.us->app.completions.size() == 1);
 }
 
-TEST_CASE("W-TCP-09: an error while an early placement is on its way leaves nothing behind", "[qp][W-TCP-09][V-STOP-07]") {
+TEST_CASE("W-TCP-09: an error while an early placement is on its way leaves nothing behind",
+          "[qp][W-TCP-09][V-STOP-07]") {
   Scene s(with_markers(), {}, Moves::at_flush);
   s.say(s.write(0, filled(1000)), true);
   s.raw.us->mover.stalled = true;
@@ -313,7 +326,8 @@ TEST_CASE("V-INV-10: what was placed early is checked again in its turn", "[qp][
   CHECK(s.raw.terminates()[0].code.word() == 0x1100);
 }
 
-TEST_CASE("W-RDMAP-14: a Read Response beyond a gap is placed only where a Read waits for it", "[qp][W-RDMAP-14][V-RD-03]") {
+TEST_CASE("W-RDMAP-14: a Read Response beyond a gap is placed only where a Read waits for it",
+          "[qp][W-RDMAP-14][V-RD-03]") {
   Scene s;
   Region& sink = s.raw.us->region(4000);
   s.raw.us->post(read({Side::sge(sink, 1000, 2000)}, {0x77}, 0));

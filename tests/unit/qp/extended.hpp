@@ -27,7 +27,8 @@ inline Options extended(Moves moves = Moves::direct, std::uint64_t seed = 1) {
 
 // Words in a region: `first` octets in, aligned memory where that is a multiple of 8.
 struct Words {
-  explicit Words(Side& side, tpt::Rights rights = kAtomicRights, PdId pd = kPd) : region(side.region(72, 0, rights, pd)) {
+  explicit Words(Side& side, tpt::Rights rights = kAtomicRights, PdId pd = kPd)
+      : region(side.region(72, 0, rights, pd)) {
     skew = (8 - region.base % 8) % 8;
   }
   std::uint64_t to(std::size_t word = 0) const { return region.at(skew + word * 8); }
@@ -51,13 +52,15 @@ inline qp::WorkRequest fetch_add(qp::Sge into, Stag stag, std::uint64_t to, std:
   request.argument = add;
   return request;
 }
-inline qp::WorkRequest compare_swap(qp::Sge into, Stag stag, std::uint64_t to, std::uint64_t compare, std::uint64_t swap) {
+inline qp::WorkRequest compare_swap(qp::Sge into, Stag stag, std::uint64_t to, std::uint64_t compare,
+                                    std::uint64_t swap) {
   auto request = fetch_add(into, stag, to, compare);
   request.opcode = qp::Opcode::compare_swap;
   request.swap = swap;
   return request;
 }
-inline qp::WorkRequest write_immediate(std::vector<qp::Sge> sges, Stag stag, std::uint64_t to, std::uint32_t immediate) {
+inline qp::WorkRequest write_immediate(std::vector<qp::Sge> sges, Stag stag, std::uint64_t to,
+                                       std::uint32_t immediate) {
   auto request = write(std::move(sges), stag, to);
   request.opcode = qp::Opcode::write_immediate;
   request.immediate = immediate;

@@ -130,10 +130,9 @@ TEST_CASE("W-EXT-09: Write with Immediate is a Write and then an Immediate on qu
   CHECK(wire::parse_ddp(raw.heard[writes - 1])->last);
   const Octets& said = raw.heard[writes];
   REQUIRE(said.size() == 26);
-  CHECK(*wire::parse_untagged(said) == wire::UntaggedHeader{.last = true,
-                                                           .rdmap_control = std::uint8_t(solicited ? 0x49 : 0x48),
-                                                           .queue = 0,
-                                                           .msn = 1});
+  CHECK(
+      *wire::parse_untagged(said) ==
+      wire::UntaggedHeader{.last = true, .rdmap_control = std::uint8_t(solicited ? 0x49 : 0x48), .queue = 0, .msn = 1});
   CHECK(Octets(said.begin() + 18, said.end()) ==
         Octets{std::byte{0xDE}, std::byte{0xAD}, std::byte{0xBE}, std::byte{0xEF}, {}, {}, {}, {}});
   // The next message of the queue has the next number.
@@ -276,7 +275,8 @@ TEST_CASE("W-EXT-12: Immediates and Sends take receives in the order they were p
   CHECK(got[2].slot == 2);
   CHECK_FALSE(got[2].immediate);
   // The middle receive's memory is as it was.
-  CHECK(std::all_of(buffer.memory.begin() + 16, buffer.memory.begin() + 32, [](std::byte b) { return b == std::byte{}; }));
+  CHECK(std::all_of(buffer.memory.begin() + 16, buffer.memory.begin() + 32,
+                    [](std::byte b) { return b == std::byte{}; }));
   pair.run();
   CHECK(pair.a->app.of_sends().size() == 3);
 }
@@ -325,7 +325,7 @@ TEST_CASE("W-EXT-07: the Response is on queue 3, counted from 1, with the reques
   Scene s;
   s.words.set(0, 0x0102030405060708);
   auto first = s.add(0x10);
-  first.compare = 99;      // not used by FetchAdd: ignored
+  first.compare = 99;  // not used by FetchAdd: ignored
   first.compare_mask = 3;
   Octets said = atomic_request(1, first);
   said[18] = std::byte{0xFF};  // reserved bits
@@ -395,7 +395,8 @@ TEST_CASE("W-EXT-02: another atomic opcode is an unexpected one", "[qp][W-EXT-02
   s.is_refused(atomic_request(1, header), 0x0206, qp::Event::unexpected_opcode);
 }
 
-TEST_CASE("W-EXT-02: opcode 1 is the drafts' Swap: it compares with nothing and looks at no mask", "[qp][W-EXT-02][W-EXT-07]") {
+TEST_CASE("W-EXT-02: opcode 1 is the drafts' Swap: it compares with nothing and looks at no mask",
+          "[qp][W-EXT-02][W-EXT-07]") {
   Scene s;
   s.words.set(0, 0x1122334455667788);
   auto header = s.add(0xAABBCCDDEEFF0011);
@@ -490,10 +491,12 @@ TEST_CASE("W-EXT-04: an atomic needs a right of the region and of the queue pair
     s.is_refused(atomic_request(1, header), 0x0104, qp::Event::irrq_wrap);
   }
   SECTION("reads disabled are no matter") {
-    Scene s([](qp::Config& config) {
-      config.extensions = true;
-      config.access = Rights::remote_atomic;
-    }, Rights::local_read | Rights::local_write | Rights::remote_atomic);
+    Scene s(
+        [](qp::Config& config) {
+          config.extensions = true;
+          config.access = Rights::remote_atomic;
+        },
+        Rights::local_read | Rights::local_write | Rights::remote_atomic);
     s.raw.say(atomic_request(1, s.add(3)));
     CHECK(s.words.get() == 3);
   }
@@ -692,7 +695,9 @@ TEST_CASE("W-EXT-11: an Immediate of any other form is refused", "[qp][W-EXT-11]
   SECTION("without L") { s.is_refused(untagged(8, false, 0, 1, 0, filled(8)), 0x0207, qp::Event::not_last); }
   SECTION("offset 8") { s.is_refused(untagged(8, true, 0, 1, 8, filled(8)), 0x1204, qp::Event::rq_msn_range); }
   SECTION("a number missed") { s.is_refused(untagged(8, true, 0, 2, 0, filled(8)), 0x1203, qp::Event::rq_msn_gap); }
-  SECTION("another queue") { s.is_refused(untagged(8, true, 1, 1, 0, filled(8)), 0x0206, qp::Event::unexpected_opcode); }
+  SECTION("another queue") {
+    s.is_refused(untagged(8, true, 1, 1, 0, filled(8)), 0x0206, qp::Event::unexpected_opcode);
+  }
   SECTION("inside a Send") {
     s.raw.say(untagged(3, false, 0, 1, 0));
     s.is_refused(untagged(8, true, 0, 1, 0, filled(8)), 0x0206, qp::Event::unexpected_opcode);

@@ -183,8 +183,7 @@ TEST_CASE("V-EH-09: a queue that is not there is refused", "[qp][V-EH-09]") {
 TEST_CASE("V-EH-10: a tagged segment is placed only where the STag allows", "[qp][W-DDP-18][W-DDP-27]") {
   SECTION("V-EH-10: an unknown STag") {
     Scene s;
-    s.is_refused(tagged(0, true, {0x7FFFFF00}, s.region.base, filled(8)), 0x1100, Header::ddp,
-                 qp::Event::invalid_stag);
+    s.is_refused(tagged(0, true, {0x7FFFFF00}, s.region.base, filled(8)), 0x1100, Header::ddp, qp::Event::invalid_stag);
   }
   SECTION("V-EH-10: a wrong key") {
     Scene s;
@@ -311,9 +310,7 @@ TEST_CASE("V-EH-17: a Read Request beyond IRD is refused", "[qp][V-EH-17][V-IRD-
     Raw raw(start);
     Region& r = raw.us->region(64, 1);
     raw.us->mover.stalled = true;  // nothing is answered
-    const auto ask = [&](std::uint32_t msn) {
-      return read_request(msn, {{1}, 0, 8, r.stag, r.base});
-    };
+    const auto ask = [&](std::uint32_t msn) { return read_request(msn, {{1}, 0, 8, r.stag, r.base}); };
     raw.say_octets(raw.fpdu(ask(1)) + raw.fpdu(ask(2)) + raw.fpdu(ask(3)));
     raw.us->qp.receive(raw.wire.now);
     while (raw.wire.carry()) {
@@ -337,8 +334,7 @@ TEST_CASE("V-EH-17: a Read Request beyond IRD is refused", "[qp][V-EH-17][V-IRD-
 TEST_CASE("V-EH-18: a Read Request must be the next", "[qp][V-EH-18][V-EH-19]") {
   SECTION("V-EH-18: a gap") {
     Scene s;
-    s.is_refused(read_request(2, {{1}, 0, 8, s.region.stag, s.region.base}), 0x1203, Header::ddp,
-                 qp::Event::irrq_gap);
+    s.is_refused(read_request(2, {{1}, 0, 8, s.region.stag, s.region.base}), 0x1203, Header::ddp, qp::Event::irrq_gap);
   }
   SECTION("V-EH-19: far off") {
     Scene s;
@@ -490,8 +486,7 @@ TEST_CASE("V-SRQ-15: receives of a shared queue are checked against its PD", "[q
   CHECK(s.raw.us->app.completions[0].shared);
 }
 
-TEST_CASE("V-RD-03: a Read Response is placed only where it was asked for",
-          "[qp][V-RD-03][W-RDMAP-14][V-RD-04]") {
+TEST_CASE("V-RD-03: a Read Response is placed only where it was asked for", "[qp][V-RD-03][W-RDMAP-14][V-RD-04]") {
   const bool strict = GENERATE(false, true);
   Scene s([&](qp::Config& c) { c.strict_read_sink = strict; });
   Region& sink = s.raw.us->region(64);

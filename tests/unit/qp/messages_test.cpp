@@ -52,8 +52,8 @@ struct Heard : Raw {
   }
 };
 
-// Loses what comes from b without octets and stands beyond a's window, as a peer does that follows RFC 9293 s3.10.7.4 by
-// the letter. Ours takes the ACK of such a segment.
+// Loses what comes from b without octets and stands beyond a's window, as a peer does that follows RFC 9293 s3.10.7.4
+// by the letter. Ours takes the ACK of such a segment.
 void a_is_strict(Wire& wire) {
   const std::uint32_t shift = tcp::window_shift(wire.options.receive_window_bytes);
   wire.loses = [shift, edge = std::optional<std::uint32_t>()](bool is_a, const tcp::SegmentOut& out) mutable {
@@ -95,7 +95,8 @@ TEST_CASE("W-RDMAP-06: each operation is one DDP message, and nothing but RDMAP 
   CHECK(msns[1] == std::vector<std::uint32_t>{1, 2});
 }
 
-TEST_CASE("W-RDMAP-38: messages leave in the order their work was posted in, whatever it is", "[qp][W-RDMAP-38][W-DDP-10]") {
+TEST_CASE("W-RDMAP-38: messages leave in the order their work was posted in, whatever it is",
+          "[qp][W-RDMAP-38][W-DDP-10]") {
   std::mt19937 random(5);
   for (int round = 0; round < 5; ++round) {
     Heard raw(extend, round % 2 == 0 ? Moves::direct : Moves::late);
@@ -104,9 +105,18 @@ TEST_CASE("W-RDMAP-38: messages leave in the order their work was posted in, wha
     for (int i = 0; i < 60; ++i) {
       const auto size = static_cast<std::uint32_t>(random() % 4000);
       switch (random() % 4) {
-        case 0: raw.us->post(send({Side::sge(memory, 0, size)})); expected.push_back(3); break;
-        case 1: raw.us->post(write({Side::sge(memory, 0, size)}, {7}, 0)); expected.push_back(0); break;
-        case 2: raw.us->post(write_immediate({}, {7}, 0, 1)); expected.insert(expected.end(), {0, 8}); break;
+        case 0:
+          raw.us->post(send({Side::sge(memory, 0, size)}));
+          expected.push_back(3);
+          break;
+        case 1:
+          raw.us->post(write({Side::sge(memory, 0, size)}, {7}, 0));
+          expected.push_back(0);
+          break;
+        case 2:
+          raw.us->post(write_immediate({}, {7}, 0, 1));
+          expected.insert(expected.end(), {0, 8});
+          break;
         default:
           if (std::count(expected.begin(), expected.end(), 1u) == 16) break;
           raw.us->post(read({Side::sge(memory, 0, size)}, {7}, 0));
@@ -118,7 +128,8 @@ TEST_CASE("W-RDMAP-38: messages leave in the order their work was posted in, wha
   }
 }
 
-TEST_CASE("W-MPA-54: a ULPDU has 64768 octets at most, however large the segments", "[qp][W-MPA-54][W-MPA-60][W-DDP-08]") {
+TEST_CASE("W-MPA-54: a ULPDU has 64768 octets at most, however large the segments",
+          "[qp][W-MPA-54][W-MPA-60][W-DDP-08]") {
   tcp::Options options;
   options.mss_bytes = 65'495;
   Raw raw(responder_start(), {}, Moves::direct, options, 65'600);
@@ -141,7 +152,8 @@ TEST_CASE("W-MPA-72: FPDUs of 64 KiB are taken whatever the segmentation", "[qp]
   Region& memory = raw.us->region(70'000);
   const Octets payload = filled(64'768 - 14, 3);
   Octets stream;
-  for (int i = 0; i < 3; ++i) stream = stream + raw.fpdu(tagged(0, true, memory.stag, memory.base + static_cast<unsigned>(i), payload));
+  for (int i = 0; i < 3; ++i)
+    stream = stream + raw.fpdu(tagged(0, true, memory.stag, memory.base + static_cast<unsigned>(i), payload));
   for (std::size_t at = 0; at < stream.size(); at += piece) {
     const Octets part(stream.begin() + static_cast<std::ptrdiff_t>(at),
                       stream.begin() + static_cast<std::ptrdiff_t>(std::min(at + piece, stream.size())));
@@ -178,7 +190,8 @@ TEST_CASE("W-DDP-16: with a copy, work is complete when the copy is made, not be
   CHECK(Octets(raw.heard[1].begin() + 18, raw.heard[1].end()) == before);
 }
 
-TEST_CASE("W-RDMAP-41: a Read completes when its Response is placed and all before it, in order", "[qp][W-RDMAP-41][W-RDMAP-13]") {
+TEST_CASE("W-RDMAP-41: a Read completes when its Response is placed and all before it, in order",
+          "[qp][W-RDMAP-41][W-RDMAP-13]") {
   Heard raw({}, Moves::at_flush);
   Region& sink = raw.us->region(4000);
   raw.us->post(read({Side::sge(sink, 0, 1000)}, {7}, 0));
@@ -203,8 +216,11 @@ TEST_CASE("W-RDMAP-65: every Read Request gets exactly one Response, to the one 
   const std::uint32_t sizes[] = {5000, 0, 1, 1440, 1441};
   std::uint32_t msn = 1;
   for (const std::uint32_t size : sizes) {
-    raw.say(read_request(msn, {.sink_stag = {0xF0 + msn}, .sink_to = 100 * msn, .size_bytes = size,
-                               .source_stag = source.stag, .source_to = source.at(msn)}));
+    raw.say(read_request(msn, {.sink_stag = {0xF0 + msn},
+                               .sink_to = 100 * msn,
+                               .size_bytes = size,
+                               .source_stag = source.stag,
+                               .source_to = source.at(msn)}));
     ++msn;
   }
   CHECK(messages_of(raw.heard) == std::vector<unsigned>(5, 2));
@@ -234,7 +250,8 @@ TEST_CASE("W-RDMAP-10: Read Requests leave in order, are answered in order, and 
   Region& to = pair.a->region(8000);
   Region& unused = pair.b->region(100);
   pair.b->post_receive({Side::sge(unused, 0, 100)});
-  for (std::uint32_t i = 0; i < 8; ++i) pair.a->post(read({Side::sge(to, i * 1000, i % 3 == 0 ? 0 : 1000)}, from.stag, from.at(i * 1000)));
+  for (std::uint32_t i = 0; i < 8; ++i)
+    pair.a->post(read({Side::sge(to, i * 1000, i % 3 == 0 ? 0 : 1000)}, from.stag, from.at(i * 1000)));
   pair.run();
   REQUIRE(pair.a->app.completions.size() == 8);
   for (std::uint32_t i = 0; i < 8; ++i) CHECK(pair.a->app.completions[i].slot == i);
@@ -448,18 +465,36 @@ TEST_CASE("W-DDP-30: what an STag allows is set up and taken back, each by itsel
   const Change changes[] = {
       {"validity", [](Side& s, Region& r) { REQUIRE(s.table.invalidate_local(r.stag, kPd, {1})); }, 0x1100},
       {"the STag itself", [](Side& s, Region& r) { REQUIRE(s.table.deregister(r.stag)); }, 0x1100},
-      {"rights", [](Side& s, Region& r) {
-         REQUIRE(s.table.reregister(r.stag, {.pd = kPd, .rights = tpt::Rights::local_read | tpt::Rights::remote_read, .base = r.base,
-                                             .size = 1000, .key = 0x5a, .memory = {.space = {}, .address = r.base, .direct = r.memory.data()}}));
-       }, 0x1102},
-      {"range", [](Side& s, Region& r) {
-         REQUIRE(s.table.reregister(r.stag, {.pd = kPd, .rights = kAllRights, .base = r.base, .size = 500, .key = 0x5a,
+      {"rights",
+       [](Side& s, Region& r) {
+         REQUIRE(s.table.reregister(r.stag, {.pd = kPd,
+                                             .rights = tpt::Rights::local_read | tpt::Rights::remote_read,
+                                             .base = r.base,
+                                             .size = 1000,
+                                             .key = 0x5a,
                                              .memory = {.space = {}, .address = r.base, .direct = r.memory.data()}}));
-       }, 0x1101},
-      {"protection domain", [](Side& s, Region& r) {
-         REQUIRE(s.table.reregister(r.stag, {.pd = kOtherPd, .rights = kAllRights, .base = r.base, .size = 1000, .key = 0x5a,
+       },
+       0x1102},
+      {"range",
+       [](Side& s, Region& r) {
+         REQUIRE(s.table.reregister(r.stag, {.pd = kPd,
+                                             .rights = kAllRights,
+                                             .base = r.base,
+                                             .size = 500,
+                                             .key = 0x5a,
                                              .memory = {.space = {}, .address = r.base, .direct = r.memory.data()}}));
-       }, 0x1102}};
+       },
+       0x1101},
+      {"protection domain",
+       [](Side& s, Region& r) {
+         REQUIRE(s.table.reregister(r.stag, {.pd = kOtherPd,
+                                             .rights = kAllRights,
+                                             .base = r.base,
+                                             .size = 1000,
+                                             .key = 0x5a,
+                                             .memory = {.space = {}, .address = r.base, .direct = r.memory.data()}}));
+       },
+       0x1102}};
   for (const Change& change : changes) {
     INFO(change.what);
     Raw raw(responder_start());
@@ -474,7 +509,8 @@ TEST_CASE("W-DDP-30: what an STag allows is set up and taken back, each by itsel
   }
 }
 
-TEST_CASE("W-DDP-24: octets of an operation that was cut short are never told as received", "[qp][W-DDP-24][V-STOP-04]") {
+TEST_CASE("W-DDP-24: octets of an operation that was cut short are never told as received",
+          "[qp][W-DDP-24][V-STOP-04]") {
   const bool by_reset = GENERATE(true, false);
   Heard raw;
   Region& receive = raw.us->region(2000);
@@ -504,11 +540,11 @@ TEST_CASE("W-DDP-24: octets of an operation that was cut short are never told as
 TEST_CASE("W-RDMAP-35: a Terminate ends the connection whatever its queue, number and offset say",
           "[qp][W-RDMAP-35][W-RDMAP-33]") {
   const Octets body{std::byte{0x12}, std::byte{0x02}, std::byte{0}, std::byte{0}};
-  for (const Octets& ulpdu : {untagged(7, true, 2, 1, 0, body), untagged(7, true, 0, 1, 0, body),
-                              untagged(7, true, 9, 1, 0, body), untagged(7, true, 2, 77, 0, body),
-                              untagged(7, true, 2, 1, 400, body), untagged(7, false, 2, 1, 0, body),
-                              untagged(7, true, 2, 1, 0, {}), untagged(7, true, 2, 1, 0, filled(3)),
-                              untagged(7, true, 2, 1, 0, filled(600))}) {
+  for (const Octets& ulpdu :
+       {untagged(7, true, 2, 1, 0, body), untagged(7, true, 0, 1, 0, body), untagged(7, true, 9, 1, 0, body),
+        untagged(7, true, 2, 77, 0, body), untagged(7, true, 2, 1, 400, body), untagged(7, false, 2, 1, 0, body),
+        untagged(7, true, 2, 1, 0, {}), untagged(7, true, 2, 1, 0, filled(3)),
+        untagged(7, true, 2, 1, 0, filled(600))}) {
     Heard raw;
     raw.say(ulpdu);
     CHECK(raw.us->app.events == std::vector{qp::Event::terminate_received});
@@ -519,11 +555,12 @@ TEST_CASE("W-RDMAP-35: a Terminate ends the connection whatever its queue, numbe
   }
 }
 
-TEST_CASE("W-RDMAP-37: a peer's other code for the same fault is understood as ours is", "[qp][W-RDMAP-37][W-RDMAP-33][V-CS-05]") {
+TEST_CASE("W-RDMAP-37: a peer's other code for the same fault is understood as ours is",
+          "[qp][W-RDMAP-37][W-RDMAP-33][V-CS-05]") {
   // Ours; siw's; irdma's (wire.md s3.4 and s6, 13 and 26).
-  const std::vector<std::array<unsigned, 3>> same{
-      {0x1102, 0x1100, 0x0102}, {0x1205, 0x1202, 0x1205}, {0x0100, 0x0209, 0x0200}, {0x1203, 0x0207, 0x1202},
-      {0x0206, 0x1000, 0x02FF}, {0x1000, 0x0207, 0x1000}};
+  const std::vector<std::array<unsigned, 3>> same{{0x1102, 0x1100, 0x0102}, {0x1205, 0x1202, 0x1205},
+                                                  {0x0100, 0x0209, 0x0200}, {0x1203, 0x0207, 0x1202},
+                                                  {0x0206, 0x1000, 0x02FF}, {0x1000, 0x0207, 0x1000}};
   for (const auto& codes : same) {
     for (const unsigned code : codes) {
       for (const bool bits_swapped : {false, true}) {  // siw on a little-endian machine
@@ -551,7 +588,8 @@ TEST_CASE("W-RDMAP-37: a peer's other code for the same fault is understood as o
   }
 }
 
-TEST_CASE("W-RDMAP-66: a Terminate finds its place whatever receives and limits there are", "[qp][W-RDMAP-66][V-SR-06]") {
+TEST_CASE("W-RDMAP-66: a Terminate finds its place whatever receives and limits there are",
+          "[qp][W-RDMAP-66][V-SR-06]") {
   const Octets body{std::byte{0x12}, std::byte{0x02}, std::byte{0}, std::byte{0}};
   SECTION("no receive, none held") {
     Heard raw([](qp::Config& c) { c.hold_without_receive = false; });

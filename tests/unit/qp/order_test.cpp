@@ -440,7 +440,8 @@ TEST_CASE("W-MPA-90: a responder waits for the first FPDU no longer than 10 s", 
   }
 }
 
-TEST_CASE("W-MPA-45: the RTR leaves first, and completes nobody's work", "[qp][W-MPA-42][W-MPA-45][W-MPA-46][W-MPA-87]") {
+TEST_CASE("W-MPA-45: the RTR leaves first, and completes nobody's work",
+          "[qp][W-MPA-42][W-MPA-45][W-MPA-46][W-MPA-87]") {
   qp::Start start = default_start();
   start.rtr = GENERATE(qp::Start::Rtr::write, qp::Start::Rtr::read, qp::Start::Rtr::send);
   SECTION("on the wire") {
@@ -507,8 +508,7 @@ TEST_CASE("W-MPA-49: a Read of no octets is taken as first FPDU whatever was neg
 
 // ---- memory that cannot be reached ----------------------------------------------------------------------
 
-TEST_CASE("V-CS-04: memory that is gone fails its work request and no other stream's",
-          "[qp][V-CS-04][V-STOP-02]") {
+TEST_CASE("V-CS-04: memory that is gone fails its work request and no other stream's", "[qp][V-CS-04][V-STOP-02]") {
   const auto moves = GENERATE(Moves::direct, Moves::at_flush, Moves::late);
   Raw raw(default_start(), {}, moves);
   Region& r = raw.us->region(4000, 3);
@@ -591,7 +591,8 @@ TEST_CASE("V-ERRST-03: a flushed request gives its memory back, so not while a c
   CHECK(raw.us->qp.modify_state(State::idle, raw.wire.now));
 }
 
-TEST_CASE("V-INV-10: an Invalidate completes only when nothing is on its way to the memory any more", "[qp][V-INV-10]") {
+TEST_CASE("V-INV-10: an Invalidate completes only when nothing is on its way to the memory any more",
+          "[qp][V-INV-10]") {
   Raw raw(default_start(), {}, Moves::at_flush);
   Region& r = raw.us->region(64);
   raw.run();

@@ -15,30 +15,43 @@ enum class Kind : std::uint8_t { send, write, read, atomic, immediate };
 constexpr std::uint32_t kSize = 32;
 
 struct Scene {
-  Scene() : raw(responder_start(), extend, Moves::at_flush), word(*raw.us), target(raw.us->region(4096)),
-            source(raw.us->region(4096, 6)), large(raw.us->region(3u << 20, 1)), receive(raw.us->region(4096)) {}
+  Scene()
+      : raw(responder_start(), extend, Moves::at_flush),
+        word(*raw.us),
+        target(raw.us->region(4096)),
+        source(raw.us->region(4096, 6)),
+        large(raw.us->region(3u << 20, 1)),
+        receive(raw.us->region(4096)) {}
 
   // Operation number `i`. The later one of two has no octets where it can: nothing but the order of
   // the two holds it back.
   void say(Kind kind, std::uint32_t i) {
     const std::uint32_t size = i == 0 ? kSize : 0;
     switch (kind) {
-      case Kind::send: return raw.say(untagged(3, true, 0, send_msn++, 0, filled(size)));
-      case Kind::immediate: return raw.say(immediate(send_msn++, 7));
-      case Kind::write: return raw.say(tagged(0, true, target.stag, target.at(i * kSize), filled(kSize, i + 1)));
+      case Kind::send:
+        return raw.say(untagged(3, true, 0, send_msn++, 0, filled(size)));
+      case Kind::immediate:
+        return raw.say(immediate(send_msn++, 7));
+      case Kind::write:
+        return raw.say(tagged(0, true, target.stag, target.at(i * kSize), filled(kSize, i + 1)));
       case Kind::read:
-        return raw.say(read_request(request_msn++, {.sink_stag = {0x1000 + i}, .sink_to = 0, .size_bytes = size,
-                                                    .source_stag = source.stag, .source_to = source.base}));
+        return raw.say(read_request(request_msn++, {.sink_stag = {0x1000 + i},
+                                                    .sink_to = 0,
+                                                    .size_bytes = size,
+                                                    .source_stag = source.stag,
+                                                    .source_to = source.base}));
       case Kind::atomic:
-        return raw.say(atomic_request(request_msn++, {.request_id = 0x1000 + i, .stag = word.region.stag,
-                                                      .tagged_offset = word.to(), .data = 1}));
+        return raw.say(atomic_request(
+            request_msn++,
+            {.request_id = 0x1000 + i, .stag = word.region.stag, .tagged_offset = word.to(), .data = 1}));
     }
   }
   // Its effect is there: placed, delivered, or answered.
   bool seen(Kind kind, std::uint32_t i, std::size_t receives_before) const {
     switch (kind) {
       case Kind::send:
-      case Kind::immediate: return raw.us->app.of_receives().size() > receives_before;
+      case Kind::immediate:
+        return raw.us->app.of_receives().size() > receives_before;
       case Kind::write: {
         const Octets octets = filled(kSize, i + 1);
         return std::equal(octets.begin(), octets.end(), target.memory.begin() + static_cast<std::ptrdiff_t>(i * kSize));
@@ -66,10 +79,15 @@ struct Scene {
   void hold_up(Kind first) {
     switch (first) {
       case Kind::send:
-      case Kind::immediate: break;  // no receive is posted
-      case Kind::write: raw.us->mover.stalled = true; break;
-      case Kind::read: raw.us->mover.gathers_stalled = true; break;
-      case Kind::atomic:  // the window is closed, in the middle of a message of our own
+      case Kind::immediate:
+        break;  // no receive is posted
+      case Kind::write:
+        raw.us->mover.stalled = true;
+        break;
+      case Kind::read:
+        raw.us->mover.gathers_stalled = true;
+        break;
+      case Kind::atomic:                   // the window is closed, in the middle of a message of our own
         raw.say(tagged(0, true, {1}, 0));  // we may speak
         raw.deaf = true;
         raw.us->post(write({Side::sge(large, 0, 3u << 20)}, {1}, 0));
@@ -109,8 +127,8 @@ void check(Kind first, Kind later, Later meanwhile) {
   // Nor is an atomic operation executed that may not be answered yet.
   if (later == Kind::atomic) CHECK(s.word.get() == 0);
   s.let_go(first);
-  const bool both_receive = (first == Kind::send || first == Kind::immediate) &&
-                            (later == Kind::send || later == Kind::immediate);
+  const bool both_receive =
+      (first == Kind::send || first == Kind::immediate) && (later == Kind::send || later == Kind::immediate);
   CHECK(s.seen(first, 0, 0));
   CHECK(s.seen(later, 1, both_receive ? 1 : 0));
   if (both_receive) {
@@ -189,8 +207,9 @@ TEST_CASE("W-RDMAP-44: behind an Atomic: Sends, Writes and Immediates go on befo
   check(Kind::atomic, Kind::immediate, Later::everything);
 }
 
-TEST_CASE("W-RDMAP-45: behind an Atomic: a Read, or another Atomic, is answered after it, and that one finds its result",
-          "[qp][pairs][W-RDMAP-45][W-EXT-07]") {
+TEST_CASE(
+    "W-RDMAP-45: behind an Atomic: a Read, or another Atomic, is answered after it, and that one finds its result",
+    "[qp][pairs][W-RDMAP-45][W-EXT-07]") {
   check(Kind::atomic, Kind::read, Later::nothing);
   check(Kind::atomic, Kind::atomic, Later::nothing);
 

@@ -2,9 +2,8 @@
 // reached late and out of turn. What must hold: every work request completes once, in order, with
 // success; every octet is where it belongs; nobody is terminated.
 
-
-#include "kit/qp_world.hpp"
 #include "kit/catch.hpp"
+#include "kit/qp_world.hpp"
 
 using namespace rnic;
 using namespace rnic::test;
@@ -76,13 +75,7 @@ struct Traffic {
 
 Traffic traffic(Side& from, Side& to, std::mt19937_64& random) {
   constexpr std::size_t kSize = std::size_t{Traffic::kSlot} * Traffic::kSlots;
-  return {from,
-          to,
-          random,
-          from.region(Traffic::kSlot * 2, 3),
-          to.region(kSize),
-          to.region(kSize),
-          from.region(kSize)};
+  return {from, to, random, from.region(Traffic::kSlot * 2, 3), to.region(kSize), to.region(kSize), from.region(kSize)};
 }
 
 void run_seed(std::uint64_t seed, Moves moves, unsigned loss_per_1000, bool markers) {
@@ -145,10 +138,12 @@ void run_seed(std::uint64_t seed, Moves moves, unsigned loss_per_1000, bool mark
 TEST_CASE("V-ORD-02: random work completes once, in order, with every octet in its place",
           "[scenario][V-ORD-02][V-SR-10][W-DDP-13]") {
   const auto moves = GENERATE(Moves::direct, Moves::at_flush, Moves::late);
-  for (std::uint64_t seed = 1; seed <= 12; ++seed) run_seed(seed * 3 + static_cast<std::uint64_t>(moves), moves, 0, seed % 4 == 0);
+  for (std::uint64_t seed = 1; seed <= 12; ++seed)
+    run_seed(seed * 3 + static_cast<std::uint64_t>(moves), moves, 0, seed % 4 == 0);
 }
 
 TEST_CASE("V-ORD-02: the same holds when segments are lost", "[scenario][V-ORD-02][W-TCP-19]") {
   const auto moves = GENERATE(Moves::direct, Moves::late);
-  for (std::uint64_t seed = 1; seed <= 8; ++seed) run_seed(seed * 5 + static_cast<std::uint64_t>(moves), moves, 30, seed % 4 == 0);
+  for (std::uint64_t seed = 1; seed <= 8; ++seed)
+    run_seed(seed * 5 + static_cast<std::uint64_t>(moves), moves, 30, seed % 4 == 0);
 }

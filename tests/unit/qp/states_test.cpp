@@ -294,8 +294,8 @@ TEST_CASE("V-AE-02: a peer that merely goes is no error; one that leaves somethi
 TEST_CASE("V-AE-02: only 0x0000 without a header is what a peer says that merely goes", "[qp][V-AE-02]") {
   for (const auto& body : {Octets{std::byte{0x00}, std::byte{0x01}, std::byte{0}, std::byte{0}},
                            Octets{std::byte{0x02}, std::byte{0x00}, std::byte{0}, std::byte{0}},
-                           Octets{std::byte{0x10}, std::byte{0x00}, std::byte{0}, std::byte{0}},
-                           Octets(4) + Octets(2), Octets(3), Octets{}}) {
+                           Octets{std::byte{0x10}, std::byte{0x00}, std::byte{0}, std::byte{0}}, Octets(4) + Octets(2),
+                           Octets(3), Octets{}}) {
     Raw raw;
     raw.run();
     Octets said = body;
@@ -492,7 +492,8 @@ TEST_CASE("V-CLS-03: a receive posted in Closing is flushed", "[qp][V-CLS-03]") 
   }
 }
 
-TEST_CASE("V-RTS-08: Modify to Terminate sends 0x0000 without a header", "[qp][V-RTS-08][V-EH-42][V-TDN-02][V-TDN-06]") {
+TEST_CASE("V-RTS-08: Modify to Terminate sends 0x0000 without a header",
+          "[qp][V-RTS-08][V-EH-42][V-TDN-02][V-TDN-06]") {
   Raw raw;
   raw.us->post_receive({});
   raw.run();

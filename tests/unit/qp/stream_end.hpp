@@ -1,5 +1,5 @@
-// One end's messages on a stream, without a queue pair around them: both directions of qp/ over a connection, whose peer
-// is nothing but TCP and MPA framing.
+// One end's messages on a stream, without a queue pair around them: both directions of qp/ over a connection, whose
+// peer is nothing but TCP and MPA framing.
 #pragma once
 
 #include <optional>
@@ -24,8 +24,8 @@ struct Joined {
     wire.join();
   }
   tcp::Options options;
-  HeapPool pool;                // what our segments are taken from
-  HeapPool incoming{512, 9216}; // what the peer's come in
+  HeapPool pool;                 // what our segments are taken from
+  HeapPool incoming{512, 9216};  // what the peer's come in
   HeapPool peers_pool{1024, 9216};
   tcp::Connection tcp{options}, peer{options};
   Wire wire;
@@ -34,7 +34,8 @@ struct Joined {
 struct StreamEnd : Joined, End {
   explicit StreamEnd(const qp::Start& start = default_start(), Moves moves = Moves::direct,
                      const rdmap::Settings& given = default_settings(),
-                     const PoolSize& buffers = {.count = 512, .room_bytes = 9216}, const tcp::Options& with_options = {})
+                     const PoolSize& buffers = {.count = 512, .room_bytes = 9216},
+                     const tcp::Options& with_options = {})
       : Joined(buffers, with_options),
         End(given, moves),
         gate(start, wire.now),

@@ -39,8 +39,8 @@ std::vector<unsigned> opcodes(const std::vector<Octets>& heard) {
 Octets bad_write(std::uint32_t payload = 40) { return tagged(0, true, {0xBAD00}, 9, filled(payload)); }
 
 std::size_t flushed(const std::vector<qp::Completion>& completions) {
-  return static_cast<std::size_t>(std::count_if(completions.begin(), completions.end(),
-                                                [](const auto& c) { return c.status == Status::flushed; }));
+  return static_cast<std::size_t>(
+      std::count_if(completions.begin(), completions.end(), [](const auto& c) { return c.status == Status::flushed; }));
 }
 
 }  // namespace
@@ -97,7 +97,8 @@ TEST_CASE("W-RDMAP-30: the Terminate leaves at the next FPDU's place, in the mid
   Region& memory = raw.us->region(3u << 20, 3);
   raw.deaf = true;  // the window closes in the middle of it
   if (response)
-    raw.say(read_request(1, {.sink_stag = {5}, .size_bytes = 3u << 20, .source_stag = memory.stag, .source_to = memory.base}));
+    raw.say(read_request(
+        1, {.sink_stag = {5}, .size_bytes = 3u << 20, .source_stag = memory.stag, .source_to = memory.base}));
   else
     raw.us->post(write({Side::sge(memory, 0, 3u << 20)}, {5}, 0));
   raw.pass(seconds(1));
@@ -192,14 +193,17 @@ TEST_CASE("W-MPA-85: before a valid FPDU has come a responder says nothing, what
   };
   if (has_heard) raw.say(tagged(0, true, {1}, 0));
   switch (go_wrong) {
-    case 0: REQUIRE(raw.us->qp.modify_state(State::terminate, raw.wire.now)); break;
+    case 0:
+      REQUIRE(raw.us->qp.modify_state(State::terminate, raw.wire.now));
+      break;
     case 1: {
       Octets broken = raw.fpdu(tagged(0, true, {1}, 0));
       broken[5] ^= std::byte{1};
       raw.say_octets(broken);
       break;
     }
-    default: raw.say_octets({std::byte{0xFF}, std::byte{0xFF}, std::byte{0}, std::byte{0}});
+    default:
+      raw.say_octets({std::byte{0xFF}, std::byte{0xFF}, std::byte{0}, std::byte{0}});
   }
   raw.run();
   CHECK(raw.terminates().size() == (has_heard ? 1u : 0u));
@@ -208,7 +212,8 @@ TEST_CASE("W-MPA-85: before a valid FPDU has come a responder says nothing, what
   CHECK(raw.us->app.events.size() == (go_wrong == 0 ? 0u : 1u));  // told here in any case
 }
 
-TEST_CASE("W-MPA-79: a first FPDU that MPA finds good opens the gate, though DDP refuses it", "[qp][W-MPA-79][W-MPA-21]") {
+TEST_CASE("W-MPA-79: a first FPDU that MPA finds good opens the gate, though DDP refuses it",
+          "[qp][W-MPA-79][W-MPA-21]") {
   Raw raw(responder_start());
   raw.say(bad_write());
   REQUIRE(raw.terminates().size() == 1);
@@ -317,7 +322,8 @@ TEST_CASE("W-DDP-21: octets behind the peer's FIN reach nobody", "[qp][W-DDP-21]
   raw.us->post_receive({Side::sge(memory, 2000, 1000)});
   // They are there before the FIN is, behind a gap that it closes.
   const auto at = static_cast<std::uint32_t>(0xFFFFFF01 + raw.tcp.appended());
-  const Octets behind = raw.fpdu(tagged(0, true, memory.stag, memory.base, filled(600))) + raw.fpdu(untagged(3, true, 0, 1, 0, filled(50)));
+  const Octets behind = raw.fpdu(tagged(0, true, memory.stag, memory.base, filled(600))) +
+                        raw.fpdu(untagged(3, true, 0, 1, 0, filled(50)));
   const auto inject = [&] {
     BufferRef buffer = BufferRef::take(raw.us->pool);
     std::copy(behind.begin(), behind.end(), buffer->append(static_cast<std::uint32_t>(behind.size())).begin());
@@ -393,17 +399,25 @@ TEST_CASE("W-DDP-26: work that comes after a close fails, and ours follows the p
   }
 }
 
-TEST_CASE("W-RDMAP-49: no FIN while work of ours, or an answer to the peer, is outstanding", "[qp][W-RDMAP-49][V-RTS-06]") {
+TEST_CASE("W-RDMAP-49: no FIN while work of ours, or an answer to the peer, is outstanding",
+          "[qp][W-RDMAP-49][V-RTS-06]") {
   const int what = GENERATE(0, 1, 2, 3);
   Watched raw(responder_start(), extend, Moves::at_flush);
   Region& memory = raw.us->region(1000, 3, kAtomicRights);
   raw.us->mover.gathers_stalled = true;
   switch (what) {
-    case 0: raw.us->post(read({Side::sge(memory, 0, 100)}, {5}, 0)); break;
-    case 1: raw.us->post(fetch_add({memory.at(8 - memory.base % 8), 8, memory.stag}, {5}, 0, 1)); break;
-    case 2: raw.us->post(write({Side::sge(memory, 0, 100)}, {5}, 0)); break;
+    case 0:
+      raw.us->post(read({Side::sge(memory, 0, 100)}, {5}, 0));
+      break;
+    case 1:
+      raw.us->post(fetch_add({memory.at(8 - memory.base % 8), 8, memory.stag}, {5}, 0, 1));
+      break;
+    case 2:
+      raw.us->post(write({Side::sge(memory, 0, 100)}, {5}, 0));
+      break;
     default:
-      raw.say(read_request(1, {.sink_stag = {5}, .size_bytes = 100, .source_stag = memory.stag, .source_to = memory.base}));
+      raw.say(
+          read_request(1, {.sink_stag = {5}, .size_bytes = 100, .source_stag = memory.stag, .source_to = memory.base}));
   }
   raw.run();
   REQUIRE(raw.us->qp.modify_state(State::closing, raw.wire.now));
@@ -416,25 +430,31 @@ TEST_CASE("W-RDMAP-49: no FIN while work of ours, or an answer to the peer, is o
 
 // ---- what is told ------------------------------------------------------------------------------------
 
-TEST_CASE("W-RDMAP-52: every fault but the consumer's own wish is told to the consumer", "[rdmap][W-RDMAP-52][V-ERR-01]") {
+TEST_CASE("W-RDMAP-52: every fault but the consumer's own wish is told to the consumer",
+          "[rdmap][W-RDMAP-52][V-ERR-01]") {
   std::set<unsigned> events;
   for (unsigned i = 0; i < static_cast<unsigned>(rdmap::Fault::count); ++i) {
     const auto fault = static_cast<rdmap::Fault>(i);
     const rdmap::FaultRow& row = rdmap::row(fault);
     INFO("fault " << i);
     switch (row.told) {
-      case rdmap::Told::nobody: CHECK(fault == rdmap::Fault::by_consumer); break;
+      case rdmap::Told::nobody:
+        CHECK(fault == rdmap::Fault::by_consumer);
+        break;
       case rdmap::Told::event:
         CHECK((row.event >= 5 && row.event <= 36));
         events.insert(row.event);
         break;
-      case rdmap::Told::completion: CHECK(row.event == 0); break;
+      case rdmap::Told::completion:
+        CHECK(row.event == 0);
+        break;
     }
   }
   CHECK(events.size() == 31);  // all of 5 to 36 but 21, which no Terminate goes with
 }
 
-TEST_CASE("V-TERM-05: work that is posted in Terminate is flushed there, with or without a receive", "[qp][V-TERM-05]") {
+TEST_CASE("V-TERM-05: work that is posted in Terminate is flushed there, with or without a receive",
+          "[qp][V-TERM-05]") {
   Raw raw;
   REQUIRE(raw.us->qp.modify_state(qp::State::terminate, raw.wire.now));
   raw.run();

@@ -19,13 +19,10 @@ namespace {
 
 std::array<std::byte, 18> untagged(std::uint8_t control, std::uint32_t queue) {
   std::array<std::byte, 18> out;
-  wire::emit(wire::UntaggedHeader{.last = true,
-                                  .rdmap_control = control,
-                                  .invalidate = {},
-                                  .queue = queue,
-                                  .msn = 1,
-                                  .message_offset = 0},
-             out);
+  wire::emit(
+      wire::UntaggedHeader{
+          .last = true, .rdmap_control = control, .invalidate = {}, .queue = queue, .msn = 1, .message_offset = 0},
+      out);
   return out;
 }
 
@@ -44,12 +41,12 @@ TEST_CASE("W-RDMAP-03: each opcode has its model, queue and header", "[rdmap][W-
     Model model;
     unsigned queue, header;
   };
-  for (const Row& row : {Row{RdmapOpcode::write, Model::tagged, 0, 0}, Row{RdmapOpcode::read_request, Model::untagged, 1, 28},
-                         Row{RdmapOpcode::read_response, Model::tagged, 0, 0}, Row{RdmapOpcode::send, Model::untagged, 0, 0},
-                         Row{RdmapOpcode::terminate, Model::untagged, 2, 4},
-                         Row{RdmapOpcode::immediate, Model::untagged, 0, 8},
-                         Row{RdmapOpcode::atomic_request, Model::untagged, 1, 52},
-                         Row{RdmapOpcode::atomic_response, Model::untagged, 3, 12}}) {
+  for (const Row& row :
+       {Row{RdmapOpcode::write, Model::tagged, 0, 0}, Row{RdmapOpcode::read_request, Model::untagged, 1, 28},
+        Row{RdmapOpcode::read_response, Model::tagged, 0, 0}, Row{RdmapOpcode::send, Model::untagged, 0, 0},
+        Row{RdmapOpcode::terminate, Model::untagged, 2, 4}, Row{RdmapOpcode::immediate, Model::untagged, 0, 8},
+        Row{RdmapOpcode::atomic_request, Model::untagged, 1, 52},
+        Row{RdmapOpcode::atomic_response, Model::untagged, 3, 12}}) {
     const rdmap::Message& message = rdmap::message(row.opcode);
     CHECK(message.model == row.model);
     CHECK(message.queue == row.queue);
@@ -373,8 +370,9 @@ TEST_CASE("W-RDMAP-27: what is no whole Read Request is left as it is", "[rdmap]
 TEST_CASE("W-RDMAP-27: what is left of a Read that was partly answered", "[rdmap][W-RDMAP-27]") {
   rdmap::Culprit culprit;
   culprit.size = 46;
-  wire::emit(wire::ReadRequestHeader{.sink_stag = {1}, .sink_to = 10, .size_bytes = 100, .source_stag = {2}, .source_to = 20},
-             MutableBytes(culprit.octets).subspan(18));
+  wire::emit(
+      wire::ReadRequestHeader{.sink_stag = {1}, .sink_to = 10, .size_bytes = 100, .source_stag = {2}, .source_to = 20},
+      MutableBytes(culprit.octets).subspan(18));
   rdmap::advance_read_request(culprit, 60);
   const auto left = wire::parse_read_request(Bytes(culprit.octets).subspan(18));
   CHECK(left->sink_to == 70);

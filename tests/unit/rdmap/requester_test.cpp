@@ -36,7 +36,8 @@ rdmap::WorkRequest fenced(rdmap::WorkRequest request) {
 }
 
 struct Reader {
-  explicit Reader(std::uint32_t ord = 4, Moves moves = Moves::direct) : end(with_ord(ord), moves), sink(end.region(64)) {}
+  explicit Reader(std::uint32_t ord = 4, Moves moves = Moves::direct)
+      : end(with_ord(ord), moves), sink(end.region(64)) {}
   std::uint32_t post_read(std::uint32_t size = 8) { return end.post(read({End::sge(sink, 0, size)}, {9}, 0)); }
   bool answer(std::uint32_t size = 8) {
     return end.hear(tagged(kReadResponse, true, sink.stag, sink.base, filled(size)));
@@ -73,7 +74,8 @@ TEST_CASE("W-DDP-09: a message is cut to the MULPDU, and its last segment alone 
   CHECK(end.sends_completed() == Slots{0});
 }
 
-TEST_CASE("V-ORD-07: no more Reads are outstanding than ORD, and all of the queue waits", "[rdmap][V-ORD-07][V-IRD-06]") {
+TEST_CASE("V-ORD-07: no more Reads are outstanding than ORD, and all of the queue waits",
+          "[rdmap][V-ORD-07][V-IRD-06]") {
   Reader r(2);
   for (int i = 0; i < 3; ++i) r.post_read();
   r.end.post(send());
@@ -84,7 +86,8 @@ TEST_CASE("V-ORD-07: no more Reads are outstanding than ORD, and all of the queu
   CHECK(opcodes(r.end.say()) == Said{kRead, kSend});
 }
 
-TEST_CASE("V-ORD-07: a place in ORD is free when the Response is delivered, not when it has come", "[rdmap][V-ORD-07]") {
+TEST_CASE("V-ORD-07: a place in ORD is free when the Response is delivered, not when it has come",
+          "[rdmap][V-ORD-07]") {
   Reader r(1, Moves::at_flush);
   r.post_read();
   r.post_read();
@@ -127,7 +130,9 @@ TEST_CASE("V-FEN-02: a fenced Invalidate waits for all before it", "[rdmap][V-FE
   Region& victim = r.end.region(8);
   auto invalidate = work(Opcode::local_invalidate);
   invalidate.remote_stag = victim.stag;
-  const auto valid = [&] { return bool(r.end.table.check_local(victim.stag, kPd, tpt::Rights::local_read, victim.base, 1)); };
+  const auto valid = [&] {
+    return bool(r.end.table.check_local(victim.stag, kPd, tpt::Rights::local_read, victim.base, 1));
+  };
   r.post_read();
   SECTION("fenced") {
     r.end.post(fenced(invalidate));
@@ -145,7 +150,8 @@ TEST_CASE("V-FEN-02: a fenced Invalidate waits for all before it", "[rdmap][V-FE
   }
 }
 
-TEST_CASE("V-ORD-02: completions are in post order, though a Send behind a Read is done first", "[rdmap][V-ORD-02][V-ORD-03]") {
+TEST_CASE("V-ORD-02: completions are in post order, though a Send behind a Read is done first",
+          "[rdmap][V-ORD-02][V-ORD-03]") {
   Reader r;
   r.post_read();
   r.end.post(send());
@@ -224,7 +230,8 @@ TEST_CASE("W-DDP-10: Responses and work take turns at message boundaries", "[rdm
   End end;
   Region& source = end.region(64, 3);
   for (std::uint32_t msn = 1; msn <= 2; ++msn)
-    end.hear(read_request(msn, {.sink_stag = {7}, .size_bytes = 40, .source_stag = source.stag, .source_to = source.base}));
+    end.hear(
+        read_request(msn, {.sink_stag = {7}, .size_bytes = 40, .source_stag = source.stag, .source_to = source.base}));
   for (int i = 0; i < 2; ++i) end.post(write({End::sge(source, 0, 40)}, {9}, 0));
   using enum wire::RdmapOpcode;
   CHECK(opcodes(end.say(14 + 20)) ==
@@ -235,7 +242,8 @@ TEST_CASE("V-INV-10: what the table permits is asked anew in each turn", "[rdmap
   End end;
   Region& source = end.region(64, 3);
   SECTION("of a Response") {
-    end.hear(read_request(1, {.sink_stag = {7}, .size_bytes = 8, .source_stag = source.stag, .source_to = source.base}));
+    end.hear(
+        read_request(1, {.sink_stag = {7}, .size_bytes = 8, .source_stag = source.stag, .source_to = source.base}));
     REQUIRE(end.table.deregister(source.stag));
     CHECK(end.say().empty());
     CHECK(end.fault == rdmap::Fault::read_invalid_stag);

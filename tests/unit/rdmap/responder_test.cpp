@@ -15,7 +15,8 @@ constexpr std::uint8_t kWrite = 0, kReadResponse = 2, kSend = 3, kSendInvalidate
 
 Octets send_of(std::uint32_t msn, const Octets& payload = {}) { return untagged(kSend, true, 0, msn, 0, payload); }
 Octets request_of(std::uint32_t msn, const Region& source, std::uint32_t size) {
-  return read_request(msn, {.sink_stag = {7}, .size_bytes = size, .source_stag = source.stag, .source_to = source.base});
+  return read_request(msn,
+                      {.sink_stag = {7}, .size_bytes = size, .source_stag = source.stag, .source_to = source.base});
 }
 
 }  // namespace
@@ -122,14 +123,18 @@ TEST_CASE("W-RDMAP-10: Requests are answered in their order, with the octets tha
   REQUIRE(said.size() == 3);
   const std::uint32_t sizes[] = {8, 16, 0};
   for (std::size_t i = 0; i < 3; ++i) {
-    CHECK(said[i] == tagged(kReadResponse, true, {7}, 0, Octets(source.memory.begin(), source.memory.begin() + sizes[i])));
+    CHECK(said[i] ==
+          tagged(kReadResponse, true, {7}, 0, Octets(source.memory.begin(), source.memory.begin() + sizes[i])));
   }
   CHECK(end.app.completions.empty());
 }
 
 TEST_CASE("W-MPA-49: only the first message may be a Read that was not agreed on, and it has no octets",
           "[rdmap][W-MPA-49]") {
-  const rdmap::Settings none = with([](rdmap::Settings& s) { s.ird = 0; s.access = tpt::Rights::none; });
+  const rdmap::Settings none = with([](rdmap::Settings& s) {
+    s.ird = 0;
+    s.access = tpt::Rights::none;
+  });
   End end(none, Moves::direct, {.may_be_read = true});
   Region& source = end.region(8);
   SECTION("of no octets, first") {
@@ -225,7 +230,8 @@ TEST_CASE("V-SR-06: what has waited for rnr_timeout is refused, and 0 is for eve
 
 // ---- the order of deliveries -------------------------------------------------------------------------------
 
-TEST_CASE("W-DDP-13: a Send is delivered when its octets are placed, and all before it", "[rdmap][W-DDP-13][W-RDMAP-42]") {
+TEST_CASE("W-DDP-13: a Send is delivered when its octets are placed, and all before it",
+          "[rdmap][W-DDP-13][W-RDMAP-42]") {
   End end(default_settings(), Moves::at_flush);
   Region& buffer = end.region(64);
   Region& target = end.region(64);
@@ -304,13 +310,15 @@ TEST_CASE("a message that never was a frame is checked and placed as one that wa
   const Octets payload = filled(32);
   Region& there = other.region(32);
   there.memory = payload;
-  const tpt::Access memory{.space = {2}, .address = 0xdead0000, .direct = there.memory.data(), .length = 32, .stag = {}};
+  const tpt::Access memory{
+      .space = {2}, .address = 0xdead0000, .direct = there.memory.data(), .length = 32, .stag = {}};
 
   SECTION("a Write: its last octets by themselves, behind the others") {
     CHECK(end.hear(tagged(kWrite, true, target.stag, target.base, {}), &memory));
     end.settle();
     CHECK(std::equal(payload.begin(), payload.end(), target.memory.begin()));
-    CHECK(end.mover.places == std::vector<std::pair<tpt::Part, std::uint32_t>>{{tpt::Part::body, 24}, {tpt::Part::tail, 8}});
+    CHECK(end.mover.places ==
+          std::vector<std::pair<tpt::Part, std::uint32_t>>{{tpt::Part::body, 24}, {tpt::Part::tail, 8}});
   }
   SECTION("a Write that leads past its region places nothing") {
     end.hear(tagged(kWrite, true, target.stag, target.base + 33, {}), &memory);
@@ -372,7 +380,8 @@ TEST_CASE("memory that is not mapped here is reached by a mover that can", "[rdm
 
 // ---- the way down ------------------------------------------------------------------------------------------
 
-TEST_CASE("V-ERRST-03: receives are flushed in steps, and those of a shared queue are left", "[rdmap][V-ERRST-03][V-SRQ-19]") {
+TEST_CASE("V-ERRST-03: receives are flushed in steps, and those of a shared queue are left",
+          "[rdmap][V-ERRST-03][V-SRQ-19]") {
   const bool shared = GENERATE(false, true);
   rdmap::Settings settings = default_settings();
   settings.shared_receive = shared;

@@ -94,7 +94,8 @@ TEST_CASE("V-SEC-08: a context's memory has a bound", "[shm][V-SEC-08]") {
   CHECK((*memory)->allocate(64));
 }
 
-TEST_CASE("W-RDMAP-59: nothing that an application shares is ever mapped to be executed", "[shm][W-RDMAP-59][V-SEC-22]") {
+TEST_CASE("W-RDMAP-59: nothing that an application shares is ever mapped to be executed",
+          "[shm][W-RDMAP-59][V-SEC-22]") {
   const int fd = memfd_create("rnic-test", MFD_CLOEXEC);
   REQUIRE(fd >= 0);
   REQUIRE(ftruncate(fd, 8192) == 0);

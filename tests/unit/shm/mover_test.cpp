@@ -49,7 +49,8 @@ class Application {
   }
   std::vector<std::byte> look(std::size_t offset, std::size_t length) const {
     std::vector<std::byte> out(length);
-    REQUIRE(pread(mem_fd_, out.data(), length, reinterpret_cast<off_t>(memory_ + offset)) == static_cast<ssize_t>(length));
+    REQUIRE(pread(mem_fd_, out.data(), length, reinterpret_cast<off_t>(memory_ + offset)) ==
+            static_cast<ssize_t>(length));
     return out;
   }
   shm::SpaceReach by_thread() const { return {child_, -1}; }
@@ -101,7 +102,8 @@ TEST_CASE("V-ORD-09: more pieces than a burst may have are moved all the same, i
     std::byte octets[2] = {std::byte{0x21}, std::byte{0x22}};
     std::uint32_t later = 0;
     for (std::uint32_t i = 0; i < 20'000; ++i) {
-      const auto moved = mover.place(Bytes(octets).subspan(i % 2, 1), application.at(100, 1), tpt::Part::tail, {&owner, i});
+      const auto moved =
+          mover.place(Bytes(octets).subspan(i % 2, 1), application.at(100, 1), tpt::Part::tail, {&owner, i});
       REQUIRE(moved != tpt::Moved::failed);
       later += moved == tpt::Moved::later ? 1 : 0;
     }
@@ -112,8 +114,7 @@ TEST_CASE("V-ORD-09: more pieces than a burst may have are moved all the same, i
   }
 }
 
-TEST_CASE("V-SEC-13: memory that is not there fails its own piece and no other",
-          "[shm][mover][V-SEC-13][W-RDMAP-58]") {
+TEST_CASE("V-SEC-13: memory that is not there fails its own piece and no other", "[shm][mover][V-SEC-13][W-RDMAP-58]") {
   for (const bool by_thread : {true, false}) {
     Application application;
     shm::ApplicationMover mover;
@@ -197,7 +198,8 @@ TEST_CASE("V-ORD-09: a last octet that is mapped here comes behind a rest that i
   CHECK(owner.told == std::vector<std::pair<std::uint32_t, bool>>{{1, true}, {2, true}});
 }
 
-TEST_CASE("W-EXT-02: fetch and add honours its mask, compare and swap both of its", "[shm][mover][W-EXT-02][W-EXT-08]") {
+TEST_CASE("W-EXT-02: fetch and add honours its mask, compare and swap both of its",
+          "[shm][mover][W-EXT-02][W-EXT-08]") {
   shm::ApplicationMover mover;
   alignas(8) std::uint64_t word = 0xffff'ffff;
   tpt::Access access{SpaceId{9}, 0, reinterpret_cast<std::byte*>(&word), 8, Stag{}};

@@ -189,7 +189,8 @@ TEST_CASE("V-SEC-08: a forged slot number of a shared receive queue is malformed
   CHECK(out.malformed);
 }
 
-TEST_CASE("V-LIM-02: the limit fires once when available receives fall below it, until armed again", "[shm][V-LIM-01][V-LIM-02]") {
+TEST_CASE("V-LIM-02: the limit fires once when available receives fall below it, until armed again",
+          "[shm][V-LIM-01][V-LIM-02]") {
   SharedWorld world;
   for (std::uint32_t i = 0; i < 6; ++i) world.post(i);
   world.queue.arm_limit(4);
@@ -244,7 +245,8 @@ struct CqWorld {
   void arm(std::uint32_t kind) { control().arm = ((control().arm >> 2) + 1) << 2 | kind; }
 };
 
-TEST_CASE("V-POLL-02: each completion is seen once and in order, round and round the ring", "[shm][V-POLL-01][V-POLL-02]") {
+TEST_CASE("V-POLL-02: each completion is seen once and in order, round and round the ring",
+          "[shm][V-POLL-01][V-POLL-02]") {
   CqWorld world;
   rnic_cqe out{};
   CHECK_FALSE(world.poll(out));

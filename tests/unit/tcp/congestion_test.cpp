@@ -239,7 +239,8 @@ TEST_CASE("W-TCP-01: PRR lets out no more than ten segments at once of what the 
 }
 
 // RFC 6582 s3.2 step 3.
-TEST_CASE("W-TCP-01: a recovery that ends with little in the network ends without a burst", "[tcp][rfc6582][W-TCP-01]") {
+TEST_CASE("W-TCP-01: a recovery that ends with little in the network ends without a burst",
+          "[tcp][rfc6582][W-TCP-01]") {
   CongestionControl control(GENERATE(Algorithm::newreno, Algorithm::cubic));
   control.start(1000, false);
   control.on_acknowledged(90'000, 10'000, milliseconds(1), kStart);

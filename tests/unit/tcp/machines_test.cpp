@@ -225,7 +225,8 @@ TEST_CASE("W-TCP-27: a full queue takes one last segment before the FIN", "[tcp]
   CHECK(queue.append_last(octets(pool, 20)));
   SECTION("and the FIN") {}
   SECTION("but never the FIN's slot") {
-    while (queue.append_last(octets(pool, 20))) {}
+    while (queue.append_last(octets(pool, 20))) {
+    }
     CHECK_FALSE(queue.cut(queue.oldest(), 1));
   }
   queue.append_fin();

@@ -232,8 +232,7 @@ TEST_CASE("W-TCP-01: F-RTO: after a timeout's first ACK two new segments go", "[
   }
 }
 
-TEST_CASE("W-TCP-01: F-RTO: a timer that runs out again before any ACK tries once more",
-          "[tcp][rfc5682][W-TCP-01]") {
+TEST_CASE("W-TCP-01: F-RTO: a timer that runs out again before any ACK tries once more", "[tcp][rfc5682][W-TCP-01]") {
   auto c = ten_out();
   c.at(200).says(full(0));
   c.wakes();

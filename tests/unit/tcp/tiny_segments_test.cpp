@@ -41,7 +41,8 @@ TEST_CASE("W-TCP-06: the largest FPDU octet by octet in padded frames does not u
   CHECK(held(c) == 0);
 }
 
-TEST_CASE("W-TCP-09: small pieces beyond a gap lie together, in whatever order they come", "[tcp][W-TCP-09][W-TCP-26]") {
+TEST_CASE("W-TCP-09: small pieces beyond a gap lie together, in whatever order they come",
+          "[tcp][W-TCP-09][W-TCP-26]") {
   const bool padded = GENERATE(true, false);
   const std::string text = pattern(1000);
   std::vector<std::uint32_t> order(text.size() - 1);
@@ -93,7 +94,8 @@ TEST_CASE("W-TCP-09: more small pieces than there are slots are kept where they 
   CHECK(held(c) == 0);
 }
 
-TEST_CASE("W-TCP-26: where buffers are scarce small pieces in order lie together from the first on", "[tcp][W-TCP-26]") {
+TEST_CASE("W-TCP-26: where buffers are scarce small pieces in order lie together from the first on",
+          "[tcp][W-TCP-26]") {
   auto c = Conversation::established();
   const std::string text = pattern(300);
   for (std::uint32_t i = 0; i < 100; ++i) hears_padded(c, 1 + i, text.substr(i, 1));
@@ -128,7 +130,8 @@ TEST_CASE("a buffer of copied pieces is counted until the last of them is releas
   const std::string text = pattern(512);
   const Bytes octets = std::as_bytes(std::span(text));
   std::vector<tcp::Keeper::Copy> copies;
-  for (int i = 0; i < 8; ++i) copies.push_back(keeper.copy(tcp::Keeper::Where::beyond, octets, pool));  // four to a buffer
+  for (int i = 0; i < 8; ++i)
+    copies.push_back(keeper.copy(tcp::Keeper::Where::beyond, octets, pool));  // four to a buffer
   CHECK(keeper.kept().small == 2);
   CHECK(pool.available() == 14);
   const BufferRef reader = copies[1].buffer.share();  // somebody who still reads there

@@ -285,7 +285,8 @@ TEST_CASE("W-TCP-01: beside octets beyond a shut window, acknowledgements stand 
   }
 }
 
-TEST_CASE("MUST-66: a reset stands at the edge of a window that is shut, where the peer believes it", "[tcp][W-TCP-01]") {
+TEST_CASE("MUST-66: a reset stands at the edge of a window that is shut, where the peer believes it",
+          "[tcp][W-TCP-01]") {
   auto c = Conversation::established(no_tail_probe(), 0);
   c.at(0).appends("abcdef");
   c.is_silent_until(200).says(data(1, "a").no_psh());

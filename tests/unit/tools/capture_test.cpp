@@ -161,8 +161,8 @@ TEST_CASE("capture: the file is read by libpcap, and by rnic decode", "[capture]
   Interface first{.name = "rnic0", .description = "the first", .mac = {2, 0, 0, 0, 0, 1}, .addresses = {}};
   first.addresses.push_back({.v6 = false, .octets = {10, 0, 0, 1}, .prefix_length = 20});
   first.addresses.push_back({.v6 = true, .octets = {0xfe, 0x80}, .prefix_length = 64});
-  std::string text =
-      section_header("rnic test") + interface_description(first) + interface_description({.name = "rnic1", .description = {}, .addresses = {}});
+  std::string text = section_header("rnic test") + interface_description(first) +
+                     interface_description({.name = "rnic1", .description = {}, .addresses = {}});
   for (std::size_t i = 0; i < talk.packets.size(); ++i)
     text += packet(i % 2, talk.packets[i].time_ns, Direction::sent, talk.packets[i].octets);
   text += interface_statistics(0, 5, 6, 7, 8);
@@ -194,7 +194,8 @@ TEST_CASE("capture: blocks of the file, octet by octet", "[capture]") {
                 "0400 0800 0500000000000000 0500 0800 0600000000000000 00000000 4c000000"));
 }
 
-TEST_CASE("capture: frames of 65535 octets of IP behind a VLAN tag go through the ring and the file whole", "[capture]") {
+TEST_CASE("capture: frames of 65535 octets of IP behind a VLAN tag go through the ring and the file whole",
+          "[capture]") {
   using namespace tool::pcapng;
   test::Talk talk;
   talk.v6 = GENERATE(false, true);
@@ -211,8 +212,8 @@ TEST_CASE("capture: frames of 65535 octets of IP behind a VLAN tag go through th
   test::append(stream, writer.write(100));
   talk.says(0, stream, mss);
   std::size_t longest = 0;
-  std::string text = section_header("rnic test") +
-                     interface_description({.name = "rnic0", .description = {}, .addresses = {}});
+  std::string text =
+      section_header("rnic test") + interface_description({.name = "rnic0", .description = {}, .addresses = {}});
   Ring ring(1u << 20);
   for (const test::Packet& each : talk.packets) {
     longest = std::max(longest, each.octets.size());

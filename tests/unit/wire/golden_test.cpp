@@ -96,8 +96,7 @@ TEST_CASE("W-MPA-01, W-MPA-27: the golden startup frames", "[wire][golden][W-MPA
 
   const auto request_v2 = hex("4d504120494420526571204672616d65500200048010c020");
   const wire::StartupHeader v2{.crc = true, .enhanced = true, .revision = 2, .private_data_length = 4};
-  const wire::EnhancedBlock block{
-      .peer_to_peer = true, .rtr_write = true, .rtr_read = true, .ird = 16, .ord = 32};
+  const wire::EnhancedBlock block{.peer_to_peer = true, .rtr_write = true, .rtr_read = true, .ird = 16, .ord = 32};
   CHECK(joined(octets_of(v2), octets_of(block)) == request_v2);
   CHECK(wire::parse_startup(request_v2) == v2);
   CHECK(wire::parse_enhanced(Bytes{request_v2}.subspan(20)) == block);
@@ -117,13 +116,11 @@ TEST_CASE("W-RDMAP-09, W-MPA-45: the golden Read Requests", "[wire][golden][W-RD
                                         .size_bytes = 4096,
                                         .source_stag = {0xBEEF0002},
                                         .source_to = 0x200000};
-  check_fpdu(
-      "002e414100000000000000010000000100000000cafe0001000000000000100000001000beef0002000000000020000007af6c12",
-      joined(untagged(0x41, 1, 1), octets_of(request)), {});
+  check_fpdu("002e414100000000000000010000000100000000cafe0001000000000000100000001000beef0002000000000020000007af6c12",
+             joined(untagged(0x41, 1, 1), octets_of(request)), {});
   const wire::ReadRequestHeader rtr{.source_stag = {1}};
-  check_fpdu(
-      "002e41410000000000000001000000010000000000000000000000000000000000000000000000010000000000000000ba10e3c9",
-      joined(untagged(0x41, 1, 1), octets_of(rtr)), {});
+  check_fpdu("002e41410000000000000001000000010000000000000000000000000000000000000000000000010000000000000000ba10e3c9",
+             joined(untagged(0x41, 1, 1), octets_of(rtr)), {});
 }
 
 TEST_CASE("W-MPA-52, W-RDMAP-15: the golden Sends, with each pad", "[wire][golden][W-MPA-52][W-RDMAP-15]") {
@@ -131,8 +128,8 @@ TEST_CASE("W-MPA-52, W-RDMAP-15: the golden Sends, with each pad", "[wire][golde
              hex("52444d4100"));
   check_fpdu("00184145000000000000000000000003000005a2303132333435000020fc8a54", untagged(0x45, 0, 3, 1442),
              hex("303132333435"));
-  check_fpdu("00194146feedc0de0000000000000004000000004041424344454600f303bc9b",
-             untagged(0x46, 0, 4, 0, 0xFEEDC0DE), hex("40414243444546"));
+  check_fpdu("00194146feedc0de0000000000000004000000004041424344454600f303bc9b", untagged(0x46, 0, 4, 0, 0xFEEDC0DE),
+             hex("40414243444546"));
 }
 
 TEST_CASE("W-RDMAP-25, W-RDMAP-28: the golden Terminates", "[wire][golden][W-RDMAP-25][W-RDMAP-28]") {
@@ -173,9 +170,8 @@ TEST_CASE("W-MPA-53: the golden FPDU without CRC ends in zeros", "[wire][golden]
 }
 
 TEST_CASE("W-MPA-61, W-MPA-63: the golden FPDUs with markers", "[wire][golden][W-MPA-61][W-MPA-63]") {
-  check_fpdu(
-      "00000000002a41430000000000000000000000010000000000000000000000000000000000000000000000000000000052239983",
-      untagged(0x43, 0, 1), std::vector<std::byte>(24), Crc::on, Markers::inserted);
+  check_fpdu("00000000002a41430000000000000000000000010000000000000000000000000000000000000000000000000000000052239983",
+             untagged(0x43, 0, 1), std::vector<std::byte>(24), Crc::on, Markers::inserted);
 
   // The second one stands at position 512: a first FPDU that ends there, then it.
   mpa::Packer packer(Crc::on, Markers::inserted);

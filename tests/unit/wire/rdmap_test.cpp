@@ -54,9 +54,9 @@ TEST_CASE("W-EXT-09: an Atomic Request header is 52 octets, a Response's 12", "[
                                           .data_mask = 0x3132333435363738,
                                           .compare = 0x4142434445464748,
                                           .compare_mask = 0x5152535455565758};
-  auto octets = hex(
-      "00000002 01020304 05060708 1112131415161718 2122232425262728 3132333435363738 4142434445464748 "
-      "5152535455565758");
+  auto octets =
+      hex("00000002 01020304 05060708 1112131415161718 2122232425262728 3132333435363738 4142434445464748 "
+          "5152535455565758");
   CHECK(octets_of(request) == octets);
   CHECK(wire::parse_atomic_request(octets) == request);
   CHECK_FALSE(wire::parse_atomic_request(Bytes{octets}.first(51)));

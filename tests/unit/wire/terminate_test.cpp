@@ -81,8 +81,9 @@ TEST_CASE("W-RDMAP-33: any code is taken", "[wire][W-RDMAP-33]") {
 }
 
 TEST_CASE("W-RDMAP-33: headers that are announced but not there are taken for absent", "[wire][W-RDMAP-33]") {
-  const auto full = hex("0100e000 002e 4141 00000000 00000001 00000001 00000000"
-                        "00000001 0000000000000000 00000002 00000003 0000000000000000");
+  const auto full =
+      hex("0100e000 002e 4141 00000000 00000001 00000001 00000000"
+          "00000001 0000000000000000 00000002 00000003 0000000000000000");
   REQUIRE(full.size() == TerminateMessage::kSizeMax);
   for (std::size_t size = 0; size <= full.size(); ++size) {
     // A copy of just this size, so that a sanitizer sees a read past its end.
@@ -104,8 +105,9 @@ TEST_CASE("W-RDMAP-33: headers that are announced but not there are taken for ab
 
 TEST_CASE("siw's Terminate is read as siw writes it", "[wire][peer]") {
   // From the wire, Linux 6.1: a Read Request refused for its STag, 0/1/00 with M, D and R.
-  const auto refused = hex("1000070000004141000000000000000100000bb800000000"
-                           "c9c47233000055d8c1b6e00000000bb81dbc15000000559905cbc010");
+  const auto refused =
+      hex("1000070000004141000000000000000100000bb800000000"
+          "c9c47233000055d8c1b6e00000000bb81dbc15000000559905cbc010");
   const auto message = wire::parse_terminate_of_siw(refused);
   REQUIRE(message);
   CHECK(message->code == wire::terminate_code::kProtectionInvalidStag);

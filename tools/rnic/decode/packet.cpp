@@ -117,11 +117,15 @@ Outcome PacketParser::on_ip(Bytes packet) {
   if (ip->payload_length != 0) payload = payload.first(ip->payload_length);
   const ip::Walk walk = ip::walk_extensions(ip->next_header, payload);
   switch (walk.end) {
-    case ip::Walk::End::upper: break;
-    case ip::Walk::End::nothing: return Outcome::other;
-    case ip::Walk::End::fragment: return on_ipv6_fragment(ip->source, ip->destination, payload.subspan(walk.offset));
+    case ip::Walk::End::upper:
+      break;
+    case ip::Walk::End::nothing:
+      return Outcome::other;
+    case ip::Walk::End::fragment:
+      return on_ipv6_fragment(ip->source, ip->destination, payload.subspan(walk.offset));
     case ip::Walk::End::drop:
-    case ip::Walk::End::problem: return Outcome::malformed;
+    case ip::Walk::End::problem:
+      return Outcome::malformed;
   }
   if (walk.protocol != wire::protocol::kTcp) return Outcome::other;
   return on_tcp(ip->source, ip->destination, payload.subspan(walk.offset));
