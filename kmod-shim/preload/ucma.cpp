@@ -424,10 +424,10 @@ int wait_for_count(const Command& command) {
   {
     const Cancellable cancellable(command.no_cancel);
     char octet = 0;
-    const ssize_t got = ::read(command.fd, &octet, sizeof octet);
+    // Once it is closed, the number may be another file's.
+    const ssize_t got = is_closed(command.channel) ? 0 : ::read(command.fd, &octet, sizeof octet);
     if (got != sizeof octet) error = got == 0 ? kDisconnected : errno;
-    // Closed here, by another thread: the kernel leaves who waits where it is, and programs count on that. The number
-    // may be closed before our read.
+    // Closed here, by another thread: the kernel leaves who waits where it is, and programs count on that.
     if ((got == 0 || error == EBADF) && is_closed(command.channel)) {
       pause();
       error = errno;
@@ -455,7 +455,9 @@ int get_event(const Command& command) {
     const rnic_handle request{command.channel.handle, 0};
     const int error = ask(command.channel, RNIC_CM_GET_EVENT, request, event);
     if (error == 0) return report(command, in.response, event);
-    if (error != EAGAIN && !is_lost(command.channel)) return error;
+    // The count was of an event that went with its id, and then another thread closed the channel: that is to wait,
+    // too.
+    if (error != EAGAIN && !is_lost(command.channel) && !is_closed(command.channel)) return error;
   }
 }
 

@@ -34,6 +34,26 @@ bool readable(int fd) {
   return poll(&entry, 1, 0) == 1 && (entry.revents & POLLIN) != 0;
 }
 
+// A thread in GET_EVENT; the number is the caller's while it starts.
+pthread_t start_get_event(int& fd) {
+  const auto wait = [](void* at) -> void* {
+    rdma_ucm_event_resp event{};
+    get_event(*static_cast<int*>(at), event);
+    return nullptr;
+  };
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, nullptr, wait, &fd) == 0);
+  return thread;
+}
+
+// It ends the thread, too.
+bool still_waits(pthread_t thread) {
+  pthread_cancel(thread);
+  void* result = nullptr;
+  REQUIRE(pthread_join(thread, &result) == 0);
+  return result == PTHREAD_CANCELED;
+}
+
 int status_of_child(pid_t child) {
   int status = 0;
   waitpid(child, &status, 0);
@@ -270,20 +290,30 @@ TEST_CASE("closing a channel that a child of fork still has does not end it", "[
 
 TEST_CASE("closing a channel leaves a thread waiting that waits in GET_EVENT, as the kernel does", "[preload][ucma]") {
   int fd = open_cm();
-  pthread_t thread;
-  const auto wait = [](void* at) -> void* {
-    rdma_ucm_event_resp event{};
-    get_event(*static_cast<int*>(at), event);
-    return nullptr;
-  };
-  REQUIRE(pthread_create(&thread, nullptr, wait, &fd) == 0);
+  const pthread_t thread = start_get_event(fd);
   usleep(50'000);  // so that it waits
   REQUIRE(close(fd) == 0);
   usleep(50'000);  // so that it would come back
-  pthread_cancel(thread);
-  void* result = nullptr;
-  REQUIRE(pthread_join(thread, &result) == 0);
-  CHECK(result == PTHREAD_CANCELED);
+  CHECK(still_waits(thread));
+}
+
+TEST_CASE("a thread that finds its event withdrawn and then the channel closed goes on waiting", "[preload][ucma]") {
+  int fd = open_cm();
+  const std::uint32_t id = create_id(fd, 1);
+  const std::uint32_t channel = channel_of_last_id();
+  Relay& relay = daemon_at_work().relay();
+  relay.harm(RNIC_CM_GET_EVENT, harm::status(EINVAL));  // what the daemon says where CLOSE came first
+  relay.hold(RNIC_CM_GET_EVENT);
+  const pthread_t thread = start_get_event(fd);
+  daemon_at_work().post(channel, event_of(id, 1, RNIC_CM_ESTABLISHED));
+  while (relay.held() == 0) usleep(1000);
+  std::thread closer([&] { close(fd); });
+  while (fcntl(fd, F_GETFD) >= 0) usleep(1000);
+  relay.release();
+  closer.join();
+  daemon_at_work().agree_no_more();
+  usleep(50'000);  // so that it would come back
+  CHECK(still_waits(thread));
 }
 
 TEST_CASE("a write to a channel that another thread is closing fails with EBADF", "[preload][ucma]") {
