@@ -546,6 +546,15 @@ struct rnic_capture {
 };
 /* reply: rnic_list_devices_reply, of the devices that are captured */
 
+/* A message to RDMA netlink (<rdma/rdma_netlink.h>), of those that read. */
+#define RNIC_NETLINK_MAX 256
+struct rnic_netlink {
+	uint32_t length;  /* of the message, nlmsg_len included */
+	uint32_t port_id; /* the asker's, for nlmsg_pid of the answers */
+	uint8_t octets[RNIC_NETLINK_MAX];
+};
+/* reply: descriptor of a memfd with the messages that answer; rnic_handle_reply.handle is their length */
+
 /* ---- What follows from the rows of rnic_messages.h --------------------------------------- */
 
 #define RNIC_SIZE_ASSERTION(structure, octets)                                                                         \

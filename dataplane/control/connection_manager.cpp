@@ -800,8 +800,10 @@ std::vector<IdInfo> ConnectionManager::ids() const {
   return infos;
 }
 
-IdInfo ConnectionManager::info_of(const Id& id) {
-  return {id.number, id.state, id.source, id.destination, id.source_port, id.destination_port, id.device};
+IdInfo ConnectionManager::info_of(const Id& id) const {
+  const auto channel = channels_.find(id.channel);
+  const pid_t pid = channel == channels_.end() ? 0 : static_cast<pid_t>(channel->second.holder);
+  return {id.number, id.state, id.source, id.destination, id.source_port, id.destination_port, id.device, pid};
 }
 
 std::optional<IdInfo> ConnectionManager::info(std::uint32_t number) const {

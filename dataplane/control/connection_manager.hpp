@@ -68,6 +68,7 @@ struct IdInfo {
   wire::IpAddress source, destination;
   std::uint16_t source_port = 0, destination_port = 0;
   int device = -1;
+  pid_t pid = 0;  // of its channel's process
 };
 
 // What the connection manager asks for. Answers at once.
@@ -226,7 +227,7 @@ class ConnectionManager {
   rnic_address told(const wire::IpAddress& address, std::uint16_t port, int device) const;
   Result<Route, int> choose_route(const Id& id, const wire::IpAddress& destination) const;
   int check(const Id& id, const rnic_cm_parameters& parameters) const;
-  static IdInfo info_of(const Id& id);
+  IdInfo info_of(const Id& id) const;
   int bind_to(Id& id, const wire::IpAddress& address, std::uint16_t port, std::uint32_t scope);
   Event& queue(Id& id, rnic_cm_event kind, int status);
   void queue_failure(Id& id, core::StreamFailure failure);

@@ -173,6 +173,7 @@ class Context {
   const Peer& peer() const { return peer_; }
   const std::string& program() const { return program_; }
   ServedDevice& device() { return device_; }
+  const std::map<std::uint32_t, std::unique_ptr<Pd>>& pds() const { return pds_; }
   const std::map<std::uint32_t, std::unique_ptr<Region>>& regions() const { return regions_; }
   const std::map<std::uint32_t, std::unique_ptr<Cq>>& cqs() const { return cqs_; }
   const std::map<std::uint32_t, std::unique_ptr<Srq>>& srqs() const { return srqs_; }

@@ -115,6 +115,7 @@ class Server final : private CmHost {
   Reply serve_##name(Session& session, Request& request, const body&);
   RNIC_MESSAGES(RNIC_SERVE)
 #undef RNIC_SERVE
+  std::vector<Context*> contexts() const;
   std::shared_ptr<EventSocket> find_channel(const Session& session, std::uint64_t cookie) const;
 
   // ---- server_pages.cpp ----

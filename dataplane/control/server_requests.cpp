@@ -10,6 +10,7 @@
 
 #include "base/assert.hpp"
 #include "control/limits.hpp"
+#include "control/rdma_netlink.hpp"
 #include "control/server.hpp"
 #include "control/show.hpp"
 
@@ -46,6 +47,16 @@ Reply list_of(const Machine& machine, const std::vector<ServedDevice*>& devices)
     const rnic_device_info info = machine.info(*device);
     reply.append(&info, sizeof info);
   }
+  return reply;
+}
+
+// Of any length: a memfd, and how long it is.
+Reply in_memory(const char* name, Bytes octets) {
+  Descriptor memory(memfd_create(name, MFD_CLOEXEC));
+  if (!memory || write(memory.get(), octets.data(), octets.size()) != static_cast<ssize_t>(octets.size()))
+    return Reply::error(ENOMEM);
+  Reply reply = Reply::with(rnic_handle_reply{static_cast<std::uint32_t>(octets.size()), 0});
+  reply.add(std::move(memory));
   return reply;
 }
 
@@ -154,20 +165,26 @@ Reply Server::serve_capture(Session& session, Request&, const rnic_capture& body
   return reply;
 }
 
-Reply Server::serve_show(Session&, Request&, const rnic_show& body) {
+// All there are, in the order of their making.
+std::vector<Context*> Server::contexts() const {
   std::vector<Context*> contexts;
   for (const auto& [number, session] : sessions_)
     if (session->context != nullptr) contexts.push_back(session->context.get());
   std::sort(contexts.begin(), contexts.end(),
             [](const Context* a, const Context* b) { return a->number() < b->number(); });
-  const std::string text = show_json(machine_, contexts, cm_, text_of(body.what));
-  if (text.empty()) return Reply::error(EINVAL);
-  Descriptor memory(memfd_create("rnic-show", MFD_CLOEXEC));
-  if (!memory || write(memory.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    return Reply::error(ENOMEM);
-  Reply reply = Reply::with(rnic_handle_reply{static_cast<std::uint32_t>(text.size()), 0});
-  reply.add(std::move(memory));
-  return reply;
+  return contexts;
+}
+
+Reply Server::serve_show(Session&, Request&, const rnic_show& body) {
+  const std::string text = show_json(machine_, contexts(), cm_, text_of(body.what));
+  return text.empty() ? Reply::error(EINVAL) : in_memory("rnic-show", std::as_bytes(std::span(text)));
+}
+
+Reply Server::serve_netlink(Session& session, Request&, const rnic_netlink& body) {
+  const Bytes message = Bytes(reinterpret_cast<const std::byte*>(body.octets), sizeof body.octets);
+  if (body.length > message.size()) return Reply::error(EMSGSIZE);
+  return in_memory("rnic-netlink", answer_netlink(machine_, contexts(), cm_, session.visible,
+                                                  message.first(body.length), body.port_id));
 }
 
 Reply Server::serve_stop(Session& session, Request&, const rnic_nothing&) {

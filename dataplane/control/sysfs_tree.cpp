@@ -16,8 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr unsigned kVerbsMajor = 231;  // IB_UVERBS_MAJOR
-constexpr unsigned kVerbsMinor = 192;  // of uverbs0
 constexpr unsigned kBusDomain = 0xffff;
 
 class Tree {
@@ -144,7 +142,7 @@ void write_device(Tree& tree, const ServedDevice& device) {
   const std::string verbs = "infiniband_verbs/uverbs" + n + "/";
   tree.file(verbs + "ibdev", device.name);
   tree.file(verbs + "dev", std::to_string(kVerbsMajor) + ":" + std::to_string(kVerbsMinor + device.index));
-  tree.file(verbs + "abi_version", "1");
+  tree.file(verbs + "abi_version", std::to_string(kVerbsAbi));
 
   const auto& facts = device.port->facts();
   const std::string base = "infiniband/" + device.name + "/";
