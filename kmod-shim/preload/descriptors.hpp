@@ -19,6 +19,7 @@ enum class Kind : std::uint8_t {
   uverbs,      // a connection to the daemon, in place of /dev/infiniband/uverbsN
   cm_channel,  // a stream socket, in place of /dev/infiniband/rdma_cm
   completion,  // the reading end of a completion channel
+  netlink,     // a netlink socket, in place of one of NETLINK_RDMA
   internal     // of the stand-in itself
 };
 

@@ -18,6 +18,7 @@
 #include "ifaddrs.hpp"
 #include "libc.hpp"
 #include "lock.hpp"
+#include "netlink.hpp"
 #include "swapped.hpp"
 #include "sysfs.hpp"
 #include "ucma.hpp"
@@ -130,6 +131,12 @@ struct stat* as_stat(struct stat64* info) {
   return reinterpret_cast<struct stat*>(info);
 }
 
+void release_after(Object& object) {
+  const int saved = errno;
+  release(object);
+  errno = saved;
+}
+
 // What write() is to return for a descriptor of ours; false if it is the kernel's after all.
 bool write_device(int fd, const void* data, size_t size, ssize_t& result) {
   const Kind kind = kind_of(fd);
@@ -141,9 +148,16 @@ bool write_device(int fd, const void* data, size_t size, ssize_t& result) {
   } else {
     result = write_uverbs(data, size);
   }
-  const int saved = errno;
-  release(*object);
-  errno = saved;
+  release_after(*object);
+  return true;
+}
+
+// The same of a message to RDMA netlink.
+bool write_netlink(int fd, const msghdr& message, ssize_t& result) {
+  Object* const object = hold(fd);
+  if (object == nullptr) return false;
+  result = send_netlink(*object, fd, message);
+  release_after(*object);
   return true;
 }
 
@@ -283,20 +297,47 @@ RNIC_EXPORT int fcntl64(int fd, int command, ...) {
 
 RNIC_EXPORT ssize_t write(int fd, const void* data, size_t size) {
   if (kind_of(fd) != Kind::other) [[unlikely]] {
+    if (kind_of(fd) == Kind::netlink) return send(fd, data, size, 0);
     ssize_t result = 0;
     if (write_device(fd, data, size, result)) return result;
   }
   return libc().write(fd, data, size);
 }
 
-// Where the kernel knows RDMA netlink, its answer would be final for libibverbs, and it knows
-// nothing of our devices.
+// ---- RDMA netlink ------------------------------------------------------------------------
+
+// Where the kernel knows it, its answer would be final for libibverbs, and it knows nothing of our devices.
 RNIC_EXPORT int socket(int domain, int type, int protocol) noexcept {
-  if (domain == AF_NETLINK && protocol == NETLINK_RDMA && settings().active) {
-    errno = EPROTONOSUPPORT;
-    return -1;
-  }
+  if (domain == AF_NETLINK && protocol == NETLINK_RDMA && settings().active) return open_netlink(type);
   return libc().socket(domain, type, protocol);
+}
+
+RNIC_EXPORT ssize_t send(int fd, const void* data, size_t size, int flags) {
+  if (kind_of(fd) == Kind::netlink) [[unlikely]]
+    return sendto(fd, data, size, flags, nullptr, 0);
+  return libc().send(fd, data, size, flags);
+}
+
+RNIC_EXPORT ssize_t sendto(int fd, const void* data, size_t size, int flags, const struct sockaddr* to,
+                           socklen_t to_size) {
+  if (kind_of(fd) == Kind::netlink) [[unlikely]] {
+    iovec piece{const_cast<void*>(data), size};
+    msghdr message{};
+    message.msg_name = const_cast<struct sockaddr*>(to);
+    message.msg_namelen = to_size;
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    return sendmsg(fd, &message, flags);
+  }
+  return libc().sendto(fd, data, size, flags, to, to_size);
+}
+
+RNIC_EXPORT ssize_t sendmsg(int fd, const struct msghdr* message, int flags) {
+  if (kind_of(fd) == Kind::netlink) [[unlikely]] {
+    ssize_t result = 0;
+    if (write_netlink(fd, *message, result)) return result;
+  }
+  return libc().sendmsg(fd, message, flags);
 }
 
 // ---- What is there -----------------------------------------------------------------------

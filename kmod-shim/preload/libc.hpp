@@ -24,6 +24,9 @@ struct Libc {
   int (*close)(int) = nullptr;
   ssize_t (*write)(int, const void*, size_t) = nullptr;
   int (*socket)(int, int, int) = nullptr;
+  ssize_t (*send)(int, const void*, size_t, int) = nullptr;
+  ssize_t (*sendto)(int, const void*, size_t, int, const struct sockaddr*, socklen_t) = nullptr;
+  ssize_t (*sendmsg)(int, const struct msghdr*, int) = nullptr;
   int (*dup)(int) = nullptr;
   int (*dup2)(int, int) = nullptr;
   int (*dup3)(int, int, int) = nullptr;

@@ -1,4 +1,5 @@
 """What the stock programs must do over a wire: one function for each claim."""
+import json
 import os
 import pathlib
 import re
@@ -50,6 +51,32 @@ def neighbours(wire):
     else:
         words.append("skipped: UCX (package ucx-utils)")
     return "; ".join(words)
+
+
+def rdma_tool(wire):
+    """iproute2's `rdma`, which asks by netlink, beside an rping server that waits."""
+    world = wire.world
+
+    def rdma(*words):
+        return json.loads(world.run([*wire.client, "rdma", "-j", *words]))
+
+    names = re.findall(r"^\s+(rnic\d+)\s", world.run([*wire.client, "ibv_devices"]), re.M)
+    for words in ("dev",), ("link",), ("resource",):
+        if [row["ifname"] for row in rdma(*words)] != names:
+            raise Failed(f"rdma {words[0]}: {rdma(*words)}, not {names}")
+    if any(row["state"] != "ACTIVE" for row in rdma("link")):
+        raise Failed(f"rdma link: {rdma('link')}")
+    if "frames_in" not in rdma("statistic", "show", "link")[0]:
+        raise Failed(f"rdma statistic: {rdma('statistic', 'show', 'link')}")
+    server = world.start([*wire.server, "rping", "-s", "-a", wire.address, "-C", "1"])
+    at_server = lambda *words: json.loads(world.run([*wire.server, "rdma", "-j", *words]))
+    server.until(lambda: any(row["state"] == "LISTEN" and row["pid"] == server.pid
+                             for row in at_server("resource", "show", "cm_id")), "rdma resource show cm_id")
+    world.run([*wire.client, "rping", "-c", "-a", wire.address, "-C", "1"])
+    server.wait(20)
+    refused = world.run([*wire.client, "rdma", "dev", "set", names[0], "name", "other"], expect=None)
+    if "not supported" not in refused:
+        raise Failed(f"rdma dev set: {refused}")
 
 
 def fi_info(wire):

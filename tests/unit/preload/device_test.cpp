@@ -5,7 +5,6 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <ifaddrs.h>
-#include <linux/netlink.h>
 #include <net/if.h>
 #include <poll.h>
 #include <rdma/ib_user_verbs.h>
@@ -224,14 +223,6 @@ TEST_CASE("other files open, stat and close as ever", "[preload][others]") {
   CHECK(errno == EBADF);
   CHECK(write(-1, "x", 1) == -1);
   CHECK(errno == EBADF);
-}
-
-TEST_CASE("RDMA netlink is refused, other netlink is not", "[preload][sysfs]") {
-  CHECK(socket(AF_NETLINK, SOCK_RAW, NETLINK_RDMA) == -1);
-  CHECK(errno == EPROTONOSUPPORT);
-  const int fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
-  CHECK(fd >= 0);
-  close(fd);
 }
 
 TEST_CASE("/sys/class/infiniband is the daemon's tree, by every way of opening", "[preload][sysfs]") {
