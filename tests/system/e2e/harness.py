@@ -23,6 +23,8 @@ RNIC = str(BUILD / "tools" / "rnic" / "rnic")
 class Failed(Exception):
     """A test's claim does not hold; the text says which."""
 
+    said = ""  # all that its programs said, where the text has only the end of it
+
 
 def descendants(pid):
     """The pids of everything that a process of ours has started, and what that has started."""
@@ -225,22 +227,30 @@ class Wire:
         """Of a client's exit code and words."""
         return code == 0
 
+    def both_end(self, server, client, limit_s):
+        """Waits for both; both must end well."""
+        try:
+            try:
+                code = client.wait(limit_s)
+            except Failed as failure:
+                server.end()
+                raise Failed(f"{failure}\n--- server\n{tail(server.text())}") from None
+            if not self.asked_well(code, client.text()):
+                server.end()
+                raise Failed(f"client's exit code {code}: {shlex.join(client.words)}\n{tail(client.text())}\n"
+                             f"--- server\n{tail(server.text())}")
+            code = server.wait(60 if self.slow else 15)
+            if not self.served_well(code, server.text()):
+                raise Failed(f"server's exit code {code}: {shlex.join(server.words)}\n{tail(server.text())}")
+        except Failed as failure:
+            failure.said = server.text() + client.text()
+            raise
+
     def pair(self, server_words, client_words, limit_s=60):
         """Runs both; both must end well."""
         server = self.start_server(server_words)
         client = self.start_client(client_words)
-        try:
-            code = client.wait(limit_s)
-        except Failed as failure:
-            server.end()
-            raise Failed(f"{failure}\n--- server\n{tail(server.text())}") from None
-        if not self.asked_well(code, client.text()):
-            server.end()
-            raise Failed(f"client's exit code {code}: {shlex.join(client.words)}\n{tail(client.text())}\n"
-                         f"--- server\n{tail(server.text())}")
-        code = server.wait(60 if self.slow else 15)
-        if not self.served_well(code, server.text()):
-            raise Failed(f"server's exit code {code}: {shlex.join(server.words)}\n{tail(server.text())}")
+        self.both_end(server, client, limit_s)
         return server.text(), client.text()
 
 
