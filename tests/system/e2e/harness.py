@@ -396,8 +396,7 @@ class Report:
 
     def test(self, title, claim, tries=1, always=False):
         """`tries`: more than one only for a program that is known to lose a race of its own. ib_send_bw -e
-        waits for ever when its peer is 512 messages late with its first credit: it sleeps for a completion,
-        and the credit is an RDMA Write, which makes none. qperf 0.4.11 tells its client the port before it listens
+        waits for ever when its peer is late with its first credit (stock.deep_receives()). qperf 0.4.11 tells its client the port before it listens
         there, and the client's call is refused (one run in 30; later versions listen first). fi_pingpong over
         libfabric's rxm destroys its queue pair before it has polled what came between its last empty poll and the
         word of its peer's end, and waits for ever (docs/decisions.md). Each further try is said, never silent.

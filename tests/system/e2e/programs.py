@@ -248,6 +248,13 @@ def perftest(wire, program, *options, limit_s=None):
     return rows
 
 
+def deep_receives(count):
+    """Options of ib_send_bw -e, which waits for ever when its client has sent as many as its server has receives (512,
+    unless told) before the first credit comes, after a third of them: it sleeps for a completion, and a credit is an
+    RDMA Write, which makes none. The later that is, the longer may the server be kept from its core."""
+    return ("-n", str(count), "-r", str(count))
+
+
 def bandwidth(wire, program, *options, limit_s=None):
     rows = perftest(wire, program, "--report_gbits", *options, limit_s=limit_s)
     return f"{rows[-1][0]} B: {rows[-1][3]} Gb/s"
