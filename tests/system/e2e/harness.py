@@ -219,6 +219,26 @@ class Wire:
     def start_client(self, words):
         return self.world.start([*self.client, *words])
 
+    def start_working(self, words, client_words=None):
+        """(server, client), started by the same words but for the address, or by the client's own. Comes back when
+        they are at work: past the connection by which perftest greets, and 200 segments into another."""
+        server = self.start_server(words)
+        client = self.start_client(client_words or [*words, self.address])
+
+        def at_work():
+            if not server.running():
+                raise Failed(f"the server ended at once:\n{tail(server.text())}\n--- client\n{tail(client.text())}")
+            rows = self.world.show(self.daemon_of(self.client), "conn")["conn"]
+            return any(row["segments_in"] + row["segments_out"] > 200 for row in rows)
+
+        client.until(at_work, "at work")
+        return server, client
+
+    def start_pinging(self):
+        """rping's two ends, which go on and on."""
+        return self.start_working(["rping", "-s", "-a", self.address],
+                                  ["rping", "-c", "-a", self.address, "-C", "100000000"])
+
     def served_well(self, code, _):
         """Of a server's exit code and words, where the client has ended well."""
         return code == 0

@@ -188,11 +188,7 @@ def rping_wrong_address(wire):
 
 
 def rping_server_killed(wire):
-    server = wire.start_server(["rping", "-s", "-a", wire.address])
-    client = wire.world.start([*wire.client, "rping", "-c", "-a", wire.address, "-C", "100000000"])
-    time.sleep(0.5)
-    if not client.running():
-        raise Failed(f"the client ended at once:\n{tail(client.text())}")
+    server, client = wire.start_pinging()
     os.killpg(server.pid, signal.SIGKILL)
     client.wait(20)
     rping(wire, 64, 100)
