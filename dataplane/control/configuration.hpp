@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "control/device_options.hpp"
-#include "core/device.hpp"
+#include "core/device_options.hpp"
 #include "core/worker.hpp"
 #include "ip/routes.hpp"
 #include "port/options.hpp"

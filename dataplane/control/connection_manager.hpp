@@ -21,7 +21,7 @@
 #include "base/result.hpp"
 #include "control/port_space.hpp"
 #include "control/shares.hpp"
-#include "core/device.hpp"
+#include "core/connection.hpp"
 #include "ip/routes.hpp"
 #include "rnic_control.h"
 #include "wire/address.hpp"

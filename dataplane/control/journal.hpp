@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/device.hpp"
+#include "core/connection.hpp"
 #include "qp/queue_pair.hpp"
 #include "wire/address.hpp"
 

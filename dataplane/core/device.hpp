@@ -9,20 +9,16 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "base/buffer.hpp"
-#include "base/ids.hpp"
 #include "base/result.hpp"
 #include "base/time.hpp"
+#include "core/connection.hpp"
+#include "core/device_options.hpp"
 #include "host/counters.hpp"
-#include "host/stream.hpp"
-#include "host/stream_error.hpp"
 #include "ip/own_addresses.hpp"
 #include "ip/routes.hpp"
-#include "mpa/startup.hpp"
 #include "port/port.hpp"
 #include "port/tap.hpp"
 #include "qp/queue_pair.hpp"
@@ -30,117 +26,6 @@
 #include "wire/address.hpp"
 
 namespace rnic::core {
-
-using host::StreamId;
-
-struct PrivateData {
-  std::uint16_t length = 0;
-  std::array<std::byte, 512> octets;
-};
-
-struct DeviceAddress {
-  wire::IpAddress address;
-  std::uint8_t prefix_length = 24;
-};
-
-enum class AddressMode : std::uint8_t { own = 1, local = 2, shared = 3 };
-
-struct DeviceOptions {
-  std::string name;
-  std::uint32_t index = 0;
-  std::vector<DeviceAddress> addresses;
-  std::vector<ip::Route> routes;          // static ones; of no bits: a default route
-  std::optional<std::uint16_t> vlan;      // 802.1Q: all frames, in and out; none: untagged
-  bool ipv6 = false;                      // has a link-local address, made up where none is among `addresses`
-  bool accept_ra = false;                 // believes routers' advertisements
-  std::optional<std::uint8_t> hop_limit;  // TTL of what we send; none: 64, or what a router advertises
-  bool probe = false;                     // asks whether an address is taken before using it
-  bool opaque_addresses = false;          // those made up do not show the MAC: the kernel has it too
-  AddressMode mode = AddressMode::own;
-  tcp::Options tcp;
-  std::uint32_t streams_max = 16384;
-  bool crc_required = true;
-  bool peer_to_peer = true;  // A=1 in our Requests
-  std::uint32_t mpa_revision = 2;
-  mpa::MarkerUse markers = mpa::MarkerUse::send;
-  Duration request_timeout = seconds(10);
-  Duration reply_timeout = seconds(20);
-  std::uint64_t seed = 0;  // initial sequence numbers, ports
-  Duration orphan_timeout = seconds(30);
-};
-
-enum class StreamFailure : std::uint8_t {
-  none,
-  refused,      // RST in answer to our SYN: no listener
-  unreachable,  // no route, no neighbour, ICMP
-  timed_out,
-  reset,
-  protocol,  // MPA startup frames that make no sense, or revision or features we cannot have
-  no_resources,
-};
-
-// How a running stream ends. A clean close is its owner's decision alone: whoever vanishes leaves
-// behind a peer that must end in Error, where all that it posts yet is flushed (V-IDLE-06).
-enum class Disconnect : std::uint8_t {
-  graceful,  // Modify -> Closing
-  abrupt,    // Modify -> Terminate: behind all that was completed
-};
-
-// What the connection manager hears.
-struct StreamEvent {
-  enum class Kind : std::uint8_t {
-    connect_request,  // a listener's; answer with accept() or reject(). cookie: the listener's
-    established,      // connect() or accept() came to its end; data may flow
-    rejected,         // the peer's listener said no: private data
-    failed,           // connect() or accept() failed: `failure`
-    disconnected,     // after established, once: for whatever reason
-  } kind = Kind::failed;
-  StreamFailure failure = StreamFailure::none;
-  std::uint32_t device = 0;  // its index: 127.0.0.1 is on each
-  StreamId stream;
-  std::uint64_t cookie = 0;
-  std::uint32_t qp_number = 0;  // 0: none yet
-  wire::IpAddress local, remote;
-  std::uint16_t local_port = 0, remote_port = 0;
-  std::uint32_t ird = 0, ord = 0;  // what the peer offers, from our side (ird: we answer as many reads; ord: we may
-                                   // send as many); established by accept(), or where it says nothing: what holds
-  PrivateData private_data;
-};
-
-class StreamEvents {
- public:
-  virtual void on_stream_event(const StreamEvent& event) = 0;
-  // Addresses or routes of this device have changed.
-  virtual void on_network_change(std::uint32_t device_index) { (void)device_index; }
-  // Streams were reset because they held buffers that others wanted: so many since this was last told, which is not
-  // more often than every ten seconds.
-  virtual void on_ended_for_buffers(std::uint32_t device_index, std::uint32_t streams) {
-    (void)device_index;
-    (void)streams;
-  }
-
- protected:
-  ~StreamEvents() = default;
-};
-
-struct ConnectOptions {
-  wire::IpAddress local, remote;
-  std::uint16_t local_port = 0;  // 0: an ephemeral one
-  std::uint16_t remote_port = 0;
-  std::uint32_t ird = 0, ord = 0;
-  PrivateData private_data;
-  std::uint64_t cookie = 0;
-  std::uint8_t traffic_class = 0;  // DSCP, where IP has it; ECN's two bits in it are not looked at
-};
-
-struct AcceptOptions {
-  std::uint32_t ird = 0, ord = 0;
-  PrivateData private_data;
-  std::uint64_t cookie = 0;
-  std::uint8_t traffic_class = 0;  // as in ConnectOptions, from the Reply on
-};
-
-using host::StreamError;
 
 using DeviceCounters = host::Counters;
 

@@ -23,9 +23,10 @@
 #include <memory>
 #include <variant>
 
-#include "core/device.hpp"
+#include "core/connection.hpp"
 #include "host/stream.hpp"
 #include "mpa/startup.hpp"
+#include "qp/queue_pair.hpp"
 
 namespace rnic::core {
 

@@ -8,6 +8,7 @@
 
 #include "control/addresses.hpp"
 #include "control/connection_manager.hpp"
+#include "core/device_options.hpp"
 
 namespace rnic::test {
 

@@ -1,0 +1,93 @@
+// What a device and its connection manager say to each other of streams: commands in, events out.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "host/stream.hpp"
+#include "host/stream_error.hpp"
+#include "wire/address.hpp"
+
+namespace rnic::core {
+
+using host::StreamError;
+using host::StreamId;
+
+struct PrivateData {
+  std::uint16_t length = 0;
+  std::array<std::byte, 512> octets;
+};
+
+enum class StreamFailure : std::uint8_t {
+  none,
+  refused,      // RST in answer to our SYN: no listener
+  unreachable,  // no route, no neighbour, ICMP
+  timed_out,
+  reset,
+  protocol,  // MPA startup frames that make no sense, or revision or features we cannot have
+  no_resources,
+};
+
+// How a running stream ends. A clean close is its owner's decision alone: whoever vanishes leaves
+// behind a peer that must end in Error, where all that it posts yet is flushed (V-IDLE-06).
+enum class Disconnect : std::uint8_t {
+  graceful,  // Modify -> Closing
+  abrupt,    // Modify -> Terminate: behind all that was completed
+};
+
+// What the connection manager hears.
+struct StreamEvent {
+  enum class Kind : std::uint8_t {
+    connect_request,  // a listener's; answer with accept() or reject(). cookie: the listener's
+    established,      // connect() or accept() came to its end; data may flow
+    rejected,         // the peer's listener said no: private data
+    failed,           // connect() or accept() failed: `failure`
+    disconnected,     // after established, once: for whatever reason
+  } kind = Kind::failed;
+  StreamFailure failure = StreamFailure::none;
+  std::uint32_t device = 0;  // its index: 127.0.0.1 is on each
+  StreamId stream;
+  std::uint64_t cookie = 0;
+  std::uint32_t qp_number = 0;  // 0: none yet
+  wire::IpAddress local, remote;
+  std::uint16_t local_port = 0, remote_port = 0;
+  std::uint32_t ird = 0, ord = 0;  // what the peer offers, from our side (ird: we answer as many reads; ord: we may
+                                   // send as many); established by accept(), or where it says nothing: what holds
+  PrivateData private_data;
+};
+
+class StreamEvents {
+ public:
+  virtual void on_stream_event(const StreamEvent& event) = 0;
+  // Addresses or routes of this device have changed.
+  virtual void on_network_change(std::uint32_t device_index) { (void)device_index; }
+  // Streams were reset because they held buffers that others wanted: so many since this was last told, which is not
+  // more often than every ten seconds.
+  virtual void on_ended_for_buffers(std::uint32_t device_index, std::uint32_t streams) {
+    (void)device_index;
+    (void)streams;
+  }
+
+ protected:
+  ~StreamEvents() = default;
+};
+
+struct ConnectOptions {
+  wire::IpAddress local, remote;
+  std::uint16_t local_port = 0;  // 0: an ephemeral one
+  std::uint16_t remote_port = 0;
+  std::uint32_t ird = 0, ord = 0;
+  PrivateData private_data;
+  std::uint64_t cookie = 0;
+  std::uint8_t traffic_class = 0;  // DSCP, where IP has it; ECN's two bits in it are not looked at
+};
+
+struct AcceptOptions {
+  std::uint32_t ird = 0, ord = 0;
+  PrivateData private_data;
+  std::uint64_t cookie = 0;
+  std::uint8_t traffic_class = 0;  // as in ConnectOptions, from the Reply on
+};
+
+}  // namespace rnic::core

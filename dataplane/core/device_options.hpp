@@ -1,0 +1,48 @@
+// What a device is told when it is made, and keeps.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/time.hpp"
+#include "ip/routes.hpp"
+#include "mpa/startup.hpp"
+#include "tcp/options.hpp"
+#include "wire/address.hpp"
+
+namespace rnic::core {
+
+struct DeviceAddress {
+  wire::IpAddress address;
+  std::uint8_t prefix_length = 24;
+};
+
+enum class AddressMode : std::uint8_t { own = 1, local = 2, shared = 3 };
+
+struct DeviceOptions {
+  std::string name;
+  std::uint32_t index = 0;
+  std::vector<DeviceAddress> addresses;
+  std::vector<ip::Route> routes;          // static ones; of no bits: a default route
+  std::optional<std::uint16_t> vlan;      // 802.1Q: all frames, in and out; none: untagged
+  bool ipv6 = false;                      // has a link-local address, made up where none is among `addresses`
+  bool accept_ra = false;                 // believes routers' advertisements
+  std::optional<std::uint8_t> hop_limit;  // TTL of what we send; none: 64, or what a router advertises
+  bool probe = false;                     // asks whether an address is taken before using it
+  bool opaque_addresses = false;          // those made up do not show the MAC: the kernel has it too
+  AddressMode mode = AddressMode::own;
+  tcp::Options tcp;
+  std::uint32_t streams_max = 16384;
+  bool crc_required = true;
+  bool peer_to_peer = true;  // A=1 in our Requests
+  std::uint32_t mpa_revision = 2;
+  mpa::MarkerUse markers = mpa::MarkerUse::send;
+  Duration request_timeout = seconds(10);
+  Duration reply_timeout = seconds(20);
+  std::uint64_t seed = 0;  // initial sequence numbers, ports
+  Duration orphan_timeout = seconds(30);
+};
+
+}  // namespace rnic::core
