@@ -1,9 +1,6 @@
-// The turn of a device, step by step; what it tells; its face.
 #include "core/device.hpp"
 
 #include <algorithm>
-
-#include "core/device_impl.hpp"
 
 namespace rnic::core {
 
@@ -36,45 +33,39 @@ host::Options host_options(const DeviceOptions& options) {
 
 }  // namespace
 
-Device::Impl::Impl(const DeviceOptions& options, port::Port& port, StreamEvents& events)
-    : options_(options), events_(events), host_(host_options(options), port, *this) {
-  queued_events_.reserve(16);
-  delivering_.reserve(16);
-}
+Device::Device(const DeviceOptions& options, port::Port& port, StreamEvents& events)
+    : options_(options),
+      news_(events, options.index),
+      streams_(options_, host_, news_),
+      host_(host_options(options), port, streams_) {}
 
-Device::Impl::~Impl() {
-  host_.streams().for_each([](host::Stream& each) {
-    Stream& stream = own(each);
-    if (stream.qp != nullptr && stream.qp->attached()) stream.qp->detach(Instant{0});
-  });
-}
+Device::~Device() { streams_.detach_all(); }
 
 // ---- the turn -----------------------------------------------------------------------------
 
-bool Device::Impl::receive(Instant now) {
+bool Device::receive(Instant now) {
   const bool busy = host_.receive(now);
   for (Stream* stream = first_active(); stream != nullptr; stream = next_active(*stream)) {
-    take_input(*stream, now);
+    streams_.take_input(*stream, now);
     stream->unread_bytes = stream->tcp.received() - stream->tcp.consumed();
   }
-  deliver_events();
+  news_.deliver();
   return busy || !host_.active().empty();
 }
 
-bool Device::Impl::settle(Instant now) {
+bool Device::settle(Instant now) {
   bool busy = false;
   for (Stream* stream = first_active(); stream != nullptr; stream = next_active(*stream)) {
     if (stream->attached()) busy |= stream->qp->settle(now);
     stream->tcp.end_of_burst();
-    review(*stream);
+    streams_.review(*stream);
   }
-  unsigned left = kLooseTurnMax;
-  for (qp::QueuePair* qp = loose_.front(); qp != nullptr && left-- > 0; qp = loose_.after(*qp)) busy |= qp->settle(now);
-  deliver_events();
+  busy |= loose_.settle(now);
+  news_.deliver();
   return busy;
 }
 
-bool Device::Impl::transmit(Instant now) {
+bool Device::transmit(Instant now) {
   bool busy = false;
   std::uint32_t waiting = 0;
   for (Stream* s = first_active(); s != nullptr; s = next_active(*s)) ++waiting;
@@ -84,13 +75,13 @@ bool Device::Impl::transmit(Instant now) {
     const std::int64_t quantum = std::clamp(kTransmitTurnBytes / waiting, kTransmitQuantumMin, kTransmitQuantumMax);
     std::int64_t left = kTransmitTurnBytes;
     for (; waiting > 0 && left > 0; --waiting) {
-      Stream& stream = *own(host_.active().pop_front());
+      Stream& stream = *RdmaStreams::own(host_.active().pop_front());
       host_.activate(stream);
       if (!stream.attached()) continue;
       stream.deficit_bytes = std::min(stream.deficit_bytes + quantum, kTransmitQuantumMax);
       if (stream.deficit_bytes <= 0) continue;
       const std::uint64_t before = stream.qp->counters().bytes_out;
-      host_.data_pool().for_stream(transmit_buffers_of(stream));
+      host_.data_pool().for_stream(stream.held_to_send());
       busy |= stream.qp->transmit(now, static_cast<std::uint32_t>(stream.deficit_bytes));
       const auto used = static_cast<std::int64_t>(stream.qp->counters().bytes_out - before);
       stream.deficit_bytes = stream.qp->idle() ? 0 : stream.deficit_bytes - used;
@@ -98,13 +89,11 @@ bool Device::Impl::transmit(Instant now) {
     }
   }
   host_.data_pool().for_anybody();
-  unsigned left = kLooseTurnMax;
-  for (qp::QueuePair* qp = loose_.front(); qp != nullptr && left-- > 0; qp = loose_.after(*qp))
-    busy |= qp->transmit(now, 0);
+  busy |= loose_.transmit(now);
   return busy;
 }
 
-bool Device::Impl::send(Instant now) {
+bool Device::send(Instant now) {
   bool busy = false;
   host_.begin_send(now);
 
@@ -112,8 +101,8 @@ bool Device::Impl::send(Instant now) {
   for (Stream* stream = first_active(); stream != nullptr;) {
     Stream* next = next_active(*stream);
     busy |= host_.send_segments(*stream, now, budget);
-    review(*stream);
-    if (stream->attached() && !stream->qp->attached()) abandon(*stream, now);
+    streams_.review(*stream);
+    streams_.end_if_detached(*stream, now);
     if (host_.finish(*stream, now)) {
       busy = true;
     } else if (!needs_turn(*stream, now)) {
@@ -121,130 +110,49 @@ bool Device::Impl::send(Instant now) {
     }
     stream = next;
   }
-  turn_loose();
+  loose_.end_turn();
   host_.flush(now);
-  deliver_events();
+  news_.deliver();
   return busy;
 }
 
-// Those that had this turn go, or to the end; the others are next.
-void Device::Impl::turn_loose() {
-  if (loose_.empty()) return;
-  List<qp::QueuePair, qp::LooseTag> again;
-  for (unsigned left = kLooseTurnMax; left > 0 && !loose_.empty(); --left)
-    if (qp::QueuePair* qp = loose_.pop_front(); !qp->idle()) again.push_back(*qp);
-  while (qp::QueuePair* qp = again.pop_front()) loose_.push_back(*qp);
-}
-
-bool Device::Impl::run_timers(Instant now) {
+bool Device::run_timers(Instant now) {
   const bool busy = host_.run_timers(now);
-  deliver_events();
+  news_.deliver();
   return busy;
 }
 
-bool Device::Impl::needs_turn(const Stream& stream, Instant now) const {
+bool Device::needs_turn(const Stream& stream, Instant now) const {
   if (host_.needs_turn(stream, now)) return true;
   // TCP gives up while it is asked for segments: who is above it hears of it in the next turn.
   if (stream.tcp.ended() != tcp::Ended::no && stream.stage != Stream::Stage::orphan && !stream.lost) return true;
   if (!stream.attached()) return false;
-  return (!stream.qp->idle() && host_.data_pool().has_some_for(transmit_buffers_of(stream))) ||
+  return (!stream.qp->idle() && host_.data_pool().has_some_for(stream.held_to_send())) ||
          stream.qp->next_deadline() <= now;
 }
 
-void Device::Impl::rest(Stream& stream, Instant now) {
+void Device::rest(Stream& stream, Instant now) {
   Instant due = kNever;
   if (stream.attached()) {
     due = stream.qp->next_deadline();
     // Buffers come back without a word, from a port or from a peer on the same pair.
-    if (!stream.qp->idle())
-      due = std::min(due, now + (transmit_buffers_of(stream).all() > 0 ? kSharePause : kStarvedPause));
+    if (!stream.qp->idle()) due = std::min(due, now + (stream.held_to_send().all() > 0 ? kSharePause : kStarvedPause));
   }
   host_.rest(stream, due);
 }
 
-// ---- events -------------------------------------------------------------------------------
-
-StreamEvent& Device::Impl::queue_event(StreamEvent::Kind kind, Stream& stream) {
-  StreamEvent& event = queued_events_.emplace_back();
-  event.kind = kind;
-  event.device = options_.index;
-  event.stream = stream.id();
-  event.cookie = stream.cookie;
-  if (stream.qp != nullptr) event.qp_number = stream.qp->config().number.value;
-  event.local = stream.flow.local;
-  event.remote = stream.flow.remote;
-  event.local_port = stream.flow.local_port;
-  event.remote_port = stream.flow.remote_port;
-  return event;
-}
-
-void Device::Impl::tell_established(Stream& stream) {
-  if (stream.told_established || stream.told_end) return;
-  stream.told_established = true;
-  StreamEvent& event = queue_event(StreamEvent::Kind::established, stream);
-  event.ird = stream.established_ird;
-  event.ord = stream.established_ord;
-  event.private_data = stream.reply_data;
-}
-
-void Device::Impl::tell_failed(Stream& stream, StreamFailure failure) {
-  if (stream.told_end) return;
-  stream.told_end = true;
-  queue_event(StreamEvent::Kind::failed, stream).failure = failure;
-}
-
-void Device::Impl::tell_disconnected(Stream& stream) {
-  if (stream.told_end) return;
-  stream.told_end = true;
-  queue_event(StreamEvent::Kind::disconnected, stream);
-}
-
-// At the end of a step, never inside of one: who hears of an event may give commands at once.
-void Device::Impl::deliver_events() {
-  while (!queued_events_.empty()) {
-    delivering_.swap(queued_events_);
-    for (const StreamEvent& event : delivering_) events_.on_stream_event(event);
-    delivering_.clear();
-  }
-}
-
 // ---- the face -----------------------------------------------------------------------------
-
-Device::Device(const DeviceOptions& options, port::Port& port, StreamEvents& events)
-    : impl_(std::make_unique<Impl>(options, port, events)) {}
-Device::~Device() = default;
 
 Result<Done, StreamError> Device::listen(wire::IpAddress address, std::uint16_t port, std::uint32_t backlog,
                                          std::uint64_t cookie, bool v6_only) {
-  if (const auto error = impl_->host_.listen(address, port, backlog, cookie, v6_only)) return Failure{*error};
+  if (const auto error = host_.listen(address, port, backlog, cookie, v6_only)) return Failure{*error};
   return Done{};
 }
 
-void Device::unlisten(wire::IpAddress address, std::uint16_t port, Instant now) {
-  impl_->host_.unlisten(address, port, now);
+void Device::release(qp::QueuePair& qp, Instant now) {
+  LooseQueuePairs::remove(qp);
+  streams_.release(qp, now);
 }
-
-Result<StreamId, StreamError> Device::connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now) {
-  return impl_->connect(options, qp, now);
-}
-Result<Done, StreamError> Device::accept(StreamId stream, const AcceptOptions& options, qp::QueuePair& qp,
-                                         Instant now) {
-  return impl_->accept(stream, options, qp, now);
-}
-Result<Done, StreamError> Device::reject(StreamId stream, const PrivateData& private_data, Instant now) {
-  return impl_->reject(stream, private_data, now);
-}
-void Device::disconnect(StreamId stream, Disconnect how, Instant now) { impl_->disconnect(stream, how, now); }
-void Device::release(qp::QueuePair& qp, Instant now) { impl_->release(qp, now); }
-bool Device::kill(StreamId stream, Instant now) { return impl_->kill(stream, now); }
-
-bool Device::receive(Instant now) { return impl_->receive(now); }
-bool Device::settle(Instant now) { return impl_->settle(now); }
-bool Device::transmit(Instant now) { return impl_->transmit(now); }
-bool Device::send(Instant now) { return impl_->send(now); }
-bool Device::run_timers(Instant now) { return impl_->run_timers(now); }
-Instant Device::next_deadline() const { return impl_->host_.next_deadline(); }
-bool Device::idle() const { return impl_->idle(); }
 
 void Device::work_posted(qp::QueuePair& qp) {
   qp.work_posted();
@@ -257,28 +165,17 @@ void Device::receive_posted(qp::QueuePair& qp) {
 }
 
 void Device::touch(qp::QueuePair& qp) {
-  if (Stream* stream = impl_->stream_of(qp)) {
-    impl_->host_.activate(*stream);
+  if (Stream* stream = streams_.of(qp)) {
+    host_.activate(*stream);
   } else if (qp.state() != qp::State::idle) {
-    impl_->loose_.push_back(qp);
+    loose_.add(qp);
   }
 }
 
-void Device::add_tap(port::Tap& tap) { impl_->host_.link().add_tap(tap); }
-void Device::remove_tap(port::Tap& tap) { impl_->host_.link().remove_tap(tap); }
-
-const DeviceOptions& Device::options() const { return impl_->options_; }
-port::Port& Device::port() const { return impl_->host_.link().port(); }
-BufferPool& Device::data_pool() { return impl_->host_.data_pool(); }
-qp::Scratch& Device::scratch() { return *impl_->scratch_; }
-const DeviceCounters& Device::counters() const { return impl_->host_.counters(); }
-std::size_t Device::stream_count() const { return impl_->host_.streams().count(); }
-std::size_t Device::half_open_count() const { return impl_->host_.streams().half_opens().used(); }
-
 std::vector<StreamInfo> Device::streams() const {
   std::vector<StreamInfo> all;
-  impl_->host_.streams().for_each([&](host::Stream& each) {
-    const Stream* stream = &Impl::own(each);
+  host_.streams().for_each([&](host::Stream& each) {
+    const Stream* stream = &RdmaStreams::own(each);
     all.push_back({.stream = stream->id(),
                    .local = stream->flow.local,
                    .remote = stream->flow.remote,
@@ -296,19 +193,6 @@ std::vector<StreamInfo> Device::streams() const {
                    .ecn = stream->tcp.ecn_agreed()});
   });
   return all;
-}
-
-bool Device::owns(const wire::IpAddress& address) const { return impl_->host_.station().routes().is_own(address); }
-bool Device::reaches(const wire::IpAddress& address) const {
-  return impl_->host_.station().routes().next_hop(address).has_value();
-}
-const std::array<ip::OwnAddress, ip::OwnAddresses::kMax>& Device::addresses() const {
-  return impl_->host_.station().own().all();
-}
-const ip::Routes& Device::routes() const { return impl_->host_.station().routes(); }
-void Device::set_link_mtu(std::uint32_t mtu_bytes) { impl_->host_.set_link_mtu(mtu_bytes); }
-bool Device::addresses_settled() const {
-  return impl_->host_.station().own().settled() || !impl_->host_.link().is_up();
 }
 
 }  // namespace rnic::core

@@ -1,5 +1,6 @@
-// A device: one port, its IP addresses, and everything that lives on it: neighbours, ICMP, TCP
-// connections with their MPA startup, listeners, and the queue pairs attached to them.
+// A device: one port, its IP addresses, and everything that lives on it. It is the turn: a host's streams
+// (host/host.hpp) with the RDMA that runs on them (core/rdma_streams.hpp), step by step, and the share of each in what
+// is sent.
 //
 // Pure but for the Port that it is given: the simulator runs whole devices over a simulated port.
 //
@@ -16,7 +17,11 @@
 #include "base/time.hpp"
 #include "core/connection.hpp"
 #include "core/device_options.hpp"
+#include "core/loose.hpp"
+#include "core/rdma_streams.hpp"
+#include "core/stream_news.hpp"
 #include "host/counters.hpp"
+#include "host/host.hpp"
 #include "ip/own_addresses.hpp"
 #include "ip/routes.hpp"
 #include "port/port.hpp"
@@ -54,17 +59,23 @@ class Device {
   // `v6_only` those of IPv6. The cookie comes with events.
   Result<Done, StreamError> listen(wire::IpAddress address, std::uint16_t port, std::uint32_t backlog,
                                    std::uint64_t cookie, bool v6_only = false);
-  void unlisten(wire::IpAddress address, std::uint16_t port, Instant now);
+  void unlisten(wire::IpAddress address, std::uint16_t port, Instant now) { host_.unlisten(address, port, now); }
   // The QP is Idle and stays the caller's; it is attached when the startup is over.
-  Result<StreamId, StreamError> connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now);
-  Result<Done, StreamError> accept(StreamId stream, const AcceptOptions& options, qp::QueuePair& qp, Instant now);
-  Result<Done, StreamError> reject(StreamId stream, const PrivateData& private_data, Instant now);
+  Result<StreamId, StreamError> connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now) {
+    return streams_.connect(options, qp, now);
+  }
+  Result<Done, StreamError> accept(StreamId stream, const AcceptOptions& options, qp::QueuePair& qp, Instant now) {
+    return streams_.accept(stream, options, qp, now);
+  }
+  Result<Done, StreamError> reject(StreamId stream, const PrivateData& private_data, Instant now) {
+    return streams_.reject(stream, private_data, now);
+  }
   // Ends a running stream, drops one that is not yet.
-  void disconnect(StreamId stream, Disconnect how, Instant now);
+  void disconnect(StreamId stream, Disconnect how, Instant now) { streams_.disconnect(stream, how, now); }
   // The QP is about to be destroyed: it is detached; what TCP holds is still delivered (orphan).
   void release(qp::QueuePair& qp, Instant now);
   // An administrator ends a stream: RST.
-  bool kill(StreamId stream, Instant now);
+  bool kill(StreamId stream, Instant now) { return streams_.kill(stream, now); }
 
   // ---- the turn, in this order ----
   // Frames from the port -> IP -> TCP -> startup machines and queue pairs (placements submitted).
@@ -81,44 +92,55 @@ class Device {
   // Segments, acknowledgements, ARP and the rest -> port.
   bool send(Instant now);
   bool run_timers(Instant now);
-  Instant next_deadline() const;
+  Instant next_deadline() const { return host_.next_deadline(); }
   // Nothing is pending that a turn would do something about before next_deadline() or a frame.
-  bool idle() const;
+  bool idle() const { return host_.idle() && loose_.empty() && news_.empty(); }
 
   // ---- who watches ----
   // Sees every frame from the port, and every frame to it or to ourselves as it is queued.
-  void add_tap(port::Tap& tap);
-  void remove_tap(port::Tap& tap);
+  void add_tap(port::Tap& tap) { host_.link().add_tap(tap); }
+  void remove_tap(port::Tap& tap) { host_.link().remove_tap(tap); }
 
   // ---- what it is ----
-  const DeviceOptions& options() const;
-  port::Port& port() const;
+  const DeviceOptions& options() const { return options_; }
+  port::Port& port() const { return host_.link().port(); }
   // For the device's queue pairs: buffers for transmitted data, never all that the port has.
-  BufferPool& data_pool();
+  BufferPool& data_pool() { return host_.data_pool(); }
   // For its queue pairs, which are its worker's as it is.
-  qp::Scratch& scratch();
-  const DeviceCounters& counters() const;
-  std::size_t stream_count() const;
-  std::size_t half_open_count() const;      // SYNs answered, the third segment outstanding
+  qp::Scratch& scratch() { return *scratch_; }
+  const DeviceCounters& counters() const { return host_.counters(); }
+  std::size_t stream_count() const { return host_.streams().count(); }
+  std::size_t half_open_count() const {  // SYNs answered, the third segment outstanding
+    return host_.streams().half_opens().used();
+  }
   std::vector<StreamInfo> streams() const;  // control's questions only
   // Has the address and may use it; reaches it on-link or by a gateway.
-  bool owns(const wire::IpAddress& address) const;
-  bool reaches(const wire::IpAddress& address) const;
+  bool owns(const wire::IpAddress& address) const { return routes().is_own(address); }
+  bool reaches(const wire::IpAddress& address) const { return routes().next_hop(address).has_value(); }
   // Its places for addresses; an address keeps its place.
-  const std::array<ip::OwnAddress, ip::OwnAddresses::kMax>& addresses() const;
-  const ip::Routes& routes() const;
+  const std::array<ip::OwnAddress, ip::OwnAddresses::kMax>& addresses() const { return host_.station().own().all(); }
+  const ip::Routes& routes() const { return host_.station().routes(); }
   // The port passes frames with this many octets of IP now; more than it began with is taken for that.
   // Connections follow at once (W-TCP-08, W-MPA-59).
-  void set_link_mtu(std::uint32_t mtu_bytes);
+  void set_link_mtu(std::uint32_t mtu_bytes) { host_.set_link_mtu(mtu_bytes); }
   // No address is still being asked for, or cannot be while the link is down.
-  bool addresses_settled() const;
+  bool addresses_settled() const { return host_.station().own().settled() || !host_.link().is_up(); }
 
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  Stream* first_active() { return RdmaStreams::own(host_.active().front()); }
+  Stream* next_active(Stream& stream) { return RdmaStreams::own(host_.active().after(stream)); }
+  bool needs_turn(const Stream& stream, Instant now) const;
+  void rest(Stream& stream, Instant now);
+
+  DeviceOptions options_;
+  StreamNews news_;
+  RdmaStreams streams_;
+  host::Host host_;
+  LooseQueuePairs loose_;
+  std::unique_ptr<qp::Scratch> scratch_ = std::make_unique<qp::Scratch>();
 };
 
 }  // namespace rnic::core

@@ -21,11 +21,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <variant>
 
 #include "core/connection.hpp"
+#include "core/startup.hpp"
 #include "host/stream.hpp"
-#include "mpa/startup.hpp"
 #include "qp/queue_pair.hpp"
 
 namespace rnic::core {
@@ -33,7 +32,6 @@ namespace rnic::core {
 struct Stream : host::Stream {
   // Opening and orphan are TCP/IP's to know (host/stream.hpp); what is between them is ours.
   enum class Phase : std::uint8_t { opening, negotiating, waiting, starting, running, orphan };
-  using Startup = std::variant<mpa::Initiator, mpa::Responder>;
 
   using host::Stream::Stream;
 
@@ -62,6 +60,11 @@ struct Stream : host::Stream {
   }
   // The queue pair has the connection: starting, running.
   bool attached() const { return qp != nullptr && serving; }
+  // Buffers that it holds of what it sends.
+  BufferCount held_to_send() const {
+    const std::uint32_t filling = attached() ? qp->filling() : 0;
+    return tcp.queued() + BufferCount{filling, filling};  // of which class they are is not looked at
+  }
 
  private:
   Phase phase_ = Phase::negotiating;

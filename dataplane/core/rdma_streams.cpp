@@ -1,0 +1,429 @@
+#include "core/rdma_streams.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace rnic::core {
+
+namespace {
+
+constexpr Duration kLostRequestKept = seconds(30);
+constexpr Duration kCloseTimeout = seconds(5);  // after a refusal or a failed startup
+
+StreamFailure failure_of(tcp::Ended ended) {
+  switch (ended) {
+    case tcp::Ended::refused:
+      return StreamFailure::refused;
+    case tcp::Ended::timed_out:
+      return StreamFailure::timed_out;
+    case tcp::Ended::no:
+    case tcp::Ended::gracefully:
+    case tcp::Ended::reset:
+    case tcp::Ended::aborted:
+      break;
+  }
+  return StreamFailure::reset;
+}
+
+}  // namespace
+
+// ---- streams and queue pairs -------------------------------------------------------------
+
+Stream* RdmaStreams::of(const qp::QueuePair& qp) const {
+  const auto found = bound_.find(&qp);
+  return found == bound_.end() ? nullptr : found->second;
+}
+
+void RdmaStreams::bind(qp::QueuePair& qp, Stream& stream) {
+  stream.qp = &qp;
+  bound_[&qp] = &stream;
+}
+
+void RdmaStreams::unbind(Stream& stream) {
+  if (stream.qp == nullptr) return;
+  bound_.erase(stream.qp);
+  stream.qp = nullptr;
+}
+
+// ---- connection commands -----------------------------------------------------------------
+
+Result<StreamId, StreamError> RdmaStreams::connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now) {
+  if (qp.state() != qp::State::idle || qp.attached() || of(qp) != nullptr) return Failure{StreamError::wrong_state};
+  const auto called = host_.call({.local = options.local,
+                                  .remote = options.remote,
+                                  .local_port = options.local_port,
+                                  .remote_port = options.remote_port,
+                                  .traffic_class = options.traffic_class},
+                                 now);
+  if (!called) return Failure{called.error()};
+  Stream& stream = own(**called);
+  stream.cookie = options.cookie;
+  stream.wishes = options;
+  bind(qp, stream);
+  return stream.id();
+}
+
+Result<Done, StreamError> RdmaStreams::accept(StreamId id, const AcceptOptions& options, qp::QueuePair& qp,
+                                              Instant now) {
+  Stream* stream = find(id);
+  if (stream == nullptr || stream->phase() != Stream::Phase::waiting) return Failure{StreamError::unknown};
+  if (qp.state() != qp::State::idle || qp.attached() || of(qp) != nullptr) return Failure{StreamError::wrong_state};
+  host_.activate(*stream);
+  if (stream->lost) {
+    abandon(*stream, now);
+    return Failure{StreamError::unknown};
+  }
+  const auto reply = stream->startup->accept(options);
+  if (!reply) return Failure{StreamError::no_resources};
+  host_.leave_listener(*stream);
+  stream->cookie = options.cookie;
+  host_.set_traffic_class(*stream, options.traffic_class);
+  if (!send_octets(*stream, *reply)) {
+    abort(*stream, now);
+    return Failure{StreamError::no_resources};
+  }
+  // The QP takes FPDUs before the Reply is out: it leaves in send() (W-MPA-80).
+  bind(qp, *stream);
+  const bool first_fpdu_due = stream->startup->start().peer_to_peer;
+  attach(*stream, now);
+  if (first_fpdu_due) {
+    stream->deadline = now + mpa::kFirstFpduTimeout;  // W-MPA-90
+  } else {
+    // A client may stay silent, and a server that waited for it would hang (W-MPA-90).
+    stream->enter(Stream::Phase::running);
+    news_.tell_established(*stream);
+  }
+  return Done{};
+}
+
+Result<Done, StreamError> RdmaStreams::reject(StreamId id, const PrivateData& private_data, Instant now) {
+  Stream* stream = find(id);
+  if (stream == nullptr || stream->phase() != Stream::Phase::waiting) return Failure{StreamError::unknown};
+  host_.activate(*stream);
+  stream->told_end = true;
+  if (!stream->lost) {
+    const auto reply = stream->startup->reject(private_data);
+    if (!reply) {
+      stream->told_end = false;
+      return Failure{StreamError::no_resources};
+    }
+    send_octets(*stream, *reply);
+  }
+  end_rejected(*stream, now);
+  return Done{};
+}
+
+void RdmaStreams::disconnect(StreamId id, Disconnect how, Instant now) {
+  Stream* stream = find(id);
+  if (stream == nullptr) return;
+  host_.activate(*stream);
+  switch (stream->phase()) {
+    case Stream::Phase::opening:
+    case Stream::Phase::negotiating:
+      stream->told_end = true;
+      abort(*stream, now);
+      break;
+    case Stream::Phase::waiting:
+      (void)reject(id, {}, now);
+      break;
+    case Stream::Phase::starting:
+    case Stream::Phase::running:
+      // One that is on its way down stays so.
+      (void)stream->qp->modify_state(how == Disconnect::graceful ? qp::State::closing : qp::State::terminate, now);
+      break;
+    case Stream::Phase::orphan:
+      break;
+  }
+}
+
+void RdmaStreams::release(qp::QueuePair& qp, Instant now) {
+  Stream* stream = of(qp);
+  if (stream == nullptr) {
+    if (qp.attached()) qp.detach(now);
+    return;
+  }
+  host_.activate(*stream);
+  bool graceful = false;
+  if (stream->attached() && qp.attached())
+    graceful = qp.detach(now, host_.take_control()) == qp::QueuePair::Leftover::graceful;
+  if (stream->told_established)
+    news_.tell_disconnected(*stream);
+  else
+    news_.tell_failed(*stream, StreamFailure::reset);
+  if (!graceful) stream->tcp.abort(now);
+  abandon(*stream, now);
+}
+
+bool RdmaStreams::kill(StreamId id, Instant now) {
+  Stream* stream = find(id);
+  if (stream == nullptr) return false;
+  host_.activate(*stream);
+  if (stream->attached()) {
+    (void)stream->qp->modify_state(qp::State::error, now);
+    if (stream->qp->attached()) stream->tcp.abort(now);
+    review(*stream);
+  } else if (stream->phase() == Stream::Phase::waiting) {
+    stream->tcp.abort(now);
+  } else {
+    news_.tell_failed(*stream, StreamFailure::reset);
+    abort(*stream, now);
+  }
+  return true;
+}
+
+// ---- startup -----------------------------------------------------------------------------
+
+bool RdmaStreams::send_octets(Stream& stream, Bytes octets) {
+  while (!octets.empty()) {
+    BufferRef buffer = host_.take_control();
+    if (!buffer) return false;
+    const std::size_t size =
+        std::min({octets.size(), std::size_t{std::max(stream.tcp.emss(), 1u)}, std::size_t{buffer->tailroom()}});
+    std::memcpy(buffer->append(static_cast<std::uint32_t>(size)).data(), octets.data(), size);
+    if (!stream.tcp.append(std::move(buffer))) return false;
+    octets = octets.subspan(size);
+  }
+  return true;
+}
+
+void RdmaStreams::begin_startup(Stream& stream, Instant now) {
+  stream.enter(Stream::Phase::negotiating);
+  if (!stream.initiator) {
+    stream.startup = std::make_unique<Startup>(options_, now);
+    stream.deadline = stream.startup->next_deadline();
+    return;
+  }
+  const auto markers = stream.without_markers ? Startup::Markers::not_asked_for : Startup::Markers::as_configured;
+  stream.startup = std::make_unique<Startup>(options_, stream.wishes, stream.qp->config(), markers, now);
+  stream.deadline = stream.startup->next_deadline();
+  if (stream.startup->outcome() == Startup::Outcome::failed) {
+    on_startup_failed(stream, now);
+  } else if (!send_octets(stream, stream.startup->request())) {
+    news_.tell_failed(stream, StreamFailure::no_resources);
+    abort(stream, now);
+  }
+}
+
+void RdmaStreams::feed_startup(Stream& stream, Instant now) {
+  switch (stream.startup->feed(stream.tcp)) {
+    case Startup::Outcome::more:
+      if (stream.tcp.ended() != tcp::Ended::no) check_connection_lost(stream, now);
+      break;
+    case Startup::Outcome::request:
+      on_request(stream, now);
+      break;
+    case Startup::Outcome::accepted:
+      on_accepted(stream, now);
+      break;
+    case Startup::Outcome::rejected:
+      if (!call_without_markers(stream, now)) on_rejected(stream, now);
+      break;
+    case Startup::Outcome::failed:
+      on_startup_failed(stream, now);
+      break;
+  }
+}
+
+void RdmaStreams::on_request(Stream& stream, Instant now) {
+  if (!stream.startup->acceptable()) {
+    if (const auto reply = stream.startup->reject({})) send_octets(stream, *reply);
+    end_rejected(stream, now);
+    return;
+  }
+  stream.enter(Stream::Phase::waiting);
+  host_.asked(stream, now);
+}
+
+void RdmaStreams::on_accepted(Stream& stream, Instant now) {
+  if (stream.qp->state() != qp::State::idle) {  // the application has given up its QP meanwhile
+    news_.tell_failed(stream, StreamFailure::reset);
+    abort(stream, now);
+    return;
+  }
+  stream.reply_data = stream.startup->private_data();
+  const Startup::Depths heard = stream.startup->depths_of_reply();
+  attach(stream, now);
+  stream.established_ird = heard.ird;
+  stream.established_ord = heard.ord;
+  stream.deadline = kNever;
+  // FPDUs may have come together with the Reply (W-MPA-22).
+  stream.qp->receive(now);
+}
+
+void RdmaStreams::on_rejected(Stream& stream, Instant now) {
+  news_.tell_rejected(stream);
+  abandon(stream, now);
+  stream.deadline = now + kCloseTimeout;
+}
+
+// A peer that knows no markers rejects who asks for them, as siw does, and says nothing else: once
+// more, from another port, without asking. The consumer hears of the second answer only, and the id
+// that it has means the second stream.
+bool RdmaStreams::call_without_markers(Stream& stream, Instant now) {
+  if (options_.markers != mpa::MarkerUse::both || stream.without_markers || stream.wishes.local_port != 0) return false;
+  if (!stream.startup->may_be_for_markers()) return false;
+  Stream* again = own(host_.call_again(stream, stream.wishes.traffic_class, now));
+  if (again == nullptr) return false;
+  again->without_markers = true;
+  again->cookie = stream.wishes.cookie;
+  again->wishes = stream.wishes;
+  qp::QueuePair& qp = *stream.qp;
+  unbind(stream);
+  bind(qp, *again);
+  stream.told_end = true;
+  abandon(stream, now);
+  stream.deadline = now + kCloseTimeout;
+  return true;
+}
+
+void RdmaStreams::on_startup_failed(Stream& stream, Instant now) {
+  if (stream.initiator || stream.told_request) news_.tell_failed(stream, stream.startup->failure());
+  Startup::LastFpdu room;
+  send_octets(stream, stream.startup->terminate(room));
+  abandon(stream, now);
+  stream.deadline = now + kCloseTimeout;
+}
+
+// Before a queue pair is attached nobody but us sees that the connection has ended.
+void RdmaStreams::check_connection_lost(Stream& stream, Instant now) {
+  if (stream.phase() == Stream::Phase::waiting && stream.told_request) {
+    // The consumer has been told of a request: it finds out when it answers.
+    stream.lost = true;
+    stream.deadline = now + kLostRequestKept;
+    return;
+  }
+  if (stream.initiator) news_.tell_failed(stream, failure_of(stream.tcp.ended()));
+  abandon(stream, now);
+}
+
+// FIN after the Reply, never RST, so that the Reply arrives (W-MPA-19); and only when it is acknowledged. Linux joins
+// segments that wait for a socket, and siw does not look for a Reply in a connection that has ended.
+void RdmaStreams::end_rejected(Stream& stream, Instant now) {
+  abandon(stream, now, host::Host::Fin::when_acknowledged);
+  stream.deadline = now + kCloseTimeout;
+  host_.take_orphan_input(stream, now);
+}
+
+// ---- running -----------------------------------------------------------------------------
+
+void RdmaStreams::take_input(Stream& stream, Instant now) {
+  switch (stream.phase()) {
+    case Stream::Phase::opening:
+      if (stream.tcp.ended() != tcp::Ended::no) {
+        check_connection_lost(stream, now);
+        break;
+      }
+      if (!stream.tcp.established()) break;
+      begin_startup(stream, now);
+      // The Request may have come with the third segment of the handshake (W-TCP-16).
+      if (stream.phase() == Stream::Phase::negotiating) feed_startup(stream, now);
+      break;
+    case Stream::Phase::negotiating:
+      feed_startup(stream, now);
+      break;
+    case Stream::Phase::waiting:
+      if (stream.lost) break;
+      // Octets before our Reply are the peer's error (W-MPA-17); its FIN means that it gave up.
+      if (stream.tcp.readable_count() > 0 || stream.tcp.peer_closed()) stream.tcp.abort(now);
+      if (stream.tcp.ended() != tcp::Ended::no) check_connection_lost(stream, now);
+      break;
+    case Stream::Phase::starting:
+    case Stream::Phase::running:
+      stream.qp->receive(now);
+      break;
+    case Stream::Phase::orphan:
+      host_.take_orphan_input(stream, now);
+      break;
+  }
+}
+
+// Full operation from here on: the queue pair has the connection.
+void RdmaStreams::attach(Stream& stream, Instant now) {
+  const qp::Start start = stream.startup->start();
+  stream.established_ird = start.ird;
+  stream.established_ord = start.ord;
+  stream.enter(Stream::Phase::starting);
+  stream.serving = true;
+  stream.tcp.limit_beyond(host_.streams().tcp_options().out_of_order_segments_max);
+  stream.qp->attach(stream.tcp, start, now);
+  stream.startup.reset();
+}
+
+void RdmaStreams::review(Stream& stream) {
+  if (!stream.attached()) return;
+  if (stream.phase() == Stream::Phase::starting && stream.qp->gate_open()) {
+    stream.enter(Stream::Phase::running);
+    stream.deadline = kNever;
+    news_.tell_established(stream);
+  }
+  if (stream.qp->state() != qp::State::rts) {
+    if (stream.phase() == Stream::Phase::running)
+      news_.tell_disconnected(stream);
+    else
+      news_.tell_failed(stream, failure_of(stream.tcp.ended()));
+  }
+}
+
+void RdmaStreams::abandon(Stream& stream, Instant now, host::Host::Fin fin) {
+  unbind(stream);
+  stream.startup.reset();
+  host_.orphan(stream, fin, now);
+}
+
+void RdmaStreams::abort(Stream& stream, Instant now) {
+  stream.tcp.abort(now);
+  abandon(stream, now);
+}
+
+void RdmaStreams::detach_all() {
+  host_.streams().for_each([](host::Stream& each) {
+    Stream& stream = own(each);
+    if (stream.qp != nullptr && stream.qp->attached()) stream.qp->detach(Instant{0});
+  });
+}
+
+// ---- what the host tells -----------------------------------------------------------------
+
+void RdmaStreams::on_lost(host::Stream& stream, Loss loss, Instant now) {
+  switch (loss) {
+    case Loss::place:
+      abandon(own(stream), now);
+      break;
+    case Loss::listener:
+      own(stream).told_end = true;
+      break;
+  }
+}
+
+void RdmaStreams::on_unreachable(host::Stream& calling, Instant now) {
+  Stream& stream = own(calling);
+  news_.tell_failed(stream, StreamFailure::unreachable);
+  abort(stream, now);
+}
+
+void RdmaStreams::on_deadline(host::Stream& due, Instant now) {
+  Stream& stream = own(due);
+  switch (stream.phase()) {
+    case Stream::Phase::opening:
+      break;
+    case Stream::Phase::negotiating:
+      if (stream.startup->on_time(now) == Startup::Outcome::failed)
+        on_startup_failed(stream, now);
+      else
+        stream.deadline = stream.startup->next_deadline();
+      break;
+    case Stream::Phase::waiting:
+      abandon(stream, now);
+      break;
+    case Stream::Phase::starting:
+      news_.tell_failed(stream, StreamFailure::timed_out);
+      (void)stream.qp->modify_state(qp::State::error, now);
+      break;
+    case Stream::Phase::running:
+    case Stream::Phase::orphan:  // the host sees to that
+      break;
+  }
+}
+
+}  // namespace rnic::core

@@ -1,0 +1,97 @@
+// The RDMA streams of a device: the user of a host's streams who runs the MPA startup on each, gives it to a queue
+// pair, and takes it back when that is over. The phases of one are drawn in core/stream.hpp.
+//
+//   connect(), or a SYN to a listener  ->  startup (core/startup.hpp)  ->  attach  ->  review() in each turn  -> orphan
+//
+// Before changing this, read wire.md s1.1, s1.2 and verbs.md s2.4, s2.11.
+//
+// Pure. Owned by one worker.
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+
+#include "base/result.hpp"
+#include "core/connection.hpp"
+#include "core/device_options.hpp"
+#include "core/stream.hpp"
+#include "core/stream_news.hpp"
+#include "host/host.hpp"
+
+namespace rnic::core {
+
+class RdmaStreams final : public host::StreamUser {
+ public:
+  // `host` may be made after this: it is used by none of its user's functions before it has streams.
+  RdmaStreams(const DeviceOptions& options, host::Host& host, StreamNews& news)
+      : options_(options), host_(host), news_(news) {}
+
+  static Stream& own(host::Stream& stream) { return static_cast<Stream&>(stream); }
+  static Stream* own(host::Stream* stream) { return static_cast<Stream*>(stream); }
+  // The queue pair's, if it has one.
+  Stream* of(const qp::QueuePair& qp) const;
+
+  // ---- connection commands (core/device.hpp) ----
+  Result<StreamId, StreamError> connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now);
+  Result<Done, StreamError> accept(StreamId id, const AcceptOptions& options, qp::QueuePair& qp, Instant now);
+  Result<Done, StreamError> reject(StreamId id, const PrivateData& private_data, Instant now);
+  void disconnect(StreamId id, Disconnect how, Instant now);
+  void release(qp::QueuePair& qp, Instant now);
+  bool kill(StreamId id, Instant now);
+
+  // ---- an active stream in its turn ----
+  void take_input(Stream& stream, Instant now);
+  // What the steps before have changed.
+  void review(Stream& stream);
+  // Its queue pair has let go of it: an orphan.
+  void end_if_detached(Stream& stream, Instant now) {
+    if (stream.attached() && !stream.qp->attached()) abandon(stream, now);
+  }
+  // The device goes: no queue pair has a connection any more.
+  void detach_all();
+
+ private:
+  // ---- host::StreamUser ----
+  std::unique_ptr<host::Stream> make_stream(const tcp::Options& options, const host::Flow& flow) override {
+    return std::make_unique<Stream>(options, flow);
+  }
+  void on_admitted(host::Stream& stream) override { news_.tell_request(own(stream)); }
+  void on_lost(host::Stream& stream, Loss loss, Instant now) override;
+  void on_unreachable(host::Stream& stream, Instant now) override;
+  void on_must_end(host::Stream& stream, Instant now) override { (void)kill(stream.id(), now); }
+  void on_deadline(host::Stream& stream, Instant now) override;
+  void on_network_change() override { news_.tell_network_change(); }
+  void on_ended_for_buffers(std::uint32_t streams) override { news_.tell_ended_for_buffers(streams); }
+  BufferCount held_by(const host::Stream& stream) const override {
+    return static_cast<const Stream&>(stream).held_to_send();
+  }
+
+  Stream* find(StreamId id) { return own(host_.streams().find(id)); }
+  void bind(qp::QueuePair& qp, Stream& stream);
+  void unbind(Stream& stream);
+
+  // ---- startup ----
+  bool send_octets(Stream& stream, Bytes octets);
+  void begin_startup(Stream& stream, Instant now);
+  void feed_startup(Stream& stream, Instant now);
+  void on_request(Stream& stream, Instant now);
+  void on_accepted(Stream& stream, Instant now);
+  void on_rejected(Stream& stream, Instant now);
+  void on_startup_failed(Stream& stream, Instant now);
+  bool call_without_markers(Stream& stream, Instant now);
+  void check_connection_lost(Stream& stream, Instant now);
+  void end_rejected(Stream& stream, Instant now);
+
+  void attach(Stream& stream, Instant now);
+  // The QP is gone, or was never there: an orphan.
+  void abandon(Stream& stream, Instant now, host::Host::Fin fin = host::Host::Fin::at_once);
+  // By a RST.
+  void abort(Stream& stream, Instant now);
+
+  const DeviceOptions& options_;
+  host::Host& host_;
+  StreamNews& news_;
+  std::unordered_map<const qp::QueuePair*, Stream*> bound_;  // looked at by doorbells
+};
+
+}  // namespace rnic::core
