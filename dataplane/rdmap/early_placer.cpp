@@ -12,7 +12,7 @@ Result<std::optional<tpt::Access>, Fault> EarlyPlacer::target(const ddp::Ulpdu& 
   if (!in) return Failure{in.error()};
   const std::uint32_t body = in->payload - (in->ddp.last ? std::min(in->payload, ddp::kTailBytes) : 0);
   if (!in->ddp.tagged || body == 0) return std::optional<tpt::Access>{};
-  const bool response = in->message.receive == receive::read_response;
+  const bool response = in->message.operation == Operation::read_response;
   const OutboundRead* const read = response ? read_answered(*in) : nullptr;
   if (response && read == nullptr) return Failure{Fault::tagged_bounds};
   const auto access = response ? check_response(common_, *read, *in) : check_sink(common_, *in);

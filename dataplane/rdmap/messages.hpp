@@ -1,6 +1,6 @@
 // A row for each RDMAP opcode (RFC 5040 s4.1 figures 4 and 5; RFC 7306 s4): which DDP model it uses,
-// which queue, how long its own header is, what its arrival means and who takes it. Adding an operation is a row
-// here and a function of the responder's (rdmap/responder.hpp).
+// which queue, how long its own header is, and what its arrival means. Adding an operation is a row here, and one of
+// the packet table, which names the responder's function that takes it (rdmap/responder.cpp).
 #pragma once
 
 #include <array>
@@ -15,22 +15,19 @@ namespace rnic::rdmap {
 
 enum class Model : std::uint8_t { none, tagged, untagged };
 
-class Responder;
-struct Inbound;
-struct Arrival;
-
-// What takes a message whose form is good. False: it has to wait.
-using Receive = bool (*)(Responder&, const Inbound&, Arrival&);
-namespace receive {
-bool write(Responder&, const Inbound&, Arrival&);
-bool read_response(Responder&, const Inbound&, Arrival&);
-bool send(Responder&, const Inbound&, Arrival&);
-bool read_request(Responder&, const Inbound&, Arrival&);
-bool terminate(Responder&, const Inbound&, Arrival&);
-bool immediate(Responder&, const Inbound&, Arrival&);
-bool atomic_request(Responder&, const Inbound&, Arrival&);
-bool atomic_response(Responder&, const Inbound&, Arrival&);
-}  // namespace receive
+// What its arrival means: all Sends are one, and both Immediates.
+enum class Operation : std::uint8_t {
+  none,
+  write,
+  read_request,
+  read_response,
+  send,
+  terminate,
+  immediate,
+  atomic_request,
+  atomic_response,
+};
+inline constexpr std::size_t kOperations = 9;
 
 struct Message {
   Model model = Model::none;
@@ -39,25 +36,25 @@ struct Message {
   bool solicited = false;
   bool invalidates = false;  // the word behind the control octets names an STag
   bool extension = false;    // RFC 7306: off unless configured (W-EXT-14)
-  Receive receive = nullptr;
+  Operation operation = Operation::none;
 
   constexpr bool known() const { return model != Model::none; }
 };
 
 inline constexpr std::array<Message, 16> kMessages{{
-    // model           queue  header  SE     inval  ext    taken by
-    {Model::tagged, 0, 0, false, false, false, receive::write},              // RDMA Write
-    {Model::untagged, 1, 28, false, false, false, receive::read_request},    // Read Request
-    {Model::tagged, 0, 0, false, false, false, receive::read_response},      // Read Response
-    {Model::untagged, 0, 0, false, false, false, receive::send},             // Send
-    {Model::untagged, 0, 0, false, true, false, receive::send},              // Send, Invalidate
-    {Model::untagged, 0, 0, true, false, false, receive::send},              // Send, SE
-    {Model::untagged, 0, 0, true, true, false, receive::send},               // Send, SE, Inv.
-    {Model::untagged, 2, 4, false, false, false, receive::terminate},        // Terminate
-    {Model::untagged, 0, 8, false, false, true, receive::immediate},         // Immediate
-    {Model::untagged, 0, 8, true, false, true, receive::immediate},          // Immediate, SE
-    {Model::untagged, 1, 52, false, false, true, receive::atomic_request},   // Atomic Request
-    {Model::untagged, 3, 12, false, false, true, receive::atomic_response},  // Atomic Response
+    // model           queue  header  SE     inval  ext    operation
+    {Model::tagged, 0, 0, false, false, false, Operation::write},              // RDMA Write
+    {Model::untagged, 1, 28, false, false, false, Operation::read_request},    // Read Request
+    {Model::tagged, 0, 0, false, false, false, Operation::read_response},      // Read Response
+    {Model::untagged, 0, 0, false, false, false, Operation::send},             // Send
+    {Model::untagged, 0, 0, false, true, false, Operation::send},              // Send, Invalidate
+    {Model::untagged, 0, 0, true, false, false, Operation::send},              // Send, SE
+    {Model::untagged, 0, 0, true, true, false, Operation::send},               // Send, SE, Inv.
+    {Model::untagged, 2, 4, false, false, false, Operation::terminate},        // Terminate
+    {Model::untagged, 0, 8, false, false, true, Operation::immediate},         // Immediate
+    {Model::untagged, 0, 8, true, false, true, Operation::immediate},          // Immediate, SE
+    {Model::untagged, 1, 52, false, false, true, Operation::atomic_request},   // Atomic Request
+    {Model::untagged, 3, 12, false, false, true, Operation::atomic_response},  // Atomic Response
     {},
     {},
     {},

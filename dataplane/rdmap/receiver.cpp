@@ -16,7 +16,7 @@ Result<Inbound, Fault> check_form(Bytes head, std::uint32_t ulpdu_size, Extensio
   if (of.extension && extensions == Extensions::off) return Failure{Fault::unexpected_opcode};
   if (ddp->tagged != (of.model == Model::tagged)) return Failure{Fault::unexpected_opcode};
 
-  if (!ddp->tagged && of.receive != receive::terminate) {
+  if (!ddp->tagged && of.operation != Operation::terminate) {
     // A Terminate ends the connection whatever its queue says (W-RDMAP-35).
     const std::uint32_t queues = extensions == Extensions::on ? 4 : 3;
     if (ddp->queue >= queues) return Failure{Fault::queue_number};

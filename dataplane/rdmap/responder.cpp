@@ -27,6 +27,27 @@ std::array<std::byte, kSize> copy_payload(const Inbound& in, const ddp::Ulpdu& u
   return octets;
 }
 
+// The packet table: who takes a message whose form is good. False: it has to wait.
+using Receive = bool (*)(Responder&, const Inbound&, Arrival&);
+template <auto kTaker>
+bool taken_by(Responder& responder, const Inbound& in, Arrival& at) {
+  return (responder.*kTaker)(in, at);
+}
+constexpr std::array<Receive, kOperations> kPacketTable = [] {
+  std::array<Receive, kOperations> table{};
+  const auto row = [&](Operation operation, Receive taken) { table[static_cast<std::size_t>(operation)] = taken; };
+  row(Operation::write, taken_by<&Responder::on_write>);
+  row(Operation::read_request, taken_by<&Responder::on_request>);
+  row(Operation::read_response, taken_by<&Responder::on_read_response>);
+  row(Operation::send, taken_by<&Responder::on_send>);
+  row(Operation::terminate, taken_by<&Responder::on_terminate>);
+  row(Operation::immediate, taken_by<&Responder::on_immediate>);
+  row(Operation::atomic_request, taken_by<&Responder::on_request>);
+  row(Operation::atomic_response, taken_by<&Responder::on_atomic_response>);
+  return table;
+}();
+static_assert(std::count(kPacketTable.begin(), kPacketTable.end(), nullptr) == 1, "a row for each, but for none");
+
 }  // namespace
 
 // ---- in --------------------------------------------------------------------------------------------
@@ -40,7 +61,7 @@ std::array<std::byte, kSize> copy_payload(const Inbound& in, const ddp::Ulpdu& u
   delivery.end = place.end;
   delivery.held_mark = at.held_mark;
   delivery.stored = place.stored;
-  return in->message.receive(*this, *in, at);
+  return kPacketTable[static_cast<std::size_t>(in->message.operation)](*this, *in, at);
 }
 
 bool Responder::take(const ddp::Ulpdu& ulpdu, const Place& place, Instant now, Verdict& verdict) {
@@ -78,7 +99,7 @@ bool Responder::on_terminate(const Inbound& in, Arrival& at) {
 bool Responder::take_if_terminate(const ddp::Ulpdu& ulpdu, Verdict& verdict) {
   std::array<std::byte, wire::kDdpHeaderSizeMax> head;
   const auto in = check_form(ulpdu.head(head), ulpdu.size, Extensions::off);
-  if (!in || in->message.receive != receive::terminate) return false;
+  if (!in || in->message.operation != Operation::terminate) return false;
   deliveries_.start();
   Arrival at{ulpdu, 0, {}, verdict};
   on_terminate(*in, at);
@@ -173,7 +194,7 @@ bool Responder::place_send(const Inbound& in, Arrival& at) {
     receiving_.fails(Status::invalid_wqe);
     return refuse(Fault::local_work, at);
   }
-  if (in.message.receive == receive::immediate) return place_immediate(in, at);
+  if (in.message.operation == Operation::immediate) return place_immediate(in, at);
   if (in.payload != 0) {
     if (offset + std::uint64_t{in.payload} > receiving_.capacity()) {
       receiving_.fails(Status::message_too_long);
@@ -279,7 +300,7 @@ bool Responder::on_request(const Inbound& in, Arrival& at) {
   // Not served before what was sent before it is delivered (V-ORD-05).
   if (held_.unread() && !set_aside(at)) return false;
 
-  const bool is_atomic = in.message.receive == receive::atomic_request;
+  const bool is_atomic = in.message.operation == Operation::atomic_request;
   std::array<std::byte, kHeadSize> head;
   const std::uint32_t copied = at.ulpdu.copy_head(head);
   const Bytes payload = Bytes(head).first(copied).subspan(std::min<std::size_t>(copied, wire::UntaggedHeader::kSize));
@@ -515,16 +536,5 @@ void Responder::keep(tpt::Kept& kept) const {
   if (early_ != nullptr) early_->share_kept(kept.buffers);
   if (held_.memory() != nullptr) kept.memory.push_back(held_.memory());
 }
-
-// ---- the packet table's ------------------------------------------------------------------------------
-
-bool receive::write(Responder& to, const Inbound& in, Arrival& at) { return to.on_write(in, at); }
-bool receive::read_response(Responder& to, const Inbound& in, Arrival& at) { return to.on_read_response(in, at); }
-bool receive::send(Responder& to, const Inbound& in, Arrival& at) { return to.on_send(in, at); }
-bool receive::immediate(Responder& to, const Inbound& in, Arrival& at) { return to.on_immediate(in, at); }
-bool receive::read_request(Responder& to, const Inbound& in, Arrival& at) { return to.on_request(in, at); }
-bool receive::atomic_request(Responder& to, const Inbound& in, Arrival& at) { return to.on_request(in, at); }
-bool receive::terminate(Responder& to, const Inbound& in, Arrival& at) { return to.on_terminate(in, at); }
-bool receive::atomic_response(Responder& to, const Inbound& in, Arrival& at) { return to.on_atomic_response(in, at); }
 
 }  // namespace rnic::rdmap

@@ -106,7 +106,7 @@ class Responder {
   bool flush(std::uint32_t count_max);
   void keep(tpt::Kept& kept) const;
 
-  // ---- what the packet table names (rdmap/messages.hpp). False: it has to wait ----
+  // ---- what the packet table names (rdmap/responder.cpp). False: it has to wait ----
   bool on_write(const Inbound& in, Arrival& at);
   bool on_read_response(const Inbound& in, Arrival& at);
   bool on_send(const Inbound& in, Arrival& at);

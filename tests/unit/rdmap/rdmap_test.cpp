@@ -58,33 +58,33 @@ TEST_CASE("W-RDMAP-03: each opcode has its model, queue and header", "[rdmap][W-
   CHECK(rdmap::send_opcode(true, false) == RdmapOpcode::send_se);
 }
 
-TEST_CASE("W-RDMAP-03: each opcode says who takes it, and what else it does",
+TEST_CASE("W-RDMAP-03: each opcode says what operation it is, and what else it does",
           "[rdmap][W-RDMAP-03][W-RDMAP-05][W-EXT-14]") {
-  namespace receive = rdmap::receive;
+  using rdmap::Operation;
   struct Row {
-    rdmap::Receive receive;
+    Operation operation;
     bool solicited, invalidates, extension;
   };
   const Row rows[] = {
-      {receive::write, false, false, false},
-      {receive::read_request, false, false, false},
-      {receive::read_response, false, false, false},
-      {receive::send, false, false, false},
-      {receive::send, false, true, false},
-      {receive::send, true, false, false},
-      {receive::send, true, true, false},
-      {receive::terminate, false, false, false},
-      {receive::immediate, false, false, true},
-      {receive::immediate, true, false, true},
-      {receive::atomic_request, false, false, true},
-      {receive::atomic_response, false, false, true},
+      {Operation::write, false, false, false},
+      {Operation::read_request, false, false, false},
+      {Operation::read_response, false, false, false},
+      {Operation::send, false, false, false},
+      {Operation::send, false, true, false},
+      {Operation::send, true, false, false},
+      {Operation::send, true, true, false},
+      {Operation::terminate, false, false, false},
+      {Operation::immediate, false, false, true},
+      {Operation::immediate, true, false, true},
+      {Operation::atomic_request, false, false, true},
+      {Operation::atomic_response, false, false, true},
   };
   int opcode = 0;
   for (const Row& row : rows) {
     CAPTURE(opcode);
     const rdmap::Message& message = rdmap::message(RdmapOpcode(opcode++));
     CHECK(message.known());
-    CHECK(message.receive == row.receive);
+    CHECK(message.operation == row.operation);
     CHECK(message.solicited == row.solicited);
     CHECK(message.invalidates == row.invalidates);
     CHECK(message.extension == row.extension);
