@@ -1,8 +1,8 @@
 // What we send: work requests and the answers to the peer's Reads and atomic operations -> messages -> DDP segments.
 //
-// One message at a time, whatever it is (W-DDP-10); work and responses take turns at message boundaries. Who
-// carries the segments asks for them: next_segment(), payload(), segment_taken().
-//
+// One message at a time, whatever it is (W-DDP-10); work and responses take turns at message boundaries. Who carries
+// the segments asks for them: next_segment(), payload(), segment_taken(). Large, as every kind of message begins here:
+// who is next, and whether it has to wait, is one decision over all of them; what has begun is begun_work.hpp.
 // Pure. Owned by one queue pair, anew for each stream.
 #pragma once
 

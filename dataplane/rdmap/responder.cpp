@@ -1,5 +1,5 @@
-// ULPDUs -> checks -> placements -> deliveries.
-
+// ULPDUs -> checks -> placements -> deliveries. Long, as it is the checks of every message in their order, a function
+// for each; how the codes follow from it is read in one place.
 #include "rdmap/responder.hpp"
 
 #include <algorithm>
