@@ -174,7 +174,7 @@ void Device::touch(qp::QueuePair& qp) {
 
 std::vector<StreamInfo> Device::streams() const {
   std::vector<StreamInfo> all;
-  host_.streams().for_each([&](host::Stream& each) {
+  host_.for_each([&](host::Stream& each) {
     const Stream* stream = &RdmaStreams::own(each);
     all.push_back({.stream = stream->id(),
                    .local = stream->flow.local,

@@ -98,22 +98,20 @@ class Device {
 
   // ---- who watches ----
   // Sees every frame from the port, and every frame to it or to ourselves as it is queued.
-  void add_tap(port::Tap& tap) { host_.link().add_tap(tap); }
-  void remove_tap(port::Tap& tap) { host_.link().remove_tap(tap); }
+  void add_tap(port::Tap& tap) { host_.add_tap(tap); }
+  void remove_tap(port::Tap& tap) { host_.remove_tap(tap); }
 
   // ---- what it is ----
   const DeviceOptions& options() const { return options_; }
-  port::Port& port() const { return host_.link().port(); }
+  port::Port& port() const { return host_.port(); }
   // For the device's queue pairs: buffers for transmitted data, never all that the port has.
   BufferPool& data_pool() { return host_.data_pool(); }
   // For its queue pairs, which are its worker's as it is.
   qp::Scratch& scratch() { return *scratch_; }
   const DeviceCounters& counters() const { return host_.counters(); }
-  std::size_t stream_count() const { return host_.streams().count(); }
-  std::size_t half_open_count() const {  // SYNs answered, the third segment outstanding
-    return host_.streams().half_opens().used();
-  }
-  std::vector<StreamInfo> streams() const;  // control's questions only
+  std::size_t stream_count() const { return host_.stream_count(); }
+  std::size_t half_open_count() const { return host_.half_open_count(); }  // SYNs answered, the third segment is due
+  std::vector<StreamInfo> streams() const;                                 // control's questions only
   // Has the address and may use it; reaches it on-link or by a gateway.
   bool owns(const wire::IpAddress& address) const { return routes().is_own(address); }
   bool reaches(const wire::IpAddress& address) const { return routes().next_hop(address).has_value(); }
@@ -124,7 +122,7 @@ class Device {
   // Connections follow at once (W-TCP-08, W-MPA-59).
   void set_link_mtu(std::uint32_t mtu_bytes) { host_.set_link_mtu(mtu_bytes); }
   // No address is still being asked for, or cannot be while the link is down.
-  bool addresses_settled() const { return host_.station().own().settled() || !host_.link().is_up(); }
+  bool addresses_settled() const { return host_.station().own().settled() || !host_.link_is_up(); }
 
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;

@@ -345,7 +345,7 @@ void RdmaStreams::attach(Stream& stream, Instant now) {
   stream.established_ord = start.ord;
   stream.enter(Stream::Phase::starting);
   stream.serving = true;
-  stream.tcp.limit_beyond(host_.streams().tcp_options().out_of_order_segments_max);
+  host_.keep_beyond(stream);
   stream.qp->attach(stream.tcp, start, now);
   stream.startup.reset();
 }
@@ -377,7 +377,7 @@ void RdmaStreams::abort(Stream& stream, Instant now) {
 }
 
 void RdmaStreams::detach_all() {
-  host_.streams().for_each([](host::Stream& each) {
+  host_.for_each([](host::Stream& each) {
     Stream& stream = own(each);
     if (stream.qp != nullptr && stream.qp->attached()) stream.qp->detach(Instant{0});
   });

@@ -66,7 +66,7 @@ class RdmaStreams final : public host::StreamUser {
     return static_cast<const Stream&>(stream).held_to_send();
   }
 
-  Stream* find(StreamId id) { return own(host_.streams().find(id)); }
+  Stream* find(StreamId id) { return own(host_.find(id)); }
   void bind(qp::QueuePair& qp, Stream& stream);
   void unbind(Stream& stream);
 

@@ -89,8 +89,13 @@ class Host {
   bool idle() const { return streams_.active().empty() && link_.idle() && !doors_.has_room_for_queued(); }
 
   // ---- streams ----
-  Streams& streams() { return streams_; }
-  const Streams& streams() const { return streams_; }
+  Stream* find(StreamId id) { return streams_.find(id); }
+  template <typename Do>
+  void for_each(Do&& each) const {
+    streams_.for_each(each);
+  }
+  std::size_t stream_count() const { return streams_.count(); }
+  std::size_t half_open_count() const { return streams_.half_opens().used(); }
   List<Stream, ActiveTag>& active() { return streams_.active(); }
   void activate(Stream& stream) { streams_.activate(stream); }
   bool needs_turn(const Stream& stream, Instant now) const {
@@ -100,6 +105,8 @@ class Host {
   void rest(Stream& stream, Instant due) {
     streams_.rest(stream, std::min({due, stream.deadline, stream.tcp.next_deadline()}));
   }
+  // It has a user from now on, who consumes: what comes out of order is kept in full.
+  void keep_beyond(Stream& stream) { stream.tcp.limit_beyond(streams_.tcp_options().out_of_order_segments_max); }
   // Nobody uses it any more. Our FIN follows, at once or when all before it is acknowledged.
   enum class Fin : std::uint8_t { at_once, when_acknowledged };
   void orphan(Stream& stream, Fin fin, Instant now);
@@ -108,8 +115,8 @@ class Host {
   bool finish(Stream& stream, Instant now);
 
   // ---- what it is ----
-  Link& link() { return link_; }
-  const Link& link() const { return link_; }
+  port::Port& port() const { return link_.port(); }
+  bool link_is_up() const { return link_.is_up(); }
   const ip::Station& station() const { return station_; }
   DataPool& data_pool() { return buffers_.pool(); }
   const DataPool& data_pool() const { return buffers_.pool(); }
@@ -117,6 +124,9 @@ class Host {
   // For a stream's first octets, and the like.
   BufferRef take_control() { return link_.take_control(); }
   void set_link_mtu(std::uint32_t mtu_bytes);
+  // Who sees every frame.
+  void add_tap(port::Tap& tap) { link_.add_tap(tap); }
+  void remove_tap(port::Tap& tap) { link_.remove_tap(tap); }
 
  private:
   void begin_call(Stream& stream, std::uint8_t traffic_class, std::optional<tcp::Seq> before, Instant now);

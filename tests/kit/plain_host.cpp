@@ -14,7 +14,7 @@ Result<host::StreamId, host::StreamError> PlainHost::call(const host::Call& call
 }
 
 void PlainHost::wake(host::StreamId stream) {
-  if (host::Stream* found = host_.streams().find(stream)) host_.activate(*found);
+  if (host::Stream* found = host_.find(stream)) host_.activate(*found);
 }
 
 // In the order of the daemon's: core/worker.cpp.
@@ -54,7 +54,7 @@ void PlainHost::take_input(Stream& stream, Instant now) {
       if (!stream.tcp.established()) break;
       host_.leave_listener(stream);
       stream.stage = Stream::Stage::open;
-      stream.tcp.limit_beyond(host_.streams().tcp_options().out_of_order_segments_max);
+      host_.keep_beyond(stream);
       streams_.on_open(stream.id(), stream.flow);
       serve(stream, now);
       break;

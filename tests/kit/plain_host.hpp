@@ -40,11 +40,11 @@ class PlainHost final : public host::StreamUser {
   bool idle() const { return host_.idle(); }
 
   const host::Counters& counters() const { return host_.counters(); }
-  std::size_t stream_count() const { return host_.streams().count(); }
-  std::size_t half_open_count() const { return host_.streams().half_opens().used(); }
+  std::size_t stream_count() const { return host_.stream_count(); }
+  std::size_t half_open_count() const { return host_.half_open_count(); }
   BufferPool& data_pool() { return host_.data_pool(); }
   void set_link_mtu(std::uint32_t mtu_bytes) { host_.set_link_mtu(mtu_bytes); }
-  std::uint32_t mss_bytes(host::StreamId stream) { return host_.streams().find(stream)->tcp.emss(); }
+  std::uint32_t mss_bytes(host::StreamId stream) { return host_.find(stream)->tcp.emss(); }
 
  private:
   struct Stream final : host::Stream {
