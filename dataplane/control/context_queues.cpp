@@ -209,7 +209,7 @@ Reply Context::destroy_srq(std::uint32_t handle) {
   if (srq == nullptr) return Reply::error(EINVAL);
   if (srq->uses != 0) return Reply::error(EBUSY);  // V-SRQ-21
   device_.worker->call([&](Instant) {
-    device_.worker->unbind(*memory_, srq->doorbell.number());
+    device_.worker->doorbells().unbind(*memory_, srq->doorbell.number());
     srq->queue.reset();
   });
   forget(*srq);
@@ -335,11 +335,11 @@ void Context::start(Qp& qp, const QpSizes& sizes) {
   worker.call([&](Instant) {
     qp.qp = std::make_unique<qp::QueuePair>(config, *qp.host, *device_.table, worker.mover(),
                                             device_.device->data_pool(), device_.device->scratch());
-    worker.bind_send(*memory_, qp.send_doorbell.number(), *device_.device, *qp.qp);
+    worker.doorbells().bind_send(*memory_, qp.send_doorbell.number(), *device_.device, *qp.qp);
     if (qp.srq != nullptr)
-      worker.bind_shared_receive(*memory_, qp.srq->doorbell.number(), *device_.device, *qp.qp);
+      worker.doorbells().bind_shared_receive(*memory_, qp.srq->doorbell.number(), *device_.device, *qp.qp);
     else
-      worker.bind_receive(*memory_, qp.recv_doorbell.number(), *device_.device, *qp.qp);
+      worker.doorbells().bind_receive(*memory_, qp.recv_doorbell.number(), *device_.device, *qp.qp);
   });
 }
 
@@ -444,11 +444,11 @@ Reply Context::query_qp(std::uint32_t number) {
 
 void Context::destroy_on_worker(Qp& qp, Instant now) {
   core::Worker& worker = *device_.worker;
-  worker.unbind(*memory_, qp.send_doorbell.number());
+  worker.doorbells().unbind(*memory_, qp.send_doorbell.number());
   if (qp.srq != nullptr)
-    worker.unbind_shared_receive(*memory_, qp.srq->doorbell.number(), *qp.qp);
+    worker.doorbells().unbind_shared_receive(*memory_, qp.srq->doorbell.number(), *qp.qp);
   else
-    worker.unbind(*memory_, qp.recv_doorbell.number());
+    worker.doorbells().unbind(*memory_, qp.recv_doorbell.number());
   device_.device->release(*qp.qp, now);
   qp.qp.reset();
 }

@@ -1,6 +1,5 @@
 #include "core/worker.hpp"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -10,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <utility>
@@ -21,7 +19,6 @@ namespace {
 constexpr std::size_t kEventsMax = 65536;
 constexpr std::size_t kStreamEventsMax = 1024;
 constexpr Duration kTendEvery = milliseconds(100);
-constexpr int kBellsMin = 16;  // of an application and a turn, however many ring
 // What wakes us. Eventfds edge-triggered: their counts need not be read, as the loop looks at everything
 // anyway. Ports by level: what waits in a port waits until it is received.
 constexpr std::uint32_t kCounter = EPOLLIN | EPOLLET;
@@ -30,11 +27,6 @@ constexpr std::uint32_t kPort = EPOLLIN;
 constexpr Duration kTimedSleepMin = microseconds(20);
 constexpr Duration kTimedSleepMax = milliseconds(1);
 constexpr Duration kSleepMax = milliseconds(500);
-// Under SCHED_FIFO nobody else gets our core while we are busy, and with as many busy workers as cores
-// the applications would not run at all until the kernel throttles us, after most of a second. So a
-// worker leaves its core for at least kRest of every kRestEvery, sleeps counted.
-constexpr Duration kRestEvery = milliseconds(1);
-constexpr Duration kRest = microseconds(100);
 
 Instant clock_now() {
   timespec time{};
@@ -58,8 +50,10 @@ constexpr Duration kStopPatience = milliseconds(100);
 Worker::Worker(const WorkerOptions& options)
     : options_(options),
       mover_(options.copier != nullptr ? *options.copier : shm::Copier::kernel()),
+      doorbells_(options.index),
       events_(kEventsMax),
       stream_events_(kStreamEventsMax),
+      core_(options.cpu, options.realtime),
       crew_(mover_.watch(), {.on_thread = [this] { set_up_thread(); },
                              .on_watcher = [this] { set_up_watcher(); },
                              .work = [this] { return work(); },
@@ -70,7 +64,6 @@ Worker::Worker(const WorkerOptions& options)
   event_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   call_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   RNIC_ASSERT(epoll_fd_ >= 0 && event_fd_ >= 0 && call_fd_ >= 0);
-  stat_fd_ = open("/proc/stat", O_RDONLY | O_CLOEXEC);
   watch_error_ = watch(call_fd_, kCounter);
 }
 
@@ -80,7 +73,6 @@ Worker::~Worker() {
   close(epoll_fd_);
   close(event_fd_);
   close(call_fd_);
-  if (stat_fd_ >= 0) close(stat_fd_);
 }
 
 void Worker::start() {
@@ -140,60 +132,20 @@ void Worker::remove_device(Device& device) {
 int Worker::add_context(shm::ContextMemory& memory, SpaceId space) {
   if (const int error = watch(memory.wake_fd(options_.index), kCounter); error != 0) return error;
   forget_sources();
-  contexts_.push_back({.memory = &memory, .space = space});
+  doorbells_.add(memory, space);
   return 0;
 }
 
 void Worker::remove_context(shm::ContextMemory& memory) {
   unwatch(memory.wake_fd(options_.index));
   forget_sources();
-  std::erase_if(contexts_, [&](const Context& context) { return context.memory == &memory; });
+  doorbells_.remove(memory);
 }
 
 // Contexts are about to move in memory.
 void Worker::forget_sources() {
   source_ = nullptr;
-  for (const Context& context : contexts_) patience_.forget(context.habit);
-}
-
-Worker::Context* Worker::find(shm::ContextMemory& memory) {
-  for (Context& context : contexts_)
-    if (context.memory == &memory) return &context;
-  return nullptr;
-}
-
-Worker::Bell& Worker::bell_at(shm::ContextMemory& memory, std::uint32_t doorbell) {
-  Context* context = find(memory);
-  RNIC_ASSERT(context != nullptr && doorbell < RNIC_DOORBELLS_MAX);
-  if (context->bells.size() <= doorbell) context->bells.resize(doorbell + 1);
-  return context->bells[doorbell];
-}
-
-void Worker::bind_send(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp) {
-  bell_at(memory, doorbell) = {.kind = Bell::Kind::send, .device = &device, .qp = &qp};
-}
-
-void Worker::bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp) {
-  bell_at(memory, doorbell) = {.kind = Bell::Kind::receive, .device = &device, .qp = &qp};
-}
-
-void Worker::bind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device,
-                                 qp::QueuePair& qp) {
-  Bell& bell = bell_at(memory, doorbell);
-  bell.kind = Bell::Kind::shared;
-  bell.shared.emplace_back(&device, &qp);
-}
-
-void Worker::unbind(shm::ContextMemory& memory, std::uint32_t doorbell) {
-  if (find(memory) != nullptr) bell_at(memory, doorbell) = {};
-}
-
-void Worker::unbind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, qp::QueuePair& qp) {
-  if (find(memory) == nullptr) return;
-  Bell& bell = bell_at(memory, doorbell);
-  std::erase_if(bell.shared, [&](const auto& entry) { return entry.second == &qp; });
-  // Whoever has moved to a place that was told already is told once more.
-  if (bell.untold != 0) bell.untold = bell.shared.size();
+  doorbells_.for_each_habit([this](const SourceHabit& habit) { patience_.forget(habit); });
 }
 
 // ---- news for control ----------------------------------------------------------------------------
@@ -286,19 +238,10 @@ bool Worker::move() {
           news.space.value,
           {},
           {}});
-    if (!news.stuck) wake_queue_pairs(news.space);
+    if (!news.stuck) doorbells_.touch_all_of(news.space);
     busy_ = true;
   }
   return true;
-}
-
-// They have waited for a copy of this space, in no list.
-void Worker::wake_queue_pairs(SpaceId space) {
-  for (const Context& context : contexts_) {
-    if (context.space != space) continue;
-    for (const Bell& bell : context.bells)
-      if (bell.kind == Bell::Kind::send) bell.device->touch(*bell.qp);
-  }
 }
 
 void Worker::receive() {
@@ -310,7 +253,10 @@ void Worker::receive() {
 
 void Worker::transmit() {
   for (Device* device : devices_) busy_ |= device->settle(now_);
-  busy_ |= answer_doorbells(now_);
+  if (SourceHabit* const ringer = doorbells_.answer(core_, now_)) {
+    busy_ = true;
+    source_ = ringer;
+  }
   for (Device* device : devices_) busy_ |= device->transmit(now_);
 }
 
@@ -332,83 +278,6 @@ void Worker::serve() {
   if (now_ - last_tend_ > kTendEvery) {
     last_tend_ = now_;
     for (Device* device : devices_) device->port().tend();
-  }
-}
-
-bool Worker::answer_doorbells(Instant now) {
-  bool busy = false;
-  // One process may have many contexts: what a turn answers is divided by those that want some.
-  int ringing = 0;
-  for (const Context& context : contexts_)
-    ringing += Bells::any_rung(context.memory->doorbells(options_.index)) || !context.untold.empty() ? 1 : 0;
-  if (ringing == 0) return false;
-  const int most = std::max(kBellsMin, Bells::kTurnMax / ringing);
-  for (Context& context : contexts_) {
-    rnic_doorbells& bells = context.memory->doorbells(options_.index);
-    const bool rung = Bells::any_rung(bells);
-    if (!rung && context.untold.empty()) continue;
-    // Said by who woke us, and only then.
-    if (const std::uint32_t from = std::atomic_ref(bells.rung_from).load(std::memory_order_relaxed); from != 0) {
-      std::atomic_ref(bells.rung_from).store(0, std::memory_order_relaxed);
-      if (movable_) {
-        const bool here = static_cast<int>(from - 1) == sched_getcpu();
-        cpu_choice_.on_ring(from - 1, here, now);
-        ringer_on_our_core_ |= here;
-      }
-    }
-    if (answer_doorbells(context, rung, most)) {
-      busy = true;
-      source_ = &context.habit;
-    }
-  }
-  return busy;
-}
-
-bool Worker::answer_doorbells(Context& context, bool rung, int left) {
-  bool busy = false;
-  // Of shared receive queues of many queue pairs: those that were not told in the last turn.
-  while (left > 0 && !context.untold.empty()) {
-    Bell& bell = context.bells[context.untold.front()];
-    tell_shared(bell, left);
-    busy = true;
-    if (bell.untold == 0) context.untold.erase(context.untold.begin());
-  }
-  if (!rung) return busy;
-  return context.doorbells.answer(context.memory->doorbells(options_.index), context.bells.size(), left,
-                                  [&](std::size_t index) {
-                                    if (index < context.bells.size()) ring(context, index, left);
-                                  }) ||
-         busy;
-}
-
-void Worker::ring(Context& context, std::size_t index, int& left) {
-  Bell& bell = context.bells[index];
-  switch (bell.kind) {
-    case Bell::Kind::none:
-      break;
-    case Bell::Kind::send:
-      bell.device->work_posted(*bell.qp);
-      break;
-    case Bell::Kind::receive:
-      bell.device->receive_posted(*bell.qp);
-      break;
-    case Bell::Kind::shared: {
-      const bool listed = bell.untold != 0;
-      bell.untold = bell.shared.size();  // all: those that were told before this ring, too
-      if (listed) break;
-      tell_shared(bell, left);
-      if (bell.untold != 0) context.untold.push_back(static_cast<std::uint32_t>(index));
-      break;
-    }
-  }
-}
-
-void Worker::tell_shared(Bell& bell, int& left) {
-  if (bell.shared.empty()) bell.untold = 0;
-  for (; left > 0 && bell.untold != 0; --left, --bell.untold) {
-    if (bell.next >= bell.shared.size()) bell.next = 0;
-    const auto& [device, qp] = bell.shared[bell.next++];
-    device->receive_posted(*qp);
   }
 }
 
@@ -447,9 +316,7 @@ bool Worker::serve_calls(Instant now) {
 
 bool Worker::anything_waits() const {
   if (calls_.load(std::memory_order_relaxed) != nullptr || mover_.has_moves_to_begin()) return true;
-  for (const Context& context : contexts_) {
-    if (Bells::any_rung(context.memory->doorbells(options_.index)) || !context.untold.empty()) return true;
-  }
+  if (doorbells_.any_waits()) return true;
   for (Device* device : devices_) {
     if (!device->idle()) return true;
   }
@@ -458,7 +325,7 @@ bool Worker::anything_waits() const {
 
 void Worker::sleep(Instant now) {
   asleep_.store(true, std::memory_order_relaxed);
-  for (const Context& context : contexts_) context.memory->set_asleep(options_.index, true);
+  doorbells_.set_asleep(true);
   // Pairs with the fence of whoever rings or calls: its work is seen below, or our sleep there.
   std::atomic_thread_fence(std::memory_order_seq_cst);
 
@@ -486,62 +353,15 @@ void Worker::sleep(Instant now) {
     }
   }
   for (std::size_t i = 0; i < armed; ++i) devices_[i]->port().disarm();
-  for (const Context& context : contexts_) context.memory->set_asleep(options_.index, false);
+  doorbells_.set_asleep(false);
   asleep_.store(false, std::memory_order_relaxed);
   // Pairs with the watcher's, before it sleeps: it sees that we are awake, or we that it sleeps.
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-// The ringer is on our core, and cannot go on while we work there. Where another is better we move to it, once: under
-// SCHED_FIFO a thread wakes where it slept. All cores stay open to us, as whoever set our affinity wants it.
-void Worker::leave_core_of_ringer(Instant now) {
-  if (!cpu_choice_.wants_look(now) && !cpu_choice_.is_crowded(now)) return;
-  cpu_set_t allowed;
-  const int own = sched_getcpu();
-  if (own < 0 || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  static_assert(CpuChoice::kCpusMax == CPU_SETSIZE);
-  std::array<bool, CpuChoice::kCpusMax> open;
-  for (std::size_t cpu = 0; cpu < open.size(); ++cpu)
-    open[cpu] = CPU_ISSET(cpu, &allowed) && static_cast<int>(cpu) != own;
-  int to = cpu_choice_.wants_look(now) ? find_idle_core(open, now) : -1;
-  if (to < 0 && cpu_choice_.is_crowded(now)) to = cpu_choice_.choose_without_ringer(open, now);
-  if (to < 0) return;
-  cpu_set_t there;
-  CPU_ZERO(&there);
-  CPU_SET(static_cast<std::size_t>(to), &there);
-  if (sched_setaffinity(0, sizeof there, &there) != 0) return;
-  sched_setaffinity(0, sizeof allowed, &allowed);
-  ++counters_.moves;
-}
-
-int Worker::find_idle_core(std::span<const bool> open, Instant now) {
-  const ssize_t size = pread(stat_fd_, stat_text_.data(), stat_text_.size(), 0);
-  if (size <= 0) return -1;
-  const Duration tick{1'000'000'000 / std::max(sysconf(_SC_CLK_TCK), 1L)};
-  read_idle_times({stat_text_.data(), static_cast<std::size_t>(size)}, tick, idle_times_);
-  for (std::size_t cpu = 0; cpu < idle_times_.size(); ++cpu)
-    if (!open[cpu]) idle_times_[cpu] = Duration{-1};
-  return cpu_choice_.choose(idle_times_, now);
-}
-
-// True: it is so now.
-bool Worker::set_realtime(bool on) {
-  sched_param parameter{};
-  parameter.sched_priority = on ? 1 : 0;
-  // Refused to ordinary users: then as everybody else.
-  return pthread_setschedparam(pthread_self(), on ? SCHED_FIFO : SCHED_OTHER, &parameter) == 0 && on;
-}
-
 void Worker::set_up_thread() {
   pthread_setname_np(pthread_self(), "rnic-worker");
-  if (options_.cpu >= 0) {
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    CPU_SET(static_cast<std::size_t>(options_.cpu), &cpus);
-    pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);
-  }
-  // Also while it waits: it is to go on at once.
-  if (options_.realtime) set_realtime(true);
+  core_.set_up_thread();
   if (options_.on_start) options_.on_start();
 }
 
@@ -567,17 +387,10 @@ bool Worker::work() {
   if (std::exchange(taken_over_, false)) {
     mover_.on_taken_over();
     ++counters_.replaced;
-    // Its scheduling is to be made ours.
-    realtime_ = set_realtime(options_.realtime && !polls_);
   } else {
-    // One that polls always has a core of its own, and would keep everybody from it.
     polls_ = options_.poll_always;
-    realtime_ = set_realtime(options_.realtime && !polls_);
   }
-  // Others are put on idle cores by the scheduler itself.
-  movable_ = realtime_ && options_.cpu < 0 && stat_fd_ >= 0;
-  rest_since_ = clock_now();
-  rested_span_ = {};
+  core_.take(polls_, clock_now());
   const bool over = loop();
   own_worker = nullptr;
   // Back from a copy that waited: whoever is the worker now is to see to it.
@@ -602,25 +415,14 @@ bool Worker::loop() {
         patience_.on_work(now, source_);
         shared_core_detector_.on_work();
         timed_sleep_ = {};
-        if (ringer_on_our_core_) [[unlikely]] {
-          ringer_on_our_core_ = false;
-          leave_core_of_ringer(now);
-        }
-        if (realtime_ && now - rest_since_ > kRestEvery) {
-          if (rested_span_ < kRest) {
-            const timespec nap{0, (kRest - rested_span_).ns};
-            nanosleep(&nap, nullptr);
-          }
-          rest_since_ = clock_now();
-          rested_span_ = {};
-        }
+        if (core_.leave_ringer(now)) ++counters_.moves;
+        if (core_.rest(now)) core_.begin_stretch(clock_now());
         continue;
     }
     if (options_.poll_always) {
       if (shared_core_detector_.polls(now) != polls_) {
         polls_ = !polls_;
-        realtime_ = set_realtime(options_.realtime && !polls_);
-        movable_ = realtime_ && options_.cpu < 0 && stat_fd_ >= 0;
+        core_.set_polls_always(polls_);
       }
       if (polls_) continue;
     }
@@ -629,7 +431,7 @@ bool Worker::loop() {
     sleep(now);
     shared_core_detector_.on_work();
     const Duration slept = clock_now() - now;
-    rested_span_ = rested_span_ + slept;
+    core_.on_slept(slept);
     patience_.on_slept(slept);
   }
   return true;

@@ -5,20 +5,18 @@
 // control's calls and ports wake it. Only this file makes an Instant.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "base/list.hpp"
 #include "base/time.hpp"
-#include "core/bells.hpp"
-#include "core/cpu_choice.hpp"
 #include "core/crew.hpp"
 #include "core/device.hpp"
+#include "core/doorbells.hpp"
+#include "core/own_core.hpp"
 #include "core/patience.hpp"
 #include "core/ring.hpp"
 #include "core/shared_core.hpp"
@@ -97,13 +95,8 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   void remove_device(Device& device);
   int add_context(shm::ContextMemory& memory, SpaceId space);
   void remove_context(shm::ContextMemory& memory);
-  // What a doorbell index of a context means to this worker.
-  void bind_send(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp);
-  void bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp);
-  // A shared receive queue's doorbell tells every QP bound to it.
-  void bind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp);
-  void unbind(shm::ContextMemory& memory, std::uint32_t doorbell);
-  void unbind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, qp::QueuePair& qp);
+  // What a doorbell index of a context means.
+  Doorbells& doorbells() { return doorbells_; }
 
   // ---- shm::WorkerEvents, StreamEvents: on the worker's thread ----
   void on_qp_event(std::uint64_t qp_cookie, qp::Event event) override;
@@ -116,21 +109,6 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   void on_ended_for_buffers(std::uint32_t device_index, std::uint32_t streams) override;
 
  private:
-  struct Bell {
-    enum class Kind : std::uint8_t { none, send, receive, shared } kind = Kind::none;
-    Device* device = nullptr;
-    qp::QueuePair* qp = nullptr;
-    std::vector<std::pair<Device*, qp::QueuePair*>> shared{};
-    std::size_t untold = 0, next = 0;  // of shared: how many wait to be told, and who is the next
-  };
-  struct Context {
-    shm::ContextMemory* memory = nullptr;
-    SpaceId space{};
-    std::vector<Bell> bells{};
-    Bells doorbells{};
-    std::vector<std::uint32_t> untold{};  // bells that have some
-    SourceHabit habit{};
-  };
   struct Call {
     const std::function<void(Instant)>* task = nullptr;
     std::atomic<bool> done{false};
@@ -150,24 +128,14 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   void transmit();
   void send();
   void serve();
-  void wake_queue_pairs(SpaceId space);
   void end_stuck_process();
-  bool answer_doorbells(Instant now);
-  bool answer_doorbells(Context& context, bool rung, int left);
-  void ring(Context& context, std::size_t index, int& left);
-  static void tell_shared(Bell& bell, int& left);
   void notify_completions();
   bool serve_calls(Instant now);
   void sleep(Instant now);
-  void leave_core_of_ringer(Instant now);
-  int find_idle_core(std::span<const bool> open, Instant now);  // or -1
-  bool set_realtime(bool on);
   bool anything_waits() const;
   void tell(const WorkerEvent& event);
   bool tell_control();
-  Context* find(shm::ContextMemory& memory);
   void forget_sources();
-  Bell& bell_at(shm::ContextMemory& memory, std::uint32_t doorbell);
   int watch(int descriptor, std::uint32_t events);
   void unwatch(int descriptor);
 
@@ -180,7 +148,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   bool taken_over_ = false;  // from a thread that is stuck
   bool tells_states_ = false;
   std::vector<Device*> devices_;
-  std::vector<Context> contexts_;
+  Doorbells doorbells_;
   List<shm::CompletionQueue, shm::DirtyTag> dirty_;
   PatientRing<WorkerEvent> events_;
   PatientRing<StreamEvent> stream_events_;
@@ -199,17 +167,9 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   SourceHabit wire_habit_;
   SourceHabit* source_ = nullptr;  // who brought the work of the last turns
   bool rested_ = true;             // the last turn found nothing
-  CpuChoice cpu_choice_;
   SharedCoreDetector shared_core_detector_;
-  bool movable_ = false;             // the core is ours to choose
-  bool ringer_on_our_core_ = false;  // that is where the ringer who woke us ran
-  // How the thread that is the worker runs.
-  bool polls_ = false, realtime_ = false;
-  Instant rest_since_{0};
-  Duration rested_span_{};
-  int stat_fd_ = -1;
-  std::array<char, 65536> stat_text_{};
-  std::array<Duration, CpuChoice::kCpusMax> idle_times_{};
+  bool polls_ = false;  // does not sleep now
+  OwnCore core_;
   WorkerCounters counters_;
   Crew crew_;  // last: its threads use all of this
 };

@@ -1,0 +1,147 @@
+#include "core/doorbells.hpp"
+
+#include <algorithm>
+#include <atomic>
+
+namespace rnic::core {
+namespace {
+
+constexpr int kBellsMin = 16;  // of an application and a turn, however many ring
+
+}  // namespace
+
+void Doorbells::remove(shm::ContextMemory& memory) {
+  std::erase_if(contexts_, [&](const Context& context) { return context.memory == &memory; });
+}
+
+Doorbells::Context* Doorbells::find(shm::ContextMemory& memory) {
+  for (Context& context : contexts_)
+    if (context.memory == &memory) return &context;
+  return nullptr;
+}
+
+Doorbells::Bell& Doorbells::bell_at(shm::ContextMemory& memory, std::uint32_t doorbell) {
+  Context* context = find(memory);
+  RNIC_ASSERT(context != nullptr && doorbell < RNIC_DOORBELLS_MAX);
+  if (context->bells.size() <= doorbell) context->bells.resize(doorbell + 1);
+  return context->bells[doorbell];
+}
+
+void Doorbells::bind_send(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp) {
+  bell_at(memory, doorbell) = {.kind = Bell::Kind::send, .device = &device, .qp = &qp};
+}
+
+void Doorbells::bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp) {
+  bell_at(memory, doorbell) = {.kind = Bell::Kind::receive, .device = &device, .qp = &qp};
+}
+
+void Doorbells::bind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device,
+                                    qp::QueuePair& qp) {
+  Bell& bell = bell_at(memory, doorbell);
+  bell.kind = Bell::Kind::shared;
+  bell.shared.emplace_back(&device, &qp);
+}
+
+void Doorbells::unbind(shm::ContextMemory& memory, std::uint32_t doorbell) {
+  if (find(memory) != nullptr) bell_at(memory, doorbell) = {};
+}
+
+void Doorbells::unbind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, qp::QueuePair& qp) {
+  if (find(memory) == nullptr) return;
+  Bell& bell = bell_at(memory, doorbell);
+  std::erase_if(bell.shared, [&](const auto& entry) { return entry.second == &qp; });
+  // Whoever has moved to a place that was told already is told once more.
+  if (bell.untold != 0) bell.untold = bell.shared.size();
+}
+
+// ---- the turn -----------------------------------------------------------------------------
+
+SourceHabit* Doorbells::answer(OwnCore& core, Instant now) {
+  SourceHabit* ringer = nullptr;
+  // One process may have many contexts: what a turn answers is divided by those that want some.
+  int ringing = 0;
+  for (const Context& context : contexts_)
+    ringing += Bells::any_rung(context.memory->doorbells(index_)) || !context.untold.empty() ? 1 : 0;
+  if (ringing == 0) return nullptr;
+  const int most = std::max(kBellsMin, Bells::kTurnMax / ringing);
+  for (Context& context : contexts_) {
+    rnic_doorbells& bells = context.memory->doorbells(index_);
+    const bool rung = Bells::any_rung(bells);
+    if (!rung && context.untold.empty()) continue;
+    // Said by who woke us, and only then.
+    if (const std::uint32_t from = std::atomic_ref(bells.rung_from).load(std::memory_order_relaxed); from != 0) {
+      std::atomic_ref(bells.rung_from).store(0, std::memory_order_relaxed);
+      core.on_rung_from(from - 1, now);
+    }
+    if (answer(context, rung, most)) ringer = &context.habit;
+  }
+  return ringer;
+}
+
+bool Doorbells::answer(Context& context, bool rung, int left) {
+  bool busy = false;
+  // Of shared receive queues of many queue pairs: those that were not told in the last turn.
+  while (left > 0 && !context.untold.empty()) {
+    Bell& bell = context.bells[context.untold.front()];
+    tell_shared(bell, left);
+    busy = true;
+    if (bell.untold == 0) context.untold.erase(context.untold.begin());
+  }
+  if (!rung) return busy;
+  return context.doorbells.answer(context.memory->doorbells(index_), context.bells.size(), left,
+                                  [&](std::size_t index) {
+                                    if (index < context.bells.size()) ring(context, index, left);
+                                  }) ||
+         busy;
+}
+
+void Doorbells::ring(Context& context, std::size_t index, int& left) {
+  Bell& bell = context.bells[index];
+  switch (bell.kind) {
+    case Bell::Kind::none:
+      break;
+    case Bell::Kind::send:
+      bell.device->work_posted(*bell.qp);
+      break;
+    case Bell::Kind::receive:
+      bell.device->receive_posted(*bell.qp);
+      break;
+    case Bell::Kind::shared: {
+      const bool listed = bell.untold != 0;
+      bell.untold = bell.shared.size();  // all: those that were told before this ring, too
+      if (listed) break;
+      tell_shared(bell, left);
+      if (bell.untold != 0) context.untold.push_back(static_cast<std::uint32_t>(index));
+      break;
+    }
+  }
+}
+
+void Doorbells::tell_shared(Bell& bell, int& left) {
+  if (bell.shared.empty()) bell.untold = 0;
+  for (; left > 0 && bell.untold != 0; --left, --bell.untold) {
+    if (bell.next >= bell.shared.size()) bell.next = 0;
+    const auto& [device, qp] = bell.shared[bell.next++];
+    device->receive_posted(*qp);
+  }
+}
+
+bool Doorbells::any_waits() const {
+  for (const Context& context : contexts_)
+    if (Bells::any_rung(context.memory->doorbells(index_)) || !context.untold.empty()) return true;
+  return false;
+}
+
+void Doorbells::set_asleep(bool asleep) {
+  for (const Context& context : contexts_) context.memory->set_asleep(index_, asleep);
+}
+
+void Doorbells::touch_all_of(SpaceId space) {
+  for (const Context& context : contexts_) {
+    if (context.space != space) continue;
+    for (const Bell& bell : context.bells)
+      if (bell.kind == Bell::Kind::send) bell.device->touch(*bell.qp);
+  }
+}
+
+}  // namespace rnic::core
