@@ -1,14 +1,14 @@
 // An application with a page that does not come, as one that manages its memory by userfaultfd has, and
 // others beside it.
 //
-//   slow_page server ADDRESS PORT MS    a region whose second page comes MS milliseconds after it is
-//                                       wanted; -1: never; 0: it is there. Says "wanted" and "given".
+//   slow_page server ADDRESS PORT WHEN  a region whose second page is there (`now`), does not come
+//                                       (`never`), or comes at SIGUSR1 (`told`). Says "wanted" and
+//                                       "given".
 //   slow_page client ADDRESS PORT       writes to it, and reads it back. Says what it read.
 //   slow_page look ADDRESS PORT         Reads of the first page, one after another, until SIGTERM.
 //                                       Says how many there were, and the longest wait.
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
-#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -31,7 +31,16 @@ void say(const char* what) {
   std::fflush(stdout);
 }
 
-void give_page_late(std::byte* page, int wait_ms) {
+// SIGUSR1 is for who waits for it.
+sigset_t block_sigusr1() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGUSR1);
+  if (pthread_sigmask(SIG_BLOCK, &set, nullptr) != 0) app::fail("pthread_sigmask");
+  return set;
+}
+
+void give_page_late(std::byte* page, bool told, sigset_t sigusr1) {
   const int fd = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC));
   uffdio_api api{};
   api.api = UFFD_API;
@@ -45,7 +54,9 @@ void give_page_late(std::byte* page, int wait_ms) {
     uffd_msg message{};
     if (read(fd, &message, sizeof message) != static_cast<ssize_t>(sizeof message)) app::fail("read");
     say("wanted");
-    poll(nullptr, 0, wait_ms);
+    int number = 0;
+    if (!told) pause();
+    if (sigwait(&sigusr1, &number) != 0) app::fail("sigwait");
     uffdio_zeropage zero{};
     zero.range = {reinterpret_cast<std::uint64_t>(page), kPage};
     if (ioctl(fd, UFFDIO_ZEROPAGE, &zero) != 0) app::fail("UFFDIO_ZEROPAGE");
@@ -54,11 +65,12 @@ void give_page_late(std::byte* page, int wait_ms) {
 }
 
 int serve(char** words) {
-  const int wait_ms = std::atoi(words[4]);
+  const std::string_view when = words[4];
+  const sigset_t sigusr1 = block_sigusr1();  // in the library's threads, too
   app::Endpoint end = app::listen_one(words[2], words[3]);
   end.make_queues(16);
   end.make_memory(2 * kPage, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
-  if (wait_ms != 0) give_page_late(end.memory + kPage, wait_ms);
+  if (when != "now") give_page_late(end.memory + kPage, when == "told", sigusr1);
   app::accept(end, {reinterpret_cast<std::uint64_t>(end.memory), end.mr->rkey, 2 * kPage});
   rdma_ack_cm_event(app::expect(end.channel, RDMA_CM_EVENT_DISCONNECTED));
   rdma_destroy_qp(end.id);
@@ -123,6 +135,7 @@ int main(int count, char** words) {
   if (role == "server" && count == 5) return serve(words);
   if (role == "client" && count == 4) return write_and_read(words);
   if (role == "look" && count == 4) return look(words);
-  std::fprintf(stderr, "usage: slow_page server ADDRESS PORT MS\n       slow_page client|look ADDRESS PORT\n");
+  std::fprintf(stderr,
+               "usage: slow_page server ADDRESS PORT now|never|told\n       slow_page client|look ADDRESS PORT\n");
   return 2;
 }
