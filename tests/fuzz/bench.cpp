@@ -2,57 +2,16 @@
 
 #include <cstdio>
 
-#include "kit/hex.hpp"
-#include "wire/arp.hpp"
-#include "wire/ethernet.hpp"
-#include "wire/icmp.hpp"
-#include "wire/ipv4.hpp"
+#include "kit/frames.hpp"
 #include "wire/mpa.hpp"
 
 namespace rnic::fuzz {
 
 namespace flag = wire::tcp_flags;
-
-void fix_checksums(MutableBytes frame) {
-  if (frame.size() < 14) return;
-  const MutableBytes packet = frame.subspan(14);
-  const auto fix = [](std::uint8_t protocol, const wire::IpAddress& from, const wire::IpAddress& to,
-                      MutableBytes payload) {
-    std::size_t at = 0;
-    if (protocol == wire::protocol::kTcp) at = wire::TcpHeader::kChecksumOffset;
-    if (protocol == wire::protocol::kIcmp || protocol == wire::protocol::kIcmpV6) at = 2;
-    if (at == 0 || payload.size() < at + 2) return;
-    store_be<std::uint16_t>(payload, at, 0);
-    store_be(payload, at,
-             protocol == wire::protocol::kIcmp ? wire::checksum_of(Bytes(payload))
-                                               : wire::transport_checksum(from, to, protocol, payload));
-  };
-  const auto type = load_be<std::uint16_t>(frame, 12);
-  if (type == wire::ether_type::kIpv4) {
-    const auto parsed = wire::parse_ipv4(packet);
-    if (!parsed) return;
-    store_be<std::uint16_t>(packet, 10, 0);
-    store_be(packet, 10, wire::checksum_of(Bytes(packet.first(parsed->header_size))));
-    fix(parsed->header.protocol, parsed->header.source, parsed->header.destination,
-        packet.subspan(parsed->header_size, parsed->payload_size()));
-  } else if (type == wire::ether_type::kIpv6 && packet.size() >= 40) {
-    const std::size_t size = std::min<std::size_t>(load_be<std::uint16_t>(packet, 4), packet.size() - 40);
-    fix(load_be<std::uint8_t>(packet, 6), wire::IpAddress::load_v6(packet, 8), wire::IpAddress::load_v6(packet, 24),
-        packet.subspan(40, size));
-  }
-}
+namespace frames = test::frames;
 
 Octets packet_of(std::uint8_t protocol, Bytes payload) {
-  Octets frame(14 + wire::Ipv4Header::kSize);
-  const MutableBytes out(frame);
-  wire::emit(wire::EthernetHeader{.destination = kOurMac, .source = kTheirMac, .type = wire::ether_type::kIpv4}, out);
-  wire::emit(wire::Ipv4Header{.total_length = static_cast<std::uint16_t>(wire::Ipv4Header::kSize + payload.size()),
-                              .protocol = protocol,
-                              .source = kTheirs,
-                              .destination = kOurs},
-             out.subspan(14));
-  test::append(frame, payload);
-  return frame;
+  return frames::packet({.destination = kOurMac, .source = kTheirMac}, protocol, kTheirs, kOurs, payload);
 }
 
 // What came waits in `in`; what is sent is looked at once.
@@ -189,16 +148,12 @@ void Bench::on_frame(Bytes frame) {
     FUZZ_CHECK(arp.has_value());
     FUZZ_CHECK(arp->sender_mac == kOurMac);
     if (arp->operation != wire::ArpPacket::kRequest || arp->target_ip == kOurs || silent_in_arp) return;
-    Octets answer(60);
-    wire::emit(wire::EthernetHeader{.destination = kOurMac, .source = kTheirMac, .type = wire::ether_type::kArp},
-               answer);
-    wire::emit(wire::ArpPacket{.operation = wire::ArpPacket::kReply,
-                               .sender_mac = kTheirMac,
-                               .sender_ip = arp->target_ip,
-                               .target_mac = kOurMac,
-                               .target_ip = kOurs},
-               MutableBytes(answer).subspan(14));
-    port_->in.push_back(std::move(answer));
+    port_->in.push_back(
+        frames::arp({.destination = kOurMac, .source = kTheirMac}, {.operation = wire::ArpPacket::kReply,
+                                                                    .sender_mac = kTheirMac,
+                                                                    .sender_ip = arp->target_ip,
+                                                                    .target_mac = kOurMac,
+                                                                    .target_ip = kOurs}));
     return;
   }
   if (link->type != wire::ether_type::kIpv4) return;
@@ -247,12 +202,7 @@ void Bench::hears(const Peer& peer, wire::TcpHeader header, Bytes payload) {
   header.source_port = peer.port;
   header.destination_port = peer.device_port;
   if (wire::header_size(header) > wire::TcpHeader::kSizeMax) header.sack_count = 0;
-  Octets segment(wire::header_size(header));
-  wire::emit(header, segment);
-  test::append(segment, payload);
-  Octets frame = packet_of(wire::protocol::kTcp, segment);
-  fix_checksums(frame);
-  hears(frame);
+  hears(packet_of(wire::protocol::kTcp, frames::tcp(header, kTheirs, kOurs, payload)));
 }
 
 bool Bench::connect(Peer& peer) {

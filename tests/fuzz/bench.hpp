@@ -36,9 +36,6 @@ struct Peer {
   std::uint32_t next() const { return initial + 1 + static_cast<std::uint32_t>(stream.size()); }
 };
 
-// Puts checksums in: IPv4's, and those of TCP, ICMP and ICMPv6. As far as the frame's own lengths
-// let it.
-void fix_checksums(MutableBytes frame);
 // IPv4 in Ethernet, from the peers to the device.
 Octets packet_of(std::uint8_t protocol, Bytes payload);
 

@@ -5,10 +5,7 @@
 #include "fuzz/golden.hpp"
 #include "fuzz/input.hpp"
 #include "fuzz/ulpdu.hpp"
-#include "wire/arp.hpp"
-#include "wire/ethernet.hpp"
-#include "wire/icmp.hpp"
-#include "wire/ipv4.hpp"
+#include "kit/frames.hpp"
 #include "wire/rdmap.hpp"
 
 namespace rnic::fuzz {
@@ -16,6 +13,7 @@ namespace rnic::fuzz {
 namespace {
 
 namespace flag = wire::tcp_flags;
+namespace frames = test::frames;
 
 enum class Act : std::uint8_t {
   syn,
@@ -143,20 +141,13 @@ class Conversation {
   void icmp(const Peer& peer) {
     static constexpr std::array<std::uint8_t, 6> kTypes{3, 3, 3, 11, 4, 12};
     const unsigned choice = input_.u8();
-    Octets message(8 + 28);
-    wire::emit(wire::IcmpHeader{.type = kTypes[choice % kTypes.size()],
-                                .code = static_cast<std::uint8_t>(choice >> 4),
-                                .rest = input_.u16()},
-               message);
-    const MutableBytes quoted = MutableBytes(message).subspan(8);
-    wire::emit(
-        wire::Ipv4Header{
-            .total_length = input_.u16(), .protocol = wire::protocol::kTcp, .source = kOurs, .destination = kTheirs},
-        quoted);
-    store_be(quoted, 20, peer.device_port);
-    store_be(quoted, 22, peer.port);
-    store_be(quoted, 24, peer.device_initial + input_.u16());
-    wire::icmp_set_checksum(message);
+    wire::IcmpHeader error{.type = kTypes[choice % kTypes.size()], .code = static_cast<std::uint8_t>(choice >> 4)};
+    error.rest = input_.u16();
+    wire::Ipv4Header quoted{.source = kOurs, .destination = kTheirs};
+    quoted.total_length = input_.u16();
+    wire::TcpHeader segment{.source_port = peer.device_port, .destination_port = peer.port};
+    segment.sequence = peer.device_initial + input_.u16();
+    const Octets message = frames::icmp(error, frames::quote(quoted, segment));
     bench_.hears(packet_of(wire::protocol::kIcmp, message));
   }
   void segment(const Peer& peer) {
@@ -229,19 +220,15 @@ class Conversation {
     bench_.turns();
   }
   void arp() {
-    Octets frame(60);
     const unsigned bits = input_.u8();
-    wire::emit(wire::EthernetHeader{.destination = kOurMac, .source = kTheirMac, .type = wire::ether_type::kArp},
-               frame);
-    wire::emit(wire::ArpPacket{.operation = static_cast<std::uint16_t>(1 + (bits & 1)),
-                               .sender_mac = wire::Mac{{2, 0, 0, 0, 1, static_cast<std::uint8_t>(bits)}},
-                               .sender_ip = (bits & 2) != 0   ? kOurs
-                                            : (bits & 4) != 0 ? kTheirs
-                                                              : wire::IpAddress::v4(0x0A000000u + bits),
-                               .target_mac = kOurMac,
-                               .target_ip = (bits & 8) != 0 ? kTheirs : kOurs},
-               MutableBytes(frame).subspan(14));
-    bench_.hears(frame);
+    bench_.hears(frames::arp({.destination = kOurMac, .source = kTheirMac},
+                             {.operation = static_cast<std::uint16_t>(1 + (bits & 1)),
+                              .sender_mac = wire::Mac{{2, 0, 0, 0, 1, static_cast<std::uint8_t>(bits)}},
+                              .sender_ip = (bits & 2) != 0   ? kOurs
+                                           : (bits & 4) != 0 ? kTheirs
+                                                             : wire::IpAddress::v4(0x0A000000u + bits),
+                              .target_mac = kOurMac,
+                              .target_ip = (bits & 8) != 0 ? kTheirs : kOurs}));
   }
   void settings() {
     const unsigned bits = input_.u8();

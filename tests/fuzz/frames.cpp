@@ -1,11 +1,7 @@
 // Raw frames into a device that listens and has a connection: nothing about them need be right.
+#include "kit/frames.hpp"
 #include "fuzz/bench.hpp"
 #include "fuzz/input.hpp"
-#include "kit/hex.hpp"
-#include "wire/arp.hpp"
-#include "wire/ethernet.hpp"
-#include "wire/icmp.hpp"
-#include "wire/ipv4.hpp"
 
 namespace rnic::fuzz {
 
@@ -28,7 +24,7 @@ void prepare(MutableBytes frame, unsigned choice, const Peer& peer) {
       store_be(frame, tcp + 8, load_be<std::uint32_t>(frame, tcp + 8) + peer.expects);
     }
   }
-  if ((choice & kFixChecksums) != 0) fix_checksums(frame);
+  if ((choice & kFixChecksums) != 0) test::frames::fix_checksums(frame);
 }
 
 }  // namespace
@@ -84,17 +80,12 @@ std::vector<Octets> seeds_frames() {
   wire::emit(wire::IcmpHeader{.type = 3, .code = 4, .rest = 576}, too_large);
   test::append(too_large, test::hex("450005dc000040004006000 0 0a0000020a00004 2 1d2f0bb80000000000000000"));
   frames.push_back(packet_of(wire::protocol::kIcmp, too_large));
-  for (const unsigned operation : {1u, 2u}) {
-    Octets arp(60);
-    wire::emit(wire::EthernetHeader{.destination = kOurMac, .source = kTheirMac, .type = wire::ether_type::kArp}, arp);
-    wire::emit(wire::ArpPacket{.operation = static_cast<std::uint16_t>(operation),
-                               .sender_mac = kTheirMac,
-                               .sender_ip = kTheirs,
-                               .target_mac = kOurMac,
-                               .target_ip = kOurs},
-               MutableBytes(arp).subspan(14));
-    frames.push_back(arp);
-  }
+  for (const std::uint16_t operation : {wire::ArpPacket::kRequest, wire::ArpPacket::kReply})
+    frames.push_back(test::frames::arp({.destination = kOurMac, .source = kTheirMac}, {.operation = operation,
+                                                                                       .sender_mac = kTheirMac,
+                                                                                       .sender_ip = kTheirs,
+                                                                                       .target_mac = kOurMac,
+                                                                                       .target_ip = kOurs}));
   // IPv4 with options, a fragment, IPv6 with a neighbour solicitation, a VLAN tag.
   frames.push_back(test::hex(
       "020000000002020000000066080046000020000000004006 0000 0a0000420a0000020101010 00bb81d2f00000000000000005010ffff"

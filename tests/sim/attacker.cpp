@@ -1,14 +1,11 @@
 #include "sim/attacker.hpp"
 
-#include "wire/checksum.hpp"
-#include "wire/ethernet.hpp"
-#include "wire/icmp.hpp"
-#include "wire/ipv4.hpp"
-#include "wire/tcp.hpp"
+#include "kit/frames.hpp"
 
 namespace rnic::sim {
 
 namespace flag = wire::tcp_flags;
+namespace frames = test::frames;
 
 namespace {
 constexpr std::size_t kSeenMax = 32;
@@ -174,48 +171,25 @@ void Attacker::send_segment(bool to_b, std::uint16_t source_port, std::uint16_t 
   header.acknowledgement = acknowledgement;
   header.flags = flags;
   header.window = static_cast<std::uint16_t>(random_.next());
-  std::vector<std::byte> segment(wire::header_size(header));
-  wire::emit(header, segment);
-  segment.insert(segment.end(), payload.begin(), payload.end());
   const auto from = address_of(to_b ? world_.a : world_.b), to = address_of(to_b ? world_.b : world_.a);
-  store_be(MutableBytes(segment), wire::TcpHeader::kChecksumOffset,
-           wire::transport_checksum(from, to, wire::protocol::kTcp, segment));
-  send_packet(to_b, wire::protocol::kTcp, from, segment);
+  send_packet(to_b, wire::protocol::kTcp, from, frames::tcp(header, from, to, payload));
 }
 
 // Quotes a segment from the victim to the other side.
 void Attacker::send_icmp(bool to_b, std::uint8_t code, std::uint16_t mtu, std::uint16_t source_port,
                          std::uint16_t destination_port, std::uint32_t sequence) {
   const auto victim = address_of(to_b ? world_.b : world_.a), other = address_of(to_b ? world_.a : world_.b);
-  std::vector<std::byte> message(wire::IcmpHeader::kSize + wire::Ipv4Header::kSize + 8);
-  wire::emit(wire::IcmpHeader{.type = wire::icmp_type::kUnreachable, .code = code, .rest = mtu}, message);
-  const MutableBytes quoted = MutableBytes(message).subspan(wire::IcmpHeader::kSize);
-  wire::emit(wire::Ipv4Header{.total_length = 1500,
-                              .dont_fragment = true,
-                              .protocol = wire::protocol::kTcp,
-                              .source = victim,
-                              .destination = other},
-             quoted);
-  store_be(quoted, wire::Ipv4Header::kSize, source_port);
-  store_be(quoted, wire::Ipv4Header::kSize + 2, destination_port);
-  store_be(quoted, wire::Ipv4Header::kSize + 4, sequence);
-  wire::icmp_set_checksum(message);
-  send_packet(to_b, wire::protocol::kIcmp, wire::IpAddress::v4(10, 0, 0, 99), message);
+  const wire::Ipv4Header quoted{.total_length = 1500, .dont_fragment = true, .source = victim, .destination = other};
+  const wire::TcpHeader segment{.source_port = source_port, .destination_port = destination_port, .sequence = sequence};
+  send_packet(
+      to_b, wire::protocol::kIcmp, wire::IpAddress::v4(10, 0, 0, 99),
+      frames::icmp({.type = wire::icmp_type::kUnreachable, .code = code, .rest = mtu}, frames::quote(quoted, segment)));
 }
 
 void Attacker::send_packet(bool to_b, std::uint8_t protocol, const wire::IpAddress& from, Bytes payload) {
   const Rnic& victim = to_b ? world_.b : world_.a;
-  Frame frame(wire::EthernetHeader::kSize + wire::Ipv4Header::kSize);
-  const MutableBytes out(frame);
-  wire::emit(
-      wire::EthernetHeader{.destination = victim.port.facts().mac, .source = kRouter, .type = wire::ether_type::kIpv4},
-      out);
-  wire::emit(wire::Ipv4Header{.total_length = static_cast<std::uint16_t>(wire::Ipv4Header::kSize + payload.size()),
-                              .protocol = protocol,
-                              .source = from,
-                              .destination = address_of(victim)},
-             out.subspan(wire::EthernetHeader::kSize));
-  frame.insert(frame.end(), payload.begin(), payload.end());
+  const Frame frame = frames::packet({.destination = victim.port.facts().mac, .source = kRouter}, protocol, from,
+                                     address_of(victim), payload);
   (to_b ? world_.a_to_b : world_.b_to_a).send(frame, world_.clock.now);
 }
 

@@ -2,10 +2,9 @@
 #include <functional>
 
 #include "kit/catch.hpp"
+#include "kit/frames.hpp"
 #include "sim/workload.hpp"
 #include "sim/world.hpp"
-#include "wire/icmp.hpp"
-#include "wire/ipv4.hpp"
 
 using namespace rnic;
 using sim::Danger;
@@ -91,28 +90,13 @@ void narrow_the_path(World& world, std::uint32_t mtu) {
   options.frame_max_bytes = 14 + mtu;
   world.a_to_b.set_options(options);
   world.a_to_b.on_too_large([&world, mtu](Bytes frame) {
-    const Bytes packet = frame.subspan(14);
-    const Bytes quoted = packet.first(28);
-    std::vector<std::byte> message(8 + quoted.size());
-    wire::emit(
-        wire::IcmpHeader{
-            .type = wire::icmp_type::kUnreachable, .code = wire::icmp_code::kFragmentationNeeded, .rest = mtu},
-        message);
-    std::copy(quoted.begin(), quoted.end(), message.begin() + 8);
-    wire::icmp_set_checksum(message);
-    std::vector<std::byte> answer(14 + 20 + message.size());
-    const MutableBytes out(answer);
-    wire::emit(wire::EthernetHeader{.destination = world.a.port.facts().mac,
-                                    .source = world.b.port.facts().mac,
-                                    .type = wire::ether_type::kIpv4},
-               out);
-    wire::emit(wire::Ipv4Header{.total_length = static_cast<std::uint16_t>(20 + message.size()),
-                                .protocol = wire::protocol::kIcmp,
-                                .source = wire::IpAddress::v4(10, 0, 0, 99),
-                                .destination = sim::kAddressA},
-               out.subspan(14));
-    std::copy(message.begin(), message.end(), answer.begin() + 34);
-    world.b_to_a.send(answer, world.clock.now);
+    const auto complaint = test::frames::icmp(
+        {.type = wire::icmp_type::kUnreachable, .code = wire::icmp_code::kFragmentationNeeded, .rest = mtu},
+        frame.subspan(14, 28));
+    const wire::EthernetHeader link{.destination = world.a.port.facts().mac, .source = world.b.port.facts().mac};
+    world.b_to_a.send(
+        test::frames::packet(link, wire::protocol::kIcmp, wire::IpAddress::v4(10, 0, 0, 99), sim::kAddressA, complaint),
+        world.clock.now);
   });
 }
 

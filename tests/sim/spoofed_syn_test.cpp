@@ -2,12 +2,9 @@
 // connection that is being opened, passed for the call of a peer that calls at the same time. The
 // real peer's answer then lay outside of the window, or its RST was believed: the connection failed.
 #include "kit/catch.hpp"
+#include "kit/frames.hpp"
 #include "sim/workload.hpp"
 #include "sim/world.hpp"
-#include "wire/checksum.hpp"
-#include "wire/ethernet.hpp"
-#include "wire/ipv4.hpp"
-#include "wire/tcp.hpp"
 
 using namespace rnic;
 
@@ -29,28 +26,15 @@ bool connects_in_spite_of_it(bool first_syn_is_lost) {
     const auto tcp = wire::parse_tcp(frame.subspan(14 + ip->header_size));
     if (!tcp || !tcp->header.has(wire::tcp_flags::kSyn)) return;
     spoofed = true;
-    wire::TcpHeader header;
-    header.source_port = tcp->header.destination_port;
-    header.destination_port = tcp->header.source_port;
-    header.sequence = 0x12345678;
-    header.flags = wire::tcp_flags::kSyn;
-    header.window = 1000;
-    std::vector<std::byte> segment(wire::header_size(header));
-    wire::emit(header, segment);
-    store_be(MutableBytes(segment), wire::TcpHeader::kChecksumOffset,
-             wire::transport_checksum(sim::kAddressB, sim::kAddressA, wire::protocol::kTcp, segment));
-    std::vector<std::byte> out(34);
-    wire::emit(wire::EthernetHeader{.destination = world.a.port.facts().mac,
-                                    .source = wire::Mac{{2, 0, 0, 0, 0, 0x99}},
-                                    .type = wire::ether_type::kIpv4},
-               out);
-    wire::emit(wire::Ipv4Header{.total_length = static_cast<std::uint16_t>(20 + segment.size()),
-                                .protocol = wire::protocol::kTcp,
-                                .source = sim::kAddressB,
-                                .destination = sim::kAddressA},
-               MutableBytes(out).subspan(14));
-    out.insert(out.end(), segment.begin(), segment.end());
-    world.b_to_a.send(out, world.clock.now - milliseconds(4));
+    const wire::TcpHeader header{.source_port = tcp->header.destination_port,
+                                 .destination_port = tcp->header.source_port,
+                                 .sequence = 0x12345678,
+                                 .flags = wire::tcp_flags::kSyn,
+                                 .window = 1000};
+    const auto syn = test::frames::tcp(header, sim::kAddressB, sim::kAddressA);
+    const wire::EthernetHeader link{.destination = world.a.port.facts().mac, .source = {{2, 0, 0, 0, 0, 0x99}}};
+    world.b_to_a.send(test::frames::packet(link, wire::protocol::kTcp, sim::kAddressB, sim::kAddressA, syn),
+                      world.clock.now - milliseconds(4));
     if (!first_syn_is_lost) return;
     sim::LinkOptions dead = options.link;
     dead.loss_per_1000 = 1000;

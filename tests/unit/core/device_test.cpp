@@ -8,10 +8,8 @@
 
 #include "host/listeners.hpp"
 #include "kit/catch.hpp"
+#include "kit/frames.hpp"
 #include "sim/world.hpp"
-#include "wire/icmp.hpp"
-#include "wire/ipv4.hpp"
-#include "wire/tcp.hpp"
 
 using namespace rnic;
 using core::StreamEvent;
@@ -501,19 +499,10 @@ TEST_CASE("a device speaks to itself without a wire", "[core]") {
 TEST_CASE("a ping is answered", "[core]") {
   World world({});
   world.run_for(microseconds(100));
-  std::vector<std::byte> frame(14 + 20 + 16, std::byte{3});
-  wire::emit(
-      wire::EthernetHeader{
-          .destination = world.b.port.facts().mac, .source = world.a.port.facts().mac, .type = wire::ether_type::kIpv4},
-      frame);
-  wire::emit(wire::Ipv4Header{.total_length = 36,
-                              .protocol = wire::protocol::kIcmp,
-                              .source = sim::kAddressA,
-                              .destination = sim::kAddressB},
-             MutableBytes(frame).subspan(14));
-  wire::emit(wire::IcmpHeader{.type = wire::icmp_type::kEchoRequest, .code = 0, .rest = 0x10002},
-             MutableBytes(frame).subspan(34));
-  wire::icmp_set_checksum(MutableBytes(frame).subspan(34));
+  const auto request = test::frames::icmp({.type = wire::icmp_type::kEchoRequest, .rest = 0x10002},
+                                          std::vector<std::byte>(8, std::byte{3}));
+  const auto frame = test::frames::packet({.destination = world.b.port.facts().mac, .source = world.a.port.facts().mac},
+                                          wire::protocol::kIcmp, sim::kAddressA, sim::kAddressB, request);
   std::size_t replies = 0;
   world.b_to_a.watch([&](Bytes sent, Instant, sim::Link::Fate) {
     const auto ip = wire::parse_ipv4(sent.subspan(14));

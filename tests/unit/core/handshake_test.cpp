@@ -7,9 +7,9 @@
 #include "host/listeners.hpp"
 #include "kit/allocations.hpp"
 #include "kit/catch.hpp"
+#include "kit/frames.hpp"
 #include "mpa/startup.hpp"
 #include "sim/stranger.hpp"
-#include "wire/ipv4.hpp"
 
 using namespace rnic;
 using core::StreamEvent;
@@ -307,16 +307,8 @@ namespace {
 
 // An IPv4 header of B's, and of the segment behind it as much as routers quote.
 std::vector<std::byte> quote(const wire::TcpHeader& segment) {
-  std::vector<std::byte> packet(wire::Ipv4Header::kSize + 8);
-  wire::emit(wire::Ipv4Header{.total_length = 40,
-                              .protocol = wire::protocol::kTcp,
-                              .source = sim::kAddressB,
-                              .destination = Stranger::kAddress},
-             packet);
-  store_be(MutableBytes(packet), 20, segment.source_port);
-  store_be(MutableBytes(packet), 22, segment.destination_port);
-  store_be(MutableBytes(packet), 24, segment.sequence);
-  return packet;
+  return test::frames::quote({.total_length = 40, .source = sim::kAddressB, .destination = Stranger::kAddress},
+                             segment);
 }
 
 struct IcmpKind {

@@ -6,16 +6,16 @@
 #include <vector>
 
 #include "kit/catch.hpp"
+#include "kit/frames.hpp"
 #include "kit/octet_streams.hpp"
 #include "port/open.hpp"
 #include "sim/plain_world.hpp"
 #include "sim/world.hpp"
-#include "wire/ipv4.hpp"
-#include "wire/ipv6.hpp"
 
 using namespace rnic;
 using sim::World;
 using sim::WorldOptions;
+namespace frames = test::frames;
 
 namespace {
 
@@ -180,22 +180,11 @@ TEST_CASE("a ping of 65535 octets is answered", "[core][large]") {
   // In fragments, as the kernel sends it: tests/system/e2e/veth has that. Here the frame holds it whole.
   World world(with_mtu(kLargest));
   (void)sim::connect(world, plain(), plain());  // the neighbour is known
-  std::vector<std::byte> frame(14 + kLargest);
-  const MutableBytes whole(frame);
-  wire::emit(
-      wire::EthernetHeader{
-          .destination = world.b.port.facts().mac, .source = world.a.port.facts().mac, .type = wire::ether_type::kIpv4},
-      whole);
-  wire::emit(wire::Ipv4Header{.total_length = kLargest,
-                              .dont_fragment = true,
-                              .protocol = wire::protocol::kIcmp,
-                              .source = sim::kAddressA,
-                              .destination = sim::kAddressB},
-             whole.subspan(14));
-  const MutableBytes message = whole.subspan(34);
-  for (std::size_t i = 8; i < message.size(); ++i) message[i] = static_cast<std::byte>(i * 7);
-  message[0] = std::byte{8};
-  store_be(message, 2, wire::checksum_of(wire::sum_of(message)));
+  std::vector<std::byte> body(kLargest - wire::Ipv4Header::kSize - wire::IcmpHeader::kSize);
+  for (std::size_t i = 0; i < body.size(); ++i) body[i] = static_cast<std::byte>(i * 7);
+  const auto frame = frames::packet({.destination = world.b.port.facts().mac, .source = world.a.port.facts().mac},
+                                    wire::protocol::kIcmp, sim::kAddressA, sim::kAddressB,
+                                    frames::icmp({.type = wire::icmp_type::kEchoRequest}, body));
   std::vector<std::byte> answer;
   world.b_to_a.watch([&](Bytes each, Instant, sim::Link::Fate) {
     if (each.size() > 1000) answer.assign(each.begin(), each.end());

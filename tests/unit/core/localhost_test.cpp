@@ -173,33 +173,25 @@ TEST_CASE("nobody on the wire reaches a connection of 127.0.0.1, not even who kn
   const auto before = mss();
   REQUIRE(before.size() == 2);
   // The last of its own segments, as a RST that is exactly next.
-  sim::Frame reset = said.frames.back();
+  const sim::Frame& whole = said.frames.back();
   const std::size_t tcp = 14 + wire::Ipv4Header::kSize;
-  const auto last = wire::parse_tcp(Bytes(reset).subspan(tcp));
+  const auto last = wire::parse_tcp(Bytes(whole).subspan(tcp));
   REQUIRE(last);
-  const auto next = last->header.sequence + static_cast<std::uint32_t>(reset.size() - tcp - last->data_offset);
-  wire::TcpHeader header;
-  header.source_port = last->header.source_port;
-  header.destination_port = last->header.destination_port;
-  header.sequence = next;
-  header.flags = wire::tcp_flags::kRst;
-  std::vector<std::byte> segment(wire::header_size(header));
-  wire::emit(header, segment);
-  store_be(MutableBytes(segment), wire::TcpHeader::kChecksumOffset,
-           wire::transport_checksum(kLoop4, kLoop4, wire::protocol::kTcp, segment));
-  t.says(ipv4(wire::protocol::kTcp, segment, kLoop4, kLoop4));
+  const auto next = last->header.sequence + static_cast<std::uint32_t>(whole.size() - tcp - last->data_offset);
+  const wire::TcpHeader header{.source_port = last->header.source_port,
+                               .destination_port = last->header.destination_port,
+                               .sequence = next,
+                               .flags = wire::tcp_flags::kRst};
+  t.says(ipv4(wire::protocol::kTcp, frames::tcp(header, kLoop4, kLoop4), kLoop4, kLoop4));
   CHECK(t.counters().bad_frames == bad + 1);
   // A router that says, of what is in flight just now, that it passes 600 octets.
   for (const sim::Frame& frame : {said.frames.back(), said.frames[said.frames.size() - 2]}) {
-    std::vector<std::byte> message(8);
-    wire::emit(wire::IcmpHeader{.type = wire::icmp_type::kUnreachable, .code = 4, .rest = 600}, message);
-    test::append(message, Bytes(frame).subspan(14, 28));
-    store_be<std::uint32_t>(
-        MutableBytes(message), 8 + 24,
-        load_be<std::uint32_t>(Bytes(frame), tcp + 4) +
-            static_cast<std::uint32_t>(frame.size() - tcp - wire::parse_tcp(Bytes(frame).subspan(tcp))->data_offset));
-    wire::icmp_set_checksum(message);
-    t.says(ipv4(wire::protocol::kIcmp, message));
+    const Bytes segment = Bytes(frame).subspan(tcp);
+    wire::TcpHeader quoted = wire::parse_tcp(segment)->header;
+    quoted.sequence += static_cast<std::uint32_t>(segment.size() - wire::parse_tcp(segment)->data_offset);
+    const auto packet = wire::parse_ipv4(Bytes(frame).subspan(14))->header;
+    t.says(ipv4(wire::protocol::kIcmp, frames::icmp({.type = wire::icmp_type::kUnreachable, .code = 4, .rest = 600},
+                                                    frames::quote(packet, quoted))));
   }
   CHECK(inside.write_arrives(100'000));
   CHECK(mss() == before);

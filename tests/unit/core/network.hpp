@@ -5,20 +5,16 @@
 #include <vector>
 
 #include "kit/catch.hpp"
-#include "kit/hex.hpp"
+#include "kit/frames.hpp"
 #include "sim/world.hpp"
-#include "wire/arp.hpp"
-#include "wire/icmp.hpp"
-#include "wire/ipv4.hpp"
-#include "wire/ipv6.hpp"
 #include "wire/neighbour_discovery.hpp"
-#include "wire/tcp.hpp"
 
 namespace rnic::test::network {
 
 using sim::World;
 using sim::WorldOptions;
 using wire::IpAddress;
+namespace frames = test::frames;
 
 inline constexpr std::uint16_t kPort = 7471;
 inline constexpr wire::Mac kMacA{{2, 0, 0, 0, 0, 1}}, kMacB{{2, 0, 0, 0, 0, 2}};
@@ -77,52 +73,45 @@ struct Watched {
 };
 
 inline sim::Frame ethernet(std::uint16_t type, Bytes payload, const wire::Mac& to = kMacB) {
-  sim::Frame frame(wire::EthernetHeader::kSize);
-  wire::emit(wire::EthernetHeader{.destination = to, .source = kMacA, .type = type}, frame);
-  test::append(frame, payload);
-  return frame;
+  return frames::ethernet({.destination = to, .source = kMacA, .type = type}, payload);
 }
 inline sim::Frame ipv4(std::uint8_t protocol, Bytes payload, const IpAddress& from = sim::kAddressA,
                        const IpAddress& to = sim::kAddressB) {
-  std::vector<std::byte> packet(wire::Ipv4Header::kSize);
-  wire::emit(wire::Ipv4Header{.total_length = static_cast<std::uint16_t>(packet.size() + payload.size()),
-                              .protocol = protocol,
-                              .source = from,
-                              .destination = to},
-             packet);
-  test::append(packet, payload);
-  return ethernet(wire::ether_type::kIpv4, packet);
+  return ethernet(wire::ether_type::kIpv4,
+                  frames::ipv4({.protocol = protocol, .source = from, .destination = to}, payload));
 }
 inline sim::Frame ipv6(std::uint8_t next, Bytes payload, const IpAddress& from = kA6, const IpAddress& to = kB6,
                        std::uint8_t hop_limit = 64) {
-  std::vector<std::byte> packet(wire::Ipv6Header::kSize);
-  wire::emit(wire::Ipv6Header{.payload_length = static_cast<std::uint16_t>(payload.size()),
-                              .next_header = next,
-                              .hop_limit = hop_limit,
-                              .source = from,
-                              .destination = to},
-             packet);
-  test::append(packet, payload);
-  return ethernet(wire::ether_type::kIpv6, packet, to.is_multicast() ? wire::multicast_mac(to) : kMacB);
+  return ethernet(
+      wire::ether_type::kIpv6,
+      frames::ipv6({.next_header = next, .hop_limit = hop_limit, .source = from, .destination = to}, payload),
+      to.is_multicast() ? wire::multicast_mac(to) : kMacB);
 }
-inline std::vector<std::byte> echo_request6(const IpAddress& from, const IpAddress& to, std::size_t size = 16) {
-  std::vector<std::byte> message(size, std::byte{3});
-  wire::emit(wire::IcmpHeader{.type = wire::icmp6_type::kEchoRequest, .code = 0, .rest = 0x10002}, message);
-  wire::icmp6_set_checksum(message, from, to);
-  return message;
+inline std::vector<std::byte> echo_request6(const IpAddress& from, const IpAddress& to) {
+  return frames::icmp6({.type = wire::icmp6_type::kEchoRequest, .rest = 0x10002},
+                       std::vector<std::byte>(8, std::byte{3}), from, to);
 }
 inline std::vector<std::byte> syn(const IpAddress& from, const IpAddress& to) {
-  wire::TcpHeader header;
-  header.source_port = 50000;
-  header.destination_port = kPort;
-  header.sequence = 1000;
-  header.flags = wire::tcp_flags::kSyn;
-  header.window = 60000;
-  std::vector<std::byte> segment(wire::header_size(header));
-  wire::emit(header, segment);
-  store_be(MutableBytes(segment), wire::TcpHeader::kChecksumOffset,
-           wire::transport_checksum(from, to, wire::protocol::kTcp, segment));
-  return segment;
+  return frames::tcp({.source_port = 50000,
+                      .destination_port = kPort,
+                      .sequence = 1000,
+                      .flags = wire::tcp_flags::kSyn,
+                      .window = 60000},
+                     from, to);
+}
+// What a router says of a packet of B's to A, over IPv6, that it does not pass on; A hears it.
+inline sim::Frame too_big(std::uint32_t mtu, Bytes packet) {
+  const auto message =
+      frames::icmp6({.type = wire::icmp6_type::kPacketTooBig, .rest = mtu}, packet.first(60), kB6, kA6);
+  return frames::packet({.destination = kMacA, .source = kMacB}, wire::protocol::kIcmpV6, kB6, kA6, message);
+}
+// What a router says of its network: `options` as octets.
+inline sim::Frame advertisement(Bytes options) {
+  static const IpAddress kRouter = *wire::parse_ip("fe80::99");
+  std::vector<std::byte> body(8);  // no lifetimes, no timers
+  test::append(body, options);
+  const auto message = frames::icmp6({.type = wire::icmp6_type::kRouterAdvertisement}, body, kRouter, wire::kAllNodes);
+  return ipv6(wire::protocol::kIcmpV6, message, kRouter, wire::kAllNodes, 255);
 }
 
 // B alone, whom we send frames by hand and hear. Who we are it knows already.

@@ -84,8 +84,7 @@ TEST_CASE("a SYN behind IPv4 options is a SYN", "[core]") {
   const MutableBytes header = MutableBytes(frame).subspan(14, 28);
   header[0] = std::byte{0x47};
   store_be(header, 2, static_cast<std::uint16_t>(frame.size() - 14));
-  store_be<std::uint16_t>(header, 10, 0);
-  store_be(header, 10, wire::checksum_of(Bytes(header)));
+  frames::fix_checksums(frame);
   t.says(frame);
   CHECK(wire::parse_tcp(t.answer().subspan(20))->header.has(wire::tcp_flags::kSyn));
 }
@@ -186,14 +185,7 @@ TEST_CASE("W-TCP-07: packet too big lowers what a connection over IPv6 sends, do
     bool said = false;
     world.a_to_b.on_too_large([&](Bytes frame) {
       if (std::exchange(said, true)) return;
-      std::vector<std::byte> message(8);
-      wire::emit(wire::IcmpHeader{.type = wire::icmp6_type::kPacketTooBig, .code = 0, .rest = says}, message);
-      test::append(message, frame.subspan(14, 60));
-      wire::icmp6_set_checksum(message, kB6, kA6);
-      auto told = ipv6(wire::protocol::kIcmpV6, message, kB6, kA6);
-      wire::store_mac(told, 0, kMacA);
-      wire::store_mac(told, 6, kMacB);
-      world.b_to_a.send(told, world.clock.now);
+      world.b_to_a.send(too_big(says, frame.subspan(14)), world.clock.now);
     });
     CHECK(write_arrives(world, pair, 20'000));
     CHECK(said);
@@ -219,15 +211,7 @@ TEST_CASE("W-TCP-07: over IPv6 no router makes segments shorter than 1280 octets
   const auto router_says = [&](std::uint32_t mtu) {
     world.a_to_b.watch([&](Bytes frame, Instant now, sim::Link::Fate) {
       if (frame.size() < 1000 || mtu == 0) return;
-      std::vector<std::byte> message(8);
-      wire::emit(wire::IcmpHeader{.type = wire::icmp6_type::kPacketTooBig, .code = 0, .rest = mtu}, message);
-      test::append(message, frame.subspan(14, 60));
-      wire::icmp6_set_checksum(message, kB6, kA6);
-      auto told = ipv6(wire::protocol::kIcmpV6, message, kB6, kA6);
-      wire::store_mac(told, 0, kMacA);
-      wire::store_mac(told, 6, kMacB);
-      mtu = 0;
-      world.b_to_a.send(told, now);
+      world.b_to_a.send(too_big(std::exchange(mtu, 0), frame.subspan(14)), now);
     });
     CHECK(write_arrives(world, pair, 20'000));
     CHECK(mtu == 0);
@@ -440,8 +424,7 @@ TEST_CASE("W-TCP-20: whoever sent a first fragment hears after a minute that the
                     : ipv4(wire::protocol::kUdp, hex("112233445566778899aabbccddeeff00"));
     if (!v6) {
       frame[14 + 6] = std::byte{0x20};
-      store_be<std::uint16_t>(frame, 14 + 10, 0);
-      store_be(MutableBytes(frame), 14 + 10, wire::checksum_of(Bytes(frame).subspan(14, 20)));
+      frames::fix_checksums(frame);
     }
     t.says(frame);
     t.world.run_for(seconds(58));
@@ -632,13 +615,8 @@ TEST_CASE("a router's prefix gives a device an address that can be called; its e
   options.b.device.accept_ra = true;
   World world(options);
   world.run_for(seconds(1));
-  std::vector<std::byte> message(16 + 32);
-  wire::emit(wire::IcmpHeader{.type = wire::icmp6_type::kRouterAdvertisement, .code = 0, .rest = 0}, message);
   const auto prefix = hex("030440c000000e1000000e1000000000 20010db8000500000000000000000000");
-  std::copy(prefix.begin(), prefix.end(), message.begin() + 16);
-  const IpAddress router = *wire::parse_ip("fe80::99");
-  wire::icmp6_set_checksum(message, router, wire::kAllNodes);
-  world.a_to_b.send(ipv6(wire::protocol::kIcmpV6, message, router, wire::kAllNodes, 255), world.clock.now);
+  world.a_to_b.send(advertisement(prefix), world.clock.now);
   world.run_for(milliseconds(10));
   const IpAddress made = *wire::parse_ip("2001:db8:5::ff:fe00:2");
   CHECK(world.b.device.owns(made));
@@ -673,13 +651,7 @@ TEST_CASE("an MTU that a router names is what connections over IPv6 keep to, old
   auto pair = sim::connect(world, plain(), plain());
   REQUIRE(pair.established);
   CHECK(world.a.device.streams()[0].mss_bytes == 1440);
-  std::vector<std::byte> message(16 + 8);
-  wire::emit(wire::IcmpHeader{.type = wire::icmp6_type::kRouterAdvertisement, .code = 0, .rest = 0}, message);
-  const auto mtu = hex("0501000000000514");
-  std::copy(mtu.begin(), mtu.end(), message.begin() + 16);
-  const IpAddress router = *wire::parse_ip("fe80::99");
-  wire::icmp6_set_checksum(message, router, wire::kAllNodes);
-  world.b_to_a.send(ipv6(wire::protocol::kIcmpV6, message, router, wire::kAllNodes, 255), world.clock.now);
+  world.b_to_a.send(advertisement(hex("0501000000000514")), world.clock.now);  // MTU 1300
   world.run_for(milliseconds(10));
   CHECK(world.a.device.streams()[0].mss_bytes == 1300 - 60);
   Watched sent(world.a_to_b);

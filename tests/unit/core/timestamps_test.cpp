@@ -43,11 +43,8 @@ sim::Frame last_with(std::size_t octets, const std::vector<sim::Frame>& frames) 
 
 // The same segment where the sequence space has come round to `sequence`.
 sim::Frame come_round(sim::Frame frame, std::uint32_t sequence) {
-  const MutableBytes segment = MutableBytes(frame).subspan(kTcpAt);
-  store_be(segment, 4, sequence);
-  store_be(segment, wire::TcpHeader::kChecksumOffset, std::uint16_t{0});
-  store_be(segment, wire::TcpHeader::kChecksumOffset,
-           wire::transport_checksum(sim::kAddressA, sim::kAddressB, wire::protocol::kTcp, segment));
+  store_be(MutableBytes(frame), kTcpAt + 4, sequence);
+  test::frames::fix_checksums(frame);
   return frame;
 }
 

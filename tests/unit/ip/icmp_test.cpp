@@ -4,12 +4,10 @@
 #include <vector>
 
 #include "kit/catch.hpp"
-#include "kit/hex.hpp"
-#include "wire/icmp.hpp"
-#include "wire/ipv4.hpp"
-#include "wire/ipv6.hpp"
+#include "kit/frames.hpp"
 
 using namespace rnic;
+namespace frames = test::frames;
 using test::hex;
 using wire::IpAddress;
 
@@ -36,31 +34,17 @@ const auto kTooBig6 =
 // From the IPv6 header on: next header, payload.
 std::vector<std::byte> packet6(const IpAddress& from, const IpAddress& to, std::uint8_t next,
                                const std::vector<std::byte>& payload) {
-  std::vector<std::byte> packet(40);
-  wire::emit(wire::Ipv6Header{.payload_length = static_cast<std::uint16_t>(payload.size()),
-                              .next_header = next,
-                              .source = from,
-                              .destination = to},
-             packet);
-  test::append(packet, payload);
-  return packet;
+  return frames::ipv6({.next_header = next, .source = from, .destination = to}, payload);
 }
 
 // An error message that quotes an IP header and 8 octets of a TCP header.
 std::vector<std::byte> error_message(std::uint8_t type, std::uint8_t code, std::uint32_t rest,
                                      std::uint16_t quoted_length = 1500) {
-  std::vector<std::byte> message(8 + 20 + 8);
-  wire::emit(wire::IcmpHeader{.type = type, .code = code, .rest = rest}, message);
-  wire::emit(wire::Ipv4Header{.total_length = quoted_length,
-                              .protocol = wire::protocol::kTcp,
-                              .source = IpAddress::v4(10, 0, 0, 1),
-                              .destination = IpAddress::v4(10, 0, 0, 2)},
-             MutableBytes(message).subspan(8));
-  store_be<std::uint16_t>(message, 28, 50000);
-  store_be<std::uint16_t>(message, 30, 4791);
-  store_be<std::uint32_t>(message, 32, 0x12345678);
-  wire::icmp_set_checksum(message);
-  return message;
+  return frames::icmp({.type = type, .code = code, .rest = rest},
+                      frames::quote({.total_length = quoted_length,
+                                     .source = IpAddress::v4(10, 0, 0, 1),
+                                     .destination = IpAddress::v4(10, 0, 0, 2)},
+                                    {.source_port = 50000, .destination_port = 4791, .sequence = 0x12345678}));
 }
 }  // namespace
 

@@ -8,20 +8,12 @@
 #include <vector>
 
 #include "decode/capture.hpp"
-#include "kit/hex.hpp"
+#include "kit/frames.hpp"
 #include "mpa/packer.hpp"
-#include "wire/checksum.hpp"
 #include "wire/ddp.hpp"
-#include "wire/ethernet.hpp"
-#include "wire/ipv4.hpp"
-#include "wire/ipv6.hpp"
 #include "wire/mpa.hpp"
-#include "wire/tcp.hpp"
-#include "wire/vlan.hpp"
 
 namespace rnic::test {
-
-using Octets = std::vector<std::byte>;
 
 inline Octets operator+(Octets first, Bytes second) {
   append(first, second);
@@ -68,13 +60,9 @@ class Talk {
                                  .acknowledgement = next[1 - side],
                                  .flags = static_cast<std::uint8_t>(flags),
                                  .window = 65535};
-    Octets tcp(wire::header_size(header));
-    wire::emit(header, tcp);
-    append(tcp, payload);
-    const auto source = address(side), destination = address(1 - side);
-    store_be(tcp, wire::TcpHeader::kChecksumOffset,
-             wire::transport_checksum(source, destination, wire::protocol::kTcp, tcp));
-    packets.push_back({frame(ip(source, destination, tcp)), now_ns, 0});
+    const auto from = address(side), to = address(1 - side);
+    packets.push_back(
+        {frames::packet({}, wire::protocol::kTcp, from, to, frames::tcp(header, from, to, payload), tags), now_ns, 0});
     now_ns += 1000;
     next[side] += static_cast<std::uint32_t>(payload.size());
     if ((flags & (wire::tcp_flags::kSyn | wire::tcp_flags::kFin)) != 0) ++next[side];
@@ -84,36 +72,6 @@ class Talk {
   wire::IpAddress address(unsigned side) const {
     if (!v6) return wire::IpAddress::v4(10, 0, 0, static_cast<std::uint8_t>(side + 1));
     return *wire::parse_ip(side == 0 ? "fe80::1" : "fe80::2");
-  }
-  Octets ip(const wire::IpAddress& source, const wire::IpAddress& destination, Bytes tcp) const {
-    Octets packet(v6 ? wire::Ipv6Header::kSize : wire::Ipv4Header::kSize);
-    if (v6) {
-      wire::emit(wire::Ipv6Header{.payload_length = static_cast<std::uint16_t>(tcp.size()),
-                                  .next_header = wire::protocol::kTcp,
-                                  .source = source,
-                                  .destination = destination},
-                 packet);
-    } else {
-      wire::emit(wire::Ipv4Header{.total_length = static_cast<std::uint16_t>(packet.size() + tcp.size()),
-                                  .protocol = wire::protocol::kTcp,
-                                  .source = source,
-                                  .destination = destination},
-                 packet);
-    }
-    return packet + tcp;
-  }
-  Octets frame(Bytes packet) const {
-    const std::uint16_t inner = v6 ? wire::ether_type::kIpv6 : wire::ether_type::kIpv4;
-    Octets octets(wire::EthernetHeader::kSize);
-    wire::emit(
-        wire::EthernetHeader{.destination = {}, .source = {}, .type = tags.empty() ? inner : wire::ether_type::kVlan},
-        octets);
-    for (std::size_t i = 0; i < tags.size(); ++i) {
-      Octets tag(wire::VlanTag::kSize);
-      wire::emit(wire::VlanTag{.id = tags[i], .type = i + 1 == tags.size() ? inner : wire::ether_type::kVlan}, tag);
-      append(octets, tag);
-    }
-    return octets + packet;
   }
 };
 
