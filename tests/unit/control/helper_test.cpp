@@ -20,6 +20,7 @@
 #include "control/credentials.hpp"
 #include "control/privileges.hpp"
 #include "kit/server_world.hpp"
+#include "kit/tpt_move_owner.hpp"
 #include "shm/mover.hpp"
 
 using namespace rnic;
@@ -344,16 +345,14 @@ TEST_CASE("V-SEC-25: whoever has a helper's number by now, only a process that w
       if (!lay_down_privileges(needed_capabilities({})).empty()) _exit(94);
       shm::ApplicationMover mover;
       mover.add_space(SpaceId{1}, {static_cast<pid_t>(process.tid), -1});
-      struct Owner : tpt::MoveOwner {
-        void on_moved(std::uint32_t, bool ok) override { moved += ok ? 1 : 0; }
-        int moved = 0;
-      } owner;
+      Owner owner;
       std::byte seen[64] = {}, put[64] = {};
       const tpt::Access at{SpaceId{1}, reinterpret_cast<std::uint64_t>(memory), nullptr, 64, Stag{}};
       (void)mover.gather(at, seen, {&owner, 1});
       (void)mover.place(put, at, tpt::Part::body, {&owner, 2});
       mover.flush();
-      return owner.moved == 2 && seen[0] == std::byte{0x11};
+      return owner.told == std::vector<std::pair<std::uint32_t, bool>>{{1, true}, {2, true}} &&
+             seen[0] == std::byte{0x11};
     });
   };
   const auto untouched = [&](const Process& process) {

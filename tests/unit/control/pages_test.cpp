@@ -9,16 +9,12 @@
 
 #include "kit/held_copier.hpp"
 #include "kit/server_world.hpp"
+#include "kit/tpt_move_owner.hpp"
 
 using namespace rnic;
 using namespace rnic::test;
 
 namespace {
-
-struct Nobody : tpt::MoveOwner {
-  void on_moved(std::uint32_t, bool) override { ++told; }
-  unsigned told = 0;
-};
 
 // A context is open, and a copy into its memory waits.
 struct Scene {
@@ -76,7 +72,7 @@ struct Scene {
   }
 
   HeldCopier copier;
-  Nobody owner;
+  Owner owner;
   std::vector<std::byte> memory;
   std::byte octets[8] = {std::byte{0x77}};
   Daemon daemon{Daemon::kTwoDevices, &copier};
@@ -127,7 +123,7 @@ TEST_CASE("a context is closed while a copy of its waits, and its number stays t
 
 TEST_CASE("an application whose page does not come for page_wait_s is named and ended", "[control][stuck]") {
   HeldCopier copier;
-  Nobody owner;
+  Owner owner;
   std::vector<std::byte> memory(64);
   std::byte octets[8] = {};
   Daemon daemon(Daemon::kTwoDevices, &copier);

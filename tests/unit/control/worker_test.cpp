@@ -15,6 +15,7 @@
 
 #include "kit/catch.hpp"
 #include "kit/held_copier.hpp"
+#include "kit/tpt_move_owner.hpp"
 
 namespace {
 
@@ -55,11 +56,6 @@ class Process {
   bool gone_ = false;
 };
 
-struct Owner : tpt::MoveOwner {
-  void on_moved(std::uint32_t, bool ok) override { told.push_back(ok); }
-  std::vector<bool> told;
-};
-
 struct Office {
   explicit Office(unsigned applications) : processes(applications), owners(applications) {
     core::WorkerOptions options;
@@ -80,7 +76,9 @@ struct Office {
   // By the worker's word, or not at all.
   std::vector<bool> told(unsigned i) {
     std::vector<bool> now;
-    worker->call([&](Instant) { now = owners[i].told; });
+    worker->call([&](Instant) {
+      for (const auto& [token, ok] : owners[i].told) now.push_back(ok);
+    });
     return now;
   }
   void await_told(unsigned i) {
@@ -94,7 +92,7 @@ struct Office {
 
   std::byte octets[8] = {};
   std::vector<Process> processes;
-  std::vector<Owner> owners;
+  std::vector<test::Owner> owners;
   test::HeldCopier copier;
   std::unique_ptr<core::Worker> worker;
 };

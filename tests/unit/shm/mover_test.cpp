@@ -12,10 +12,12 @@
 #include <vector>
 
 #include "kit/catch.hpp"
+#include "kit/tpt_move_owner.hpp"
 
 namespace {
 
 using namespace rnic;
+using test::Owner;
 
 // A process with one region of memory. The region is inherited as a private copy, so what is seen
 // of it here is only what remote copies bring.
@@ -60,11 +62,6 @@ class Application {
   std::byte* memory_;
   pid_t child_;
   int mem_fd_;
-};
-
-struct Owner : tpt::MoveOwner {
-  void on_moved(std::uint32_t token, bool ok) override { told.emplace_back(token, ok); }
-  std::vector<std::pair<std::uint32_t, bool>> told;
 };
 
 shm::SpaceReach reach(const Application& application, bool by_thread) {

@@ -10,11 +10,13 @@
 
 #include "kit/catch.hpp"
 #include "kit/held_copier.hpp"
+#include "kit/tpt_move_owner.hpp"
 #include "shm/mover.hpp"
 
 namespace {
 
 using namespace rnic;
+using test::Owner;
 using Told = std::vector<std::pair<std::uint32_t, bool>>;
 
 // A process whose first word is looked at from here.
@@ -53,18 +55,6 @@ class Application {
   SpaceId space_;
   std::byte* memory_;
   pid_t child_;
-};
-
-struct Owner : tpt::MoveOwner {
-  void on_moved(std::uint32_t token, bool ok) override { told.emplace_back(token, ok); }
-  void keep(tpt::Kept& kept) override {
-    ++keeps;
-    if (memory != nullptr) kept.memory.push_back(memory);
-  }
-  void on_let_go() override { ++let_goes; }
-  Told told;
-  unsigned keeps = 0, let_goes = 0;
-  std::shared_ptr<std::byte[]> memory;
 };
 
 struct Stage {
