@@ -19,6 +19,7 @@
 
 #include "control/credentials.hpp"
 #include "control/privileges.hpp"
+#include "kit/process.hpp"
 #include "kit/server_world.hpp"
 #include "kit/tpt_move_owner.hpp"
 #include "shm/mover.hpp"
@@ -40,8 +41,6 @@ struct Forced {
   ~Forced() { unsetenv("RNIC_NO_THREAD_PIDFD"); }
 };
 
-Descriptor pidfd_of(pid_t pid) { return Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
-
 void become(uid_t uid) {
   if (setresgid(uid, uid, uid) != 0 || setresuid(uid, uid, uid) != 0) _exit(90);
 }
@@ -60,8 +59,7 @@ class Process {
     int told[2], go[2];
     REQUIRE(pipe2(told, O_CLOEXEC) == 0);
     REQUIRE(pipe2(go, O_CLOEXEC) == 0);
-    pid = fork();
-    if (pid == 0) {
+    child_ = std::make_unique<Child>([&] {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       prctl(PR_SET_DUMPABLE, 1);  // a test before us may have been another user for a moment
       prepares();
@@ -73,42 +71,35 @@ class Process {
       char octet;
       close(go[1]);
       if (read(go[0], &octet, 1) == 1 && then_exec != nullptr) execl(then_exec, then_exec, "60", nullptr);
-      for (;;) pause();
-    }
+    });
     close(told[1]);
     close(go[0]);
     go_ = Descriptor(go[1]);
     const Descriptor hears(told[0]);
     REQUIRE(read(hears.get(), &tid, sizeof tid) == sizeof tid);
-    pidfd = pidfd_of(pid);
   }
-  ~Process() { end(); }
   void exec() { REQUIRE(write(go_.get(), "x", 1) == 1); }
-  void end() {
-    if (pid > 0) {
-      kill(pid, SIGKILL);
-      waitpid(pid, nullptr, 0);
-    }
-    pid = -1;
-  }
+  void end() { child_->end(); }
+  pid_t pid() const { return child_->pid(); }
+  int pidfd() const { return child_->pidfd(); }
 
-  pid_t pid = -1;
   std::uint32_t tid = 0;
-  Descriptor pidfd;
 
  private:
+  std::unique_ptr<Child> child_;
   Descriptor go_;
 };
 
 std::unique_ptr<Helper> helper_of(
     Loop& loop, const Process& process, std::function<void()> on_end = [] {}) {
-  auto found = Helper::find(loop, process.pidfd.get(), process.pid, process.tid, std::move(on_end));
+  auto found = Helper::find(loop, process.pidfd(), process.pid(), process.tid, std::move(on_end));
   REQUIRE(found);
   return std::move(*found);
 }
 
 Credentials credentials_of_process(const Process& process) {
-  const Descriptor directory(open(("/proc/" + std::to_string(process.pid)).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const Descriptor directory(
+      open(("/proc/" + std::to_string(process.pid())).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   const auto credentials = credentials_of(directory.get());
   REQUIRE(credentials);
   return *credentials;
@@ -208,15 +199,15 @@ TEST_CASE("V-SEC-25: a helper is a thread of the very process, and not its first
       REQUIRE(found);
       return *found == nullptr;
     };
-    CHECK(none(process.pidfd.get(), process.pid, static_cast<std::uint32_t>(process.pid)));
-    CHECK(none(process.pidfd.get(), process.pid, 0));
-    CHECK(none(process.pidfd.get(), process.pid, other.tid));
-    CHECK(none(process.pidfd.get(), process.pid, static_cast<std::uint32_t>(other.pid)));
-    CHECK(none(-1, process.pid, process.tid));
-    CHECK(none(process.pidfd.get(), 0, process.tid));  // of another pid namespace
+    CHECK(none(process.pidfd(), process.pid(), static_cast<std::uint32_t>(process.pid())));
+    CHECK(none(process.pidfd(), process.pid(), 0));
+    CHECK(none(process.pidfd(), process.pid(), other.tid));
+    CHECK(none(process.pidfd(), process.pid(), static_cast<std::uint32_t>(other.pid())));
+    CHECK(none(-1, process.pid(), process.tid));
+    CHECK(none(process.pidfd(), 0, process.tid));  // of another pid namespace
     // The number belongs to another process by now.
     process.end();
-    CHECK(none(process.pidfd.get(), other.pid, other.tid));
+    CHECK(none(process.pidfd(), other.pid(), other.tid));
   }
 }
 
@@ -357,7 +348,7 @@ TEST_CASE("V-SEC-25: whoever has a helper's number by now, only a process that w
   };
   const auto untouched = [&](const Process& process) {
     std::byte seen[kSize] = {};
-    const Descriptor theirs(open(("/proc/" + std::to_string(process.pid) + "/mem").c_str(), O_RDONLY | O_CLOEXEC));
+    const Descriptor theirs(open(("/proc/" + std::to_string(process.pid()) + "/mem").c_str(), O_RDONLY | O_CLOEXEC));
     REQUIRE(pread(theirs.get(), seen, kSize, reinterpret_cast<off_t>(memory)) == static_cast<ssize_t>(kSize));
     return std::memcmp(seen, memory, kSize) == 0;
   };

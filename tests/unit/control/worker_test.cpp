@@ -2,75 +2,42 @@
 #include "core/worker.hpp"
 
 #include <poll.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <csignal>
-#include <cstring>
+#include <deque>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include "kit/catch.hpp"
 #include "kit/held_copier.hpp"
+#include "kit/process.hpp"
 #include "kit/tpt_move_owner.hpp"
 
 namespace {
 
 using namespace rnic;
-
-class Process {
- public:
-  Process() {
-    memory_ = static_cast<std::byte*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    std::memset(memory_, 1, 4096);
-    child_ = fork();
-    if (child_ == 0) {
-      pause();
-      _exit(0);
-    }
-    pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, child_, 0));
-  }
-  ~Process() {
-    kill(child_, SIGKILL);
-    if (!gone_) waitpid(child_, nullptr, 0);
-    close(pidfd_);
-    munmap(memory_, 4096);
-  }
-  shm::SpaceReach reach() const { return {child_, -1, pidfd_}; }
-  pid_t pid() const { return child_; }
-  tpt::Access at(SpaceId space) const { return {space, reinterpret_cast<std::uint64_t>(memory_), nullptr, 8, Stag{}}; }
-  int await_end() {
-    int status = 0;
-    waitpid(child_, &status, 0);
-    gone_ = true;
-    return status;
-  }
-
- private:
-  std::byte* memory_;
-  pid_t child_;
-  int pidfd_ = -1;
-  bool gone_ = false;
-};
+using test::ForkedApplication;
 
 struct Office {
-  explicit Office(unsigned applications) : processes(applications), owners(applications) {
+  explicit Office(unsigned applications) : owners(applications) {
     core::WorkerOptions options;
     options.realtime = false;
     options.copier = &copier;
     worker = std::make_unique<core::Worker>(options);
-    for (unsigned i = 0; i < applications; ++i) worker->mover().add_space(SpaceId{i}, processes[i].reach());
+    for (unsigned i = 0; i < applications; ++i) {
+      processes.emplace_back(SpaceId{i});
+      worker->mover().add_space(SpaceId{i}, processes[i].with_pidfd());
+    }
     worker->start();
   }
   ~Office() {
-    for (const Process& process : processes) copier.let_go(process.pid());
+    for (const ForkedApplication& process : processes) copier.let_go(process.pid());
   }
   void submit(unsigned i) {
     worker->call([&](Instant) {
-      (void)worker->mover().place(octets, processes[i].at(SpaceId{i}), tpt::Part::tail, {&owners[i], 0});
+      (void)worker->mover().place(octets, processes[i].at(0, 8), tpt::Part::tail, {&owners[i], 0});
     });
   }
   // By the worker's word, or not at all.
@@ -91,7 +58,7 @@ struct Office {
   }
 
   std::byte octets[8] = {};
-  std::vector<Process> processes;
+  std::deque<ForkedApplication> processes;
   std::vector<test::Owner> owners;
   test::HeldCopier copier;
   std::unique_ptr<core::Worker> worker;
@@ -183,7 +150,7 @@ TEST_CASE("when every thread waits for a page the application that came last is 
     office.submit(i);
     CHECK(office.told(i).empty());
   }
-  Process& last = office.processes[kFirst];
+  ForkedApplication& last = office.processes[kFirst];
   office.copier.hold(last.pid());
   office.submit(kFirst);
   const int status = last.await_end();

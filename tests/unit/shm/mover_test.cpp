@@ -1,17 +1,11 @@
 // Remote copies into and out of a real other process.
 #include "shm/mover.hpp"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <csignal>
 #include <cstring>
-#include <string>
 #include <vector>
 
 #include "kit/catch.hpp"
+#include "kit/process.hpp"
 #include "kit/tpt_move_owner.hpp"
 
 namespace {
@@ -19,49 +13,9 @@ namespace {
 using namespace rnic;
 using test::Owner;
 
-// A process with one region of memory. The region is inherited as a private copy, so what is seen
-// of it here is only what remote copies bring.
-class Application {
- public:
-  static constexpr std::size_t kSize = 64 * 1024;
-  Application() {
-    memory_ = static_cast<std::byte*>(mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    for (std::size_t i = 0; i < kSize; ++i) memory_[i] = static_cast<std::byte>(i * 7);
-    child_ = fork();
-    if (child_ == 0) {
-      memory_[0] = memory_[0];  // its own page
-      pause();
-      _exit(0);
-    }
-    mem_fd_ = open(("/proc/" + std::to_string(child_) + "/mem").c_str(), O_RDWR | O_CLOEXEC);
-  }
-  ~Application() {
-    end();
-    close(mem_fd_);
-    munmap(memory_, kSize);
-  }
-  void end() {
-    if (child_ <= 0) return;
-    kill(child_, SIGKILL);
-    waitpid(child_, nullptr, 0);
-    child_ = -1;
-  }
-  tpt::Access at(std::size_t offset, std::uint32_t length) const {
-    return {SpaceId{1}, reinterpret_cast<std::uint64_t>(memory_) + offset, nullptr, length, Stag{}};
-  }
-  std::vector<std::byte> look(std::size_t offset, std::size_t length) const {
-    std::vector<std::byte> out(length);
-    REQUIRE(pread(mem_fd_, out.data(), length, reinterpret_cast<off_t>(memory_ + offset)) ==
-            static_cast<ssize_t>(length));
-    return out;
-  }
-  shm::SpaceReach by_thread() const { return {child_, -1}; }
-  shm::SpaceReach by_descriptor() const { return {0, mem_fd_}; }
-
- private:
-  std::byte* memory_;
-  pid_t child_;
-  int mem_fd_;
+// Of seven times the offset.
+struct Application : test::ForkedApplication {
+  Application() : ForkedApplication({1}, [](std::size_t i) { return static_cast<std::byte>(i * 7); }) {}
 };
 
 shm::SpaceReach reach(const Application& application, bool by_thread) {

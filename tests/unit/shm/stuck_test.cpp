@@ -1,66 +1,25 @@
 // Copies that wait for a page: taken over, kept to themselves, and taken back in order.
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <csignal>
 #include <cstring>
 #include <thread>
 #include <vector>
 
 #include "kit/catch.hpp"
 #include "kit/held_copier.hpp"
+#include "kit/process.hpp"
 #include "kit/tpt_move_owner.hpp"
 #include "shm/mover.hpp"
 
 namespace {
 
 using namespace rnic;
+using test::ForkedApplication;
 using test::Owner;
 using Told = std::vector<std::pair<std::uint32_t, bool>>;
 
-// A process whose first word is looked at from here.
-class Application {
- public:
-  static constexpr std::size_t kSize = 64 * 1024;
-  explicit Application(std::uint32_t space) : space_{space} {
-    memory_ = static_cast<std::byte*>(mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    std::memset(memory_, 1, kSize);
-    child_ = fork();
-    if (child_ == 0) {
-      pause();
-      _exit(0);
-    }
-  }
-  ~Application() {
-    kill(child_, SIGKILL);
-    waitpid(child_, nullptr, 0);
-    munmap(memory_, kSize);
-  }
-  pid_t pid() const { return child_; }
-  SpaceId space() const { return space_; }
-  tpt::Access at(std::size_t offset, std::uint32_t length) const {
-    return {space_, reinterpret_cast<std::uint64_t>(memory_) + offset, nullptr, length, Stag{}};
-  }
-  std::uint64_t word(std::size_t offset) const {
-    std::uint64_t value = 0;
-    const iovec local{&value, sizeof value};
-    const iovec remote{memory_ + offset, sizeof value};
-    REQUIRE(process_vm_readv(child_, &local, 1, &remote, 1, 0) == sizeof value);
-    return value;
-  }
-  std::byte octet(std::size_t offset) const { return static_cast<std::byte>(word(offset) & 0xff); }
-
- private:
-  SpaceId space_;
-  std::byte* memory_;
-  pid_t child_;
-};
-
 struct Stage {
   Stage() {
-    mover.add_space(slow.space(), {slow.pid(), -1});
-    mover.add_space(other.space(), {other.pid(), -1});
+    mover.add_space(slow.space(), slow.by_thread());
+    mover.add_space(other.space(), other.by_thread());
   }
   // A thread flushes, is held, and we take its place.
   void get_stuck() {
@@ -83,7 +42,7 @@ struct Stage {
   }
 
   test::HeldCopier copier;
-  Application slow{1}, other{2};
+  ForkedApplication slow{SpaceId{1}}, other{SpaceId{2}};
   shm::ApplicationMover mover{copier};
   std::thread thread;
   bool replaced = false;
@@ -231,7 +190,7 @@ TEST_CASE("a space that is removed while it is stuck goes with its copy", "[shm]
   REQUIRE(stage.mover.pop_news(news));
   REQUIRE(stage.mover.pop_news(news));
   CHECK_FALSE(news.stuck);
-  stage.mover.add_space(stage.slow.space(), {stage.slow.pid(), -1});  // its number is free
+  stage.mover.add_space(stage.slow.space(), stage.slow.by_thread());  // its number is free
   REQUIRE(stage.mover.place(octets, stage.slow.at(64, 64), tpt::Part::body, {&owner, 3}) == tpt::Moved::later);
   REQUIRE(stage.mover.carry_out());
   CHECK(owner.told == Told{{3, true}});
@@ -253,7 +212,7 @@ TEST_CASE("W-EXT-08: an atomic operation that waits for its page keeps no other 
   CHECK(stage.other.word(0) == 0x0101'0101'0101'0102);
   // Another RNIC's worker is not kept waiting either.
   shm::ApplicationMover elsewhere;
-  elsewhere.add_space(stage.other.space(), {stage.other.pid(), -1});
+  elsewhere.add_space(stage.other.space(), stage.other.by_thread());
   REQUIRE(elsewhere.fetch_add(stage.other.at(0, 8), 1, 0, others, {&bystander, 3}) == tpt::Moved::later);
   REQUIRE(elsewhere.carry_out());
   CHECK(stage.other.word(0) == 0x0101'0101'0101'0103);
@@ -268,11 +227,11 @@ TEST_CASE("W-EXT-08: an atomic operation that waits for its page keeps no other 
 
 TEST_CASE("W-EXT-08: atomic operations of two workers on one word lose nothing", "[shm][mover][W-EXT-08]") {
   constexpr std::uint32_t kTimes = 2000;
-  Application application{1};
+  ForkedApplication application;
   const std::uint64_t before = application.word(0);
   const auto add = [&] {
     shm::ApplicationMover mover;
-    mover.add_space(application.space(), {application.pid(), -1});
+    mover.add_space(application.space(), application.by_thread());
     Owner owner;
     std::uint64_t original = 0;
     for (std::uint32_t i = 0; i < kTimes; ++i) {
