@@ -210,4 +210,19 @@ struct CmWorld {
   }
 };
 
+// Which device, by its GUID, a destination is reached by.
+inline std::uint64_t device_toward(CmWorld& w, const rnic_address& to, control::DeviceSet visible = CmWorld::kAll) {
+  const auto id = w.id(1, visible);
+  w.cm.resolve_address(id, {}, to);
+  w.event();
+  return w.cm.query(id)->node_guid;
+}
+
+inline rnic_address ipv6(const char* text, std::uint16_t port = 0, std::uint32_t scope = 0) {
+  rnic_address address = control::to_abi(*wire::parse_ip(text), port);
+  address.scope = scope;
+  return address;
+}
+inline core::DeviceAddress cidr6(const char* text, std::uint8_t length = 64) { return {*wire::parse_ip(text), length}; }
+
 }  // namespace rnic::test
