@@ -1,6 +1,8 @@
 // What comes beyond a gap, with markers toward us: it is placed at once, and told, complained about
 // and answered for in its turn.
 
+#include <utility>
+
 #include "kit/catch.hpp"
 #include "kit/qp_world.hpp"
 
@@ -19,8 +21,8 @@ qp::Start with_markers(bool initiator = true) {
 // A peer that says FPDUs, each in a TCP segment of its own; some of them do not arrive until asked to.
 struct Scene {
   explicit Scene(const qp::Start& start = with_markers(), std::function<void(qp::Config&)> change = {},
-                 Moves moves = Moves::direct)
-      : raw(start, std::move(change), moves), region(raw.us->region(16384)) {
+                 Moves moves = Moves::direct, const tcp::Options& with = {})
+      : raw(start, std::move(change), moves, with), region(raw.us->region(16384)) {
     raw.wire.loses = [this](bool is_a, const tcp::SegmentOut& out) {
       return !is_a && !out.payload.empty() && lost.contains(out.header.sequence);
     };
@@ -32,6 +34,19 @@ struct Scene {
     if (is_lost) lost.insert(at);
     raw.say_octets(octets);
     raw.run();
+  }
+  // A segment that the peer's TCP has not sent.
+  void hear(std::uint32_t at, const Octets& octets) {
+    BufferRef buffer = BufferRef::take(raw.us->pool);
+    std::copy(octets.begin(), octets.end(), buffer->append(static_cast<std::uint32_t>(octets.size())).begin());
+    tcp::SegmentIn segment;
+    segment.header.sequence = at;
+    segment.header.acknowledgement = static_cast<std::uint32_t>(1001 + raw.us->tcp.appended());
+    segment.header.flags = wire::tcp_flags::kAck;
+    segment.header.window = 0xFFFF;
+    segment.payload = buffer->bytes();
+    segment.buffer = std::move(buffer);
+    raw.us->tcp.on_segment(std::move(segment), raw.wire.now);
   }
   void arrive() {
     lost.clear();
@@ -147,17 +162,7 @@ TEST_CASE("W-TCP-11: a second copy of what was placed early changes nothing", "[
   REQUIRE(s.holds(2000, filled(1000, 4)));
   // The same octets of the stream with another content, and a CRC that is good.
   std::swap(again, s.raw.packer);
-  const Octets forged = s.raw.fpdu(s.write(2000, filled(1000, 9), false));
-  BufferRef buffer = BufferRef::take(s.raw.us->pool);
-  std::copy(forged.begin(), forged.end(), buffer->append(static_cast<std::uint32_t>(forged.size())).begin());
-  tcp::SegmentIn segment;
-  segment.header.sequence = at;
-  segment.header.acknowledgement = static_cast<std::uint32_t>(1001 + s.raw.us->tcp.appended());
-  segment.header.flags = wire::tcp_flags::kAck;
-  segment.header.window = 0xFFFF;
-  segment.payload = buffer->bytes();
-  segment.buffer = std::move(buffer);
-  s.raw.us->tcp.on_segment(std::move(segment), s.raw.wire.now);
+  s.hear(at, s.raw.fpdu(s.write(2000, filled(1000, 9), false)));
   s.raw.run();
   CHECK(s.holds(2000, filled(1000, 4)));
   s.arrive();
@@ -476,6 +481,40 @@ TEST_CASE("W-TCP-09: many gaps at once, in any order of arrival", "[qp][W-TCP-09
     if (seed % 2 == 0) CHECK(s.region.memory == expected);  // late moves keep no order among themselves
   }
   CHECK(early > 200);
+}
+
+TEST_CASE("W-TCP-09: of pieces without a gap between them 1,024 are one run, and the rest another", "[qp][W-TCP-09]") {
+  tcp::Options wide;
+  wide.out_of_order_segments_max = wide.receive_segments_max = 2048;
+  Scene s(with_markers(), {}, Moves::direct, wide);
+  s.raw.wire.cut_a = true;  // the peer's TCP knows nothing of what is heard here
+  std::uint32_t at = 0xFFFFFF01;
+  const auto next = [&](const Octets& octets) {
+    return std::exchange(at, at + static_cast<std::uint32_t>(octets.size()));
+  };
+  const Octets missing = s.raw.fpdu(s.write(0, filled(600, 3)));
+  next(missing);
+  // Five to an FPDU, each too large to be copied to the one before: so the first of the runs ends in the 205th.
+  constexpr int kWrites = 206, kCut = 205;
+  for (int i = 1; i <= kWrites; ++i) {
+    const Octets fpdu = s.raw.fpdu(s.write(i == kCut ? 8000 : 4000, filled(3000, 4), false));
+    const std::size_t size = fpdu.size() / 5 + 1;
+    for (std::size_t begin = 0; begin < fpdu.size(); begin += size) {
+      const auto from = fpdu.begin() + static_cast<std::ptrdiff_t>(begin);
+      const Octets piece(from, from + static_cast<std::ptrdiff_t>(std::min(size, fpdu.size() - begin)));
+      s.hear(next(piece), piece);
+    }
+  }
+  REQUIRE(s.raw.us->tcp.beyond_count() == 5 * kWrites);
+  s.raw.run();
+  CHECK(s.early() == kWrites - 1);
+  CHECK(s.holds(4000, filled(3000, 4)));
+  CHECK(s.holds(8000, Octets(3000)));
+  s.hear(0xFFFFFF01, missing);
+  s.raw.run();
+  CHECK(s.raw.us->qp.counters().fpdus_in == 1 + kWrites);
+  CHECK(s.holds(0, filled(600, 3)));
+  CHECK(s.holds(8000, filled(3000, 4)));
 }
 
 TEST_CASE("behind what is no stream of FPDUs nothing is placed early, in the same turn either", "[qp][W-TCP-09]") {
