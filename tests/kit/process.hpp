@@ -60,7 +60,7 @@ class Child {
 // what remote copies bring.
 class ForkedApplication {
  public:
-  static constexpr std::size_t kSize = 64 * 1024;
+  static constexpr std::size_t kSize = 768 * 1024;
 
   explicit ForkedApplication(SpaceId space = {1}, const std::function<std::byte(std::size_t)>& octet = one)
       : space_(space), memory_(octet) {

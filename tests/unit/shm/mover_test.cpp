@@ -41,7 +41,118 @@ TEST_CASE("a burst of gathers and placements reaches the application, each told 
     for (const std::byte octet : application.look(8192, 2 * 1428)) REQUIRE(octet == std::byte{0x5a});
     constexpr std::size_t kNext = 8192 + 2 * 1428;
     CHECK(application.look(kNext, 1)[0] == static_cast<std::byte>(kNext * 7 % 256));
+    // What follows one another in the application is one call.
+    CHECK(mover.counters().calls == 2);
+    CHECK(mover.counters().pieces == 3);
+    CHECK(mover.counters().bytes == 3000 + 2 * 1428);
+    CHECK(mover.counters().failures == 0);
+    CHECK(mover.counters().stuck == 0);
   }
+}
+
+TEST_CASE("pieces that follow one another are copied as one, up to so many octets, and none of an earlier burst",
+          "[shm][mover]") {
+  Application application;
+  shm::ApplicationMover mover;
+  mover.add_space(SpaceId{1}, application.by_descriptor());
+  Owner owner;
+  const auto place = [&](Bytes octets, std::size_t offset) {
+    REQUIRE(mover.place(octets, application.at(offset, static_cast<std::uint32_t>(octets.size())), tpt::Part::body,
+                        {&owner, 0}) == tpt::Moved::later);
+  };
+  SECTION("behind two there are no three") {
+    const std::vector<std::byte> first(64, std::byte{0xA1}), second(64, std::byte{0xA2});
+    for (std::size_t i = 0; i < 3; ++i) place(first, i * 64);
+    mover.flush();
+    for (std::size_t i = 0; i < 2; ++i) place(second, i * 64);
+    mover.flush();
+    CHECK(owner.told.size() == 5);
+    CHECK(mover.counters().calls == 2);
+    CHECK(application.look(64, 64) == second);
+    CHECK(application.look(128, 64) == first);
+  }
+  SECTION("what comes before is not what follows") {
+    const std::vector<std::byte> first(64, std::byte{0xA1}), second(64, std::byte{0xA2});
+    place(first, 128);
+    place(second, 64);
+    mover.flush();
+    CHECK(mover.counters().calls == 2);
+    CHECK(application.look(64, 64) == second);
+    CHECK(application.look(128, 64) == first);
+  }
+  SECTION("all the room there is, and nothing behind it") {
+    std::vector<std::vector<std::byte>> quarters;
+    for (int i = 0; i < 4; ++i) quarters.emplace_back(64 * 1024, static_cast<std::byte>(0xB0 + i));
+    const std::vector<std::byte> more(256 * 1024, std::byte{0xC0});
+    for (std::size_t i = 0; i < 4; ++i) place(quarters[i], i * 64 * 1024);
+    place(more, 256 * 1024);
+    mover.flush();
+    CHECK(mover.counters().calls == 2);
+    for (std::size_t i = 0; i < 4; ++i) {
+      CHECK(quarters[i] == std::vector<std::byte>(64 * 1024, static_cast<std::byte>(0xB0 + i)));
+      CHECK(application.look(i * 64 * 1024, 64 * 1024) == quarters[i]);
+    }
+    CHECK(application.look(256 * 1024, 256 * 1024) == more);
+  }
+}
+
+TEST_CASE("where copies by thread are refused the descriptor is used, for atomics too", "[shm][mover]") {
+  struct Refusing final : shm::Copier {
+    void copy(shm::CopyCall& call) override {
+      if (!call.by_thread) return Copier::copy(call);
+      ++refused;
+      call.moved = -1;
+      call.error = error;
+    }
+    int error = EPERM, refused = 0;
+  } copier;
+  Application application;
+  shm::ApplicationMover mover(copier);
+  Owner owner;
+  std::byte octets[8];
+  std::memset(octets, 0x5a, sizeof octets);
+  shm::SpaceReach reach = application.by_descriptor();
+  reach.helper_tid = application.by_thread().helper_tid;
+  SECTION("octets") {
+    copier.error = ENOSYS;
+    mover.add_space(SpaceId{1}, reach);
+    REQUIRE(mover.place(octets, application.at(8, 8), tpt::Part::body, {&owner, 1}) == tpt::Moved::later);
+    mover.flush();
+    CHECK(application.look(8, 1)[0] == std::byte{0x5a});
+  }
+  SECTION("a word") {
+    mover.add_space(SpaceId{1}, reach);
+    std::uint64_t original = 0, before = 0;
+    std::memcpy(&before, application.look(8, 8).data(), sizeof before);
+    REQUIRE(mover.fetch_add(application.at(8, 8), 1, 0, original, {&owner, 1}) == tpt::Moved::later);
+    mover.flush();
+    CHECK(original == before);
+    CHECK(application.look(8, 1)[0] == static_cast<std::byte>((before + 1) & 0xff));
+  }
+  CHECK(owner.told == std::vector<std::pair<std::uint32_t, bool>>{{1, true}});
+  CHECK(copier.refused == 1);
+  REQUIRE(mover.place(octets, application.at(16, 8), tpt::Part::body, {&owner, 2}) == tpt::Moved::later);
+  mover.flush();
+  CHECK(copier.refused == 1);  // it is not tried again
+}
+
+TEST_CASE("where copies are refused and there is no descriptor they fail", "[shm][mover]") {
+  struct Refusing final : shm::Copier {
+    void copy(shm::CopyCall& call) override {
+      call.moved = -1;
+      call.error = EPERM;
+    }
+  } copier;
+  Application application;
+  shm::ApplicationMover mover(copier);
+  mover.add_space(SpaceId{1}, application.by_thread());
+  Owner owner;
+  std::byte octets[8] = {};
+  REQUIRE(mover.place(octets, application.at(8, 8), tpt::Part::body, {&owner, 1}) == tpt::Moved::later);
+  mover.flush();
+  CHECK(owner.told == std::vector<std::pair<std::uint32_t, bool>>{{1, false}});
+  CHECK(mover.counters().failures == 1);
+  CHECK(mover.counters().bytes == 0);
 }
 
 TEST_CASE("V-ORD-09: more pieces than a burst may have are moved all the same, in order", "[shm][mover][V-ORD-09]") {
@@ -91,9 +202,11 @@ TEST_CASE("V-RNIC-12: a process that is gone fails what was meant for it", "[shm
     application.end();
     Owner owner;
     std::byte octets[64] = {};
-    CHECK(mover.place(octets, application.at(0, 64), tpt::Part::body, {&owner, 1}) == tpt::Moved::later);
+    for (std::uint32_t i = 1; i <= 3; ++i)
+      CHECK(mover.place(octets, application.at(0, 64), tpt::Part::body, {&owner, i}) == tpt::Moved::later);
     mover.flush();
-    REQUIRE(owner.told == std::vector<std::pair<std::uint32_t, bool>>{{1, false}});
+    REQUIRE(owner.told == std::vector<std::pair<std::uint32_t, bool>>{{1, false}, {2, false}, {3, false}});
+    CHECK(mover.counters().bytes == 0);
   }
 }
 
@@ -127,6 +240,15 @@ TEST_CASE("memory that is mapped here is moved at once", "[shm][mover]") {
   std::byte back[8] = {};
   CHECK(mover.gather(access, back, {&owner, 2}) == tpt::Moved::done);
   CHECK(back[0] == std::byte{0x11});
+  // The end of a message: no octet beside it, whatever its length and place.
+  for (std::uint32_t at = 0; at < 8; ++at) {
+    for (std::uint32_t length = 1; length <= 8; ++length) {
+      std::memset(here, 0, sizeof here);
+      access = {SpaceId{9}, 0, here + at, length, Stag{}};
+      CHECK(mover.place(Bytes(octets).first(length), access, tpt::Part::tail, {&owner, 3}) == tpt::Moved::done);
+      for (std::uint32_t i = 0; i < 16; ++i) REQUIRE((here[i] == std::byte{0x11}) == (i >= at && i < at + length));
+    }
+  }
   CHECK(owner.told.empty());
 }
 
@@ -142,6 +264,10 @@ TEST_CASE("V-ORD-09: a last octet that is mapped here comes behind a rest that i
   mapped.direct = &last;
   REQUIRE(mover.place(Bytes(body).first(1), mapped, tpt::Part::tail, {&owner, 2}) == tpt::Moved::later);
   CHECK(last == std::byte{0});
+  std::byte middle{};
+  mapped.direct = &middle;
+  CHECK(mover.place(Bytes(body).first(1), mapped, tpt::Part::body, {&owner, 3}) == tpt::Moved::done);
+  CHECK(middle == std::byte{0xB0});
   CHECK(owner.told.empty());
   mover.flush();
   CHECK(last == std::byte{0xB0});

@@ -208,6 +208,40 @@ TEST_CASE("V-LIM-02: the limit fires once when available receives fall below it,
   CHECK(world.queue.take_limit_event());
 }
 
+TEST_CASE("V-LIM-01: without a limit nothing fires, and what has fired and was not told goes with its limit",
+          "[shm][V-LIM-01][V-LIM-03]") {
+  SharedWorld world;
+  CHECK(world.queue.limit() == 0);
+  for (std::uint32_t i = 0; i < 6; ++i) world.post(i);
+  qp::ReceiveRequest out;
+  while (world.queue.available() > 2) REQUIRE(world.queue.take(out));
+  CHECK_FALSE(world.queue.take_limit_event());
+  world.queue.arm_limit(2);
+  REQUIRE(world.queue.take(out));
+  SECTION("0: there is none") {
+    world.queue.arm_limit(0);
+    CHECK_FALSE(world.queue.take_limit_event());
+  }
+  SECTION("another does not unsay it") {
+    world.queue.arm_limit(1);
+    CHECK(world.queue.take_limit_event());
+  }
+  REQUIRE(world.queue.take(out));
+  CHECK(world.queue.available() == 0);
+}
+
+TEST_CASE("V-SEC-08: a scribbled producer index of a shared receive queue is nothing to take", "[shm][V-SEC-08]") {
+  SharedWorld world;
+  auto& produced = world.area.at<rnic_ring_control>(0).produced;
+  qp::ReceiveRequest out;
+  produced = 9;  // the ring holds eight
+  CHECK(world.queue.available() == 0);
+  CHECK_FALSE(world.queue.take(out));
+  produced = 8;
+  CHECK(world.queue.available() == 8);
+  CHECK(world.queue.take(out));
+}
+
 TEST_CASE("V-LIM-03: an armed limit can be armed again, to another value", "[shm][V-LIM-03]") {
   SharedWorld world;
   for (std::uint32_t i = 0; i < 6; ++i) world.post(i);

@@ -67,6 +67,7 @@ TEST_CASE("a copy that waits is left alone, and others' are carried out", "[shm]
   CHECK(stage.other.octet(0) == kNew);
   CHECK(owner.keeps == 1);
   CHECK(bystander.keeps == 0);
+  CHECK(stage.mover.counters().stuck == 1);
 
   std::byte back[8];
   REQUIRE(stage.mover.gather(stage.other.at(0, 8), back, {&bystander, 3}) == tpt::Moved::later);
