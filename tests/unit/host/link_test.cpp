@@ -196,6 +196,11 @@ TEST_CASE("when 256 frames wait no further one is taken", "[host]") {
   bench.port.takes = 1000;
   bench.link.flush(kBegin);
   CHECK(bench.port.sent == 256);
+  for (unsigned i = 0; i < 100; ++i) bench.link.push(bench.frame(), kBegin);
+  bench.link.flush(kBegin);
+  CHECK(bench.port.sent == 356);
+  CHECK(bench.counters.frames_out == 356);
+  CHECK(bench.link.idle());
 }
 
 TEST_CASE("a link follows its port's MTU, and is never told more than the port takes", "[host]") {

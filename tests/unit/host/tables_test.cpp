@@ -245,10 +245,34 @@ TEST_CASE("a port's afterlife is of the address that was listened on", "[host]")
   CHECK_FALSE(listeners.closed_just_now(here, 5, Instant{0} + Listeners::kAfterlife, nobody));
   CHECK(listeners.closed_just_now(here, 5, Instant{0} + Listeners::kAfterlife + Listeners::kLookAgain,
                                   [] { return true; }));
+  CHECK_FALSE(listeners.closed_just_now(here, 5, Instant{0} + Listeners::kAfterlifeServing, [] { return true; }));
   // The longest closed is used first, and with its place its afterlife ends.
   REQUIRE(listeners.open(there, 9, 3, 0) == one);
   CHECK_FALSE(lives(here, 5));
   CHECK(lives(here, 6));
+}
+
+TEST_CASE("a port's afterlife goes with its place, and with no other's", "[host]") {
+  Listeners listeners;
+  const auto here = IpAddress::v4(10, 0, 0, 1);
+  const auto lives = [&](std::uint16_t port) {
+    return listeners.closed_just_now(here, port, Instant{0}, [] { return false; });
+  };
+  const auto one = listeners.open(here, 5, 3, 0);
+  listeners.close(one, Instant{0});
+  // The same address, at another port.
+  REQUIRE(listeners.open(here, 6, 3, 0) == one);
+  CHECK_FALSE(lives(5));
+  const auto other = listeners.open(here, 5, 3, 0);
+  REQUIRE(other != one);
+  listeners.close(one, Instant{0});
+  listeners.close(other, Instant{0});
+  CHECK(lives(5));
+  CHECK(lives(6));
+  // `one` once had port 5: its place being used again says nothing of that port now.
+  REQUIRE(listeners.open(here, 7, 3, 0) == one);
+  CHECK(lives(5));
+  CHECK_FALSE(lives(6));
 }
 
 TEST_CASE("transmitted data may hold three quarters of the buffers, and not one more", "[host]") {
