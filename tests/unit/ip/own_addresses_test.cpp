@@ -267,8 +267,10 @@ TEST_CASE("an advertised prefix makes an address that is deprecated, then gone (
 
 TEST_CASE("a prefix that is over makes no address", "[ip]") {
   Ours t(false);
+  const auto version = t.machine.version();
   t.machine.on_prefix(kPrefix, at(0), at(0), at(0));
   CHECK(t.machine.all()[0].state == AddressState::none);
+  CHECK(t.machine.version() == version);  // not for a moment either
 }
 
 TEST_CASE("nobody cuts an address's life below two hours; the preferred life he may (RFC 4862 s5.5.3)", "[ip]") {

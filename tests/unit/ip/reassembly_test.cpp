@@ -272,6 +272,30 @@ TEST_CASE("W-TCP-20: after 60 seconds a packet is given up, and its first fragme
   CHECK(t.gives(64, 8, false, 7, 60'020) == Outcome::waiting);
 }
 
+TEST_CASE(
+    "W-TCP-20: of a packet that is given up nothing can be shown without all of its headers, or where it was spoilt",
+    "[ip][W-TCP-20]") {
+  Assembler t;
+  t.header = content(0, 128);  // as long as is kept
+  CHECK(t.gives(0, 64, true, 1) == Outcome::waiting);
+  t.header.resize(129);
+  CHECK(t.gives(0, 64, true, 2) == Outcome::waiting);
+  t.header.resize(48);
+  CHECK(t.gives(0, 64, true, 3) == Outcome::waiting);
+  CHECK(t.gives(56, 64, true, 3) == Outcome::dropped);
+  std::size_t shown = 0, given_up = 0;
+  while (const auto expired = t.machine.next_expired(at(60'000))) {
+    ++given_up;
+    CHECK(expired->header.empty() == expired->payload.empty());
+    if (expired->header.empty()) continue;
+    ++shown;
+    CHECK(test::copy_of(expired->header) == content(0, 128));
+    CHECK(test::copy_of(expired->payload) == content(0, 64));
+  }
+  CHECK(given_up == 3);
+  CHECK(shown == 1);
+}
+
 TEST_CASE("W-TCP-20: a source has its part of the table, and loses its own oldest", "[ip][W-TCP-20]") {
   Assembler t({.packets_max = 4, .packets_per_source_max = 2});
   t.from = *wire::parse_ip("2001:db8:1::9");

@@ -1,6 +1,7 @@
 // Where packets go next.
 #include "ip/routes.hpp"
 
+#include "ip/host_loopback.hpp"
 #include "kit/catch.hpp"
 
 using namespace rnic;
@@ -13,6 +14,21 @@ ip::Routes one_network() {
   return routes;
 }
 }  // namespace
+
+TEST_CASE("127.0.0.1 and ::1 are every host itself, the others of 127.0.0.0/8 are not", "[ip]") {
+  for (const auto& [text, is] : {std::pair{"127.0.0.1", true},
+                                 {"::1", true},
+                                 {"127.0.1.1", false},
+                                 {"127.0.0.2", false},
+                                 {"::2", false},
+                                 {"10.0.0.1", false},
+                                 {"0.0.0.0", false},
+                                 {"::", false}}) {
+    INFO(text);
+    CHECK(ip::is_host_loopback(*wire::parse_ip(text)) == is);
+    CHECK(ip::Routes().is_self(*wire::parse_ip(text)) == is);
+  }
+}
 
 TEST_CASE("an address of our network is its own next hop, the first outside is not", "[ip]") {
   const ip::Routes routes = one_network();
