@@ -84,6 +84,7 @@ extensions = true
   const auto& d = c.devices[1];
   CHECK(d.name == "rnic7");
   CHECK(d.port_options.mtu_bytes == 9000);
+  CHECK(d.port_options.mac == wire::parse_mac("02:00:00:00:00:07"));
   CHECK(d.addresses[0].prefix_length == 16);
   CHECK(d.gateways == std::vector{wire::IpAddress::v4(10, 0, 0, 254)});
   CHECK_FALSE(d.options.crc_required);
@@ -153,6 +154,8 @@ TEST_CASE("the nearest word is the one that is the fewest edits away", "[control
   CHECK(nearest("mod") == "mode");
   CHECK(nearest("modem") == "mode");
   CHECK(nearest("addr") == "address");
+  CHECK(nearest("add") == "address");
+  CHECK(nearest("ad") == "");
   CHECK(nearest("adresse") == "address");
   // With words of five letters two edits are forgiven, a third is not.
   CHECK(nearest("poxyt") == "port");
@@ -177,6 +180,39 @@ TEST_CASE("wrong values are errors with their lines", "[control][configuration]"
   says(parse("device = 3\n"), "[[device]]");
   says(parse("name = \n"), "f.toml:1:");
   says(parse("cores = []\n"), "cores is a list");
+}
+
+TEST_CASE("a number is taken from its least to its most, and no further", "[control][configuration]") {
+  struct Bound {
+    const char* key;
+    std::int64_t least, most;
+  };
+  constexpr Bound kOfDaemon[] = {{"sleep_delay_us", 0, 1'000'000}, {"page_wait_s", 0, 86'400}};
+  constexpr Bound kOfDevice[] = {
+      {"mtu", 576, 65'535},           {"vlan", 1, 4094},      {"keepalive_s", 0, 86'400},   {"retransmissions", 3, 100},
+      {"hop_limit", 1, 255},          {"mpa_revision", 1, 2}, {"rnr_timeout_s", 0, 86'400}, {"buffers", 512, 4'194'304},
+      {"streams_max", 16, 1'048'576}, {"core", 0, 4095}};
+  const auto check = [](const std::string& head, const Bound& bound) {
+    INFO(bound.key);
+    const auto why = [&](std::int64_t value) {
+      Configuration c;
+      return control::parse_configuration(head + bound.key + " = " + std::to_string(value) + "\n", "f.toml", c);
+    };
+    const std::string refused = std::string(bound.key) + " is a number from " + std::to_string(bound.least) + " to " +
+                                std::to_string(bound.most);
+    CHECK(why(bound.least) == "");
+    CHECK(why(bound.most) == "");
+    says(why(bound.least - 1), refused);
+    says(why(bound.most + 1), refused);
+  };
+  for (const Bound& each : kOfDaemon) check("", each);
+  for (const Bound& each : kOfDevice) check("[[device]]\nport = \"loopback\"\n", each);
+}
+
+TEST_CASE("of two words a setting is one", "[control][configuration]") {
+  says(parse("poll = \"often\"\n"), "f.toml:1: poll is \"always\" or \"sleep\"");
+  says(parse("[[device]]\nport = \"loopback\"\nrnr = \"drop\"\n"), "f.toml:3: rnr is \"hold\" or \"terminate\"");
+  says(parse("[[device]]\nport = \"loopback\"\nread_sink = true\n"), "f.toml:3: read_sink is \"strict\" or \"local\"");
 }
 
 TEST_CASE("on the command line an address belongs to the port before it", "[control][configuration]") {
