@@ -13,7 +13,8 @@ RULES = [(re.compile(pattern), made) for pattern, made in [
     (r"(?<![\w.'\[])(?:0x[0-9A-Fa-f']+|\d[\d']*)(?![\w.'])u?", None),
 ]]
 # What is no code, or says nothing by itself: an assertion that fails is a crash in any test.
-PASSED_OVER = re.compile(r"^\s*(//|#|static_assert|RNIC_ASSERT|using |namespace |template|case .*: return \"|friend |.*\) = 0;$)")
+PASSED_OVER = re.compile(r"^\s*(//|#|static_assert|RNIC_ASSERT|using |namespace |template|case .*: return \"|friend |"
+                         r".*\) = 0;$)")
 OPENING, CLOSING = "([{", ")]}"
 # Where an expression with an operator ends on either side, in code laid out by clang-format.
 ENDS = re.compile(r" (?:\?|:|=|\+=|-=|\*=|/=|\|=|&=|\^=|<<=|>>=)(?: |$)|[,;]|\breturn ")
@@ -23,7 +24,10 @@ OPERAND = re.compile(r"(?:::)?[A-Za-z_]\w*(?:(?:::|\.|->)[A-Za-z_]\w*)*")
 
 
 def moved(number):
-    value = int(number.replace("'", "").rstrip("u"), 0)
+    digits = number.replace("'", "").rstrip("u")
+    if re.match(r"0\d", digits):
+        return f"0{int(digits, 8) ^ 1:o}"
+    value = int(digits, 0)
     if number.startswith("0x"):
         return f"0x{value ^ 1:X}"
     return str(value + 1 if value != 1 else 0)
@@ -85,7 +89,8 @@ def expression_around(code, start, end, ends):
     left += len(text) - len(text.lstrip())
     right -= len(text) - len(text.rstrip())
     whole = code[left:right]
-    if not whole or whole[-1] not in "_)]}\"'" and not whole[-1].isalnum() or re.match(r"[^\w\s(!*&~:\"'{-]|else |&&", whole):
+    ends_well = whole and (whole[-1] in "_)]}\"'" or whole[-1].isalnum())
+    if not ends_well or re.match(r"[^\w\s(!*&~:\"'{-]|else |&&", whole):
         return None
     return left, right
 
@@ -125,9 +130,14 @@ def switch_of(code, match, made):
             return (start, to + 1, "either") if to is not None else None
         operand = OPERAND.match(code, end)
         to = operand.end() if operand else None
-        while to is not None and to < len(code) and (code[to] in "([" or OPERAND.match(code, to + 1) and code[to] == "."):
-            to = closing(code, to + 1) + 1 if code[to] in "([" and closing(code, to + 1) is not None else \
-                OPERAND.match(code, to + 1).end() if code[to] == "." else None
+        while to is not None and to < len(code):
+            if code[to] in "([":
+                bracket = closing(code, to + 1)
+                to = bracket + 1 if bracket is not None else None
+            elif code[to] == "." and OPERAND.match(code, to + 1):
+                to = OPERAND.match(code, to + 1).end()
+            else:
+                break
         return (start, to, "either") if to is not None else None
     if made.startswith("std::"):
         bracket = code.find("(", end)

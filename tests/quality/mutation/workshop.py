@@ -11,38 +11,60 @@ import threading
 
 from places import ROOT, with_switches
 
-# The test programs, in the order in which they are tried; each of the sources of these places in tests/,
-# and, where it is not all of them, of these folders of dataplane/.
+# The test programs, in the order in which they are tried: what of tests/ each is made of, of which folders of
+# dataplane/, and which of these folders it is there to test, where that is not all of them.
 PROGRAMS = {
-    "messages": ["unit/ddp", "unit/rdmap"],
-    "tpt": ["unit/tpt"],
-    "mpa": ["unit/mpa"],
-    "tcp": ["unit/tcp", "unit/wire"],
-    "qp": ["unit/qp"],
-    "sim": ["sim/soak_test.cpp", "unit/core"],
+    "messages": (["unit/ddp", "unit/rdmap"], "base ddp rdmap tpt wire", None),
+    "tpt": (["unit/tpt"], "base tpt wire", None),
+    "mpa": (["unit/mpa"], "base mpa wire", None),
+    "tcp": (["unit/tcp", "unit/wire"], "base tcp wire", None),
+    "qp": (["unit/qp"], "base ddp mpa qp rdmap tcp tpt wire", None),
+    "ip": (["unit/ip"], "base ip wire", None),
+    "host": (["unit/host"], "base host ip tcp wire", "host ip"),
+    "core": (["unit/core"], "base core ddp host ip mpa port qp rdmap shm tcp tpt wire", "core host"),
+    "shm": (["unit/shm"], "base ddp qp rdmap shm tpt wire", "shm"),
+    "control": (["unit/control", "unit/abi"],
+                "base control core ddp host ip mpa port qp rdmap shm tcp tpt wire", "control shm"),
+    "sim": (["sim/soak_test.cpp"], "base core ddp host ip mpa port qp rdmap shm tcp tpt wire", ""),
 }
-MADE_OF = {
-    "messages": {"base", "ddp", "rdmap", "tpt", "wire"},
-    "tpt": {"base", "tpt", "wire"},
-    "mpa": {"base", "mpa", "wire"},
-    "tcp": {"base", "tcp", "wire"},
-    "qp": {"base", "ddp", "mpa", "qp", "rdmap", "tcp", "tpt", "wire"},
-}
+# What tests and programs have of tests/sim/ in them.
+WITH_SIM = ("host", "core", "sim")
 
 
 def programs_of(folders, sim):
-    """Those that have anything of these folders of dataplane/ in them."""
-    return [name for name in PROGRAMS if name != "sim" and MADE_OF[name] & set(folders)] + ["sim"] * sim
+    """Those that test any of these folders of dataplane/."""
+    return [name for name, (_, parts, tested) in PROGRAMS.items()
+            if set((parts if tested is None else tested).split()) & set(folders)] + ["sim"] * sim
 
 
 # Of tests that are many of one kind, the first is enough.
 LEFT_OUT = re.compile(r"random work over random wires: seeds (?!1 to )")
 FLAGS = "-std=c++20 -g0 -mssse3 -msse4.2 -pthread -w -Idataplane -Iabi -Itests"
+# What some places want besides; the rest is compiled without knowing DPDK.
+EXTRA = {
+    "dataplane/control": '-DRNIC_VERSION=\\"0\\" -DTOML_HEADER_ONLY=1',
+    "tests/unit/control": f'-DRNIC_SOURCE_DIR=\\"{ROOT}\\"',
+}
 
 
-def sources(text, folder_of):
-    """The C++ files named in a meson.build."""
-    return [str(folder_of / name) for name in re.findall(r"'([\w/]+\.cpp)'", text)]
+def package(name, what):
+    return subprocess.run(["pkg-config", what, name], capture_output=True, text=True, check=True).stdout.strip()
+
+
+# Seconds for which nothing of a program has run, nor wanted to: it waits for what a mutant has taken from it.
+ASLEEP_MAX = 20
+
+
+def threads_of(process):
+    """State and processor time of each thread."""
+    threads = []
+    for stat in pathlib.Path(f"/proc/{process}/task").glob("*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # has ended meanwhile
+            continue
+        threads.append((fields[0], int(fields[11]) + int(fields[12])))
+    return sorted(threads)
 
 
 class Test:
@@ -92,16 +114,19 @@ class Workshop:
             to.write_bytes(content)
 
     def write_ninja(self):
-        meson = (ROOT / "dataplane" / "meson.build").read_text()
         linker = "-fuse-ld=lld" if shutil.which("ld.lld") else ""
-        catch = subprocess.run(["pkg-config", "--libs", "catch2"], capture_output=True, text=True, check=True).stdout.strip()
-        core = sources(re.search(r"core_sources = files\((.*?)\n\)", meson, re.S)[1], pathlib.Path("dataplane"))
+        link_with = f"-lisal -lfmt {package('catch2', '--libs')}"
+        extra = {**EXTRA, "dataplane/port": package("libdpdk", "--cflags")}
         lines = ["ninja_required_version = 1.5",
-                 "rule cxx", f"  command = c++ $o {FLAGS} $first -include quality/mutation/mutant.hpp -MD -MF $out.d -c $in -o $out",
+                 "rule cxx",
+                 f"  command = c++ $o {FLAGS} $extra $first -include quality/mutation/mutant.hpp -MD -MF $out.d "
+                 "-c $in -o $out",
                  "  deps = gcc", "  depfile = $out.d",
                  "rule pch", f"  command = c++ -O0 {FLAGS} -x c++-header $in -o $out",
                  "rule ar", "  command = rm -f $out && ar csrD $out $in",
-                 "rule link", f"  command = c++ {linker} -pthread $in -o $out -lisal {catch}",
+                 "rule link",
+                 f"  command = c++ {linker} -pthread -o $out -Wl,--start-group $in -Wl,--end-group {link_with} "
+                 "$libraries",
                  "build o/catch.hpp.gch: pch tests/kit/catch.hpp"]
 
         def compiled(files, optimize, pch=False):
@@ -110,34 +135,42 @@ class Workshop:
                 out = "o/" + file.replace("/", "_") + ".o"
                 lines.append(f"build {out}: cxx {file}" + (" | o/catch.hpp.gch" if pch else ""))
                 lines.append(f"  o = {optimize}")
+                lines.extend(f"  extra = {words}" for place, words in extra.items() if file.startswith(place + "/"))
                 if pch:
                     lines.append("  first = -include o/catch.hpp")
                 objects.append(out)
             return objects
 
-        def beside(folder):
-            return sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests" / folder).glob("*.cpp")
-                          if not p.stem.endswith("_test") and p.stem not in ("main", "tcp_path"))
+        def files_in(*places):
+            return sorted(str(p.relative_to(ROOT)) for place in places for p in ROOT.glob(place))
 
-        core = dict(zip(core, compiled(core, "-O1")))
-        for program in PROGRAMS:
-            folders = MADE_OF.get(program)
-            parts = [o for file, o in core.items() if not folders or file.split("/")[1] in folders]
-            lines.append(f"build o/{program}.a: ar " + " ".join(parts))
+        def beside(folder):
+            return [p for p in files_in(f"tests/{folder}/*.cpp")
+                    if not p.endswith(("_test.cpp", "/main.cpp", "/tcp_path.cpp"))]
+
+        parts = files_in("dataplane/*/*.cpp", "dataplane/*/*/*.cpp")
+        parts = dict(zip(parts, compiled(parts, "-O1")))
+        for program, (_, folders, _) in PROGRAMS.items():
+            mine = [o for file, o in parts.items() if file.split("/")[1] in folders.split()]
+            lines.append(f"build o/{program}.a: ar " + " ".join(mine))
         lines.append("build o/helpers.a: ar " + " ".join(compiled(beside("kit"), "-O0")))
+        lines.append("build o/worlds.a: ar " + " ".join(compiled(beside("sim"), "-O1")))
         frame = compiled(["tests/kit/main.cpp", "tests/quality/mutation/witness.cpp"], "-O0")
-        sim = compiled(beside("sim"), "-O1")
-        for program, places in PROGRAMS.items():
-            files = []
-            for place in (ROOT / "tests" / p for p in places):
-                files += [place] if place.is_file() else sorted(place.glob("*_test.cpp"))
-            objects = compiled([str(p.relative_to(ROOT)) for p in files], "-O0", pch=True) + (sim if program == "sim" else [])
-            lines.append(f"build {program}: link " + " ".join(objects + frame) + f" o/helpers.a o/{program}.a")
+        for program, (places, folders, _) in PROGRAMS.items():
+            files = [p for place in places for p in files_in(f"tests/{place}", f"tests/{place}/*_test.cpp")
+                     if p.endswith(".cpp")]
+            objects = compiled(files, "-O0", pch=True) + frame + ["o/helpers.a"]
+            objects += ["o/worlds.a"] * (program in WITH_SIM) + [f"o/{program}.a"]
+            lines.append(f"build {program}: link " + " ".join(objects))
+            if "port" in folders.split():
+                lines.append(f"  libraries = {package('libdpdk', '--libs')} -lrte_bus_vdev")
         self.put("build.ninja", ("\n".join(lines) + "\n").encode())
         self.put("o/catch.hpp", (ROOT / "tests" / "kit" / "catch.hpp").read_bytes())
 
-    def ninja(self, *targets):
-        done = subprocess.run(["ninja", "-k0", f"-j{self.jobs}", *targets], cwd=self.tree, capture_output=True, text=True)
+    def ninja(self, *targets, failures=1):
+        """Goes on until so many steps have failed; 0: whatever fails."""
+        done = subprocess.run(["ninja", f"-k{failures}", f"-j{self.jobs}", *targets], cwd=self.tree,
+                              capture_output=True, text=True)
         return done.returncode == 0, done.stdout + done.stderr
 
     def build_switched(self, mutants):
@@ -145,11 +178,11 @@ class Workshop:
         compile, its line goes without."""
         while True:
             self.update(mutants)
-            built, words = self.ninja(*self.programs)
+            built, words = self.ninja(*self.programs, failures=0)
             if built:
                 return None
-            wrong = {(m[1], int(m[2]) - 1) for m in re.finditer(r"^(\S+?):(\d+):\d+: error", words, re.M)}
-            wrong |= {(m[1], int(m[2]) - 1) for m in re.finditer(r"^(\S+?):(\d+):\d+: note: in expansion of", words, re.M)}
+            wrong = {(m[1], int(m[2]) - 1)
+                     for m in re.finditer(r"^(\S+?):(\d+):\d+: (?:error|note: in expansion of)", words, re.M)}
             stuck = [m for m in mutants if m.switch and (m.path, m.number) in wrong]
             if not stuck:
                 return words
@@ -159,10 +192,9 @@ class Workshop:
     # ---- runs ----
 
     def run(self, program, tests, mutant, seconds, first_only=True):
-        """Runs these tests, all of them if None: (all passed, their log)."""
-        chosen = self.tree / "chosen.txt"
-        log = self.tree / "log.txt"
-        log.unlink(missing_ok=True)
+        """Runs these tests, all of them if None: (all passed, their log). Any number of threads may ask for it."""
+        mine = threading.get_ident()
+        chosen, log = self.tree / f"chosen.{mine}.txt", self.tree / f"log.{mine}.txt"
         command = [f"./{program}"] + (["-a"] if first_only else [])
         if tests is not None:
             chosen.write_text("".join('"' + re.sub(r'([\\",\[])', r"\\\1", t.name) + '"\n' for t in tests))
@@ -176,11 +208,20 @@ class Workshop:
         environment = {**os.environ, "RNIC_MUTANT": str(mutant), "RNIC_MUTANT_LOG": log.name}
         child = subprocess.Popen(command, cwd=self.tree, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                  preexec_fn=bound, env=environment)
-        watch = threading.Timer(60 + 60 * seconds, child.kill)  # should it sleep for ever
-        watch.start()
-        code = child.wait()
-        watch.cancel()
-        return code == 0, log.read_text(errors="replace") if log.exists() else ""
+        before, asleep = None, 0
+        while asleep < ASLEEP_MAX:
+            try:
+                child.wait(1)
+                break
+            except subprocess.TimeoutExpired:
+                now = threads_of(child.pid)
+                asleep = asleep + 1 if now == before and all(state == "S" for state, _ in now) else 0
+                before = now
+        child.kill()
+        words = log.read_text(errors="replace") if log.exists() else ""
+        log.unlink(missing_ok=True)
+        chosen.unlink(missing_ok=True)
+        return child.wait() == 0, words
 
     def learn(self):
         """Runs all tests without a mutant: what they are, what they come by."""
