@@ -256,6 +256,37 @@ TEST_CASE("W-MPA-42: the RTR is the first FPDU, there is one, and the consumer's
   CHECK(s.b_says.ulpdus(24).size() == (read ? 1u : 0u));
 }
 
+TEST_CASE("V-CONN-03: the startup frame leaves whole before the first FPDU, with work that waited for the connection",
+          "[core][V-CONN-03][V-CONN-08][V-CONN-11][V-IDLE-07]") {
+  Scene s;
+  s.reply_data.assign(250, std::byte{0xAB});
+  qp::WorkRequest send;
+  send.signaled = true;
+  s.before_accept = [&] {
+    for (int i = 0; i < 3; ++i) s.world.b.post_send(*s.b, send);
+  };
+  s.dial();
+  for (int i = 0; i < 3; ++i) s.world.a.post_send(*s.a, send);
+  REQUIRE(s.until_established());
+  s.world.run_for(milliseconds(100));
+  const auto begins = [](const Said& said, const char* key) {
+    return test::copy_of(Bytes{said.octets}.first(16)) == hex(key);
+  };
+  CHECK(begins(s.a_says, "4d504120494420526571204672616d65"));
+  CHECK(begins(s.b_says, "4d504120494420526570204672616d65"));
+  CHECK(word(Bytes{s.a_says.octets}, kLength) == 4);
+  CHECK(word(Bytes{s.b_says.octets}, kLength) == 254);
+  CHECK(std::equal(s.reply_data.begin(), s.reply_data.end(), s.b_says.octets.begin() + 24));
+  // All that is behind is FPDUs.
+  const auto of_a = s.a_says.ulpdus(24), of_b = s.b_says.ulpdus(24 + 250);
+  REQUIRE(of_a.size() == 4);  // an RTR before the Sends
+  REQUIRE(of_b.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(wire::parse_untagged(of_a[i + 1])->msn == i + 1);
+    CHECK(wire::parse_untagged(of_b[i])->msn == i + 1);
+  }
+}
+
 TEST_CASE("W-MPA-80: the queue pair can take FPDUs before the frame leaves that lets the peer send them",
           "[core][W-MPA-80][V-CONN-05]") {
   Scene s;

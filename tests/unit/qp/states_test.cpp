@@ -449,6 +449,8 @@ TEST_CASE("V-CLS-05: work posted in Closing is flushed and the stream is reset",
   CHECK(pair.a->app.events == Events{qp::Event::bad_close});
   CHECK(statuses(pair.a->app.completions) == std::vector{qp::Status::flushed});
   CHECK(pair.a->tcp.ended() == tcp::Ended::aborted);
+  pair.run();
+  CHECK(pair.b->tcp.ended() == tcp::Ended::reset);
 }
 
 TEST_CASE("V-CLS-03: a receive posted in Closing is flushed", "[qp][V-CLS-03]") {
