@@ -180,7 +180,9 @@ TEST_CASE("V-EH-09: a queue that is not there is refused", "[qp][V-EH-09]") {
   s.is_refused(untagged(3, true, queue, 1, 0), 0x1201, Header::ddp, qp::Event::queue_number);
 }
 
-TEST_CASE("V-EH-10: a tagged segment is placed only where the STag allows", "[qp][W-DDP-18][W-DDP-27]") {
+TEST_CASE("V-EH-10: a tagged segment is placed only where the STag allows",
+          "[qp][W-DDP-18][W-DDP-27][V-EH-11][V-EH-12][V-EH-13][V-EH-14][V-EH-24][V-ACC-08][V-AE-17][V-AE-18][V-AE-19]"
+          "[V-AE-20][V-ERR-06]") {
   SECTION("V-EH-10: an unknown STag") {
     Scene s;
     s.is_refused(tagged(0, true, {0x7FFFFF00}, s.region.base, filled(8)), 0x1100, Header::ddp, qp::Event::invalid_stag);
@@ -416,7 +418,7 @@ TEST_CASE("V-EH-27: a Read's source is checked before anything is sent",
 }
 
 TEST_CASE("V-EH-32: a Send with Invalidate whose STag may not be invalidated fails its receive",
-          "[qp][V-EH-32][V-EH-33][V-EH-34][V-INV-07][W-RDMAP-16]") {
+          "[qp][V-EH-32][V-EH-33][V-EH-34][V-EH-35][V-INV-05][V-INV-07][W-RDMAP-16]") {
   Scene s;
   Region& to = s.raw.us->region(64);
   s.raw.us->post_receive({Side::sge(to, 0, 64)});
@@ -434,12 +436,30 @@ TEST_CASE("V-EH-32: a Send with Invalidate whose STag may not be invalidated fai
     code = 0x0109;
     stag = s.raw.us->region(64, 1, kAllRights, kOtherPd).stag;
   }
+  tpt::Table& table = s.raw.us->table;
+  SECTION("V-EH-35: with a window on it") {
+    code = 0x0109;
+    Region& region = s.raw.us->region(64, 1, kAllRights | tpt::Rights::window_bind);
+    const auto window = table.allocate_window(kPd, 1);
+    REQUIRE(window);
+    REQUIRE(table.bind(*window, 5, region.stag, kPd, {1}, tpt::Rights::remote_write, region.base, 64));
+    stag = region.stag;
+  }
+  SECTION("V-EH-35: shared") {
+    code = 0x0109;
+    Region& region = s.raw.us->region(64, 1);
+    REQUIRE(table.register_shared(region.stag, {.pd = kPd, .rights = kAllRights, .base = region.base}));
+    stag = region.stag;
+  }
   const auto ulpdu = untagged(6, true, 0, 1, 0, filled(16), stag);
   s.raw.say(ulpdu);
   expect_terminate(s.raw, ulpdu, code, Header::ddp);
   REQUIRE(s.raw.us->app.completions.size() == 1);
   CHECK(s.raw.us->app.completions[0].status == qp::Status::invalidate_pd_access);
   CHECK(s.raw.us->app.events.empty());
+  // The data has come all the same (V-INV-06), and what was to be invalidated is as it was.
+  CHECK(std::memcmp(to.memory.data(), filled(16).data(), 16) == 0);
+  if (code == 0x0109) CHECK(table.query(stag)->valid);
 }
 
 TEST_CASE("V-EH-37: a receive whose SGEs are bad fails when it is used", "[qp][V-EH-37][V-SGL-05]") {
@@ -626,6 +646,90 @@ TEST_CASE("W-RDMAP-29: a second fault, of our own, says nothing and changes noth
   s.raw.run();
   expect_terminate(s.raw, first, 0x1100, Header::ddp);
   CHECK(s.raw.us->app.events.size() == 1);
+}
+
+TEST_CASE("W-RDMAP-29: two that fail at once say one Terminate each, and answer none",
+          "[qp][W-RDMAP-29][V-RTS-10][V-STOP-11][V-TERM-07]") {
+  Scene s;
+  auto bad = send();
+  bad.malformed = true;
+  s.raw.us->post(bad);
+  // On its way while ours is.
+  s.raw.say(untagged(7, true, 2, 1, 0, {std::byte{0x11}, std::byte{0x00}, std::byte{0}, std::byte{0}}));
+  s.raw.pass(milliseconds(500));
+  expect_terminate(s.raw, {}, 0x0000, Header::none);
+  CHECK(s.raw.us->app.events.empty());
+  REQUIRE(s.raw.us->app.completions.size() == 1);
+  CHECK(s.raw.us->app.completions[0].status == qp::Status::invalid_wqe);
+}
+
+namespace {
+
+struct Told {
+  const char* what;
+  std::function<void(Pair&)> happens;  // a is at fault
+  unsigned code;
+  std::uint32_t octets;
+};
+qp::Sge eight_octets(Side& side) { return Side::sge(side.region(8, 1), 0, 8); }
+const Told kTold[] = {
+    {"Modify QP", [](Pair& p) { REQUIRE(p.a->qp.modify_state(qp::State::terminate, p.wire.now)); }, 0x0000, 4},
+    {"a Write",
+     [](Pair& p) {
+       p.a->post(write({{1, 8, {0xdeadbe00}}}, {1}, 0));
+     },
+     0x0000, 4},
+    {"a Send",
+     [](Pair& p) {
+       p.a->post(send({{1, 8, {0xdeadbe00}}}));
+     },
+     0x0000, 4},
+    {"a Read Request",
+     [](Pair& p) {
+       p.a->post(read({{1, 8, {0xdeadbe00}}}, {1}, 0));
+     },
+     0x0000, 4},
+    {"a receive",
+     [](Pair& p) {
+       p.a->post_receive({{1, 8, {0xdeadbe00}}});
+       p.b->post(send({eight_octets(*p.b)}));
+     },
+     0x0000, 4},
+    {"a full completion queue",
+     [](Pair& p) {
+       p.a->app.room = 0;
+       p.a->post(send());
+     },
+     0x0207, 4},
+    {"for comparison, a segment of the peer's",
+     [](Pair& p) { p.b->post(write({eight_octets(*p.b)}, {0xdeadbe00}, 0)); }, 0x1100, 4 + 2 + 14},
+};
+
+}  // namespace
+
+TEST_CASE("V-STOP-09: a fault that is in no segment of the peer's is told in four octets, and both sides have them",
+          "[qp][V-STOP-09][V-TDN-06][V-QQP-10][V-QQP-11][V-ERRST-07]") {
+  for (const Told& row : kTold) {
+    INFO(row.what);
+    Pair pair;
+    pair.b->post_receive({});
+    pair.a->post(send());
+    pair.run();
+    row.happens(pair);
+    pair.run();
+    pair.pass(seconds(1));
+    const auto &said = pair.a->qp.terminate_record(), &heard = pair.b->qp.terminate_record();
+    CHECK(said.origin == qp::TerminateRecord::Origin::local);
+    CHECK(heard.origin == qp::TerminateRecord::Origin::remote);
+    CHECK(said.length == row.octets);
+    CHECK(std::equal(said.bytes().begin(), said.bytes().end(), heard.bytes().begin(), heard.bytes().end()));
+    const auto message = wire::parse_terminate(said.bytes());
+    REQUIRE(message);
+    CHECK(message->code.word() == row.code);
+    CHECK(message->has_length == (row.octets != 4));
+    CHECK_FALSE(message->has_read_request);
+    for (const Side* side : {pair.a.get(), pair.b.get()}) CHECK(side->qp.state() == qp::State::error);
+  }
 }
 
 TEST_CASE("V-STOP-06: what came before an error is delivered before it takes effect", "[qp][V-STOP-06][W-DDP-13]") {
