@@ -108,6 +108,24 @@ TEST_CASE("V-ACC-07: accesses of no octets look at no STag",
   CHECK(pair.b->app.completions[0].length == 0);
 }
 
+TEST_CASE("V-RD-07: when a Read of no octets completes, the Writes and Sends before it have been done",
+          "[qp][V-RD-07][V-FEN-03][V-ACC-07]") {
+  Pair pair(with(Moves::late, static_cast<std::uint64_t>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8))));
+  const Stag garbage{0xdeadbe00};
+  Region& from = pair.a->region(30'000, 3);
+  Region& there = pair.b->region(30'000);
+  pair.b->post_receive({Side::sge(there, 0, 0)});
+  pair.a->post(write({Side::sge(from, 0, 30'000)}, there.stag, there.base));
+  pair.a->post(send());
+  const auto slot = pair.a->post(read({{1, 0, garbage}}, garbage, 5));
+  for (int i = 0; i < 2000 && pair.a->app.completions.size() < 3; ++i) pair.step();
+  REQUIRE(pair.a->app.completions.size() == 3);
+  CHECK(pair.a->app.completions[2].slot == slot);
+  CHECK(pair.a->app.completions[2].status == qp::Status::success);
+  CHECK(same(from, there));
+  CHECK(pair.b->app.of_receives().size() == 1);
+}
+
 TEST_CASE("W-RDMAP-12: a Read of no octets is answered by a Response of none, to the sink it names",
           "[qp][W-RDMAP-12][W-RDMAP-09]") {
   Raw raw;

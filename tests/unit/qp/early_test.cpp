@@ -118,6 +118,33 @@ TEST_CASE("W-TCP-10: nothing from beyond a gap is delivered, and a Send is not p
   CHECK(s.raw.us->app.completions[0].length == 1000);
 }
 
+TEST_CASE("V-SRQ-09: receives of a shared queue are taken in the order of the stream, and none from beyond a gap",
+          "[qp][V-SRQ-09][V-SEC-17][V-SR-10]") {
+  Scene s(with_markers(), [](qp::Config& c) { c.shared_receive = true; });
+  Region& to = s.raw.us->region(6000);
+  for (std::uint32_t i = 0; i < 6; ++i) s.raw.us->post_receive({Side::sge(to, 1000 * i, 1000)}, true);
+  const auto& left = s.raw.us->app.receives;
+  SECTION("the fifth Send is here before the first") {
+    s.say(untagged(3, true, 0, 1, 0, filled(600, 1)), true);
+    for (std::uint32_t msn = 2; msn <= 5; ++msn) s.say(untagged(3, true, 0, msn, 0, filled(600, msn)));
+    CHECK(left.size() == 6);
+    CHECK(s.raw.us->app.completions.empty());
+    s.arrive();
+    CHECK(left.size() == 1);
+    const auto& told = s.raw.us->app.completions;
+    REQUIRE(told.size() == 5);
+    for (std::uint32_t i = 0; i < 5; ++i) {
+      CHECK(told[i].slot == i);
+      CHECK(std::memcmp(to.memory.data() + 1000 * i, filled(600, i + 1).data(), 600) == 0);
+    }
+  }
+  SECTION("one in the stream's order that calls itself the fifth takes none") {
+    s.say(untagged(3, true, 0, 5, 0, filled(600)));
+    CHECK(s.raw.terminates().size() == 1);
+    CHECK(left.size() == 6);
+  }
+}
+
 TEST_CASE("W-TCP-10: a Read is done when its Response is there in order", "[qp][W-TCP-10][W-RDMAP-41]") {
   Scene s;
   s.raw.us->post(read({Side::sge(s.region, 0, 3000)}, {0x77}, 0));

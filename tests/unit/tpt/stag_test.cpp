@@ -228,7 +228,17 @@ TEST_CASE("V-MR-06: with a window bound a region is not reregistered, and stays"
 TEST_CASE("V-MR-07: a reregistration that fails for another reason leaves nothing", "[tpt][V-MR-07]") {
   TptWorld w;
   const Stag stag = w.region();
-  CHECK_FALSE(w.table.reregister(stag, TptWorld::options(Rights::remote_write)));
+  auto options = TptWorld::options();
+  auto error = RegisterError::bad_range;
+  SECTION("rights that there are not") {
+    options.rights = Rights::remote_write;
+    error = RegisterError::bad_rights;
+  }
+  SECTION("a range past the last TO") { options.base = UINT64_MAX - kSize + 2; }
+  SECTION("a range past the last address") { options.memory.address = UINT64_MAX - kSize + 2; }
+  const auto refused = w.table.reregister(stag, options);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error() == error);
   check_refused(w.write(stag), Refusal::invalid_stag);
   CHECK(w.table.used() == 0);
 }
