@@ -441,24 +441,29 @@ TEST_CASE("a call that finds its listener gone is rejected by rnicd, and the log
   CHECK(lines(pair.daemon, debug, {"application that is gone"}) == 0);
 }
 
-TEST_CASE("V-QP-15: of a queue pair that may not be destroyed the log does not say that it was",
-          "[control][server_cm][journal][V-QP-15]") {
+TEST_CASE("V-QP-15: with a window bound neither queue pair nor region goes, and the log does not say that one went",
+          "[control][server_cm][journal][V-QP-15][V-MW-14][V-PD-04]") {
   using enum control::LogLevel;
   Pair pair;
   pair.connect();
   std::uint64_t word = 0;
   const auto pd = pair.client_app.pd();
-  const Stag region{pair.client_app.reg(pd, &word, sizeof word, RNIC_ACCESS_LOCAL_READ | RNIC_ACCESS_WINDOW_BIND)
-                        .as<rnic_reg_mr_reply>()
-                        .stag};
+  const auto made = pair.client_app.reg(pd, &word, sizeof word, RNIC_ACCESS_LOCAL_READ | RNIC_ACCESS_WINDOW_BIND)
+                        .as<rnic_reg_mr_reply>();
+  const Stag region{made.stag};
   const auto window = pair.client_app.ask(RNIC_ALLOC_MW, rnic_alloc_mw{pd, 0}).as<rnic_alloc_mw_reply>();
   tpt::Table& table = *pair.daemon.machine.devices[0]->table;
   REQUIRE(table.bind(Stag{window.stag}, 1, region, table.query(region)->pd, QpNumber{pair.client_qp},
                      tpt::Rights::remote_read, reinterpret_cast<std::uintptr_t>(&word), sizeof word));
   CHECK(pair.client_app.by_handle(RNIC_DESTROY_QP, pair.client_qp).status == EBUSY);
+  CHECK(pair.client_app.by_handle(RNIC_DEREG_MR, made.mr).status == EBUSY);
+  CHECK(pair.client_app.by_handle(RNIC_DEALLOC_PD, pd).status == EBUSY);
+  CHECK(table.query(region)->valid);
   pair.daemon.settle();
   CHECK(lines(pair.daemon, debug, {"destroyed in"}) == 0);
   REQUIRE(pair.client_app.by_handle(RNIC_DEALLOC_MW, window.mw).status == 0);
+  CHECK(pair.client_app.by_handle(RNIC_DEREG_MR, made.mr).status == 0);
+  CHECK(pair.client_app.by_handle(RNIC_DEALLOC_PD, pd).status == 0);
   CHECK(pair.client_app.by_handle(RNIC_DESTROY_QP, pair.client_qp).status == 0);
   CHECK(told(pair.daemon, debug, {words_of(pair.client_qp), "destroyed in RTS, its application's wish"}));
 }

@@ -1,6 +1,13 @@
 // The rings of abi/rnic_shm.h, from the data plane's end.
 #include "shm/queues.hpp"
 
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
 #include <vector>
 
 #include "kit/catch.hpp"
@@ -136,6 +143,64 @@ TEST_CASE("V-SEC-09: what was taken is a private copy that later scribbling does
   world.slot(0).opcode = RNIC_OP_READ;
   CHECK(out.remote_stag == Stag{0x1234});
   CHECK(out.opcode == qp::Opcode::write);
+}
+
+// Another process that writes to an entry without end: what it may be, and what it may not.
+class Flipper {
+ public:
+  explicit Flipper(rnic_sqe& entry) : pid_(fork()) {
+    if (pid_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) {
+      put(entry.opcode, RNIC_OP_WRITE), put(entry.sge_count, 2), put(entry.flags, 0), put(entry.length, 0);
+      put(entry.opcode, RNIC_OP_FAST_REGISTER), put(entry.sge_count, 255);
+      put(entry.flags, RNIC_SQE_INLINE), put(entry.length, 0xFFFFFFFF);
+      put(entry.opcode, RNIC_OP_SEND), put(entry.sge_count, 0), put(entry.length, 32);
+    }
+  }
+  ~Flipper() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Flipper(const Flipper&) = delete;
+
+ private:
+  template <typename T, typename V>
+  static void put(T& word, V value) {
+    std::atomic_ref(word).store(static_cast<T>(value), std::memory_order_relaxed);
+  }
+  pid_t pid_;
+};
+
+TEST_CASE("V-SEC-09: an entry that changes while it is taken is judged and used as one copy",
+          "[shm][V-SEC-09][V-SEC-12]") {
+  const std::size_t size = shm::SendQueue::area_bytes(4, 64);
+  void* const shared = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(shared != MAP_FAILED);
+  const MutableBytes area{static_cast<std::byte*>(shared), size};
+  shm::SendQueue queue(area, 4, 64, 2);
+  auto& control = *reinterpret_cast<rnic_ring_control*>(shared);
+  const auto slot = [&](std::uint32_t i) -> rnic_sqe& {
+    return *reinterpret_cast<rnic_sqe*>(area.data() + sizeof control + (i & 3) * 64);
+  };
+  std::uint32_t taken = 0, bad = 0, refused = 0;
+  {
+    const Flipper first(slot(0)), third(slot(2));
+    for (; taken < 400'000; ++taken) {
+      ++control.produced;
+      qp::WorkRequest out;
+      if (!queue.take(out)) std::abort();
+      refused += out.malformed;
+      if (out.malformed) continue;
+      bad += out.sge_count > 2 || out.opcode == qp::Opcode::fast_register;
+      bad += out.data.size() + out.sge_count * sizeof(rnic_sge) > 32;
+      bad += out.has_data ? out.data.size() > 32 : !out.data.empty();
+    }
+  }
+  CHECK(bad == 0);
+  CHECK(refused > 0);
+  CHECK(refused < taken);
+  munmap(shared, size);
 }
 
 TEST_CASE("V-SEC-08: a receive entry with too many SGEs is malformed", "[shm][V-SEC-08]") {
