@@ -1,7 +1,10 @@
 // Polling, arming, and what happens to completions when their QP or their CQ's size goes.
 #include "kit/catch.hpp"
 
+#include <sys/eventfd.h>
+
 #include <functional>
+#include <thread>
 #include <utility>
 
 #include "unit/provider/daemon.hpp"
@@ -138,6 +141,117 @@ TEST_CASE("V-NTF-06: after it has fired, a solicited arming is just that", "[pro
   REQUIRE(provider::req_notify_cq(t.send_cq, 1) == 0);
   CHECK((arm_word(t) & 3) == RNIC_ARM_SOLICITED);
 }
+
+namespace {
+
+// A queue as the data plane has it. An arming that fires is an octet on a channel.
+struct Producer {
+  explicit Producer(OneQp& t) : qp(t), queue(*t.daemon.server_side(t.receive_cq).queue) {}
+  ~Producer() { close(channel); }
+  void push(std::uint32_t slot, std::uint8_t flags = 0, std::uint8_t status = RNIC_WC_SUCCESS) {
+    rnic_cqe cqe = qp.received(slot, 0);
+    cqe.flags = flags;
+    cqe.status = status;
+    if (!queue.push(cqe)) std::abort();
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // as Worker::notify() has it
+    const std::uint64_t one = 1;
+    if (queue.take_notification() && write(channel, &one, sizeof one) != sizeof one) std::abort();
+  }
+  bool fired() {
+    std::uint64_t count = 0;
+    return read(channel, &count, sizeof count) == sizeof count;
+  }
+
+  OneQp& qp;
+  shm::CompletionQueue& queue;
+  int channel = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+};
+
+}  // namespace
+
+TEST_CASE("V-NTF-03: an arming fires on what comes after it, and one for all is not weakened by one for solicited",
+          "[provider][V-NTF-03][V-NTF-04][V-NTF-06]") {
+  OneQp t(8);
+  Producer producer(t);
+  for (std::uint64_t i = 0; i < 8; ++i) REQUIRE(t.post_receive(i) == 0);
+  SECTION("what is there already is no event") {
+    producer.push(0);
+    REQUIRE(provider::req_notify_cq(t.receive_cq, 0) == 0);
+    CHECK_FALSE(producer.fired());
+    producer.push(1);
+    CHECK(producer.fired());
+    producer.push(2);
+    CHECK_FALSE(producer.fired());
+  }
+  SECTION("next, then solicited: an unsolicited one fires") {
+    REQUIRE(provider::req_notify_cq(t.receive_cq, 0) == 0);
+    REQUIRE(provider::req_notify_cq(t.receive_cq, 1) == 0);
+    producer.push(0);
+    CHECK(producer.fired());
+  }
+  SECTION("solicited: an unsolicited one does not, a flush does") {
+    REQUIRE(provider::req_notify_cq(t.receive_cq, 1) == 0);
+    producer.push(0);
+    CHECK_FALSE(producer.fired());
+    producer.push(1, 0, RNIC_WC_FLUSHED);
+    CHECK(producer.fired());
+  }
+  SECTION("solicited: a solicited one does") {
+    REQUIRE(provider::req_notify_cq(t.receive_cq, 1) == 0);
+    producer.push(0, RNIC_CQE_SOLICITED);
+    CHECK(producer.fired());
+  }
+}
+
+namespace {
+
+// An application that polls, arms, polls and sleeps, and a data plane that goes on whenever it has a receive.
+void race(std::uint32_t rounds) {
+  constexpr std::uint32_t kDepth = 8;  // the CQ holds 16
+  OneQp t(kDepth);
+  Producer producer(t);
+  std::atomic<std::uint32_t> posted = 0;
+  std::thread data_plane([&] {
+    for (std::uint32_t i = 0; i < rounds; ++i) {
+      for (std::uint32_t there; (there = posted.load()) == i;) posted.wait(there);
+      producer.push(i);
+    }
+  });
+  std::uint32_t polled = 0, sleeps = 0;
+  bool missed = false;
+  const auto post_and_poll = [&] {
+    const std::uint32_t before = polled;
+    for (std::uint32_t i = posted; i < rounds && i - polled < kDepth; ++i) {
+      if (t.post_receive(i) != 0) std::abort();
+      posted = i + 1;
+      posted.notify_one();
+    }
+    for (ibv_wc wc{}; provider::poll_cq(t.receive_cq, 1, &wc) == 1; ++polled)
+      if (wc.wr_id != polled) std::abort();
+    return polled != before;
+  };
+  while (polled < rounds && !missed) {
+    if (post_and_poll()) continue;
+    if (provider::req_notify_cq(t.receive_cq, 0) != 0) std::abort();
+    if (post_and_poll()) continue;
+    ++sleeps;
+    missed = !readable(producer.channel, 20'000);
+    producer.fired();
+  }
+  // Whatever became of it, the other thread is to end.
+  while (polled < rounds) post_and_poll();
+  data_plane.join();
+  CHECK_FALSE(missed);
+  CHECK(sleeps > 0);
+}
+
+}  // namespace
+
+TEST_CASE("V-NTF-07: who polls until nothing is there, arms and polls again misses no completion",
+          "[provider][V-NTF-07]") {
+  race(20'000);
+}
+TEST_CASE("V-NTF-07: ten million times", "[.whole][V-NTF-07]") { race(10'000'000); }
 
 // ---- Destruction and resizing --------------------------------------------------------------------
 

@@ -27,6 +27,28 @@ TEST_CASE("V-WR-05: a signaled slot is free after its completion was polled, not
   CHECK(t.post_write(5) == ENOMEM);
 }
 
+TEST_CASE("V-WR-05: a full queue whose work is all done takes nothing, and one more for each completion polled",
+          "[provider][V-WR-05][V-WR-07]") {
+  OneQp t(4);
+  const bool sends = GENERATE(true, false);
+  const auto post = [&](std::uint64_t id) { return sends ? t.post_write(id) : t.post_receive(id); };
+  for (std::uint32_t i = 0; i < 4; ++i) REQUIRE(post(i) == 0);
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    if (sends)
+      t.complete_send(i);
+    else
+      t.daemon.push(t.receive_cq, t.received(i, 5));
+  }
+  CHECK(post(4) == ENOMEM);
+  ibv_wc wc{};
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    REQUIRE(provider::poll_cq(sends ? t.send_cq : t.receive_cq, 1, &wc) == 1);
+    CHECK(wc.wr_id == i);
+    CHECK(post(10 + i) == 0);
+    CHECK(post(99) == ENOMEM);
+  }
+}
+
 TEST_CASE("V-WR-05: what the data plane says it has taken gives no credit", "[provider][V-WR-05]") {
   OneQp t(4);
   for (std::uint64_t i = 0; i < 4; ++i) REQUIRE(t.post_write(i) == 0);

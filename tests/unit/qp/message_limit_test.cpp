@@ -1,5 +1,7 @@
 // A message has less than 2^32 octets (RFC 5041 s5.2, W-DDP-08). All of them really arrive: over TCP, in segments
 // of nearly 64 KiB, and without CRC, which is not the point. Only the memory they go to is not there.
+#include <sys/mman.h>
+
 #include "kit/catch.hpp"
 #include "kit/qp_world.hpp"
 
@@ -80,4 +82,54 @@ TEST_CASE("W-DDP-08: an untagged message has 2^32 - 1 octets at most", "[qp][W-D
     CHECK(completions[0].slot == m.slot);
     CHECK(completions[0].status == qp::Status::message_too_long);
   }
+}
+
+// From end to end, out of memory that reads as zeroes and takes no room. The region it goes to ends with it.
+TEST_CASE("V-SR-04: a Send and a Write carry 2^32 - 1 octets", "[.whole][V-SR-04][V-SGL-02]") {
+  Options options;
+  options.tcp = large_segments();
+  options.start = default_start();
+  options.start.crc = mpa::Crc::off;
+  options.buffer_bytes = 65'600;
+  Pair pair(options);
+  pair.b->mover.bottomless = true;
+  void* const zeroes = mmap(nullptr, kLongest, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  REQUIRE(zeroes != MAP_FAILED);
+  const auto from = reinterpret_cast<std::uint64_t>(zeroes);
+  constexpr std::uint64_t kBase = 1ull << 40;
+  const auto source = pair.a->table.register_region(
+      {.pd = kPd,
+       .rights = tpt::Rights::local_read,
+       .base = from,
+       .size = kLongest,
+       .key = 1,
+       .memory = {.space = {}, .address = from, .direct = static_cast<std::byte*>(zeroes)}});
+  const auto target = pair.b->table.register_region(
+      {.pd = kPd, .rights = kAllRights, .base = kBase, .size = kLongest, .key = 1, .memory = {}});
+  REQUIRE(source);
+  REQUIRE(target);
+  constexpr std::uint32_t kHalf = 1u << 31;
+  const std::vector<qp::Sge> sges{{from, kHalf, *source}, {from + kHalf, kLongest - kHalf, *source}};
+  const bool sends = GENERATE(true, false);
+  pair.b->post_receive({{kBase, kLongest, *target}});
+  pair.a->post(sends ? send(sges) : write(sges, *target, kBase));
+  std::uint64_t placed = 0;
+  const auto count = [&] {
+    for (const auto& place : pair.b->mover.places) placed += place.second;
+    pair.b->mover.places.clear();
+    pair.wire.payload_sizes.clear();
+  };
+  for (std::uint64_t left = 1'000'000; left > 0 && placed < kLongest; --left) {
+    if (!pair.step()) pair.wire.now = pair.wire.now + milliseconds(1);
+    count();
+  }
+  pair.run();
+  count();
+  CHECK(placed == kLongest);
+  REQUIRE(pair.a->app.completions.size() == 1);
+  CHECK(pair.a->app.completions[0].status == qp::Status::success);
+  CHECK(pair.b->app.events.empty());
+  REQUIRE(pair.b->app.completions.size() == (sends ? 1u : 0u));
+  if (sends) CHECK(pair.b->app.completions[0].length == kLongest);
+  munmap(zeroes, kLongest);
 }
