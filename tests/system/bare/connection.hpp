@@ -53,6 +53,8 @@ class Connection {
   Connection() = default;
   // Not connected, and error() says why, where nobody answers or the daemon turns us away.
   explicit Connection(const std::string& path);
+  // One that is made already, not introduced.
+  explicit Connection(Descriptor socket) : socket_(std::move(socket)) {}
   // Connected and introduced; the program ends if that fails.
   Connection(const std::string& path, rnic_client_kind kind, const std::string& device = {});
 

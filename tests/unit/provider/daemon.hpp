@@ -209,9 +209,11 @@ inline std::size_t unread(int socket) {
 // and what libibverbs would do around them is done here.
 class Application {
  public:
-  explicit Application(TestDaemon& daemon) {
+  explicit Application(TestDaemon& daemon) : Application(daemon.client, "rnic0") {}
+  // By a connection that is introduced.
+  Application(int client, const char* device) {
     context = static_cast<provider::Context*>(std::calloc(1, sizeof(provider::Context)));
-    error = provider::open_context(*context, daemon.client, "rnic0");
+    error = provider::open_context(*context, client, device);
     if (error == 0) pd = provider::alloc_pd(&context->verbs.context);
   }
   ~Application() {
