@@ -1,0 +1,107 @@
+// Packets out: what a frame of a stream says, how many there may be, and what becomes of those that cannot go.
+#include "host/packets_out.hpp"
+
+#include "kit/catch.hpp"
+#include "unit/host/host_parts.hpp"
+
+using namespace rnic;
+using namespace rnic::test;
+namespace flags = wire::tcp_flags;
+
+TEST_CASE("a segment goes to its neighbour with headers and checksums of its own", "[host]") {
+  HostParts host;
+  host.call();
+  const auto sent = host.take_sent();
+  REQUIRE(sent.size() == 1);
+  CHECK(sent[0].link.destination == kPeerMac);
+  CHECK(sent[0].link.source == kOurMac);
+  CHECK(sent[0].ip.header.source == kOurs);
+  CHECK(sent[0].ip.header.destination == kPeer);
+  CHECK(sent[0].ip.header.dont_fragment);
+  CHECK(sent[0].ip.header.ttl == 64);
+  CHECK(wire::ipv4_checksum_is_good(sent[0].packet, sent[0].ip));
+  CHECK(wire::transport_checksum(kOurs, kPeer, wire::protocol::kTcp, sent[0].payload()) == 0);
+  CHECK(sent[0].tcp().source_port == 1000);
+  CHECK(sent[0].tcp().destination_port == 7000);
+  CHECK(sent[0].tcp().has(flags::kSyn));
+}
+
+TEST_CASE("packets have the hop limit that is configured", "[host]") {
+  HostParts host(1024, 7);
+  host.call();
+  host.out.send_bare_segment({kOurs, kPeer, 1, 2}, {.flags = flags::kAck}, kNow);
+  for (const auto& sent : host.take_sent()) CHECK(sent.ip.header.ttl == 7);
+}
+
+TEST_CASE("a stream sends so many segments in a turn, and no more than the turn has left", "[host]") {
+  constexpr unsigned kSegments = 100;
+  HostParts host;
+  host::Stream& stream = host.connected();
+  // Every acknowledgement opens the congestion window further.
+  std::uint32_t acknowledged = 0;
+  const auto append = [&](unsigned count) {
+    for (unsigned i = 0; i < count; ++i) {
+      BufferRef buffer = BufferRef::take(host.port.pool(), 100);
+      buffer->append(100);
+      REQUIRE(stream.tcp.append(std::move(buffer)));
+    }
+  };
+  const auto send = [&](unsigned budget) {
+    host.out.send_segments(stream, kNow, budget);
+    return host.take_sent().size();
+  };
+  for (int i = 0; i < 10; ++i) {
+    append(10);
+    acknowledged += static_cast<std::uint32_t>(send(1024)) * 100;
+    host.hears_tcp({.source_port = 7000,
+                    .destination_port = 1000,
+                    .sequence = 901,
+                    .acknowledgement = 5001 + acknowledged,
+                    .flags = flags::kAck,
+                    .window = 65535});
+  }
+  append(kSegments);
+  CHECK(send(10) == 10);
+  CHECK(stream.more_segments);
+  CHECK(send(1024) == host::PacketsOut::kSegmentsPerStreamMax);
+  CHECK(stream.more_segments);
+  CHECK(send(1024) == kSegments - 10 - host::PacketsOut::kSegmentsPerStreamMax);
+  CHECK_FALSE(stream.more_segments);
+}
+
+TEST_CASE("what is for a neighbour that is being asked for waits for the answer", "[host]") {
+  constexpr auto kStranger = wire::IpAddress::v4(10, 0, 0, 3);
+  constexpr wire::Mac kStrangerMac{{2, 0, 0, 0, 0, 3}};
+  HostParts host;
+  host.call(1000, kStranger);
+  CHECK(host.take_sent().empty());
+  host.station.neighbours().answered(kStranger, {.mac = kStrangerMac}, kNow);
+  BufferRef frame = host.station.next_released();
+  REQUIRE(frame);
+  CHECK(wire::parse_ethernet(frame->bytes())->destination == kStrangerMac);
+}
+
+TEST_CASE("what is for ourselves goes by the loop, and no port sees it", "[host]") {
+  HostParts host;
+  host.out.send_bare_segment({kOurs, kOurs, 1, 2}, {.flags = flags::kAck}, kNow);
+  CHECK(host.take_sent().empty());
+  CHECK(host.link.looped() == 1);
+}
+
+TEST_CASE("there are so many answers to strangers in a turn, and none to a RST", "[host]") {
+  HostParts host;
+  const host::Flow flow{kOurs, kPeer, 1, 2};
+  tcp::SegmentIn segment{
+      .header = {.sequence = 1, .acknowledgement = 77, .flags = flags::kAck}, .buffer = {}, .payload = {}};
+  for (unsigned i = 0; i < host::PacketsOut::kAnswersPerTurnMax + 5; ++i) host.out.send_reset(flow, segment, kNow);
+  CHECK_FALSE(host.out.may_answer());
+  const auto sent = host.take_sent();
+  CHECK(sent.size() == host::PacketsOut::kAnswersPerTurnMax);
+  CHECK(sent.front().tcp().has(flags::kRst));
+  CHECK(sent.front().tcp().sequence == 77);
+  host.begin_turn();
+  segment.header.flags = flags::kRst;
+  host.out.send_reset(flow, segment, kNow);
+  CHECK(host.take_sent().empty());
+  CHECK(host.out.may_answer());
+}
