@@ -19,8 +19,9 @@
 namespace rnic::provider {
 namespace {
 
-// Other threads map and unmap memory beside a range while it is looked at.
-constexpr int kLooksMax = 8;
+// Other threads map and unmap memory beside a range while it is looked at. A look takes microseconds, but as long as
+// many of their changes where each waits for a processor that a virtual machine has not got at the moment.
+constexpr int kLooksMax = 64;
 
 // ---- what may be swapped ---------------------------------------------------------------------------
 
