@@ -33,9 +33,16 @@ template <auto kTaker>
 bool taken_by(Responder& responder, const Inbound& in, Arrival& at) {
   return (responder.*kTaker)(in, at);
 }
-constexpr std::array<Receive, kOperations> kPacketTable = [] {
-  std::array<Receive, kOperations> table{};
-  const auto row = [&](Operation operation, Receive taken) { table[static_cast<std::size_t>(operation)] = taken; };
+struct PacketTable {
+  std::array<Receive, kOperations> takers{};
+  std::size_t rows = 0;
+};
+constexpr PacketTable kPacketTable = [] {
+  PacketTable table;
+  const auto row = [&](Operation operation, Receive taken) {
+    table.takers[static_cast<std::size_t>(operation)] = taken;
+    ++table.rows;
+  };
   row(Operation::write, taken_by<&Responder::on_write>);
   row(Operation::read_request, taken_by<&Responder::on_request>);
   row(Operation::read_response, taken_by<&Responder::on_read_response>);
@@ -46,7 +53,7 @@ constexpr std::array<Receive, kOperations> kPacketTable = [] {
   row(Operation::atomic_response, taken_by<&Responder::on_atomic_response>);
   return table;
 }();
-static_assert(std::count(kPacketTable.begin(), kPacketTable.end(), nullptr) == 1, "a row for each, but for none");
+static_assert(kPacketTable.rows == kOperations - 1, "a row for each, but for none");
 
 }  // namespace
 
@@ -61,7 +68,7 @@ static_assert(std::count(kPacketTable.begin(), kPacketTable.end(), nullptr) == 1
   delivery.end = place.end;
   delivery.held_mark = at.held_mark;
   delivery.stored = place.stored;
-  return kPacketTable[static_cast<std::size_t>(in->message.operation)](*this, *in, at);
+  return kPacketTable.takers[static_cast<std::size_t>(in->message.operation)](*this, *in, at);
 }
 
 bool Responder::take(const ddp::Ulpdu& ulpdu, const Place& place, Instant now, Verdict& verdict) {
