@@ -534,7 +534,10 @@ struct rnic_cm_migrate_id_reply {
 struct rnic_show {
 	char what[16]; /* dev qp cq mr conn port stats; empty: all */
 };
-/* reply: descriptor of a memfd with JSON text; rnic_handle_reply.handle is its length */
+/*
+ * reply: descriptor of a memfd with JSON text; rnic_handle_reply.handle is its length. EBUSY: an earlier reply has not
+ * been read.
+ */
 
 /*
  * Frames of a device, or of all, go to rings (abi/rnic_capture.h) from now until the connection ends.
@@ -546,14 +549,14 @@ struct rnic_capture {
 };
 /* reply: rnic_list_devices_reply, of the devices that are captured */
 
-/* A message to RDMA netlink (<rdma/rdma_netlink.h>), of those that read. */
+/* Messages to RDMA netlink (<rdma/rdma_netlink.h>), of those that read. */
 #define RNIC_NETLINK_MAX 256
 struct rnic_netlink {
-	uint32_t length;  /* of the message, nlmsg_len included */
+	uint32_t length;  /* of the messages, nlmsg_len included; 0: whether such are answered at all */
 	uint32_t port_id; /* the asker's, for nlmsg_pid of the answers */
 	uint8_t octets[RNIC_NETLINK_MAX];
 };
-/* reply: descriptor of a memfd with the messages that answer; rnic_handle_reply.handle is their length */
+/* reply: as of SHOW, with the messages that answer */
 
 /* ---- What follows from the rows of rnic_messages.h --------------------------------------- */
 

@@ -4,10 +4,15 @@
 
 #include <linux/netlink.h>
 
+#include <string.h>
+
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.hpp"

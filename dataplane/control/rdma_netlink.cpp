@@ -6,7 +6,9 @@
 #include <rdma/rdma_user_cm.h>
 #include <sys/sysmacros.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "base/bytes.hpp"
 #include "control/limits.hpp"
@@ -290,6 +292,11 @@ class Answer {
     return dump_ || found_ ? 0 : ENOENT;
   }
 
+  // Handles are a context's; a cookie is given once.
+  template <typename Object>
+  static std::uint32_t number_of(const Object& object) {
+    return static_cast<std::uint32_t>(object.cookie);
+  }
   template <typename Each>
   void of_contexts(Each each) {
     for (Context* context : contexts_)
@@ -300,35 +307,41 @@ class Answer {
   }
 
   void queue_pairs() {
-    of_contexts([&](Context& context) {
-      std::vector<std::pair<const Qp*, std::uint8_t>> seen;
-      device_->worker->call([&](Instant) {
+    struct Seen {
+      const Context* context;
+      const Qp* qp;
+      std::uint8_t state;
+    };
+    std::vector<Seen> seen;
+    device_->worker->call([&](Instant) {
+      of_contexts([&](const Context& context) {
         for (const auto& [number, qp] : context.qps())
-          seen.emplace_back(qp.get(), state_of(qp->qp->state(), qp->qp->idle_name()));
+          if (!wanted_ || *wanted_ == number)
+            seen.push_back({&context, qp.get(), state_of(qp->qp->state(), qp->qp->idle_name())});
       });
-      for (const auto& [qp, state] : seen)
-        entry(qp->number.value, [&, qp = qp, state = state] {
-          out_.put32(RDMA_NLDEV_ATTR_PORT_INDEX, kPort);
-          out_.put32(RDMA_NLDEV_ATTR_RES_LQPN, qp->number.value);
-          out_.put32(RDMA_NLDEV_ATTR_RES_RQPN, 0);
-          out_.put32(RDMA_NLDEV_ATTR_RES_RQ_PSN, 0);
-          out_.put32(RDMA_NLDEV_ATTR_RES_SQ_PSN, 0);
-          out_.put8(RDMA_NLDEV_ATTR_RES_PATH_MIG_STATE, 0);
-          out_.put8(RDMA_NLDEV_ATTR_RES_TYPE, kTypeRc);
-          out_.put8(RDMA_NLDEV_ATTR_RES_STATE, state);
-          out_.put32(RDMA_NLDEV_ATTR_RES_PDN, qp->pd->id.value);
-          owner(context);
-        });
     });
+    for (const Seen& it : seen)
+      entry(it.qp->number.value, [&] {
+        out_.put32(RDMA_NLDEV_ATTR_PORT_INDEX, kPort);
+        out_.put32(RDMA_NLDEV_ATTR_RES_LQPN, it.qp->number.value);
+        out_.put32(RDMA_NLDEV_ATTR_RES_RQPN, 0);
+        out_.put32(RDMA_NLDEV_ATTR_RES_RQ_PSN, 0);
+        out_.put32(RDMA_NLDEV_ATTR_RES_SQ_PSN, 0);
+        out_.put8(RDMA_NLDEV_ATTR_RES_PATH_MIG_STATE, 0);
+        out_.put8(RDMA_NLDEV_ATTR_RES_TYPE, kTypeRc);
+        out_.put8(RDMA_NLDEV_ATTR_RES_STATE, it.state);
+        out_.put32(RDMA_NLDEV_ATTR_RES_PDN, it.qp->pd->id.value);
+        owner(*it.context);
+      });
   }
 
   void completion_queues() {
     of_contexts([&](const Context& context) {
       for (const auto& [handle, cq] : context.cqs())
-        entry(handle, [&, &cq = cq] {
+        entry(number_of(*cq), [&, &cq = cq] {
           out_.put32(RDMA_NLDEV_ATTR_RES_CQE, static_cast<std::uint32_t>(cq->queue->size()));
           out_.put64(RDMA_NLDEV_ATTR_RES_USECNT, cq->uses);
-          out_.put32(RDMA_NLDEV_ATTR_RES_CQN, cq->handle);
+          out_.put32(RDMA_NLDEV_ATTR_RES_CQN, number_of(*cq));
           out_.put32(RDMA_NLDEV_ATTR_RES_CTXN, context.number());
           owner(context);
         });
@@ -338,9 +351,9 @@ class Answer {
   void regions() {
     of_contexts([&](const Context& context) {
       for (const auto& [handle, region] : context.regions())
-        entry(handle, [&, &region = region] {
+        entry(region->stag.value >> 8, [&, &region = region] {
           out_.put64(RDMA_NLDEV_ATTR_RES_MRLEN, region->length);
-          out_.put32(RDMA_NLDEV_ATTR_RES_MRN, region->handle);
+          out_.put32(RDMA_NLDEV_ATTR_RES_MRN, region->stag.value >> 8);  // not the key
           out_.put32(RDMA_NLDEV_ATTR_RES_PDN, region->pd->id.value);
           owner(context);
         });
@@ -371,8 +384,8 @@ class Answer {
   void shared_receive_queues() {
     of_contexts([&](const Context& context) {
       for (const auto& [handle, srq] : context.srqs())
-        entry(handle, [&, &srq = srq] {
-          out_.put32(RDMA_NLDEV_ATTR_RES_SRQN, srq->handle);
+        entry(number_of(*srq), [&, &srq = srq] {
+          out_.put32(RDMA_NLDEV_ATTR_RES_SRQN, number_of(*srq));
           out_.put8(RDMA_NLDEV_ATTR_RES_TYPE, kSrqBasic);
           out_.put32(RDMA_NLDEV_ATTR_RES_PDN, srq->pd->id.value);
           out_.put32(RDMA_NLDEV_ATTR_RES_CTXN, context.number());
@@ -464,6 +477,7 @@ class Answer {
   NetlinkWriter out_;
 
   ServedDevice* device_ = nullptr;  // whose objects are told
+  std::optional<std::vector<IdInfo>> ids_;
   std::uint16_t table_type_ = 0, entry_type_ = 0;
   std::size_t table_ = 0;                // that is begun
   std::optional<std::uint32_t> wanted_;  // one object, by its number
@@ -475,18 +489,25 @@ class Answer {
 std::vector<std::byte> answer_netlink(Machine& machine, const std::vector<Context*>& contexts,
                                       const ConnectionManager& cm, DeviceSet visible, Bytes request,
                                       std::uint32_t port_id) {
+  std::vector<std::byte> answers;
   nlmsghdr head;
-  if (request.size() < sizeof head) return {};
-  std::memcpy(&head, request.data(), sizeof head);
-  if (head.nlmsg_len < sizeof head || head.nlmsg_len > request.size() || (head.nlmsg_flags & NLM_F_REQUEST) == 0)
-    return {};
-  if (RDMA_NL_GET_CLIENT(head.nlmsg_type) != RDMA_NL_NLDEV) {
-    NetlinkWriter out(head, port_id);
-    out.acknowledge(EINVAL);
-    return out.take();
+  while (request.size() >= sizeof head) {
+    std::memcpy(&head, request.data(), sizeof head);
+    if (head.nlmsg_len < sizeof head || head.nlmsg_len > request.size()) break;
+    const Bytes attributes = request.subspan(sizeof head, head.nlmsg_len - sizeof head);
+    request = request.subspan(std::min<std::size_t>(NLMSG_ALIGN(head.nlmsg_len), request.size()));
+    if ((head.nlmsg_flags & NLM_F_REQUEST) == 0) continue;
+    std::vector<std::byte> answer;
+    if (RDMA_NL_GET_CLIENT(head.nlmsg_type) == RDMA_NL_NLDEV) {
+      answer = Answer(machine, contexts, cm, visible, head, attributes, port_id).make();
+    } else {
+      NetlinkWriter refusal(head, port_id);
+      refusal.acknowledge(EINVAL);
+      answer = refusal.take();
+    }
+    answers.insert(answers.end(), answer.begin(), answer.end());
   }
-  const Bytes attributes = request.subspan(sizeof head, head.nlmsg_len - sizeof head);
-  return Answer(machine, contexts, cm, visible, head, attributes, port_id).make();
+  return answers;
 }
 
 }  // namespace rnic::control

@@ -11,8 +11,8 @@
 
 namespace rnic::control {
 
-// `request`: one netlink message; `port_id`: the asker's; `visible`: the devices that it may see. The messages that a
-// kernel would send back, an error's among them; none where the request is no message.
+// `request`: netlink messages; `port_id`: the asker's; `visible`: the devices that it may see. The messages that a
+// kernel would send back, errors among them; none to what is no message.
 std::vector<std::byte> answer_netlink(Machine& machine, const std::vector<Context*>& contexts,
                                       const ConnectionManager& cm, DeviceSet visible, Bytes request,
                                       std::uint32_t port_id);

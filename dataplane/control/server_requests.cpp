@@ -1,4 +1,6 @@
 // What is asked of the daemon: a function for each row of abi/rnic_messages.h. Connection management: server_cm.cpp.
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -50,8 +52,18 @@ Reply list_of(const Machine& machine, const std::vector<ServedDevice*>& devices)
   return reply;
 }
 
-// Of any length: a memfd, and how long it is.
-Reply in_memory(const char* name, Bytes octets) {
+// Whether something sent to it has not been read yet.
+bool has_unread(int socket) {
+  int octets = 0;
+  return ioctl(socket, SIOCOUTQ, &octets) == 0 && octets > 0;
+}
+
+// Of any length: a memfd, and how long it is. One at a time: whoever asks without reading would have ours in flight as
+// many as it likes.
+template <typename Make>
+Reply in_memory(int socket, const char* name, Make make) {
+  if (has_unread(socket)) return Reply::error(EBUSY);
+  const auto octets = make();
   Descriptor memory(memfd_create(name, MFD_CLOEXEC));
   if (!memory || write(memory.get(), octets.data(), octets.size()) != static_cast<ssize_t>(octets.size()))
     return Reply::error(ENOMEM);
@@ -175,16 +187,18 @@ std::vector<Context*> Server::contexts() const {
   return contexts;
 }
 
-Reply Server::serve_show(Session&, Request&, const rnic_show& body) {
-  const std::string text = show_json(machine_, contexts(), cm_, text_of(body.what));
-  return text.empty() ? Reply::error(EINVAL) : in_memory("rnic-show", std::as_bytes(std::span(text)));
+Reply Server::serve_show(Session& session, Request&, const rnic_show& body) {
+  const std::string what = text_of(body.what);
+  if (!is_shown(what)) return Reply::error(EINVAL);
+  return in_memory(session.socket.get(), "rnic-show", [&] { return show_json(machine_, contexts(), cm_, what); });
 }
 
 Reply Server::serve_netlink(Session& session, Request&, const rnic_netlink& body) {
-  const Bytes message = Bytes(reinterpret_cast<const std::byte*>(body.octets), sizeof body.octets);
+  const Bytes message(reinterpret_cast<const std::byte*>(body.octets), sizeof body.octets);
   if (body.length > message.size()) return Reply::error(EMSGSIZE);
-  return in_memory("rnic-netlink", answer_netlink(machine_, contexts(), cm_, session.visible,
-                                                  message.first(body.length), body.port_id));
+  return in_memory(session.socket.get(), "rnic-netlink", [&] {
+    return answer_netlink(machine_, contexts(), cm_, session.visible, message.first(body.length), body.port_id);
+  });
 }
 
 Reply Server::serve_stop(Session& session, Request&, const rnic_nothing&) {

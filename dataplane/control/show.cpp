@@ -1,5 +1,6 @@
 #include "control/show.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -315,6 +316,11 @@ Json statistics(Machine& machine, const std::vector<Context*>& contexts, const C
 
 }  // namespace
 
+bool is_shown(const std::string& what) {
+  constexpr std::array kSections{"", "dev", "port", "qp", "cq", "mr", "conn", "cm", "stats"};
+  return std::ranges::find(kSections, what) != kSections.end();
+}
+
 std::string show_json(Machine& machine, const std::vector<Context*>& contexts, const ConnectionManager& cm,
                       const std::string& what) {
   Json document = Json::object();
@@ -327,7 +333,6 @@ std::string show_json(Machine& machine, const std::vector<Context*>& contexts, c
   if (wants("conn")) document["conn"] = connections(machine);
   if (wants("cm") || wants("conn")) document["cm"] = cm_ids(machine, cm);
   if (wants("stats")) document["stats"] = statistics(machine, contexts, cm);
-  if (document.empty()) return {};
   // Names of programs are any octets: what is not UTF-8 is replaced, and nothing is thrown.
   return document.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

@@ -10,7 +10,8 @@
 
 namespace rnic::control {
 
-// `what`: dev, port, qp, cq, mr, conn (and cm), cm or stats; empty: all of them. Empty for anything else.
+// `what`: dev, port, qp, cq, mr, conn (and cm), cm or stats; empty: all of them.
+bool is_shown(const std::string& what);
 std::string show_json(Machine& machine, const std::vector<Context*>& contexts, const ConnectionManager& cm,
                       const std::string& what);
 

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/sysmacros.h>
 
+#include <array>
 #include <map>
 #include <set>
 
@@ -239,8 +240,8 @@ TEST_CASE("objects of each kind are counted, and told with their process", "[con
   const auto cq = app.cq();
   const auto qp = app.qp(pd, cq);
   int word = 0;
-  const auto mr = app.reg(pd, &word, sizeof word, RNIC_ACCESS_LOCAL_READ).as<rnic_reg_mr_reply>().mr;
-  const auto srq = app.try_srq(pd, 1).as<rnic_create_srq_reply>().srq;
+  const auto mr = app.reg(pd, &word, sizeof word, RNIC_ACCESS_LOCAL_READ).as<rnic_reg_mr_reply>();
+  REQUIRE(app.try_srq(pd, 1).status == 0);
   Asker asker(daemon);
 
   const auto summary = asker.with(RDMA_NLDEV_ATTR_DEV_INDEX, 0).ask(RDMA_NLDEV_CMD_RES_GET);
@@ -259,9 +260,9 @@ TEST_CASE("objects of each kind are counted, and told with their process", "[con
   };
   const Kind kinds[] = {
       {RDMA_NLDEV_CMD_RES_QP_GET, RDMA_NLDEV_ATTR_RES_QP, RDMA_NLDEV_ATTR_RES_LQPN, qp},
-      {RDMA_NLDEV_CMD_RES_CQ_GET, RDMA_NLDEV_ATTR_RES_CQ, RDMA_NLDEV_ATTR_RES_CQN, cq},
-      {RDMA_NLDEV_CMD_RES_MR_GET, RDMA_NLDEV_ATTR_RES_MR, RDMA_NLDEV_ATTR_RES_MRN, mr},
-      {RDMA_NLDEV_CMD_RES_SRQ_GET, RDMA_NLDEV_ATTR_RES_SRQ, RDMA_NLDEV_ATTR_RES_SRQN, srq},
+      {RDMA_NLDEV_CMD_RES_CQ_GET, RDMA_NLDEV_ATTR_RES_CQ, RDMA_NLDEV_ATTR_RES_CQN, 0},
+      {RDMA_NLDEV_CMD_RES_MR_GET, RDMA_NLDEV_ATTR_RES_MR, RDMA_NLDEV_ATTR_RES_MRN, mr.stag >> 8},
+      {RDMA_NLDEV_CMD_RES_SRQ_GET, RDMA_NLDEV_ATTR_RES_SRQ, RDMA_NLDEV_ATTR_RES_SRQN, 0},
       {RDMA_NLDEV_CMD_RES_PD_GET, RDMA_NLDEV_ATTR_RES_PD, RDMA_NLDEV_ATTR_RES_PDN, 0},
       {RDMA_NLDEV_CMD_RES_CTX_GET, RDMA_NLDEV_ATTR_RES_CTX, RDMA_NLDEV_ATTR_RES_CTXN, 0},
   };
@@ -329,7 +330,7 @@ TEST_CASE("many objects come in messages that a page has room for, and none is l
   int word = 0;
   std::set<std::uint32_t> made, told;
   for (int i = 0; i < 300; ++i)
-    made.insert(app.reg(pd, &word, sizeof word, RNIC_ACCESS_LOCAL_READ).as<rnic_reg_mr_reply>().mr);
+    made.insert(app.reg(pd, &word, sizeof word, RNIC_ACCESS_LOCAL_READ).as<rnic_reg_mr_reply>().stag >> 8);
   const auto messages = Asker(daemon).with(RDMA_NLDEV_ATTR_DEV_INDEX, 0).dump(RDMA_NLDEV_CMD_RES_MR_GET);
   CHECK(messages.size() > 3);
   for (const auto& entry : table_of(messages, RDMA_NLDEV_ATTR_RES_MR)) {
@@ -339,6 +340,71 @@ TEST_CASE("many objects come in messages that a page has room for, and none is l
     CHECK_FALSE(control::netlink_attribute(entry, RDMA_NLDEV_ATTR_RES_LKEY));
   }
   CHECK(told == made);
+}
+
+TEST_CASE("objects of two applications have different numbers", "[control][netlink]") {
+  Daemon daemon;
+  App one(daemon), other(daemon);
+  int word = 0;
+  for (App* app : {&one, &other}) {
+    const auto pd = app->pd();
+    app->cq();
+    REQUIRE(app->try_srq(pd, 1).status == 0);
+    REQUIRE(app->reg(pd, &word, sizeof word, RNIC_ACCESS_LOCAL_READ).status == 0);
+  }
+  Asker asker(daemon);
+  const std::array<std::uint32_t, 3> kinds[] = {
+      {RDMA_NLDEV_CMD_RES_CQ_GET, RDMA_NLDEV_ATTR_RES_CQ, RDMA_NLDEV_ATTR_RES_CQN},
+      {RDMA_NLDEV_CMD_RES_MR_GET, RDMA_NLDEV_ATTR_RES_MR, RDMA_NLDEV_ATTR_RES_MRN},
+      {RDMA_NLDEV_CMD_RES_SRQ_GET, RDMA_NLDEV_ATTR_RES_SRQ, RDMA_NLDEV_ATTR_RES_SRQN}};
+  for (const auto& [command, table, number] : kinds) {
+    const auto all =
+        table_of(asker.with(RDMA_NLDEV_ATTR_DEV_INDEX, 0).dump(command), static_cast<std::uint16_t>(table));
+    REQUIRE(all.size() == 2);
+    CHECK(Message::number<std::uint32_t>(all[0], static_cast<std::uint16_t>(number)) !=
+          Message::number<std::uint32_t>(all[1], static_cast<std::uint16_t>(number)));
+  }
+}
+
+TEST_CASE("two messages in one request are both answered, in their order", "[control][netlink]") {
+  Daemon daemon;
+  nlmsghdr head{};
+  head.nlmsg_len = sizeof head;
+  head.nlmsg_type = RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_GET);
+  head.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+  head.nlmsg_seq = kSequence;
+  std::vector<std::byte> octets(2 * sizeof head);
+  std::memcpy(octets.data(), &head, sizeof head);
+  head.nlmsg_type = RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_RES_GET);
+  std::memcpy(octets.data() + sizeof head, &head, sizeof head);
+  const auto told = Asker(daemon).ask_octets(octets);
+  REQUIRE(told.size() == 6);
+  CHECK(told[0].command() == RDMA_NLDEV_CMD_GET);
+  CHECK(told[2].head.nlmsg_type == NLMSG_DONE);
+  CHECK(told[3].command() == RDMA_NLDEV_CMD_RES_GET);
+}
+
+TEST_CASE("who does not read an answer in memory gets no second", "[control][netlink]") {
+  Daemon daemon;
+  for (const std::uint32_t type : {RNIC_NETLINK, RNIC_SHOW}) {
+    Client client(daemon, RNIC_CLIENT_ADMIN, "");
+    const auto send = [&] {
+      std::vector<std::byte> octets(sizeof(rnic_msg) + sizeof(rnic_netlink));
+      const rnic_msg header{type, 1, 0, static_cast<std::uint32_t>(octets.size())};
+      std::memcpy(octets.data(), &header, sizeof header);
+      client.send_octets(octets);
+      daemon.settle();
+    };
+    send();
+    send();
+    const Answer first = client.receive(), second = client.receive();
+    CHECK(first.status == 0);
+    CHECK(first.fds.size() == 1);
+    CHECK(second.status == EBUSY);
+    CHECK(second.fds.empty());
+    send();
+    CHECK(client.receive().status == 0);
+  }
 }
 
 TEST_CASE("a port's counters have names and values; nothing is bound to queue pairs", "[control][netlink]") {
