@@ -15,6 +15,7 @@
 #include "descriptors.hpp"
 #include "libc.hpp"
 #include "lock.hpp"
+#include "netlink.hpp"
 #include "sysfs.hpp"
 
 namespace rnic::preload {
@@ -239,6 +240,7 @@ void spare_hidden(int fd) {
   const int moved = move_hidden(fd);
   if (moved >= 0 && g_connection.fd == fd) g_connection.fd = moved;
   if (moved >= 0) move_lifeline(fd, moved);
+  if (moved >= 0) move_sender(fd, moved);
 }
 
 bool in_this_process() { return g_pid == getpid(); }
@@ -251,12 +253,14 @@ namespace {
 void before_fork() {
   g_mutex.lock();
   lock_channels();
+  lock_netlinks();
   lock_descriptors();
 }
 
 void after_fork_in_parent() {
   ++g_forks;
   unlock_descriptors();
+  unlock_netlinks();
   unlock_channels();
   g_mutex.unlock();
 }
@@ -265,6 +269,7 @@ void after_fork_in_child() {
   g_pid = getpid();
   renew_descriptors();
   renew_channels();
+  renew_netlinks();
   g_request_mutex.renew();
   g_mutex.renew();
   // What it makes is its own, and of its parent's it has only channels of rdma_cm, by their tokens.

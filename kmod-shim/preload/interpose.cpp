@@ -1,8 +1,8 @@
 // The few calls of libc that the stand-in takes over. For any descriptor and any path that is
 // not ours each of them is libc's, after one array load or the comparison of an octet or two.
 //
-// read, poll, epoll, select, ioctl and recvmsg are not here: our descriptors are real ones of the
-// kernel's, which answer them truly.
+// read, poll, epoll, select and ioctl are not here: our descriptors are real ones of the kernel's,
+// which answer them truly.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/netlink.h>
@@ -159,6 +159,16 @@ bool write_netlink(int fd, const msghdr& message, ssize_t& result) {
   result = send_netlink(*object, fd, message);
   release_after(*object);
   return true;
+}
+
+void refill(int fd) {
+  const int saved = errno;
+  Object* const object = hold(fd);
+  if (object != nullptr) {
+    after_receive(*object);
+    release(*object);
+  }
+  errno = saved;
 }
 
 // A child of vfork closes in its own table of descriptors, but sees our memory.
@@ -338,6 +348,28 @@ RNIC_EXPORT ssize_t sendmsg(int fd, const struct msghdr* message, int flags) {
     if (write_netlink(fd, *message, result)) return result;
   }
   return libc().sendmsg(fd, message, flags);
+}
+
+// Of an answer longer than the socket takes, the next part is put there after each read.
+RNIC_EXPORT ssize_t recv(int fd, void* data, size_t size, int flags) {
+  const ssize_t got = libc().recv(fd, data, size, flags);
+  if (kind_of(fd) == Kind::netlink) [[unlikely]]
+    refill(fd);
+  return got;
+}
+
+RNIC_EXPORT ssize_t recvfrom(int fd, void* data, size_t size, int flags, struct sockaddr* from, socklen_t* from_size) {
+  const ssize_t got = libc().recvfrom(fd, data, size, flags, from, from_size);
+  if (kind_of(fd) == Kind::netlink) [[unlikely]]
+    refill(fd);
+  return got;
+}
+
+RNIC_EXPORT ssize_t recvmsg(int fd, struct msghdr* message, int flags) {
+  const ssize_t got = libc().recvmsg(fd, message, flags);
+  if (kind_of(fd) == Kind::netlink) [[unlikely]]
+    refill(fd);
+  return got;
 }
 
 // ---- What is there -----------------------------------------------------------------------

@@ -30,6 +30,9 @@ void find_libc() {
   find(found.send, "send");
   find(found.sendto, "sendto");
   find(found.sendmsg, "sendmsg");
+  find(found.recv, "recv");
+  find(found.recvfrom, "recvfrom");
+  find(found.recvmsg, "recvmsg");
   find(found.dup, "dup");
   find(found.dup2, "dup2");
   find(found.dup3, "dup3");
@@ -52,8 +55,8 @@ void find_libc() {
   find(found.mremap, "mremap");
   find(found.madvise, "madvise");
   // What is not taken over goes by its name.
-  found.for_abi = {found.open,      found.openat,      found.close,   found.stat, found.fstat,
-                   found.faccessat, rnic_libc_connect, found.sendmsg, recvmsg,    poll};
+  found.for_abi = {found.open,      found.openat,      found.close,   found.stat,    found.fstat,
+                   found.faccessat, rnic_libc_connect, found.sendmsg, found.recvmsg, poll};
   g_libc = found;
   __atomic_store_n(&g_libc.found, true, __ATOMIC_RELEASE);
 }

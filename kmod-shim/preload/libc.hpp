@@ -27,6 +27,9 @@ struct Libc {
   ssize_t (*send)(int, const void*, size_t, int) = nullptr;
   ssize_t (*sendto)(int, const void*, size_t, int, const struct sockaddr*, socklen_t) = nullptr;
   ssize_t (*sendmsg)(int, const struct msghdr*, int) = nullptr;
+  ssize_t (*recv)(int, void*, size_t, int) = nullptr;
+  ssize_t (*recvfrom)(int, void*, size_t, int, struct sockaddr*, socklen_t*) = nullptr;
+  ssize_t (*recvmsg)(int, struct msghdr*, int) = nullptr;
   int (*dup)(int) = nullptr;
   int (*dup2)(int, int) = nullptr;
   int (*dup3)(int, int, int) = nullptr;

@@ -1,16 +1,15 @@
 // The socket that the application has is one of NETLINK_USERSOCK: what it does with bind, getsockname, select or
-// recvmsg is the kernel's doing. Answers come by another such socket of ours, which the first is connected to, so that
-// nobody else on the machine can answer.
+// recvmsg is the kernel's doing. Answers come by another such socket of ours, hidden. The first is connected to it, so
+// that no other process can send to it, but to groups that the application joins.
 #include "netlink.hpp"
 
 #include <errno.h>
 #include <limits.h>
 #include <linux/netlink.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <new>
 
@@ -19,20 +18,43 @@
 #include "libc.hpp"
 #include "lock.hpp"
 #include "rnic_control.h"
-#include "sysfs.hpp"
 
 namespace rnic::preload {
 namespace {
 
-struct Netlink : Object {
-  int sender = -1;  // by which we answer
-  std::uint64_t sender_cookie = 0;
-  std::uint32_t port_id = 0;  // of the application's socket; 0: nothing was asked yet
+// Messages of the daemon's that are not sent yet, from `next` on.
+struct Answer {
+  unsigned char* octets = nullptr;  // mapped; null: all are sent
+  std::size_t size = 0;
+  std::size_t next = 0;
 };
+
+struct Netlink : Object {
+  int sender = -1;
+  std::uint64_t sender_cookie = 0;
+  std::uint32_t port_id = 0;  // of the application's socket, once something was asked
+  bool asking = false;        // a thread waits for the daemon
+  Answer answer;
+  Netlink* next = nullptr;
+};
+
+Mutex g_mutex;  // all that follows, and the fields of all of them; not held while the daemon is asked
+Netlink* g_netlinks = nullptr;
+
+void let_go_locked(Answer& answer) {
+  if (answer.octets != nullptr) munmap(answer.octets, answer.size);
+  answer = {};
+}
 
 void close_netlink(Object& object) {
   auto& socket = static_cast<Netlink&>(object);
+  const Locked locked(g_mutex);
+  Netlink** place = &g_netlinks;
+  while (*place != &socket) place = &(*place)->next;
+  *place = socket.next;
   close_hidden(socket.sender, socket.sender_cookie);
+  socket.sender = -1;
+  let_go_locked(socket.answer);
 }
 
 void free_netlink(Object& object) { free(&static_cast<Netlink&>(object)); }
@@ -54,97 +76,69 @@ bool bind_to_any(int fd) {
   return bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0;
 }
 
-// Once, before the first answer. What somebody else may have sent till then is thrown away.
-bool take_answers_of_ours_only(Netlink& socket, int fd) {
-  sockaddr_nl name;
-  if (!name_of(fd, name)) return false;
-  if (name.nl_pid == 0 && (!bind_to_any(fd) || !name_of(fd, name))) return false;
-  sockaddr_nl ours;
-  if (!name_of(socket.sender, ours)) return false;
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&ours), sizeof ours) != 0) return false;
+// At no address that is a process's number: the application may want to have its own.
+bool bind_out_of_the_way(int fd) {
+  sockaddr_nl name{};
+  name.nl_family = AF_NETLINK;
+  for (std::uint32_t i = 0; i < 4096; ++i) {
+    name.nl_pid = 0x8000'0000u | (static_cast<std::uint32_t>(getpid()) << 12 & 0x7fff'f000u) | i;
+    if (bind(fd, reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0) return true;
+    if (errno != EADDRINUSE) return false;
+  }
+  return false;
+}
+
+bool is_connected_to(int fd, const sockaddr_nl& name) {
+  sockaddr_nl peer{};
+  socklen_t size = sizeof peer;
+  return getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && peer.nl_pid == name.nl_pid;
+}
+
+// Before the first answer, and again where the application has connected it elsewhere. What somebody else may have sent
+// till then is thrown away. 0 or an errno.
+int take_answers_of_ours_only(Netlink& socket, int fd) {
+  sockaddr_nl ours, name;
+  if (!name_of(socket.sender, ours)) return errno;
+  if (socket.port_id != 0 && is_connected_to(fd, ours)) return 0;
+  if (!name_of(fd, name)) return errno;
+  if (name.nl_pid == 0 && (!bind_to_any(fd) || !name_of(fd, name))) return errno;
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&ours), sizeof ours) != 0) return errno;
   char octet;
-  while (recv(fd, &octet, sizeof octet, MSG_DONTWAIT) >= 0 || errno == ENOBUFS) {
+  while (libc().recv(fd, &octet, sizeof octet, MSG_DONTWAIT) >= 0 || errno == ENOBUFS) {
   }
   socket.port_id = name.nl_pid;
-  return true;
+  return 0;
 }
 
-// Messages on their way to a socket, from `next` on.
-struct Answers {
-  unsigned char* octets = nullptr;  // mapped
-  std::size_t size = 0;
-  std::size_t next = 0;
-  int sender = -1;
-  std::uint32_t to = 0;
-};
-
-void let_go(const Answers& answers) {
-  if (answers.octets != nullptr) munmap(answers.octets, answers.size);
-}
-
-// One datagram each, as `rdma` wants no more in its buffer. False: the receiver has no room now.
-bool send_some(Answers& answers, int flags) {
+// One datagram each, as readers have a buffer for no more. 0, also where the socket takes no more now; or an errno, by
+// which the rest is lost.
+int send_some_locked(Netlink& socket) {
+  Answer& answer = socket.answer;
   sockaddr_nl to{};
   to.nl_family = AF_NETLINK;
-  to.nl_pid = answers.to;
-  while (answers.size - answers.next >= sizeof(nlmsghdr)) {
+  to.nl_pid = socket.port_id;
+  int error = socket_cookie(socket.sender) == socket.sender_cookie ? 0 : EIO;
+  while (error == 0 && answer.size - answer.next >= sizeof(nlmsghdr)) {
     nlmsghdr head;
-    memcpy(&head, answers.octets + answers.next, sizeof head);
-    if (head.nlmsg_len < sizeof head || head.nlmsg_len > answers.size - answers.next) return true;
-    const ssize_t sent = libc().sendto(answers.sender, answers.octets + answers.next, head.nlmsg_len,
-                                       flags | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+    memcpy(&head, answer.octets + answer.next, sizeof head);
+    if (head.nlmsg_len < sizeof head || head.nlmsg_len > answer.size - answer.next) {
+      error = EPROTO;
+      break;
+    }
+    const ssize_t sent = libc().sendto(socket.sender, answer.octets + answer.next, head.nlmsg_len,
+                                       MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&to), sizeof to);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) return errno != EAGAIN && errno != ENOBUFS;
-    answers.next += NLMSG_ALIGN(head.nlmsg_len);
-    if (answers.next > answers.size) return true;
+    if (sent < 0 && (errno == EAGAIN || errno == ENOBUFS)) return 0;
+    if (sent < 0) error = errno;
+    answer.next += NLMSG_ALIGN(head.nlmsg_len);
+    if (answer.next > answer.size) answer.next = answer.size;
   }
-  return true;
-}
-
-void* send_rest(void* argument) {
-  auto* const answers = static_cast<Answers*>(argument);
-  send_some(*answers, 0);
-  libc().close(answers->sender);
-  let_go(*answers);
-  free(answers);
-  return nullptr;
-}
-
-// More than the receiver takes at once: a thread sends it as it reads, until it closes its socket. 0 or an errno.
-int send_the_rest_later(Answers& answers) {
-  void* const memory = malloc(sizeof answers);
-  if (memory == nullptr) return ENOMEM;
-  // A copy of its own: the application may close its socket, and with it ours.
-  const int sender = libc().fcntl(answers.sender, F_DUPFD_CLOEXEC, answers.sender);
-  if (sender < 0) {
-    free(memory);
-    return errno;
-  }
-  add_internal(sender);
-  answers.sender = sender;
-  auto* const rest = new (memory) Answers(answers);
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, 128 * 1024);
-  pthread_t thread;
-  const int error = pthread_create(&thread, &attributes, send_rest, rest);
-  pthread_attr_destroy(&attributes);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error == 0) {
-    answers.octets = nullptr;  // the thread's now
-    return 0;
-  }
-  libc().close(sender);
-  free(memory);
+  let_go_locked(answer);
   return error;
 }
 
 // What the daemon answers, mapped. 0 or an errno.
-int ask(const rnic_netlink& request, Answers& answers) {
+int ask(const rnic_netlink& request, Answer& answer) {
   rnic_handle_reply reply{};
   rnic_fds received{};
   Call call{.type = RNIC_NETLINK,
@@ -158,62 +152,106 @@ int ask(const rnic_netlink& request, Answers& answers) {
   const int memory = received.count > 0 ? rnic_fds_take(&received) : -1;
   rnic_fds_close(&libc().for_abi, &received);
   if (memory < 0) return EPROTO;
-  void* const mapped = reply.handle == 0 ? MAP_FAILED : mmap(nullptr, reply.handle, PROT_READ, MAP_PRIVATE, memory, 0);
+  void* const mapped = reply.handle == 0 ? nullptr : mmap(nullptr, reply.handle, PROT_READ, MAP_PRIVATE, memory, 0);
+  const int why = mapped == MAP_FAILED ? errno : 0;
   libc().close(memory);
-  if (reply.handle == 0) return EINVAL;
-  if (mapped == MAP_FAILED) return errno;
-  answers.octets = static_cast<unsigned char*>(mapped);
-  answers.size = reply.handle;
+  if (why != 0) return why;
+  answer = {static_cast<unsigned char*>(mapped), reply.handle, 0};
   return 0;
+}
+
+bool copy(const msghdr& message, rnic_netlink& request) {
+  std::size_t size = 0;
+  for (std::size_t i = 0; i < message.msg_iovlen; ++i) {
+    const iovec& piece = message.msg_iov[i];
+    if (piece.iov_len > sizeof request.octets - size) return false;
+    if (piece.iov_len != 0) memcpy(request.octets + size, piece.iov_base, piece.iov_len);
+    size += piece.iov_len;
+  }
+  request.length = static_cast<std::uint32_t>(size);
+  return true;
 }
 
 }  // namespace
 
 int open_netlink(int type) {
   const NoCancel no_cancel;
-  if (!daemon_listens()) return fail(EPROTONOSUPPORT);
+  // An older daemon does not know such requests.
+  Answer none;
+  if (ask(rnic_netlink{}, none) != 0) return fail(EPROTONOSUPPORT);
   void* const memory = malloc(sizeof(Netlink));
   if (memory == nullptr) return fail(ENOMEM);
   auto* const socket = new (memory) Netlink;
   const int fd = libc().socket(AF_NETLINK, type, NETLINK_USERSOCK);
-  const int sender = libc().socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_USERSOCK);
-  const bool made = fd >= 0 && sender >= 0 && bind_to_any(sender);
+  const int sender = fd < 0 ? -1 : libc().socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_USERSOCK);
+  if (sender < 0 || !bind_out_of_the_way(sender)) {
+    const int error = errno;
+    if (sender >= 0) libc().close(sender);
+    if (fd >= 0) libc().close(fd);
+    free(socket);
+    return fail(error == EMFILE || error == ENFILE || error == ENOMEM ? error : EPROTONOSUPPORT);
+  }
   socket->kind = Kind::netlink;
   socket->on_close = close_netlink;
   socket->on_free = free_netlink;
-  socket->cookie = made ? socket_cookie(fd) : 0;
-  if (made) {
-    socket->sender = hide_descriptor(sender);
-    socket->sender_cookie = socket_cookie(socket->sender);
-    if (add_descriptor(fd, *socket)) return fd;
-    close_netlink(*socket);
-  } else if (sender >= 0) {
-    libc().close(sender);
+  socket->cookie = socket_cookie(fd);
+  socket->sender = hide_descriptor(sender);
+  socket->sender_cookie = socket_cookie(socket->sender);
+  {
+    const Locked locked(g_mutex);
+    socket->next = g_netlinks;
+    g_netlinks = socket;
   }
-  if (fd >= 0) libc().close(fd);
+  if (add_descriptor(fd, *socket)) return fd;
+  close_netlink(*socket);
+  libc().close(fd);
   free(socket);
-  return fail(EPROTONOSUPPORT);
+  return fail(EMFILE);
 }
 
 ssize_t send_netlink(Object& object, int fd, const msghdr& message) {
   const NoCancel no_cancel;
   auto& socket = static_cast<Netlink&>(object);
   rnic_netlink request{};
-  std::size_t size = 0;
-  for (std::size_t i = 0; i < message.msg_iovlen; ++i) {
-    const iovec& piece = message.msg_iov[i];
-    if (piece.iov_len > sizeof request.octets - size) return fail(EMSGSIZE);
-    memcpy(request.octets + size, piece.iov_base, piece.iov_len);
-    size += piece.iov_len;
+  if (!copy(message, request)) return fail(EMSGSIZE);
+  {
+    const Locked locked(g_mutex);
+    if (socket.asking || socket.answer.octets != nullptr) return fail(EBUSY);
+    const int error = take_answers_of_ours_only(socket, fd);
+    if (error != 0) return fail(error);
+    request.port_id = socket.port_id;
+    socket.asking = true;
   }
-  if (socket.port_id == 0 && !take_answers_of_ours_only(socket, fd)) return -1;
-  request.length = static_cast<std::uint32_t>(size);
-  request.port_id = socket.port_id;
-  Answers answers{.sender = socket.sender, .to = socket.port_id};
-  int error = ask(request, answers);
-  if (error == 0 && !send_some(answers, MSG_DONTWAIT)) error = send_the_rest_later(answers);
-  let_go(answers);
-  return error == 0 ? static_cast<ssize_t>(size) : fail(error);
+  Answer answer;
+  int error = ask(request, answer);
+  const Locked locked(g_mutex);
+  socket.asking = false;
+  socket.answer = answer;
+  if (error == 0 && answer.octets != nullptr) error = send_some_locked(socket);
+  return error == 0 ? static_cast<ssize_t>(request.length) : fail(error);
+}
+
+void after_receive(Object& object) {
+  const NoCancel no_cancel;
+  auto& socket = static_cast<Netlink&>(object);
+  const Locked locked(g_mutex);
+  if (socket.answer.octets != nullptr) send_some_locked(socket);
+}
+
+void move_sender(int from, int to) {
+  const Locked locked(g_mutex);
+  const std::uint64_t cookie = socket_cookie(to);
+  for (Netlink* socket = g_netlinks; socket != nullptr; socket = socket->next) {
+    if (socket->sender == from && socket->sender_cookie == cookie) socket->sender = to;
+  }
+}
+
+void lock_netlinks() { g_mutex.lock(); }
+void unlock_netlinks() { g_mutex.unlock(); }
+// A thread that asked is the parent's.
+void renew_netlinks() {
+  g_mutex.renew();
+  for (Netlink* socket = g_netlinks; socket != nullptr; socket = socket->next) socket->asking = false;
 }
 
 }  // namespace rnic::preload

@@ -72,7 +72,7 @@ void take_back(int fd, std::uint32_t count) {
   char octets[64];
   while (count > 0) {
     const std::size_t size = count < sizeof octets ? count : sizeof octets;
-    const ssize_t got = recv(fd, octets, size, MSG_DONTWAIT);
+    const ssize_t got = libc().recv(fd, octets, size, MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return;
     count -= static_cast<std::uint32_t>(got);

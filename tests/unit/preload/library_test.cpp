@@ -48,6 +48,7 @@ TEST_CASE("the stand-in exports only the calls that it takes over", "[preload][l
                      "dup",      "dup2",         "dup3",       "faccessat",    "fcntl",     "fcntl64",    "fopen",
                      "fopen64",  "freeifaddrs",  "fstat",      "fstat64",      "fstatat",   "fstatat64",  "getifaddrs",
                      "lstat",    "lstat64",      "madvise",    "mremap",       "open",      "open64",     "openat",
-                     "openat64", "opendir",      "readlink",   "readlinkat",   "send",      "sendmsg",    "sendto",
-                     "socket",   "stat",         "stat64",     "statx",        "write"});
+                     "openat64", "opendir",      "readlink",   "readlinkat",   "recv",      "recvfrom",   "recvmsg",
+                     "send",     "sendmsg",      "sendto",     "socket",       "stat",      "stat64",     "statx",
+                     "write"});
 }
