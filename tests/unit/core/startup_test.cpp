@@ -358,6 +358,33 @@ TEST_CASE("W-MPA-17: an octet behind the Request, before our Reply, closes the c
 
 // ---- frames that make no sense -----------------------------------------------------------------------
 
+namespace {
+
+// Ways in which a frame makes no sense, 0 to 5. The first is an octet of its key; the second makes it the other kind.
+void spoil(MutableBytes frame, int how, std::size_t in_key, std::uint8_t other_kind) {
+  switch (how) {
+    case 0:
+      frame[in_key] ^= std::byte{3};
+      break;
+    case 1:
+      frame[9] = std::byte{other_kind};
+      break;
+    case 2:
+      frame[kRevision] = std::byte{0};
+      break;
+    case 3:
+      frame[kRevision] = std::byte{3};
+      break;
+    case 4:
+      set(frame, kLength, 513);
+      break;
+    default:
+      set(frame, kLength, 3);  // less than the block that S announces
+  }
+}
+
+}  // namespace
+
 TEST_CASE("W-MPA-76: an invalid Request closes TCP at once, with no Reply and no Terminate, and nobody is asked",
           "[core][W-MPA-76][W-MPA-18][W-MPA-02][W-MPA-12][W-MPA-13]") {
   const auto change = GENERATE(0, 1, 2, 3, 4, 5);
@@ -365,25 +392,7 @@ TEST_CASE("W-MPA-76: an invalid Request closes TCP at once, with no Reply and no
   Instant said = kNever;
   s.edit_request([&](MutableBytes m) {
     said = s.world.clock.now;
-    switch (change) {
-      case 0:
-        m[15] = std::byte{0x66};
-        break;
-      case 1:
-        m[9] = std::byte{0x70};
-        break;  // a Reply
-      case 2:
-        m[kRevision] = std::byte{0};
-        break;
-      case 3:
-        m[kRevision] = std::byte{3};
-        break;
-      case 4:
-        set(m, kLength, 513);
-        break;
-      default:
-        set(m, kLength, 3);  // less than the block that S announces
-    }
+    spoil(m, change, 15, 0x70);  // or a Reply
   });
   s.dial();
   REQUIRE(s.until(s.world.a, StreamEvent::Kind::failed));
@@ -400,25 +409,7 @@ TEST_CASE("W-MPA-76: an invalid Reply closes TCP at once, with no Terminate, and
   Instant said = kNever;
   s.edit_reply([&](MutableBytes m) {
     said = s.world.clock.now;
-    switch (change) {
-      case 0:
-        m[0] = std::byte{0};
-        break;
-      case 1:
-        m[9] = std::byte{0x71};
-        break;  // a Request: both call
-      case 2:
-        m[kRevision] = std::byte{0};
-        break;
-      case 3:
-        m[kRevision] = std::byte{3};
-        break;
-      case 4:
-        set(m, kLength, 513);
-        break;
-      default:
-        set(m, kLength, 3);
-    }
+    spoil(m, change, 0, 0x71);  // or a Request: both call
   });
   s.dial();
   REQUIRE(s.until(s.world.a, StreamEvent::Kind::failed));

@@ -92,6 +92,16 @@ void check_some_parameters(const rnic_cm_parameters& parameters) {
   CHECK(parameters.private_data[254] == 0xbb);
 }
 
+// What the daemon is asked for a BIND_IP to this address.
+template <class Address>
+rnic_cm_bind bind_ip(const OneId& one, const Address& address) {
+  rdma_ucm_bind_ip body{};
+  body.id = one.id;
+  put(body.addr, address);
+  REQUIRE(command(one.fd, RDMA_USER_CM_CMD_BIND_IP, body) == 0);
+  return sent<rnic_cm_bind>(RNIC_CM_BIND);
+}
+
 }  // namespace
 
 TEST_CASE("CREATE_ID gives the daemon the channel, port space and user pointer", "[preload][ucma]") {
@@ -124,19 +134,13 @@ TEST_CASE("an error of the daemon is the errno of the write", "[preload][ucma]")
 
 TEST_CASE("BIND_IP translates an IPv4 and an IPv6 address", "[preload][ucma]") {
   OneId one;
-  rdma_ucm_bind_ip body{};
-  body.id = one.id;
-  put(body.addr, ipv4("127.0.1.1", 7174));
-  REQUIRE(command(one.fd, RDMA_USER_CM_CMD_BIND_IP, body) == 0);
-  auto request = sent<rnic_cm_bind>(RNIC_CM_BIND);
+  auto request = bind_ip(one, ipv4("127.0.1.1", 7174));
   CHECK(request.id == one.id);
   CHECK(request.address.family == AF_INET);
   CHECK(ntohs(request.address.port) == 7174);
   CHECK(request.address.octets[3] == 1);
 
-  put(body.addr, ipv6("fd00::7", 7175));
-  REQUIRE(command(one.fd, RDMA_USER_CM_CMD_BIND_IP, body) == 0);
-  request = sent<rnic_cm_bind>(RNIC_CM_BIND);
+  request = bind_ip(one, ipv6("fd00::7", 7175));
   CHECK(request.address.family == AF_INET6);
   CHECK(request.address.scope == 3);
   CHECK(request.address.octets[0] == 0xfd);
@@ -145,11 +149,7 @@ TEST_CASE("BIND_IP translates an IPv4 and an IPv6 address", "[preload][ucma]") {
 
 TEST_CASE("an IPv4-mapped address is IPv4 to the daemon", "[preload][ucma]") {
   OneId one;
-  rdma_ucm_bind_ip body{};
-  body.id = one.id;
-  put(body.addr, ipv6("::ffff:127.0.1.2", 5));
-  REQUIRE(command(one.fd, RDMA_USER_CM_CMD_BIND_IP, body) == 0);
-  const auto request = sent<rnic_cm_bind>(RNIC_CM_BIND);
+  const auto request = bind_ip(one, ipv6("::ffff:127.0.1.2", 5));
   CHECK(request.address.family == AF_INET);
   CHECK(request.address.octets[0] == 127);
   CHECK(request.address.octets[3] == 2);

@@ -63,9 +63,8 @@ TEST_CASE("so are QPs and SRQs", "[provider]") {
 TEST_CASE("a CQ without its channel's other end is refused", "[provider]") {
   TestDaemon daemon;
   Application app(daemon);
-  ibv_comp_channel channel{};
+  ibv_comp_channel channel = daemon.make_channel();
   channel.context = &app.context->verbs.context;
-  channel.fd = daemon.make_channel();
   // It comes behind the arena's; in an arena that is there, alone.
   const auto take_last = [](const Asked&, Passing& reply) { reply.fds.pop_back(); };
   daemon.relay().harm(RNIC_CREATE_CQ, take_last, 2);

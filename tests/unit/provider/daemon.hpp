@@ -77,7 +77,7 @@ class TestDaemon {
   LiveDaemon& live() { return live_; }
 
   // A completion channel, as libibverbs would hold it.
-  int make_channel() {
+  ibv_comp_channel make_channel() {
     rnic_talk talk{rnic_libc_plain(), connect(RNIC_CLIENT_CM), 2, 0};
     rnic_create_channel_reply reply{};
     rnic_question question{};
@@ -85,7 +85,9 @@ class TestDaemon {
     question.reply = &reply;
     question.reply_room = sizeof reply;
     if (rnic_ask(&talk, &question) != 0) std::abort();
-    return rnic_fds_take(&question.received);
+    ibv_comp_channel channel{};
+    channel.fd = rnic_fds_take(&question.received);
+    return channel;
   }
 
   // ---- what the data plane would do, on the daemon's threads ----
@@ -330,6 +332,13 @@ struct OneQp {
   ibv_qp* qp = nullptr;
   ibv_mr* mr = nullptr;
 };
+
+// Which CQ the event that waits there is of.
+inline const void* take_event(const ibv_comp_channel& channel) {
+  std::uint64_t named = 0;
+  REQUIRE(recv(channel.fd, &named, sizeof named, MSG_DONTWAIT) == sizeof named);
+  return reinterpret_cast<const void*>(named);
+}
 
 inline bool readable(int fd, int timeout_ms) {
   pollfd one{fd, POLLIN, 0};

@@ -135,8 +135,7 @@ TEST_CASE("with more completion events unread than their socket holds a CQ goes 
           "[provider][events]") {
   TestDaemon daemon;
   Application app(daemon);
-  ibv_comp_channel channel{};
-  channel.fd = daemon.make_channel();
+  ibv_comp_channel channel = daemon.make_channel();
   std::vector<ibv_cq*> cqs;
   for (int i = 0; i < 100; ++i) cqs.push_back(app.make_cq(4, &channel));
   make_small(provider::of(cqs[0]).channel_writer);

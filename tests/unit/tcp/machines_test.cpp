@@ -23,6 +23,13 @@ BufferRef octets(HeapPool& pool, std::uint32_t count) {
   return b;
 }
 
+// So many segments of 10 octets, from 0.
+void send(SendQueue& queue, HeapPool& pool, int count) {
+  queue.start(Seq{0});
+  for (int i = 0; i < count; ++i) queue.append(octets(pool, 10));
+  for (int i = 0; i < count; ++i) queue.on_sent(kStart);
+}
+
 Delivered acknowledged(SendQueue& queue, Seq ack) {
   Delivered delivered;
   queue.acknowledge(ack, delivered);
@@ -110,9 +117,7 @@ TEST_CASE("W-TCP-01: a queue knows its octets in the network", "[tcp][W-TCP-01]"
 TEST_CASE("W-TCP-12: a block that covers a part of a segment does not cover the segment", "[tcp][W-TCP-12]") {
   HeapPool pool(64, 2048);
   SendQueue queue(16);
-  queue.start(Seq{0});
-  for (int i = 0; i < 4; ++i) queue.append(octets(pool, 10));
-  for (int i = 0; i < 4; ++i) queue.on_sent(kStart);
+  send(queue, pool, 4);
   Delivered delivered;
   CHECK_FALSE(queue.sack(Seq{11}, Seq{19}, delivered));
   CHECK(queue.pipe_bytes() == 40);
@@ -124,9 +129,7 @@ TEST_CASE("W-TCP-12: the highest octet that is at the peer stays so when lower o
           "[tcp][rfc8985][W-TCP-12]") {
   HeapPool pool(64, 2048);
   SendQueue queue(16);
-  queue.start(Seq{0});
-  for (int i = 0; i < 6; ++i) queue.append(octets(pool, 10));
-  for (int i = 0; i < 6; ++i) queue.on_sent(kStart);
+  send(queue, pool, 6);
   CHECK(queue.forward() == Seq{0});
   Delivered delivered;
   CHECK(queue.sack(Seq{30}, Seq{40}, delivered));
@@ -145,9 +148,7 @@ TEST_CASE("W-TCP-12: a peer that drops what it had SACKed has nothing of it, how
           "[tcp][rfc2018][W-TCP-12]") {
   HeapPool pool(64, 2048);
   SendQueue queue(16);
-  queue.start(Seq{0});
-  for (int i = 0; i < 3; ++i) queue.append(octets(pool, 10));
-  for (int i = 0; i < 3; ++i) queue.on_sent(kStart);
+  send(queue, pool, 3);
   Delivered delivered;
   SECTION("it has not acknowledged what it SACKed") {
     REQUIRE(queue.sack(Seq{0}, Seq{20}, delivered));
@@ -192,9 +193,7 @@ TEST_CASE("W-TCP-27: cutting keeps octets, order and marks", "[tcp][W-TCP-27]") 
 TEST_CASE("W-TCP-27: a cut in front of what was SACKed leaves the highest octet where it is", "[tcp][W-TCP-27]") {
   HeapPool pool(64, 2048);
   SendQueue queue(8);
-  queue.start(Seq{0});
-  for (int i = 0; i < 3; ++i) queue.append(octets(pool, 10));
-  for (int i = 0; i < 3; ++i) queue.on_sent(kStart);
+  send(queue, pool, 3);
   Delivered delivered;
   REQUIRE(queue.sack(Seq{10}, Seq{20}, delivered));
   CHECK(queue.forward() == Seq{20});
