@@ -80,7 +80,9 @@ core::DeviceOptions device_options(const Bench::Options& options) {
 }  // namespace
 
 Bench::Bench(const Options& given)
-    : pool(given.buffers, given.mtu_bytes + 64), mover(3, given.late_mover), options(given) {
+    : pool(given.buffers, given.mtu_bytes + 64),
+      mover(given.late_mover ? test::Moves::late : test::Moves::direct, 3),
+      options(given) {
   port_ = std::make_unique<Wire>(*this);
   device = std::make_unique<core::Device>(device_options(options), *port_, *this);
   for (unsigned i = 0; i < peers_.size(); ++i) {
@@ -116,7 +118,7 @@ void Bench::turns() {
       port_->out.pop_front();
       on_frame(frame);
     }
-    more |= !device->idle() || mover.pending();
+    more |= !device->idle() || !mover.idle();
     clock.now = clock.now + microseconds(2);
     // A port that takes nothing, or a full completion queue, may leave a device with work for ever.
     if (!more || n == 500) break;

@@ -77,7 +77,7 @@ class Bench final : public core::StreamEvents {
   GuardedPool pool;
   tpt::Table table{64, 1};
   Memory memory{table};
-  sim::SimMover mover;
+  test::PlainMover mover;
   std::unique_ptr<core::Device> device;
   std::vector<std::unique_ptr<sim::Endpoint>> endpoints;
   std::vector<core::StreamId> waiting;  // requests that nobody has answered

@@ -29,7 +29,7 @@ class LivePair {
  public:
   explicit LivePair(Input& input) : input_(input) {
     const unsigned choice = input.u8(), more = input.u8();
-    mover_ = std::make_unique<sim::SimMover>(more, (choice & 1) != 0);
+    mover_ = std::make_unique<test::PlainMover>((choice & 1) != 0 ? test::Moves::late : test::Moves::direct, more);
     memory_ = std::make_unique<Memory>(table_);
     qp::Config config;
     config.number = {7};
@@ -257,7 +257,7 @@ class LivePair {
       mover_->flush();
       busy |= qp_->settle(now_);
       busy |= carry_out();
-      quiet = busy || mover_->pending() ? 0 : quiet + 1;
+      quiet = busy || !mover_->idle() ? 0 : quiet + 1;
     }
   }
 
@@ -280,7 +280,7 @@ class LivePair {
   Instant now_{seconds(1000).ns};
   GuardedPool pool_{kBuffers, 1536};
   tpt::Table table_{16, 1};
-  std::unique_ptr<sim::SimMover> mover_;
+  std::unique_ptr<test::PlainMover> mover_;
   qp::Scratch scratch_;
   std::unique_ptr<Memory> memory_;
   sim::QueueHost host_;

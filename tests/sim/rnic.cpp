@@ -35,10 +35,12 @@ Rnic::Rnic(const RnicOptions& options, Clock& its_clock, Link& out, Link& in, po
     : clock(its_clock),
       port(facts_of(options), buffers_of(options), its_clock, out, in),
       table(256, options.seed),
-      mover(options.seed ^ 0x55, options.late_mover),
+      mover(options.late_mover ? test::Moves::late : test::Moves::direct, options.seed ^ 0x55),
       device(device_options_of(options), wire != nullptr ? *wire : port, *this),
       wire_(wire),
-      next_qp_number_(static_cast<std::uint32_t>(options.seed % 1000) + 1) {}
+      next_qp_number_(static_cast<std::uint32_t>(options.seed % 1000) + 1) {
+  mover.notes_places = false;  // there are too many
+}
 
 Rnic::~Rnic() {
   for (auto& endpoint : endpoints)

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/device.hpp"
+#include "kit/tpt_mover.hpp"
 #include "qp/queue_pair.hpp"
-#include "sim/mover.hpp"
 #include "sim/port.hpp"
 #include "tpt/table.hpp"
 
@@ -96,7 +96,7 @@ class Rnic final : public core::StreamEvents {
   // One turn, as core::Worker does it.
   bool turn();
   Instant next_deadline() const;
-  bool idle() const { return device.idle() && !mover.pending() && (wire_ == nullptr || wire_->arm()); }
+  bool idle() const { return device.idle() && mover.idle() && (wire_ == nullptr || wire_->arm()); }
 
   Endpoint& make_qp(qp::Config config);
   // Posts, and rings the doorbell.
@@ -114,7 +114,7 @@ class Rnic final : public core::StreamEvents {
   Clock& clock;
   SimPort port;
   tpt::Table table;
-  SimMover mover;
+  test::PlainMover mover;
   core::Device device;
   std::vector<core::StreamEvent> events;
   unsigned network_changes = 0;

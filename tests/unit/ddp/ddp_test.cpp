@@ -4,6 +4,7 @@
 #include "ddp/segmenter.hpp"
 #include "ddp/untagged.hpp"
 #include "kit/catch.hpp"
+#include "kit/tpt_mover.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -20,28 +21,12 @@ struct Placed {
   bool operator==(const Placed&) const = default;
 };
 
-struct Recorder final : tpt::Mover {
-  std::vector<Placed> placed;
-  std::vector<std::byte*> direct;
-  tpt::Moved answer = tpt::Moved::done;
-  tpt::Moved gather(const tpt::Access&, MutableBytes, tpt::MoveTicket) override { return answer; }
-  tpt::Moved place(Bytes from, const tpt::Access& to, tpt::Part part, tpt::MoveTicket) override {
-    CHECK(to.length == from.size());
-    placed.push_back({from.data(), to.address, static_cast<std::uint32_t>(from.size()), part});
-    direct.push_back(to.direct);
-    return answer;
-  }
-  void flush() override {}
-  bool cancel(tpt::MoveOwner&) override { return false; }
-  tpt::Moved place_word(std::uint64_t, const tpt::Access&, tpt::MoveTicket) override { return answer; }
-  tpt::Moved fetch_add(const tpt::Access&, std::uint64_t, std::uint64_t, std::uint64_t&, tpt::MoveTicket) override {
-    return answer;
-  }
-  tpt::Moved compare_swap(const tpt::Access&, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t,
-                          std::uint64_t&, tpt::MoveTicket) override {
-    return answer;
-  }
-};
+std::vector<Placed> placed(const test::PlainMover& mover) {
+  CHECK(mover.complaint().empty());
+  std::vector<Placed> out;
+  for (const auto& [from, to, part] : mover.places) out.push_back({from, to.address, to.length, part});
+  return out;
+}
 
 }  // namespace
 
@@ -128,45 +113,46 @@ TEST_CASE("V-ORD-09: only the last octets of a message's last place are a tail",
   const std::vector<std::byte> octets(100);
   const Bytes all(octets);
   const tpt::Access to{.space = {}, .address = 1000, .direct = nullptr, .length = 60, .stag = {}};
-  Recorder mover;
+  test::PlainMover mover(test::Moves::direct, 1);
+  mover.bottomless = true;
   ddp::Placement placement;
   SECTION("in one piece") {
     const std::vector<Bytes> spans{all};
     ddp::Payload payload(spans, 14);
     ddp::place(mover, payload, to, ddp::Ends::message, {}, placement);
-    CHECK(mover.placed == std::vector<Placed>{{octets.data() + 14, 1000, 52, tpt::Part::body},
-                                              {octets.data() + 66, 1052, 8, tpt::Part::tail}});
+    CHECK(placed(mover) == std::vector<Placed>{{octets.data() + 14, 1000, 52, tpt::Part::body},
+                                               {octets.data() + 66, 1052, 8, tpt::Part::tail}});
   }
   SECTION("in several, of which the last is short") {
     const std::vector<Bytes> spans{all.first(10), all.subspan(10, 60), all.subspan(70)};
     ddp::Payload payload(spans, 14);
     ddp::place(mover, payload, to, ddp::Ends::message, {}, placement);
-    CHECK(mover.placed == std::vector<Placed>{{octets.data() + 14, 1000, 56, tpt::Part::body},
-                                              {octets.data() + 70, 1056, 4, tpt::Part::tail}});
+    CHECK(placed(mover) == std::vector<Placed>{{octets.data() + 14, 1000, 56, tpt::Part::body},
+                                               {octets.data() + 70, 1056, 4, tpt::Part::tail}});
   }
   SECTION("none where the message goes on") {
     const std::vector<Bytes> spans{all};
     ddp::Payload payload(spans, 14);
     ddp::place(mover, payload, to, ddp::Ends::nothing, {}, placement);
-    CHECK(mover.placed == std::vector<Placed>{{octets.data() + 14, 1000, 60, tpt::Part::body}});
+    CHECK(placed(mover) == std::vector<Placed>{{octets.data() + 14, 1000, 60, tpt::Part::body}});
   }
   SECTION("whole when it is no longer than a tail") {
     const std::vector<Bytes> spans{all.first(52), all.subspan(52, 8), all.subspan(60)};
     ddp::Payload payload(spans, 0);
     ddp::place(mover, payload, to, ddp::Ends::message, {}, placement);
-    CHECK(mover.placed == std::vector<Placed>{{octets.data(), 1000, 52, tpt::Part::body},
-                                              {octets.data() + 52, 1052, 8, tpt::Part::tail}});
+    CHECK(placed(mover) == std::vector<Placed>{{octets.data(), 1000, 52, tpt::Part::body},
+                                               {octets.data() + 52, 1052, 8, tpt::Part::tail}});
   }
   SECTION("one octet longer than a tail") {
     const std::vector<Bytes> spans{all.first(51), all.subspan(51)};
     ddp::Payload payload(spans, 0);
     ddp::place(mover, payload, to, ddp::Ends::message, {}, placement);
-    CHECK(mover.placed == std::vector<Placed>{{octets.data(), 1000, 51, tpt::Part::body},
-                                              {octets.data() + 51, 1051, 1, tpt::Part::body},
-                                              {octets.data() + 52, 1052, 8, tpt::Part::tail}});
+    CHECK(placed(mover) == std::vector<Placed>{{octets.data(), 1000, 51, tpt::Part::body},
+                                               {octets.data() + 51, 1051, 1, tpt::Part::body},
+                                               {octets.data() + 52, 1052, 8, tpt::Part::tail}});
   }
   SECTION("what failed is told") {
-    mover.answer = tpt::Moved::failed;
+    mover.unreachable.insert(to.stag.value);
     const std::vector<Bytes> spans{all};
     ddp::Payload payload(spans, 0);
     ddp::place(mover, payload, to, ddp::Ends::nothing, {}, placement);
@@ -174,7 +160,7 @@ TEST_CASE("V-ORD-09: only the last octets of a message's last place are a tail",
     CHECK(placement.later == 0);
   }
   SECTION("and what is done later is counted") {
-    mover.answer = tpt::Moved::later;
+    mover.stalled = true;
     const std::vector<Bytes> spans{all};
     ddp::Payload payload(spans, 14);
     ddp::place(mover, payload, to, ddp::Ends::message, {}, placement);

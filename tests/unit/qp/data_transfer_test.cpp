@@ -241,9 +241,8 @@ TEST_CASE("V-ORD-09: the last 1..8 octets of a message are a place of their own,
     Region& to = pair.b->region(size);
     pair.a->post(write({Side::sge(from, 0, size)}, to.stag, to.base));
     pair.run();
-    CHECK(pair.b->mover.tail_places == 1);
-    CHECK(pair.b->mover.tail_octets_max == std::min(size, 8u));
-    CHECK(pair.b->mover.places.back().first == tpt::Part::tail);
+    CHECK(pair.b->mover.tails() == std::vector<std::uint32_t>{std::min(size, 8u)});
+    CHECK(pair.b->mover.places.back().part == tpt::Part::tail);
     CHECK(same(from, to));
   }
 }

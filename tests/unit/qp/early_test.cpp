@@ -176,7 +176,7 @@ TEST_CASE("V-ORD-09: of what is placed early a message's last octets wait for th
   CHECK(s.holds(1992, Octets(8)));
   s.arrive();
   CHECK(s.holds(1000, filled(1000, 4)));
-  CHECK(s.raw.us->mover.places.back().first == tpt::Part::tail);
+  CHECK(s.raw.us->mover.places.back().part == tpt::Part::tail);
 }
 
 TEST_CASE("W-TCP-11: a second copy of what was placed early changes nothing", "[qp][W-TCP-11]") {
@@ -292,7 +292,7 @@ TEST_CASE("W-TCP-09: memory ends up as if all had been placed in order", "[qp][W
     s.say(s.write(1100, filled(1000, 4), false));
     s.arrive();
     std::uint64_t octets = 0;
-    for (const auto& place : s.raw.us->mover.places) octets += place.second;
+    for (const auto& place : s.raw.us->mover.places) octets += place.to.length;
     CHECK(octets == 2000);  // none of them twice
     CHECK(s.holds(100, filled(1000, 3)));
     CHECK(s.holds(1100, filled(1000, 4)));

@@ -115,7 +115,7 @@ TEST_CASE("V-SR-04: a Send and a Write carry 2^32 - 1 octets", "[.whole][V-SR-04
   pair.a->post(sends ? send(sges) : write(sges, *target, kBase));
   std::uint64_t placed = 0;
   const auto count = [&] {
-    for (const auto& place : pair.b->mover.places) placed += place.second;
+    for (const auto& place : pair.b->mover.places) placed += place.to.length;
     pair.b->mover.places.clear();
     pair.wire.payload_sizes.clear();
   };

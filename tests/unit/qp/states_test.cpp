@@ -396,7 +396,8 @@ TEST_CASE("W-RDMAP-29: the last words are one Terminate 0x0000, behind what was 
     CHECK(raw.tcp.peer_closed());
   }
   SECTION("on its way to a Terminate already, which waits for memory") {
-    Raw raw(default_start(), {}, Moves::late);
+    Raw raw(default_start(), {}, Moves::at_flush);
+    raw.us->mover.stalled = true;
     Region& from = raw.us->region(5'000, 3);
     raw.us->post(send({Side::sge(from, 0, 5'000)}));
     raw.us->qp.transmit(raw.wire.now, 10'000);
@@ -404,6 +405,7 @@ TEST_CASE("W-RDMAP-29: the last words are one Terminate 0x0000, behind what was 
     REQUIRE(raw.us->qp.detach(raw.wire.now, BufferRef::take(raw.us->pool)) == qp::QueuePair::Leftover::graceful);
     raw.us->tcp.close();
     for (int i = 0; i < 50; ++i) {
+      raw.us->mover.stalled = i < 4;
       raw.wire.carry();
       raw.listen();
     }

@@ -107,7 +107,7 @@ TEST_CASE("W-TCP-09: placed, it is noted, and its moves are the early ones", "[r
   const Octets payload = filled(32);
   CHECK(std::equal(payload.begin(), payload.begin() + 24, p.memory.memory.begin() + 16));
   CHECK(p.memory.memory[40] == std::byte{0});
-  CHECK(p.mover.tail_places == 0);
+  CHECK(p.mover.tails().empty());
   if (later != 0) CHECK(p.moved == std::vector<std::pair<std::uint32_t, bool>>{{rdmap::token::kEarly | 0, true}});
 }
 

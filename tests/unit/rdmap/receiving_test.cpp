@@ -66,14 +66,14 @@ TEST_CASE("octets go on where the last ended, over SGEs and over those of no oct
   REQUIRE(t.receiving.check() == Status::success);
   const Octets payload = filled(26);
   CHECK_FALSE(t.place({payload.begin(), payload.begin() + 6}, false).failed);
-  CHECK(t.mover.tail_places == 0);
+  CHECK(t.mover.tails().empty());
   CHECK(t.place({payload.begin() + 6, payload.end()}, true).later == 0);
   CHECK(std::equal(payload.begin(), payload.begin() + 10, memory.memory.begin()));
   CHECK(std::equal(payload.begin() + 10, payload.end(), memory.memory.begin() + 20));
   CHECK(memory.memory[15] == std::byte{0});
   // Only the message's last octets are its tail.
-  CHECK(t.mover.places == std::vector<std::pair<tpt::Part, std::uint32_t>>{
-                              {tpt::Part::body, 6}, {tpt::Part::body, 4}, {tpt::Part::body, 8}, {tpt::Part::tail, 8}});
+  CHECK(t.mover.parts() == std::vector<std::pair<tpt::Part, std::uint32_t>>{
+                               {tpt::Part::body, 6}, {tpt::Part::body, 4}, {tpt::Part::body, 8}, {tpt::Part::tail, 8}});
 }
 
 TEST_CASE("V-INV-10: SGEs are checked whole, once in a turn", "[rdmap][V-INV-10][V-SGL-04]") {

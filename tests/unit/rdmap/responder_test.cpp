@@ -317,7 +317,7 @@ TEST_CASE("a message that never was a frame is checked and placed as one that wa
     CHECK(end.hear(tagged(kWrite, true, target.stag, target.base, {}), &memory));
     end.settle();
     CHECK(std::equal(payload.begin(), payload.end(), target.memory.begin()));
-    CHECK(end.mover.places ==
+    CHECK(end.mover.parts() ==
           std::vector<std::pair<tpt::Part, std::uint32_t>>{{tpt::Part::body, 24}, {tpt::Part::tail, 8}});
   }
   SECTION("a Write that leads past its region places nothing") {
@@ -363,11 +363,11 @@ TEST_CASE("V-ORD-09: only what ends a message has a tail, and eight octets are a
   CHECK(end.hear(tagged(kWrite, last, target.stag, target.base, {}), &memory));
   using Places = std::vector<std::pair<tpt::Part, std::uint32_t>>;
   if (!last)
-    CHECK(end.mover.places == Places{{tpt::Part::body, size}});
+    CHECK(end.mover.parts() == Places{{tpt::Part::body, size}});
   else if (size <= 8)
-    CHECK(end.mover.places == Places{{tpt::Part::tail, size}});
+    CHECK(end.mover.parts() == Places{{tpt::Part::tail, size}});
   else
-    CHECK(end.mover.places == Places{{tpt::Part::body, 1}, {tpt::Part::tail, 8}});
+    CHECK(end.mover.parts() == Places{{tpt::Part::body, 1}, {tpt::Part::tail, 8}});
 }
 
 TEST_CASE("memory that is not mapped here is reached by a mover that can", "[rdmap][memory]") {
