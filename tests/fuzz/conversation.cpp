@@ -256,7 +256,7 @@ class Conversation {
         break;
       case 7:
         for (auto& end : bench_.endpoints)
-          end->host.completions_max = (bits >> 4) == 0 ? SIZE_MAX : end->host.completions.size() + (bits >> 4);
+          end->host.room = (bits >> 4) == 0 ? SIZE_MAX : end->host.completions.size() + (bits >> 4);
         break;
     }
   }

@@ -7,7 +7,7 @@
 
 #include "fuzz/target.hpp"
 #include "kit/hex.hpp"
-#include "tpt/table.hpp"
+#include "kit/tpt_memory.hpp"
 
 namespace rnic::fuzz {
 
@@ -25,15 +25,7 @@ class Memory {
                                  Rights::local_read | Rights::remote_read, own | Rights::remote_write, own};
     for (unsigned i = 0; i < kCount; ++i) {
       octets_[i] = test::pattern(kSize, i);
-      const std::uint64_t at = address(i);
-      const auto stag = table.register_region({.pd = kPd,
-                                               .rights = kRights[i],
-                                               .base = at,
-                                               .size = kSize,
-                                               .key = static_cast<std::uint8_t>(0x11 * i),
-                                               .memory = {.space = {}, .address = at, .direct = octets_[i].data()}});
-      RNIC_ASSERT(stag.has_value());
-      stags_[i] = *stag;
+      stags_[i] = test::register_memory(table, octets_[i], kRights[i], kPd, static_cast<std::uint8_t>(0x11 * i));
     }
   }
 

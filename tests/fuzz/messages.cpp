@@ -149,7 +149,7 @@ class LivePair {
         if (input_.flag())
           acknowledges_ = !acknowledges_;
         else
-          host_.completions_max = host_.completions.size() + input_.below(4);
+          host_.room = host_.completions.size() + input_.below(4);
         break;
     }
   }
@@ -283,7 +283,7 @@ class LivePair {
   std::unique_ptr<test::PlainMover> mover_;
   qp::Scratch scratch_;
   std::unique_ptr<Memory> memory_;
-  sim::QueueHost host_;
+  test::QueueHost host_;
   qp::Start start_;
   tcp::Connection tcp_{small()};
   std::unique_ptr<mpa::Packer> packer_;

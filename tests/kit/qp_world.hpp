@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -13,6 +14,7 @@
 
 #include "base/buffer.hpp"
 #include "ddp/segmenter.hpp"
+#include "kit/qp_host.hpp"
 #include "kit/rdmap_application.hpp"
 #include "mpa/packer.hpp"
 #include "qp/queue_pair.hpp"
@@ -27,20 +29,6 @@
 
 namespace rnic::test {
 
-// ---- an application --------------------------------------------------------------------------------
-
-class App final : public AppOf<qp::Host> {
- public:
-  std::vector<qp::State> states;
-  std::vector<qp::Change> changes;
-  std::function<qp::State()> state_of;
-
-  void state_changed(const qp::Change& change) override {
-    changes.push_back(change);
-    if (state_of) states.push_back(state_of());
-  }
-};
-
 // ---- one side --------------------------------------------------------------------------------------
 
 struct Side {
@@ -52,34 +40,20 @@ struct Side {
         own_table(shared == nullptr ? std::make_unique<tpt::Table>(256, seed) : nullptr),
         table(shared == nullptr ? *own_table : *shared),
         mover(moves, seed),
-        qp(config, app, table, mover, pool, scratch) {
-    app.state_of = [this] { return qp.state(); };
-  }
+        qp(config, app, table, mover, pool, scratch) {}
   HeapPool pool;
   tcp::Connection tcp;
   std::unique_ptr<tpt::Table> own_table;
   tpt::Table& table;
   PlainMover mover;
-  App app;
+  QueueHost app;
   qp::Scratch scratch;
   qp::QueuePair qp;
   std::deque<Region> regions;
   std::uint32_t next_slot = 0, next_receive_slot = 0;
 
   Region& region(std::size_t size, std::uint32_t fill = 0, tpt::Rights rights = kAllRights, PdId pd = kPd) {
-    Region& r = regions.emplace_back();
-    r.memory.resize(size);
-    for (std::size_t i = 0; i < size; ++i) r.memory[i] = fill == 0 ? std::byte{0} : octet_at(i, fill);
-    r.base = reinterpret_cast<std::uint64_t>(r.memory.data());
-    const auto stag = table.register_region({.pd = pd,
-                                             .rights = rights,
-                                             .base = r.base,
-                                             .size = size,
-                                             .key = 0x5a,
-                                             .memory = {.space = {}, .address = r.base, .direct = r.memory.data()}});
-    if (!stag) std::abort();
-    r.stag = *stag;
-    return r;
+    return regions.emplace_back(table, size, fill, rights, pd);
   }
   static qp::Sge sge(const Region& r, std::uint64_t offset, std::uint32_t length) {
     return {r.at(offset), length, r.stag};

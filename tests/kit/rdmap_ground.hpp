@@ -37,17 +37,7 @@ struct Ground : tpt::MoveOwner {
   std::vector<std::pair<std::uint32_t, bool>> moved;  // tokens told, and whether it went well
 
   Region& region(std::size_t size, std::uint32_t fill = 0, tpt::Rights rights = kAllRights) {
-    Region& r = regions.emplace_back();
-    r.memory.resize(size);
-    for (std::size_t i = 0; i < size; ++i) r.memory[i] = fill == 0 ? std::byte{0} : octet_at(i, fill);
-    r.base = reinterpret_cast<std::uint64_t>(r.memory.data());
-    r.stag = *table.register_region({.pd = kPd,
-                                     .rights = rights,
-                                     .base = r.base,
-                                     .size = size,
-                                     .key = 0x5a,
-                                     .memory = {.space = {}, .address = r.base, .direct = r.memory.data()}});
-    return r;
+    return regions.emplace_back(table, size, fill, rights, kPd);
   }
   static rdmap::Sge sge(const Region& r, std::uint64_t offset, std::uint32_t length) {
     return {r.at(offset), length, r.stag};

@@ -89,17 +89,7 @@ void Rnic::destroy_qp(Endpoint& endpoint) {
 }
 
 Stag Rnic::register_memory(MutableBytes memory, tpt::Rights rights, PdId pd, std::uint8_t key, std::uint64_t base) {
-  tpt::RegionOptions options;
-  options.pd = pd;
-  options.rights = rights;
-  const std::uint64_t address = reinterpret_cast<std::uintptr_t>(memory.data());
-  options.base = base != 0 ? base : address;
-  options.size = memory.size();
-  options.key = key;
-  options.memory = {.space = {}, .address = address, .direct = memory.data()};
-  const auto stag = table.register_region(options);
-  RNIC_ASSERT(stag.has_value());
-  return *stag;
+  return test::register_memory(table, memory, rights, pd, key, base);
 }
 
 void Rnic::on_stream_event(const core::StreamEvent& event) {

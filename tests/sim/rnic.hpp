@@ -2,67 +2,18 @@
 // memory.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "core/device.hpp"
+#include "kit/qp_host.hpp"
+#include "kit/tpt_memory.hpp"
 #include "kit/tpt_mover.hpp"
 #include "qp/queue_pair.hpp"
 #include "sim/port.hpp"
-#include "tpt/table.hpp"
 
 namespace rnic::sim {
-
-// The application's side of a queue pair: queues as plain containers.
-class QueueHost final : public qp::Host {
- public:
-  bool take_send(qp::WorkRequest& out) override {
-    if (sends.empty()) return false;
-    out = sends.front();
-    sends.pop_front();
-    ++sends_taken;
-    return true;
-  }
-  bool take_receive(qp::ReceiveRequest& out) override {
-    auto& queue = shared_receives != nullptr ? *shared_receives : receives;
-    if (queue.empty()) return false;
-    out = queue.front();
-    queue.pop_front();
-    ++receives_taken;
-    return true;
-  }
-  bool complete(const qp::Completion& completion) override {
-    overflowed |= completions.size() >= completions_max;
-    if (overflowed) return false;  // for good, as the real one (V-AE-37)
-    completions.push_back(completion);
-    if (on_completion) on_completion(completion);
-    return true;
-  }
-  void raise(qp::Event event) override {
-    events.push_back(event);
-    if (on_event) on_event(event);
-  }
-  void state_changed(const qp::Change& change) override {
-    ++state_changes;
-    if (on_change) on_change(change);
-  }
-
-  std::deque<qp::WorkRequest> sends;
-  std::deque<qp::ReceiveRequest> receives;
-  std::deque<qp::ReceiveRequest>* shared_receives = nullptr;
-  std::vector<qp::Completion> completions;  // all there ever were, in order
-  std::size_t completions_max = SIZE_MAX;
-  bool overflowed = false;
-  std::vector<qp::Event> events;
-  unsigned state_changes = 0;
-  std::uint64_t sends_taken = 0, receives_taken = 0;
-  // After it was noted.
-  std::function<void(const qp::Completion&)> on_completion;
-  std::function<void(qp::Event)> on_event;
-  std::function<void(const qp::Change&)> on_change;
-};
 
 struct RnicOptions {
   wire::IpAddress address;
@@ -82,7 +33,7 @@ PoolSize buffers_of(const RnicOptions& options);
 
 // A queue pair with its application.
 struct Endpoint {
-  QueueHost host;
+  test::QueueHost host;
   std::unique_ptr<qp::QueuePair> qp;
   core::StreamId stream;
 };

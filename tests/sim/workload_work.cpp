@@ -101,7 +101,7 @@ bool Workload::act() {
 // ---- completions ---------------------------------------------------------------------------
 
 void Workload::take_completions(End& end) {
-  QueueHost& host = end.endpoint->host;
+  test::QueueHost& host = end.endpoint->host;
   while (end.completions_seen < host.completions.size()) {
     const std::size_t at = end.completions_seen++;
     const qp::Completion& completion = host.completions[at];

@@ -36,7 +36,6 @@ void forget(Raw& raw) {
   raw.heard.clear();
   raw.us->app.completions.clear();
   raw.us->app.events.clear();
-  raw.us->app.states.clear();
   raw.us->app.changes.clear();
   raw.us->mover.places.clear();
 }
