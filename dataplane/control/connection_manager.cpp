@@ -499,7 +499,7 @@ Result<rnic_cm_query_reply, int> ConnectionManager::query(std::uint32_t number) 
   rnic_cm_query_reply reply{};
   if (id->has_source) reply.source = told(id->source, id->source_port, id->device);
   if (id->has_destination) reply.destination = told(id->destination, id->destination_port, id->device);
-  // Device indexes are netlink's, which does not exist here: the GUID alone says which it is.
+  // Netlink's index is not known to who lists devices by sysfs: the GUID alone says which it is.
   reply.device_index = ~0u;
   if (id->device >= 0 && !hides_device(*id)) {
     reply.node_guid = devices_[static_cast<std::size_t>(id->device)].node_guid;

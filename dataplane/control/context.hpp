@@ -2,6 +2,9 @@
 // pairs, by verbs.md's rules. What an application can name here is its own; a handle of another
 // context names nothing (V-RNIC-01).
 //
+// Large, as each verb that control serves is a function here, of one set of objects that name each other: what has no
+// queue is in context.cpp, what has one in context_queues.cpp.
+//
 // Owned by the control thread. What workers touch (queue pairs, queues, the table's memory) is made,
 // changed and destroyed on the device's worker, by Worker::call().
 #pragma once

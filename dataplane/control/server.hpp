@@ -2,6 +2,9 @@
 // command, one request and one reply at a time. Nothing that a client says is believed but who the
 // kernel says it is; handles are looked up among what belongs to its session.
 //
+// Large, as each message of abi/rnic_messages.h has a function here: sessions are in server.cpp, what they ask in
+// server_requests.cpp and server_cm.cpp, pages that do not come in server_pages.cpp.
+//
 // Owned by the control thread.
 #pragma once
 

@@ -2,7 +2,9 @@
 // completions. turn() is the table of contents of the data plane.
 //
 // When nothing is left to do it sleeps, at once by default (architecture.md s3): doorbells,
-// control's calls and ports wake it. Only this file makes an Instant.
+// control's calls and ports wake it. In the data plane only this file makes an Instant.
+//
+// Larger than most: its fields are what one thread has, and each step of the turn is a function.
 #pragma once
 
 #include <atomic>

@@ -10,6 +10,11 @@
 // a retransmission is the same octets in the same segments (W-TCP-03, W-TCP-19). It hands received
 // octets up where they lie, in the buffers that they came in.
 //
+// Large, as what leaves and what is lost is decided from all of the sender's state at once: its functions are in
+// connection.cpp (states, segments in), output.cpp (what leaves), acknowledgements.cpp, recovery.cpp (what was lost)
+// and timers.cpp, by the sections of the RFCs. What stands by itself is a class beside it: receiver, send queue, RACK,
+// congestion, path MTU, ECN, spurious retransmissions.
+//
 // Owned by one worker. Not safe to share.
 #pragma once
 

@@ -7,6 +7,8 @@
 //
 // Read with it: RFC 5961 s3.2, RFC 7323 s4 and s5, RFC 2018, RFC 2883, RFC 5681 s4.2.
 //
+// Large, as RFC 9293 s3.10.7.4 is: its checks come in an order, and each is a function here.
+//
 // Owned by one connection.
 #pragma once
 
