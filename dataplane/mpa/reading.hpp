@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "mpa/framer.hpp"
+#include "base/assert.hpp"
+#include "mpa/cursor.hpp"
 #include "mpa/markers.hpp"
+#include "wire/crc32c.hpp"
+#include "wire/mpa.hpp"
 
 namespace rnic::mpa {
 
