@@ -112,7 +112,7 @@ class Mutant:
     def switched(self, number, original):
         begin, to, how = self.switch
         if how == "negated":
-            return f"RNIC_MUTANT({number}) != bool({original})"
+            return f"(RNIC_MUTANT({number}) != bool({original}))"
         if how == "declared":
             name = re.search(r"(\w+) = ", self.line[begin:to])[1]
             return f"{original}; RNIC_MUTANT({number}) != bool({name})"
@@ -124,10 +124,10 @@ def switch_of(code, match, made):
     start, end = match.span()
     if made is None or made in ("true", "false"):
         return start, end, "either"
-    if made == "":  # a `!` that goes
+    if made == "":  # a `!` that goes; what it stands before need not be a bool
         if code[end] == "(":
             to = closing(code, end + 1)
-            return (start, to + 1, "either") if to is not None else None
+            return (start, to + 1, "negated") if to is not None else None
         operand = OPERAND.match(code, end)
         to = operand.end() if operand else None
         while to is not None and to < len(code):
@@ -138,7 +138,7 @@ def switch_of(code, match, made):
                 to = OPERAND.match(code, to + 1).end()
             else:
                 break
-        return (start, to, "either") if to is not None else None
+        return (start, to, "negated") if to is not None else None
     if made.startswith("std::"):
         bracket = code.find("(", end)
         to = closing(code, bracket + 1) if bracket >= 0 else None

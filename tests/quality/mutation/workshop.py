@@ -5,6 +5,7 @@ import pathlib
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ PROGRAMS = {
     "messages": (["unit/ddp", "unit/rdmap"], "base ddp rdmap tpt wire", None),
     "tpt": (["unit/tpt"], "base tpt wire", None),
     "mpa": (["unit/mpa"], "base mpa wire", None),
-    "tcp": (["unit/tcp", "unit/wire"], "base tcp wire", None),
+    "tcp": (["unit/tcp", "unit/wire"], "base mpa tcp wire", "base tcp wire"),
     "qp": (["unit/qp"], "base ddp mpa qp rdmap tcp tpt wire", None),
     "ip": (["unit/ip"], "base ip wire", None),
     "host": (["unit/host"], "base host ip tcp wire", "host ip"),
@@ -202,12 +203,12 @@ class Workshop:
 
         def bound():
             resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))  # a busy machine changes nothing
-            resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
+            resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
         environment = {**os.environ, "RNIC_MUTANT": str(mutant), "RNIC_MUTANT_LOG": log.name}
         child = subprocess.Popen(command, cwd=self.tree, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                 preexec_fn=bound, env=environment)
+                                 preexec_fn=bound, env=environment, start_new_session=True)
         before, asleep = None, 0
         while asleep < ASLEEP_MAX:
             try:
@@ -217,7 +218,10 @@ class Workshop:
                 now = threads_of(child.pid)
                 asleep = asleep + 1 if now == before and all(state == "S" for state, _ in now) else 0
                 before = now
-        child.kill()
+        try:
+            os.killpg(child.pid, signal.SIGKILL)  # it may have left children behind
+        except ProcessLookupError:
+            pass
         words = log.read_text(errors="replace") if log.exists() else ""
         log.unlink(missing_ok=True)
         chosen.unlink(missing_ok=True)
@@ -261,6 +265,7 @@ class Workshop:
         for kept in (self.tree / "kept").glob("*"):
             now = (self.tree / "o" if kept.suffix in (".o", ".a") else self.tree) / kept.name
             if not now.exists() or now.stat().st_mtime_ns != kept.stat().st_mtime_ns:
+                now.unlink(missing_ok=True)  # somebody may run it still
                 shutil.copy2(kept, now)
 
     def keep_objects(self):
