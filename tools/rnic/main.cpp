@@ -77,18 +77,24 @@ std::string about_unknown(const CLI::App& command, const std::vector<std::string
   return {};
 }
 
-// The first of the words between `run` and the command that is no option of it; empty: there is none. What stands
-// behind the command is the command's.
-std::string unknown_before_command(const CLI::App& run, int count, char** words) {
+// Where the command of `run` begins: behind `run`, its options and a `--`. What stands from there on is the command's
+// as it is; CLI11 would put a `--` at its end.
+struct RunWords {
+  std::string unknown;  // the first of the words before it that is no option of run; empty: there is none
+  std::vector<std::string> command;
+};
+
+RunWords words_of_run(const CLI::App& run, int count, char** words) {
   const std::vector<std::string> all(words + 1, words + count);
   auto word = std::find(all.begin(), all.end(), run.get_name());
   if (word != all.end()) ++word;
   for (; word != all.end() && word->starts_with("-") && *word != "--"; ++word) {
     const CLI::Option* option = run.get_option_no_throw(word->substr(0, word->find('=')));
-    if (option == nullptr) return *word;
+    if (option == nullptr) return {*word, {}};
     if (option->get_items_expected_min() > 0 && word->find('=') == std::string::npos && word + 1 != all.end()) ++word;
   }
-  return {};
+  if (word != all.end() && *word == "--") ++word;
+  return {{}, {word, all.end()}};
 }
 
 constexpr const char* kDecode =
@@ -196,11 +202,9 @@ int main(int count, char** words) {
     return rnic::tool::up(up);
   }
   if (*run_command) {
-    if (const auto unknown = unknown_before_command(*run_command, count, words); !unknown.empty())
-      return refuse_unknown({unknown}) ? 2 : 1;
-    const auto more = run_command->remaining();
-    run.command.insert(run.command.end(), more.begin(), more.end());
-    if (!run.command.empty() && run.command.front() == "--") run.command.erase(run.command.begin());
+    const RunWords given = words_of_run(*run_command, count, words);
+    if (!given.unknown.empty()) return refuse_unknown({given.unknown}) ? 2 : 1;
+    run.command = given.command;
     return rnic::tool::run(run);
   }
   if (*down_command) return rnic::tool::down(down_name);
