@@ -16,7 +16,8 @@
 namespace rnic::tool {
 namespace {
 
-constexpr int kPatienceMs = 5000;
+constexpr int kPatienceMs = 5000;        // till a word is said
+constexpr int kLastPatienceMs = 55'000;  // from then on: it may have thousands of connections to end, and no core
 constexpr int kLookMs = 10;
 
 // The daemon's process, readable when it has ended, though whoever started it may not have been told yet; -1
@@ -37,12 +38,12 @@ bool name_is_free(const std::string& pid_file) {
   return free;
 }
 
-bool wait_for_end(int process, const std::string& pid_file) {
+bool wait_for_end(int process, const std::string& pid_file, int patience_ms) {
   if (process >= 0) {
     pollfd entry{process, POLLIN, 0};
-    return poll(&entry, 1, kPatienceMs) > 0;
+    return poll(&entry, 1, patience_ms) > 0;
   }
-  for (int waited = 0; waited < kPatienceMs; waited += kLookMs) {
+  for (int waited = 0; waited < patience_ms; waited += kLookMs) {
     if (name_is_free(pid_file)) return true;
     usleep(kLookMs * 1000);
   }
@@ -64,9 +65,12 @@ int down(const std::string& name) {
     std::fprintf(stderr, "rnic down: the daemon refuses: %s\n", std::strerror(status));
     return 1;
   }
-  if (wait_for_end(process, pid_file)) return 0;
+  if (wait_for_end(process, pid_file, kPatienceMs)) return 0;
+  std::fprintf(stderr, "rnic down: the daemon (pid %u) is ending; waiting up to %d s more\n", daemon.daemon_pid(),
+               kLastPatienceMs / 1000);
+  if (wait_for_end(process, pid_file, kLastPatienceMs)) return 0;
   std::fprintf(stderr, "rnic down: the daemon (pid %u) was told to end but is still there after %d s\n",
-               daemon.daemon_pid(), kPatienceMs / 1000);
+               daemon.daemon_pid(), (kPatienceMs + kLastPatienceMs) / 1000);
   return 1;
 }
 

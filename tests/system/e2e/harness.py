@@ -156,7 +156,7 @@ class World:
         if (name, tuple(prefix)) in self.daemons:
             self.daemons.remove((name, tuple(prefix)))
         done = subprocess.run([*prefix, RNIC, "down", "--name", name], env=self.env, capture_output=True, text=True,
-                              timeout=30, stdin=subprocess.DEVNULL, check=False)
+                              timeout=90, stdin=subprocess.DEVNULL, check=False)
         return done.returncode
 
     def daemon_pid(self, name):
