@@ -123,12 +123,12 @@ def run(*words):
 
 
 class Link:
-    """`mitm`: its options, if it is there. `sysctls`: of the kernel's end."""
+    """`mitm`: its options, if it is there. `sysctls`: of the kernel's end. `buffers`: of our end, one frame each."""
 
     ports = iter(range(4000, 60000))
     family, theirs, ours, nobody = socket.AF_INET, KERNEL, OURS, NOBODY
 
-    def __init__(self, world, tag, mtu=1500, mitm=(), peer=(), sysctls=()):
+    def __init__(self, world, tag, mtu=1500, mitm=(), peer=(), sysctls=(), buffers=4096):
         base = f"rnicT{os.getpid() % 100000}{tag}"
         kernel, ours = base + "k", base + "o"
         for name in (kernel, ours):
@@ -159,7 +159,7 @@ class Link:
         self.world = world
         self.kernel = Namespace(kernel)
         self.peer = Peer(["ip", "netns", "exec", ours, str(BUILD / "tests" / "tcp_peer"), "--port", "af_packet:o",
-                          "--address", OURS + "/16", "--mtu", str(mtu), "--buffers", "4096", *peer])
+                          "--address", OURS + "/16", "--mtu", str(mtu), "--buffers", str(buffers), *peer])
 
     def ready(self):
         """Once, before all else: our end is up, and the kernel knows its way to it."""
