@@ -1,6 +1,8 @@
 // Chance: control messages and ring entries of which most are nearly right, from processes that die of what they do
 // to themselves. The same seed says the same things in the same order.
 #include <fcntl.h>
+#include <linux/netlink.h>
+#include <rdma/rdma_netlink.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -9,8 +11,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <span>
 
 #include "base/chance.hpp"
 #include "system/hostile/victim.hpp"
@@ -21,61 +25,19 @@ namespace {
 constexpr int kNoAnswer = 3;  // exit code of a child that was not answered
 constexpr int kAnswerMs = 60'000;
 constexpr std::uint32_t kActs = 400;
+constexpr std::uint32_t kTypeMax = 255;  // no message has a greater number
 
 bool one_in(std::uint64_t n, Chance& chance) { return chance.below(n) == 0; }
 
-struct Kind {
-  std::uint32_t type;
-  std::uint32_t size;
-};
-constexpr Kind kVerbs[] = {
-    {RNIC_LIST_DEVICES, 0},
-    {RNIC_OPEN_CONTEXT, sizeof(rnic_open_context)},
-    {RNIC_ALLOC_PD, 0},
-    {RNIC_DEALLOC_PD, sizeof(rnic_handle)},
-    {RNIC_REG_MR, sizeof(rnic_reg_mr)},
-    {RNIC_DEREG_MR, sizeof(rnic_handle)},
-    {RNIC_CREATE_CHANNEL, 0},
-    {RNIC_DESTROY_CHANNEL, sizeof(rnic_handle)},
-    {RNIC_CREATE_CQ, sizeof(rnic_create_cq)},
-    {RNIC_RESIZE_CQ, sizeof(rnic_resize_cq)},
-    {RNIC_DESTROY_CQ, sizeof(rnic_handle)},
-    {RNIC_CREATE_SRQ, sizeof(rnic_create_srq)},
-    {RNIC_MODIFY_SRQ, sizeof(rnic_modify_srq)},
-    {RNIC_QUERY_SRQ, sizeof(rnic_handle)},
-    {RNIC_DESTROY_SRQ, sizeof(rnic_handle)},
-    {RNIC_CREATE_QP, sizeof(rnic_create_qp)},
-    {RNIC_MODIFY_QP, sizeof(rnic_modify_qp)},
-    {RNIC_QUERY_QP, sizeof(rnic_handle)},
-    {RNIC_DESTROY_QP, sizeof(rnic_handle)},
-    {RNIC_ALLOC_MW, sizeof(rnic_alloc_mw)},
-    {RNIC_DEALLOC_MW, sizeof(rnic_handle)},
-    {RNIC_HOLD_EVENTS, sizeof(rnic_hold_events)},
-    {RNIC_RELEASE_EVENTS, 0},
-    {RNIC_MAP_ARENA, sizeof(rnic_handle)},
-    {RNIC_SHOW, sizeof(rnic_show)},
-};
-constexpr Kind kManagement[] = {
-    {RNIC_CM_OPEN, 0},
-    {RNIC_CM_OPEN, sizeof(rnic_cm_open)},
-    {RNIC_CM_CLOSE, sizeof(rnic_handle)},
-    {RNIC_CM_CREATE_ID, sizeof(rnic_cm_create_id)},
-    {RNIC_CM_DESTROY_ID, sizeof(rnic_handle)},
-    {RNIC_CM_BIND, sizeof(rnic_cm_bind)},
-    {RNIC_CM_RESOLVE_ADDRESS, sizeof(rnic_cm_resolve_address)},
-    {RNIC_CM_RESOLVE_ROUTE, sizeof(rnic_cm_resolve_route)},
-    {RNIC_CM_QUERY, sizeof(rnic_handle)},
-    {RNIC_CM_CONNECT, sizeof(rnic_cm_connect)},
-    {RNIC_CM_LISTEN, sizeof(rnic_cm_listen)},
-    {RNIC_CM_ACCEPT, sizeof(rnic_cm_connect)},
-    {RNIC_CM_REJECT, sizeof(rnic_cm_reject)},
-    {RNIC_CM_DISCONNECT, sizeof(rnic_handle)},
-    {RNIC_CM_INIT_QP_ATTRIBUTES, sizeof(rnic_cm_init_qp_attributes)},
-    {RNIC_CM_GET_EVENT, sizeof(rnic_handle)},
-    {RNIC_CM_SET_OPTION, sizeof(rnic_cm_set_option)},
-    {RNIC_CM_NOTIFY, sizeof(rnic_cm_notify)},
-    {RNIC_CM_MIGRATE_ID, sizeof(rnic_cm_migrate_id)},
-};
+// Every message that such a connection may send, but HELLO, which makes it what it is.
+std::vector<const rnic_message*> asked_by(std::uint32_t who) {
+  std::vector<const rnic_message*> messages;
+  for (std::uint32_t type = 0; type <= kTypeMax; ++type) {
+    const rnic_message* const each = rnic_message_of(type);
+    if (each != nullptr && (each->who & who) != 0 && type != RNIC_HELLO) messages.push_back(each);
+  }
+  return messages;
+}
 
 class Player {
  public:
@@ -94,10 +56,10 @@ class Player {
       case 1:
       case 2:
       case 3:
-        return request(pair_.app.control, kVerbs);
+        return request(pair_.app.control, verbs_);
       case 4:
       case 5:
-        return request(pair_.channel.control, kManagement);
+        return request(pair_.channel.control, management_);
       case 6:
         return scribble();
       case 7:
@@ -171,21 +133,45 @@ class Player {
     }
   }
 
-  template <std::size_t N>
-  void request(bare::Connection& connection, const Kind (&kinds)[N]) {
-    const Kind& kind = kinds[chance_.below(N)];
-    std::vector<std::byte> octets = body(kind.size);
-    // One that may well be taken: a region that is ours.
-    if (kind.type == RNIC_REG_MR && octets.size() >= sizeof(rnic_reg_mr) && !one_in(4, chance_)) {
-      rnic_reg_mr usual{};
-      std::memcpy(&usual, octets.data(), sizeof usual);
-      usual.pd = pair_.pd;
-      usual.access = static_cast<std::uint32_t>(chance_.below(128));
-      usual.start = reinterpret_cast<std::uintptr_t>(one_in(2, chance_) ? region_.at : shared_at_) + chance_.below(64);
-      usual.length = 1 + chance_.below(kBytes);
-      usual.shared = static_cast<std::uint32_t>(chance_.below(3));
-      usual.shared_offset = chance_.below(kBytes);
-      std::memcpy(octets.data(), &usual, sizeof usual);
+  // One that may well be taken: a region that is ours.
+  void make_region_usual(std::span<std::byte> octets) {
+    rnic_reg_mr usual{};
+    std::memcpy(&usual, octets.data(), sizeof usual);
+    usual.pd = pair_.pd;
+    usual.access = static_cast<std::uint32_t>(chance_.below(128));
+    usual.start = reinterpret_cast<std::uintptr_t>(one_in(2, chance_) ? region_.at : shared_at_) + chance_.below(64);
+    usual.length = 1 + chance_.below(kBytes);
+    usual.shared = static_cast<std::uint32_t>(chance_.below(3));
+    usual.shared_offset = chance_.below(kBytes);
+    std::memcpy(octets.data(), &usual, sizeof usual);
+  }
+
+  // Messages of netlink whose lengths fit, with attributes as chance has it.
+  void make_netlink_usual(std::span<std::byte> octets) {
+    rnic_netlink usual{};
+    std::memcpy(&usual, octets.data(), sizeof usual);
+    usual.length =
+        static_cast<std::uint32_t>(NLMSG_HDRLEN + 4 * chance_.below(RNIC_NETLINK_MAX / 4 - NLMSG_HDRLEN / 4 + 1));
+    nlmsghdr head{};
+    head.nlmsg_len = usual.length;
+    const auto command = static_cast<std::uint16_t>(chance_.below(RDMA_NLDEV_NUM_OPS + 1));
+    head.nlmsg_type = RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command);
+    head.nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | (one_in(2, chance_) ? NLM_F_DUMP : 0));
+    std::memcpy(usual.octets, &head, sizeof head);
+    for (std::size_t at = NLMSG_HDRLEN; at < usual.length; at += NLA_HDRLEN + 4) {
+      const nlattr attribute{NLA_HDRLEN + 4, static_cast<std::uint16_t>(chance_.below(RDMA_NLDEV_ATTR_MAX))};
+      std::memcpy(usual.octets + at, &attribute, std::min(sizeof attribute, usual.length - at));
+    }
+    std::memcpy(octets.data(), &usual, sizeof usual);
+  }
+
+  void request(bare::Connection& connection, const std::vector<const rnic_message*>& messages) {
+    const rnic_message& message = *messages[chance_.below(messages.size())];
+    const bool may_have_more = message.type == RNIC_CM_OPEN && one_in(2, chance_);
+    std::vector<std::byte> octets = body(may_have_more ? sizeof(rnic_cm_open) : message.request_size);
+    if (octets.size() >= message.request_size && !one_in(4, chance_)) {
+      if (message.type == RNIC_REG_MR) make_region_usual(octets);
+      if (message.type == RNIC_NETLINK) make_netlink_usual(octets);
     }
     std::vector<bare::Descriptor> fds;
     std::vector<int> numbers;
@@ -193,7 +179,7 @@ class Player {
       fds.push_back(descriptor());
       if (fds.back()) numbers.push_back(fds.back().get());
     }
-    if (connection.say_octets(kind.type, octets, numbers)) heard(connection);
+    if (connection.say_octets(message.type, octets, numbers)) heard(connection);
   }
 
   // One who does not keep to the protocol, or not for long.
@@ -278,6 +264,7 @@ class Player {
     [[maybe_unused]] const int done = ftruncate(shared_.get(), what == 2 ? 0 : kBytes);
   }
 
+  const std::vector<const rnic_message*> verbs_ = asked_by(RNIC_OF_VERBS), management_ = asked_by(RNIC_OF_CM);
   Chance chance_;
   std::string socket_;
   Pair pair_;
