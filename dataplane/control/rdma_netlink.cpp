@@ -79,7 +79,7 @@ class Answer {
         contexts_(contexts),
         cm_(cm),
         visible_(visible),
-        command_(head.nlmsg_type & 0x3ff),
+        command_(RDMA_NL_GET_OP(head.nlmsg_type)),
         dump_((head.nlmsg_flags & NLM_F_DUMP) == NLM_F_DUMP),
         acknowledge_((head.nlmsg_flags & NLM_F_ACK) != 0),
         attributes_(attributes),

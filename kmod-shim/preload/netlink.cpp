@@ -4,7 +4,6 @@
 #include "netlink.hpp"
 
 #include <errno.h>
-#include <limits.h>
 #include <linux/netlink.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +66,9 @@ int fail(int error) {
 bool name_of(int fd, sockaddr_nl& name) {
   socklen_t size = sizeof name;
   name = {};
-  return getsockname(fd, reinterpret_cast<sockaddr*>(&name), &size) == 0 && size == sizeof name;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&name), &size) != 0) return false;
+  if (size != sizeof name) errno = EIO;  // another socket is at its descriptor
+  return size == sizeof name;
 }
 
 bool bind_to_any(int fd) {
