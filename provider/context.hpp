@@ -184,9 +184,29 @@ struct ReceiveQueue : WorkQueue {
   std::uint64_t* wr_ids;  // of its slots
 };
 
-struct Qp {
-  ibv_qp ibv;  // first
+// What ibv_wr_start begins and ibv_wr_complete or ibv_wr_abort ends, all under the send queue's lock. The entries are
+// written beyond the queue's head, where nobody sees them (verbs_build.cpp).
+struct Batch {
+  ibv_send_wr wr;           // of the builder called last
+  bool waits;               // for its data: it is not written yet
+  std::uint32_t end;        // behind the entries written
+  int error;                // the first; nothing more is written then
+  std::uint32_t last_read;  // as the queue had these two before
+  bool any_read;
+};
 
+// A queue pair as libibverbs has it: its verbs_qp, as provider.cpp checks.
+struct QpFace {
+  union {
+    ibv_qp ibv;
+    ibv_qp_ex ex;
+  };
+  std::uint32_t mask;
+  void* xrc_domain;  // always none
+};
+inline constexpr std::uint32_t kQpHasBuilders = 1 << 1;  // of `mask`
+
+struct Qp : QpFace {
   Context* context;
   Srq* srq;
   Attachment send_attachment;
@@ -199,6 +219,7 @@ struct Qp {
 
   SendQueue send;
   ReceiveQueue receive;
+  Batch batch;
 };
 
 struct Srq {
@@ -219,7 +240,8 @@ inline Context& context_of(const ibv_context* context) {
 }
 inline Context& context_of(const ibv_pd* pd) { return context_of(pd->context); }
 inline Cq& of(ibv_cq* cq) { return *reinterpret_cast<Cq*>(cq); }
-inline Qp& of(ibv_qp* qp) { return *reinterpret_cast<Qp*>(qp); }
+inline Qp& of(ibv_qp* qp) { return *static_cast<Qp*>(reinterpret_cast<QpFace*>(qp)); }
+inline Qp& of(ibv_qp_ex* qp) { return of(&qp->qp_base); }
 inline Srq& of(ibv_srq* srq) { return *reinterpret_cast<Srq*>(srq); }
 
 // Zeroed, on a cache line of its own; free() releases it.
@@ -304,6 +326,7 @@ int modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask);
 int query_srq(ibv_srq* srq, ibv_srq_attr* attributes);
 int destroy_srq(ibv_srq* srq);
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes);
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes);
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask);
 int query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* init);
 int destroy_qp(ibv_qp* qp);
@@ -314,6 +337,15 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad);
 int poll_cq(ibv_cq* cq, int count, ibv_wc* completions);
 int req_notify_cq(ibv_cq* cq, int solicited_only);
+
+// Writes a send queue's entry of this index, which is the queue's head or follows it with all between written. Nobody
+// sees it. An error leaves the queue as it was. Under the queue's lock.
+int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr);
+// Is this an operation that this device's queue pairs know?
+bool can_post(const Context& context, ibv_wr_opcode opcode);
+// Which of IBV_QP_EX_WITH_* queue pairs of this device have, and the builders of one.
+std::uint64_t operations_with_builders(const Context& context);
+void set_builders(ibv_qp_ex& qp);
 
 // V-QP-19: makes polls pass over what the ring still holds of this QP.
 void remove_completions(Cq& cq, const Qp& qp);

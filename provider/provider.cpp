@@ -14,6 +14,7 @@ namespace {
 static_assert(offsetof(Context, verbs) == 0);
 static_assert(offsetof(Mr, type) == offsetof(pabi::Mr, type));
 static_assert(offsetof(Mr, access) == offsetof(pabi::Mr, access));
+static_assert(offsetof(QpFace, mask) == offsetof(pabi::Qp, mask) && kQpHasBuilders == pabi::kQpHasBuilders);
 
 int dereg_verbs_mr(pabi::Mr* mr) { return dereg_mr(&mr->mr); }
 
@@ -42,6 +43,7 @@ void offer_operations(Context& context, int layout) {
       {cq_event, address(provider::cq_event)},
       {create_cq, address(provider::create_cq)},
       {create_qp, address(provider::create_qp)},
+      {create_qp_ex, address(provider::create_qp_ex)},
       {create_srq, address(provider::create_srq)},
       {dealloc_pd, address(provider::dealloc_pd)},
       {dereg_mr, address(dereg_verbs_mr)},

@@ -107,10 +107,12 @@ struct WorkQueue {
   std::byte* slot(std::uint32_t index) const { return slots + std::size_t{index & (size - 1)} * stride; }
 
   // V-WR-07: no free slot, no post. Pairs with the release in free_through().
-  bool full() {
-    if (head - tail_seen < size) return false;
+  bool full() { return full_at(head); }
+  // Has the entry of this index, which is head or follows it, no free slot?
+  bool full_at(std::uint32_t index) {
+    if (index - tail_seen < size) return false;
     tail_seen = load(tail, std::memory_order_acquire);
-    return head - tail_seen >= size;
+    return index - tail_seen >= size;
   }
 
   // Was this index posted, and is it not free yet?

@@ -83,13 +83,18 @@ const char* memory_of(Context& context, std::uint64_t address, std::uint32_t len
   return region->memory + offset;
 }
 
-bool read_outstanding(const SendQueue& queue) { return queue.any_read && queue.outstanding(queue.last_read); }
+// Is a Read before this index not complete?
+bool read_outstanding(const SendQueue& queue, std::uint32_t index) {
+  const std::uint32_t tail = load(queue.tail, std::memory_order_relaxed);
+  return queue.any_read && queue.last_read - tail < index - tail;
+}
 
 // Gather at post: copies the data behind the SGEs, if all of it may be read here and now, and
 // there is room. Not while a Read is outstanding, whose sink this may be the source of.
-bool gather(Qp& qp, const ibv_send_wr& wr, std::byte* room, std::size_t size, std::uint32_t& length) {
+bool gather(Qp& qp, std::uint32_t index, const ibv_send_wr& wr, std::byte* room, std::size_t size,
+            std::uint32_t& length) {
   Context& context = *qp.context;
-  if (*context.not_forked == 0 || read_outstanding(qp.send)) return false;
+  if (*context.not_forked == 0 || read_outstanding(qp.send, index)) return false;
   std::uint64_t total = 0;
   for (int i = 0; i < wr.num_sge; ++i) total += wr.sg_list[i].length;
   if (total == 0 || total > size) return false;
@@ -120,8 +125,14 @@ int copy_inline(const SendQueue& queue, const ibv_send_wr& wr, std::byte* room, 
   return 0;
 }
 
-// Writes the entry of index `head`. An error leaves the queue as it was.
-int write_send_entry(Qp& qp, const ibv_send_wr& wr) {
+}  // namespace
+
+bool can_post(const Context& context, ibv_wr_opcode opcode) {
+  const SendRow row = send_row(opcode);
+  return row.known && offered(context, row);
+}
+
+int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
   SendQueue& queue = qp.send;
   const SendRow row = send_row(wr.opcode);
   if (!row.known) {  // V-WR-11, V-IS-38
@@ -133,9 +144,9 @@ int write_send_entry(Qp& qp, const ibv_send_wr& wr) {
   const int sge_count = local_invalidate ? 0 : wr.num_sge;
   if (sge_count < 0 || static_cast<std::uint32_t>(sge_count) > sge_max) return EINVAL;
   if (row.atomic && sge_count != 1) return EINVAL;  // its result has to go somewhere
-  if (queue.full()) return ENOMEM;                  // V-WR-07
+  if (queue.full_at(index)) return ENOMEM;          // V-WR-07
 
-  std::byte* slot = queue.slot(queue.head);
+  std::byte* slot = queue.slot(index);
   std::byte* body = slot + sizeof(rnic_sqe);
   rnic_sqe entry{};
   entry.opcode = row.opcode;
@@ -161,7 +172,8 @@ int write_send_entry(Qp& qp, const ibv_send_wr& wr) {
     entry.sge_count = static_cast<std::uint8_t>(sge_count);
     std::memcpy(body, wr.sg_list, sge_bytes);
     const std::size_t room = queue.stride - sizeof(rnic_sqe) - sge_bytes;
-    if (row.gathers && (entry.flags & RNIC_SQE_FENCE) == 0 && gather(qp, wr, body + sge_bytes, room, entry.length)) {
+    if (row.gathers && (entry.flags & RNIC_SQE_FENCE) == 0 &&
+        gather(qp, index, wr, body + sge_bytes, room, entry.length)) {
       entry.flags |= RNIC_SQE_COPIED;
     }
   }
@@ -169,15 +181,13 @@ int write_send_entry(Qp& qp, const ibv_send_wr& wr) {
     std::memcpy(body + sizeof(rnic_sge), &wr.wr.atomic.swap, sizeof wr.wr.atomic.swap);
   std::memcpy(slot, &entry, sizeof entry);
 
-  queue.work[queue.head & (queue.size - 1)] = {wr.wr_id, row.opcode, 0};
+  queue.work[index & (queue.size - 1)] = {wr.wr_id, row.opcode, 0};
   if (row.opcode == RNIC_OP_READ || row.atomic) {
-    queue.last_read = queue.head;
+    queue.last_read = index;
     queue.any_read = true;
   }
   return 0;
 }
-
-}  // namespace
 
 int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   Qp& qp = of(ibv);
@@ -186,7 +196,7 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   int error = load(qp.context->dead, std::memory_order_acquire) != 0 ? EIO : 0;
   const std::uint32_t before = queue.head;
   for (; wr != nullptr && error == 0; wr = wr->next) {
-    error = write_send_entry(qp, *wr);
+    error = write_send_entry(qp, queue.head, *wr);
     if (error != 0) break;
     store(queue.head, queue.head + 1, std::memory_order_release);
   }

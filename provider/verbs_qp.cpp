@@ -113,9 +113,8 @@ void fill_in(ibv_qp& to, ibv_pd* pd, const ibv_qp_init_attr& init) {
   pthread_cond_init(&to.cond, nullptr);
 }
 
-}  // namespace
-
-ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
+// With builders, where `operations` says of which IBV_QP_EX_WITH_*.
+ibv_qp* make_qp(ibv_pd* pd, ibv_qp_init_attr* init, const std::uint64_t* operations) {
   Context& context = context_of(pd);
   if (init->qp_type != IBV_QPT_RC) {
     errno = EOPNOTSUPP;
@@ -123,6 +122,10 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
   }
   if (init->send_cq == nullptr || init->recv_cq == nullptr) {
     errno = EINVAL;  // V-QP-01
+    return nullptr;
+  }
+  if (operations != nullptr && (*operations & ~operations_with_builders(context)) != 0) {
+    errno = EOPNOTSUPP;
     return nullptr;
   }
   auto* qp = static_cast<Qp*>(allocate_zeroed(sizeof(Qp)));
@@ -145,7 +148,13 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
   qp->srq = init->srq != nullptr ? &of(init->srq) : nullptr;
   qp->send.signal_all = init->sq_sig_all != 0;
   fill_in(qp->ibv, pd, *init);
-  const int error = ask_for_qp(context, *qp, request);
+  if (operations != nullptr) {
+    qp->mask = kQpHasBuilders;
+    set_builders(qp->ex);
+  }
+  // A libibverbs whose ibv_qp_ex is another than the one that this was built with does not find it.
+  const bool agreed = operations == nullptr || ibv_qp_to_qp_ex(&qp->ibv) == &qp->ex;
+  const int error = agreed ? ask_for_qp(context, *qp, request) : EOPNOTSUPP;
   if (error != 0) {
     free_qp(*qp);
     errno = error;
@@ -165,6 +174,29 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
     init->cap.max_recv_sge = qp->cap.max_recv_sge;
   }
   return &qp->ibv;
+}
+
+}  // namespace
+
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) { return make_qp(pd, init, nullptr); }
+
+ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* init) {
+  constexpr std::uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
+                                   IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+  const auto given = [init](std::uint32_t attribute) { return (init->comp_mask & attribute) != 0; };
+  if ((init->comp_mask & ~kKnown) != 0 || (given(IBV_QP_INIT_ATTR_CREATE_FLAGS) && init->create_flags != 0) ||
+      (given(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) && init->max_tso_header != 0)) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  if (!given(IBV_QP_INIT_ATTR_PD) || init->pd == nullptr || init->pd->context != ibv) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  // It begins as the shorter one does; libibverbs relies on that, too.
+  static_assert(offsetof(ibv_qp_init_attr_ex, sq_sig_all) == offsetof(ibv_qp_init_attr, sq_sig_all));
+  return make_qp(init->pd, reinterpret_cast<ibv_qp_init_attr*>(init),
+                 given(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) ? &init->send_ops_flags : nullptr);
 }
 
 namespace {

@@ -73,6 +73,17 @@ struct Mr {
   int access;
 };
 
+// And at the address of an ibv_qp.
+struct Qp {
+  union {
+    ibv_qp qp;
+    ibv_qp_ex ex;
+  };
+  std::uint32_t mask;
+  void* xrc_domain;  // where the mask has its bit
+};
+inline constexpr std::uint32_t kQpHasBuilders = 1 << 1;  // ibv_qp_to_qp_ex() asks for it
+
 extern "C" {
 #define RNIC_PABI_JOIN2(name, number) name##number
 #define RNIC_PABI_JOIN(name, number) RNIC_PABI_JOIN2(name, number)
