@@ -37,6 +37,14 @@ class Tree {
     if (!error) fs::create_symlink(fs::path("../../..") / base.filename(), place / "device", error);
     if (error && why_.empty()) why_ = "cannot write " + place.string() + ": " + error.message();
   }
+  // Below devices/: a link to a place of the machine's own.
+  void device_link(const std::string& path, const std::string& to) {
+    const fs::path place = fs::path(root_) / "devices" / path;
+    std::error_code error;
+    fs::create_directories(place.parent_path(), error);
+    if (!error) fs::create_symlink(to, place, error);
+    if (error && why_.empty()) why_ = "cannot write " + place.string() + ": " + error.message();
+  }
   const std::string& why() const { return why_; }
 
  private:
@@ -97,6 +105,12 @@ std::string hexadecimal(std::uint32_t value) {
   return text;
 }
 
+// The kernel's interface that a device is at: "lo" where its port has none, as its own addresses are on no wire.
+std::string netdev_of(const ServedDevice& device) {
+  const std::string& netdev = device.port->facts().netdev;
+  return netdev.empty() ? "lo" : netdev;
+}
+
 // The bus device that the kernel shows behind each RDMA device: who looks there (libfabric, UCX, MPIs by hwloc)
 // asks who made it, where it is, and which processors are near. Its ids are no provider's of libibverbs', which
 // goes by them too; its domain is the highest, which no machine numbers a bridge with, so that nobody who looks
@@ -119,6 +133,8 @@ void write_bus_device(Tree& tree, const ServedDevice& device) {
   tree.device_file(base + "/numa_node", "-1");  // near to none more than to another
   tree.device_file(base + "/local_cpus", all_processors());
   tree.device_file(base + "/local_cpulist", "0-" + std::to_string(std::max(sysconf(_SC_NPROCESSORS_CONF), 1L) - 1));
+  const std::string netdev = netdev_of(device);
+  tree.device_link(base + "/net/" + netdev, "/sys/class/net/" + netdev);
   tree.member("infiniband/" + device.name, base);
   tree.member("infiniband_verbs/uverbs" + std::to_string(device.index), base);
 }
@@ -126,13 +142,13 @@ void write_bus_device(Tree& tree, const ServedDevice& device) {
 // A place of the table for each of the device's addresses; an empty one is zeros, as in the kernel's.
 void write_gids(Tree& tree, const ServedDevice& device) {
   const std::string port = "infiniband/" + device.name + "/ports/1/";
-  const std::string& netdev = device.port->facts().netdev;
+  const std::string netdev = netdev_of(device);
   for (std::size_t i = 0; i < device.own.size(); ++i) {
     const std::string index = std::to_string(i);
     tree.file(port + "gids/" + index, gid_text(device.own[i].usable() ? device.own[i].address : wire::IpAddress()));
     // The one name of a type that libibverbs takes beside RoCE v2.
     tree.file(port + "gid_attrs/types/" + index, "IB/RoCE v1");
-    tree.file(port + "gid_attrs/ndevs/" + index, netdev.empty() ? "lo" : netdev);
+    tree.file(port + "gid_attrs/ndevs/" + index, netdev);
   }
 }
 

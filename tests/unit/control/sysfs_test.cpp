@@ -95,3 +95,11 @@ TEST_CASE("a bus device is near to all processors", "[control][sysfs]") {
       count += __builtin_popcount(static_cast<unsigned>(std::stoul(std::string(1, digit), nullptr, 16)));
   CHECK(count == sysconf(_SC_NPROCESSORS_CONF));
 }
+
+TEST_CASE("a bus device has the kernel's interface that its device is at, lo where there is none", "[control][sysfs]") {
+  Trees trees;
+  const fs::path net = trees.root / "sysfs/class/infiniband/rnic0/device/net";
+  CHECK(fs::read_symlink(net / "lo") == "/sys/class/net/lo");
+  CHECK(text_of(net / "lo/type") == "772");  // ARPHRD_LOOPBACK, of the kernel's own
+  CHECK(fs::exists(trees.root / "sysfs-rnic0/class/infiniband/rnic0/device/net/lo"));
+}
