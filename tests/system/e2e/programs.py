@@ -322,6 +322,12 @@ def remap(wire):
     fast.world.run([*fast.server, str(BUILD / "tests" / "remap"), fast.address], 30)
 
 
+def forks(wire, *options):
+    """Every kind of memory by everything that a child does, and threads that work while another forks."""
+    program = str(BUILD / "tests" / "forks")
+    wire.pair([program, "server", wire.address, "7303", *options], [program, "client", wire.address, "7303", *options])
+
+
 def ucmatose(wire, connections=50):
     words = ["ucmatose", "-c", str(connections)]
     wire.pair([*words, "-b", wire.address], [*words, "-s", wire.address], 180 if wire.slow else 60)
