@@ -266,7 +266,6 @@ int stay_in_rts(Qp& qp, std::uint32_t mask, const ibv_qp_attr& attributes) {
   const int error = ask_state(qp, now);
   if (error != 0) return error;
   if (now.state != RNIC_QP_RTS) return EINVAL;
-  mask &= RNIC_MODIFY_ORD | RNIC_MODIFY_IRD;
   return mask == 0 ? 0 : modify(qp, mask, RNIC_QP_RTS, attributes);
 }
 
@@ -274,6 +273,7 @@ int stay_in_rts(Qp& qp, std::uint32_t mask, const ibv_qp_attr& attributes) {
 
 int modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
   Qp& qp = of(ibv);
+  if ((mask & IBV_QP_CAP) != 0) return EOPNOTSUPP;  // V-QRN-20: not advertised
   std::uint32_t changes = 0;
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) changes |= RNIC_MODIFY_ACCESS;
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) changes |= RNIC_MODIFY_ORD;
@@ -282,8 +282,11 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
     return changes == 0 ? 0 : modify(qp, changes, 0, *attributes);
   }
 
+  const ibv_qp_state wanted = attributes->qp_state;
+  if (changes != 0 && wanted != IBV_QPS_INIT && wanted != IBV_QPS_RTR && wanted != IBV_QPS_RTS)
+    return EINVAL;  // V-MOD-01
   int error = 0;
-  switch (attributes->qp_state) {
+  switch (wanted) {
     case IBV_QPS_RESET:
       return reset(qp, *attributes);
     case IBV_QPS_INIT:

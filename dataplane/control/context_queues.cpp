@@ -397,21 +397,17 @@ Reply Context::modify_qp(const rnic_modify_qp& request) {
       error = EINVAL;  // on its way down already (V-ERRST-02, V-TERM-04, V-CLS-01)
       return;
     }
-    if ((request.mask & (RNIC_MODIFY_ORD | RNIC_MODIFY_IRD)) != 0) {
-      const std::uint32_t ird = (request.mask & RNIC_MODIFY_IRD) != 0 ? request.ird : machine.config().ird;
-      const std::uint32_t ord = (request.mask & RNIC_MODIFY_ORD) != 0 ? request.ord : machine.config().ord;
-      if ((request.mask & RNIC_MODIFY_ACCESS) != 0 && machine.state() != qp::State::idle) {
-        error = EOPNOTSUPP;
-        return;
-      }
-      if (const auto done = machine.set_depths(ird, ord); !done) {
+    // Outside Idle the first changes nothing; in Idle the second cannot fail any more. So it is all or nothing.
+    if ((request.mask & RNIC_MODIFY_ACCESS) != 0) {
+      if (const auto done = machine.set_access(static_cast<tpt::Rights>(request.access & kEnables)); !done) {
         error = errno_of(done.error());
         return;
       }
     }
-    if ((request.mask & RNIC_MODIFY_ACCESS) != 0) {
-      if (const auto done = machine.set_access(static_cast<tpt::Rights>(request.access & kEnables)); !done)
-        error = errno_of(done.error());
+    if ((request.mask & (RNIC_MODIFY_ORD | RNIC_MODIFY_IRD)) != 0) {
+      const std::uint32_t ird = (request.mask & RNIC_MODIFY_IRD) != 0 ? request.ird : machine.config().ird;
+      const std::uint32_t ord = (request.mask & RNIC_MODIFY_ORD) != 0 ? request.ord : machine.config().ord;
+      if (const auto done = machine.set_depths(ird, ord); !done) error = errno_of(done.error());
     }
   };
   device_.worker->call([&](Instant now) {
