@@ -144,6 +144,7 @@ bool Requester::begin_work(Verdict& verdict) {
   sending_.kind = Sending::Kind::data;
   sending_.sge = sending_.sge_offset = 0;
   if (next_.opcode == Opcode::write || next_.opcode == Opcode::write_immediate) {
+    if (next_.remote_stag == Stag{} && length != 0) return Status::invalid_stag;  // V-STAG-12
     sending_.message = Sender::write(next_.remote_stag, next_.remote_to, static_cast<std::uint32_t>(length));
     ++common_.counters.writes_out;
   } else {

@@ -646,7 +646,7 @@ TEST_CASE("V-WR-14: an unsignaled failure is told, and all behind it", "[qp][V-W
 }
 
 TEST_CASE("V-EH-38: a bad work request is not sent; a Terminate goes in its place",
-          "[qp][V-EH-38][V-STOP-03][W-RDMAP-64][V-SGL-04][V-SGL-05]") {
+          "[qp][V-EH-38][V-STOP-03][W-RDMAP-64][V-SGL-04][V-SGL-05][V-STAG-12]") {
   Raw raw;
   Region& r = raw.us->region(64, 1);
   Region& unreadable = raw.us->region(64, 1, tpt::Rights::remote_write | tpt::Rights::local_write);
@@ -699,6 +699,10 @@ TEST_CASE("V-EH-38: a bad work request is not sent; a Terminate goes in its plac
   SECTION("an extension that is off") {
     bad = work(qp::Opcode::fetch_add);
     status = qp::Status::invalid_wqe;
+  }
+  SECTION("V-STAG-12: a Write to STag 0") {
+    bad = write({Side::sge(r, 0, 8)}, {0}, 0);
+    status = qp::Status::invalid_stag;
   }
   SECTION("no right to read") {
     bad = send({Side::sge(unreadable, 0, 8)});
@@ -815,6 +819,19 @@ TEST_CASE("V-MOD-02: ORD can be lowered in RTS", "[qp][V-MOD-01][V-MOD-02]") {
   CHECK_FALSE(pair.a->qp.set_depths(15, 4));
   CHECK(pair.a->qp.config().ord == 4);
   CHECK_FALSE(pair.a->qp.set_access(tpt::Rights::local_write));
+}
+
+TEST_CASE("V-MOD-01: a peer's rights change in Idle alone", "[qp][V-MOD-01][V-QP-12]") {
+  Pair pair;
+  const auto may_be = [&](tpt::Rights rights) { return pair.a->qp.set_access(rights).has_value(); };
+  CHECK(may_be(kAllAccess));  // what it is
+  CHECK_FALSE(may_be(tpt::Rights::remote_read));
+  CHECK(pair.a->qp.config().access == kAllAccess);
+  REQUIRE(pair.a->qp.modify_state(State::error, pair.wire.now));
+  CHECK_FALSE(may_be(kAllAccess));
+  REQUIRE(pair.a->qp.modify_state(State::idle, pair.wire.now));
+  CHECK(may_be(tpt::Rights::remote_read));
+  CHECK(pair.a->qp.config().access == tpt::Rights::remote_read);
 }
 
 TEST_CASE("V-ORD-08: what was completed is delivered after the queue pair is gone", "[qp][V-ORD-08][V-POLL-06]") {
