@@ -90,7 +90,8 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
 
 int modify_srq(ibv_srq* ibv, ibv_srq_attr* attributes, int mask) {
   Srq& srq = of(ibv);
-  if ((mask & IBV_SRQ_MAX_WR) != 0) return EOPNOTSUPP;  // V-QRN-20: not advertised
+  if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;  // V-IS-03
+  if ((mask & IBV_SRQ_MAX_WR) != 0) return EOPNOTSUPP;                 // V-QRN-20: not advertised
   if ((mask & IBV_SRQ_LIMIT) == 0) return 0;
   if (attributes->srq_limit > srq.queue.size) return EINVAL;  // V-LIM-04
   const rnic_modify_srq request{srq.handle, attributes->srq_limit};

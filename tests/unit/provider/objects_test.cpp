@@ -251,6 +251,17 @@ TEST_CASE("V-MOD-10: RESET from RTS goes by way of Error", "[provider][V-MOD-10]
   CHECK(state_of(t) == IBV_QPS_RESET);
 }
 
+TEST_CASE("V-IS-03: an attribute of a shared queue that is none is refused, with the others", "[provider][V-IS-03]") {
+  TestDaemon daemon;
+  Application app(daemon);
+  ibv_srq* srq = app.make_srq(8);
+  ibv_srq_attr attributes{};
+  attributes.srq_limit = 3;
+  CHECK(provider::modify_srq(srq, &attributes, IBV_SRQ_LIMIT | 0x80) == EINVAL);
+  REQUIRE(provider::query_srq(srq, &attributes) == 0);
+  CHECK(attributes.srq_limit == 0);
+}
+
 TEST_CASE("V-QP-01: only RC QPs with two CQs are made, and they are filled in", "[provider][V-QP-01]") {
   OneQp t;
   ibv_qp_init_attr init{};
