@@ -43,17 +43,20 @@ inline void expect(ibv_cq* cq, std::uint64_t wr_id, ibv_wc_status status = IBV_W
   CHECK(wc.status == status);
 }
 
-inline ibv_qp_state state_of(ibv_qp* qp) {
+inline ibv_qp_attr attributes_of(ibv_qp* qp) {
   ibv_qp_attr attributes{};
   ibv_qp_init_attr init{};
   REQUIRE(provider::query_qp(qp, &attributes, IBV_QP_STATE, &init) == 0);
-  return attributes.qp_state;
+  return attributes;
 }
 
-inline int to_state(ibv_qp* qp, ibv_qp_state state, int mask = 0) {
+inline ibv_qp_state state_of(ibv_qp* qp) { return attributes_of(qp).qp_state; }
+
+inline int to_state(ibv_qp* qp, ibv_qp_state state, int mask = 0,
+                    unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE) {
   ibv_qp_attr attributes{};
   attributes.qp_state = state;
-  attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+  attributes.qp_access_flags = access;
   return provider::modify_qp(qp, &attributes, IBV_QP_STATE | mask);
 }
 
@@ -114,8 +117,8 @@ class Wired {
       "[[device]]\nport = \"pair:w\"\naddress = \"127.0.9.1/24\"\nmtu = 1500\n"
       "[[device]]\nport = \"pair:w\"\naddress = \"127.0.9.2/24\"\nmtu = 1500\n";
 
-  Wired()
-      : live_(DataPlane::turns, kTwoDevices),
+  explicit Wired(const char* devices = kTwoDevices)
+      : live_(DataPlane::turns, devices),
         channel_(connect(RNIC_CLIENT_CM)),
         a(dup(connect(RNIC_CLIENT_VERBS).descriptor()), "rnic0"),
         b(dup(connect(RNIC_CLIENT_VERBS).descriptor()), "rnic1") {
@@ -128,6 +131,10 @@ class Wired {
   // From a's device to b's; both are in RTS then.
   Ids join(ibv_qp* caller, ibv_qp* called) {
     for (ibv_qp* qp : {caller, called}) REQUIRE(to_state(qp, IBV_QPS_INIT, IBV_QP_ACCESS_FLAGS) == 0);
+    return accept(call(caller), called);
+  }
+  // The same in two steps, with the states and rights that the queue pairs have.
+  Ids call(ibv_qp* caller) {
     Ids ids;
     ids.caller = channel_.create_id();
     REQUIRE(channel_.bind(ids.caller, bare::address_of(a.context->device)).good());
@@ -137,6 +144,9 @@ class Wired {
     channel_.expect(RNIC_CM_ROUTE_RESOLVED);
     REQUIRE(channel_.connect(ids.caller, caller->qp_num).good());
     ids.called = channel_.expect(RNIC_CM_CONNECT_REQUEST).id;
+    return ids;
+  }
+  Ids accept(const Ids& ids, ibv_qp* called) {
     REQUIRE(channel_.accept(ids.called, called->qp_num).good());
     channel_.expect(RNIC_CM_ESTABLISHED);
     channel_.expect(RNIC_CM_ESTABLISHED);
@@ -146,6 +156,21 @@ class Wired {
   void forget(const Ids& ids) {
     for (int i = 0; i < 2; ++i) channel_.expect(RNIC_CM_DISCONNECTED);
     for (const std::uint32_t id : {ids.caller, ids.called}) REQUIRE(channel_.destroy_id(id).good());
+  }
+  // A completion channel, as libibverbs would hold it; for either end.
+  ibv_comp_channel make_channel() {
+    channels_.push_back(connect(RNIC_CLIENT_CM));  // it lasts as long as its connection
+    bare::Answer answer = channels_.back().ask(RNIC_CREATE_CHANNEL);
+    REQUIRE(answer.good());
+    ibv_comp_channel channel{};
+    channel.fd = dup(answer.take(0).get());
+    return channel;
+  }
+  // From here on no worker turns: what comes next is what the application asks for, and no more.
+  void stop_turning() {
+    live_.run([&] {
+      for (const auto& worker : live_.machine.workers) REQUIRE(worker->stop());
+    });
   }
 
  private:
@@ -158,6 +183,7 @@ class Wired {
   LiveDaemon live_;
   bare::Channel channel_;
   std::uint32_t listener_ = 0;
+  std::vector<bare::Connection> channels_;
 
  public:
   Application a, b;
@@ -195,18 +221,22 @@ struct WiredPair : Wired {
     }
   };
 
-  explicit WiredPair(std::uint32_t depth = 64, ibv_srq* (*srq_of)(Application&) = nullptr) {
+  explicit WiredPair(std::uint32_t depth = 64, ibv_srq* (*srq_of)(Application&) = nullptr,
+                     const char* devices = kTwoDevices, int rights = kRemote)
+      : Wired(devices) {
     set_up(a, end_a, depth, nullptr);
     if (srq_of != nullptr) srq = srq_of(b);
-    set_up(b, end_b, depth, srq);
-    ids = join(end_a.qp, end_b.qp);
+    set_up(b, end_b, depth, srq, rights);
+    for (const End* end : {&end_a, &end_b})
+      REQUIRE(to_state(end->qp, IBV_QPS_INIT, IBV_QP_ACCESS_FLAGS, static_cast<unsigned>(rights)) == 0);
+    ids = accept(call(end_a.qp), end_b.qp);
   }
-  static void set_up(Application& app, End& end, std::uint32_t depth, ibv_srq* srq) {
+  static void set_up(Application& app, End& end, std::uint32_t depth, ibv_srq* srq, int rights = kRemote) {
     REQUIRE(app.error == 0);
     end.send_cq = app.make_cq(1024);
     end.receive_cq = app.make_cq(1024);
     end.qp = app.make_qp(end.send_cq, end.receive_cq, depth, srq);
-    end.mr = app.make_mr(end.memory.data(), kBytes, kRemote);
+    end.mr = app.make_mr(end.memory.data(), kBytes, rights);
     REQUIRE(end.qp != nullptr);
     REQUIRE(end.mr != nullptr);
   }

@@ -223,7 +223,7 @@ TEST_CASE("V-CLS-07: the same queue pairs are closed and connected again and aga
 }
 
 TEST_CASE("V-ACC-05: a region at an odd place ends to the octet at both ends, and no offset goes round",
-          "[wired][V-ACC-05][V-ACC-06][V-SEC-04][V-AE-17]") {
+          "[wired][V-ACC-05][V-ACC-06][V-SEC-04][V-AE-17][V-PBL-06]") {
   WiredPair t;
   constexpr std::size_t kAt = 4097, kSize = 61;
   ibv_mr* odd = t.b.make_mr(t.end_b.memory.data() + kAt, kSize, WiredPair::kRemote);
