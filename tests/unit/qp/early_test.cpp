@@ -119,7 +119,7 @@ TEST_CASE("W-TCP-10: nothing from beyond a gap is delivered, and a Send is not p
 }
 
 TEST_CASE("V-SRQ-09: receives of a shared queue are taken in the order of the stream, and none from beyond a gap",
-          "[qp][V-SRQ-09][V-SEC-17][V-SR-10]") {
+          "[qp][V-SRQ-09][V-SEC-17][V-SR-10][V-SRQ-10]") {
   Scene s(with_markers(), [](qp::Config& c) { c.shared_receive = true; });
   Region& to = s.raw.us->region(6000);
   for (std::uint32_t i = 0; i < 6; ++i) s.raw.us->post_receive({Side::sge(to, 1000 * i, 1000)}, true);

@@ -69,7 +69,7 @@ Octets siws_terminate(std::uint8_t layer, std::uint8_t type, std::uint8_t header
 }  // namespace
 
 TEST_CASE("V-EH-05: a ULPDU shorter than its header is a local catastrophic error of DDP",
-          "[qp][V-EH-05][W-MPA-55][W-RDMAP-28]") {
+          "[qp][V-EH-05][W-MPA-55][W-RDMAP-28][V-AE-05]") {
   SECTION("tagged, 13 octets") {
     Scene s;
     Octets ulpdu = tagged(0, true, {1}, 0);
@@ -90,7 +90,7 @@ TEST_CASE("V-EH-05: a ULPDU shorter than its header is a local catastrophic erro
   }
 }
 
-TEST_CASE("V-EH-06: a bad CRC is refused without a header and nothing is placed", "[qp][V-EH-06][W-MPA-68]") {
+TEST_CASE("V-EH-06: a bad CRC is refused without a header and nothing is placed", "[qp][V-EH-06][W-MPA-68][V-AE-06]") {
   Scene s;
   Octets fpdu = s.raw.fpdu(tagged(0, true, s.region.stag, s.region.base, filled(100)));
   fpdu[40] ^= std::byte{1};
@@ -102,7 +102,7 @@ TEST_CASE("V-EH-06: a bad CRC is refused without a header and nothing is placed"
   CHECK(s.region.memory == before);
 }
 
-TEST_CASE("V-EH-07: a marker that disagrees is refused", "[qp][V-EH-07]") {
+TEST_CASE("V-EH-07: a marker that disagrees is refused", "[qp][V-EH-07][V-AE-07]") {
   qp::Start start = default_start();
   start.markers_in = mpa::Markers::expected;
   Raw raw(start);
@@ -115,7 +115,7 @@ TEST_CASE("V-EH-07: a marker that disagrees is refused", "[qp][V-EH-07]") {
   CHECK(raw.us->app.events == std::vector<qp::Event>{qp::Event::bad_fpdu});
 }
 
-TEST_CASE("V-EH-08: another DDP version is refused, tagged or not", "[qp][V-EH-08][W-DDP-01]") {
+TEST_CASE("V-EH-08: another DDP version is refused, tagged or not", "[qp][V-EH-08][W-DDP-01][V-AE-08]") {
   SECTION("tagged") {
     Scene s;
     Octets ulpdu = tagged(0, true, s.region.stag, s.region.base, filled(8));
@@ -130,7 +130,7 @@ TEST_CASE("V-EH-08: another DDP version is refused, tagged or not", "[qp][V-EH-0
   }
 }
 
-TEST_CASE("V-EH-21: another RDMAP version is refused", "[qp][V-EH-21][W-RDMAP-01]") {
+TEST_CASE("V-EH-21: another RDMAP version is refused", "[qp][V-EH-21][W-RDMAP-01][V-AE-09]") {
   const auto version = GENERATE(0x00, 0x80, 0xC0);
   Scene s;
   Octets ulpdu = untagged(3, true, 0, 1, 0);
@@ -149,7 +149,7 @@ TEST_CASE("W-DDP-02: reserved bits are not looked at", "[qp][W-DDP-02][W-RDMAP-0
 }
 
 TEST_CASE("V-EH-22: an opcode that is unknown, switched off, or in the wrong place is refused",
-          "[qp][V-EH-22][W-RDMAP-03][W-RDMAP-04][W-EXT-14]") {
+          "[qp][V-EH-22][W-RDMAP-03][W-RDMAP-04][W-EXT-14][V-AE-10]") {
   Scene s;
   SECTION("8 to 15") {
     const auto opcode = GENERATE(8, 9, 10, 11, 12, 13, 14, 15);
@@ -174,15 +174,15 @@ TEST_CASE("V-EH-22: an opcode that is unknown, switched off, or in the wrong pla
   }
 }
 
-TEST_CASE("V-EH-09: a queue that is not there is refused", "[qp][V-EH-09]") {
+TEST_CASE("V-EH-09: a queue that is not there is refused", "[qp][V-EH-09][V-AE-11]") {
   const auto queue = GENERATE(3u, 4u, 0xFFFFFFFFu);
   Scene s;
   s.is_refused(untagged(3, true, queue, 1, 0), 0x1201, Header::ddp, qp::Event::queue_number);
 }
 
 TEST_CASE("V-EH-10: a tagged segment is placed only where the STag allows",
-          "[qp][W-DDP-18][W-DDP-27][V-EH-11][V-EH-12][V-EH-13][V-EH-14][V-EH-24][V-ACC-08][V-AE-17][V-AE-18][V-AE-19]"
-          "[V-AE-20][V-ERR-06]") {
+          "[qp][W-DDP-18][W-DDP-27][V-EH-11][V-EH-12][V-EH-13][V-EH-14][V-EH-24][V-ACC-08][V-AE-17][V-AE-18]"
+          "[V-AE-19][V-AE-20][V-ERR-06][V-AE-13][V-AE-16][V-ACC-09][V-RD-01]") {
   SECTION("V-EH-10: an unknown STag") {
     Scene s;
     s.is_refused(tagged(0, true, {0x7FFFFF00}, s.region.base, filled(8)), 0x1100, Header::ddp, qp::Event::invalid_stag);
@@ -228,7 +228,7 @@ TEST_CASE("V-EH-10: a tagged segment is placed only where the STag allows",
   }
 }
 
-TEST_CASE("V-EH-15: a Send must be the next", "[qp][V-EH-15][V-EH-16][W-DDP-17]") {
+TEST_CASE("V-EH-15: a Send must be the next", "[qp][V-EH-15][V-EH-16][W-DDP-17][V-AE-23][V-AE-24][V-SEC-18]") {
   SECTION("V-EH-15: no buffer, strictly") {
     Scene s([](qp::Config& c) { c.hold_without_receive = false; });
     s.is_refused(untagged(3, true, 0, 1, 0, filled(8)), 0x1202, Header::ddp, qp::Event::rq_msn_range);
@@ -305,7 +305,7 @@ TEST_CASE("W-RDMAP-15: each Send takes a receive, one of no octets too", "[qp][W
   }
 }
 
-TEST_CASE("V-EH-17: a Read Request beyond IRD is refused", "[qp][V-EH-17][V-IRD-08][W-RDMAP-19][W-RDMAP-20]") {
+TEST_CASE("V-EH-17: a Read Request beyond IRD is refused", "[qp][V-EH-17][V-IRD-08][W-RDMAP-19][W-RDMAP-20][V-AE-25]") {
   SECTION("IRD + 1") {
     qp::Start start = default_start();
     start.ird = 2;
@@ -333,7 +333,7 @@ TEST_CASE("V-EH-17: a Read Request beyond IRD is refused", "[qp][V-EH-17][V-IRD-
   }
 }
 
-TEST_CASE("V-EH-18: a Read Request must be the next", "[qp][V-EH-18][V-EH-19]") {
+TEST_CASE("V-EH-18: a Read Request must be the next", "[qp][V-EH-18][V-EH-19][V-AE-26][V-AE-27]") {
   SECTION("V-EH-18: a gap") {
     Scene s;
     s.is_refused(read_request(2, {{1}, 0, 8, s.region.stag, s.region.base}), 0x1203, Header::ddp, qp::Event::irrq_gap);
@@ -350,13 +350,13 @@ TEST_CASE("V-EH-18: a Read Request must be the next", "[qp][V-EH-18][V-EH-19]") 
   }
 }
 
-TEST_CASE("V-EH-23: a Read Request while reads are disabled is refused", "[qp][V-EH-23]") {
+TEST_CASE("V-EH-23: a Read Request while reads are disabled is refused", "[qp][V-EH-23][V-AE-12][V-RD-02]") {
   Scene s([](qp::Config& c) { c.access = tpt::Rights::remote_write; });
   s.is_refused(read_request(1, {{1}, 0, 8, s.region.stag, s.region.base}), 0x1201, Header::ddp,
                qp::Event::reads_disabled);
 }
 
-TEST_CASE("V-EH-25: a Read Request has its own form", "[qp][V-EH-25][V-EH-26][W-RDMAP-09]") {
+TEST_CASE("V-EH-25: a Read Request has its own form", "[qp][V-EH-25][V-EH-26][W-RDMAP-09][V-AE-14][V-AE-15]") {
   Octets body(28);
   SECTION("V-EH-25: an offset") {
     Scene s;
@@ -379,7 +379,8 @@ TEST_CASE("V-EH-25: a Read Request has its own form", "[qp][V-EH-25][V-EH-26][W-
 }
 
 TEST_CASE("V-EH-27: a Read's source is checked before anything is sent",
-          "[qp][V-EH-27][V-EH-28][V-EH-29][V-EH-30][V-EH-31][W-RDMAP-11][W-RDMAP-26][V-STOP-10]") {
+          "[qp][V-EH-27][V-EH-28][V-EH-29][V-EH-30][V-EH-31][W-RDMAP-11][W-RDMAP-26][V-STOP-10][V-AE-28][V-AE-29]"
+          "[V-AE-30][V-AE-31][V-AE-32][V-ACC-09][V-RD-02]") {
   Scene s;
   const std::uint32_t all = 4096;
   SECTION("V-EH-27: an invalid STag") {
@@ -418,7 +419,7 @@ TEST_CASE("V-EH-27: a Read's source is checked before anything is sent",
 }
 
 TEST_CASE("V-EH-32: a Send with Invalidate whose STag may not be invalidated fails its receive",
-          "[qp][V-EH-32][V-EH-33][V-EH-34][V-EH-35][V-INV-05][V-INV-07][W-RDMAP-16]") {
+          "[qp][V-EH-32][V-EH-33][V-EH-34][V-EH-35][V-INV-05][V-INV-07][W-RDMAP-16][V-CS-11]") {
   Scene s;
   Region& to = s.raw.us->region(64);
   s.raw.us->post_receive({Side::sge(to, 0, 64)});

@@ -190,7 +190,7 @@ TEST_CASE("V-ORD-08: octets placed late are neither consumed nor acknowledged be
 
 // ---- two peers at once -----------------------------------------------------------------------------
 
-TEST_CASE("V-IRD-11: Sends and Writes go on while Read Responses wait for the window", "[qp][V-IRD-11]") {
+TEST_CASE("V-IRD-11: Sends and Writes go on while Read Responses wait for the window", "[qp][V-IRD-11][V-ORD-06]") {
   // The peer takes nothing: our Response stands, and what it sends is placed all the same.
   qp::Start start = default_start();
   Raw raw(start);
@@ -508,7 +508,8 @@ TEST_CASE("W-MPA-49: a Read of no octets is taken as first FPDU whatever was neg
 
 // ---- memory that cannot be reached ----------------------------------------------------------------------
 
-TEST_CASE("V-CS-04: memory that is gone fails its work request and no other stream's", "[qp][V-CS-04][V-STOP-02]") {
+TEST_CASE("V-CS-04: memory that is gone fails its work request and no other stream's",
+          "[qp][V-CS-04][V-STOP-02][V-AE-36][V-EH-41]") {
   const auto moves = GENERATE(Moves::direct, Moves::at_flush, Moves::late);
   Raw raw(default_start(), {}, moves);
   Region& r = raw.us->region(4000, 3);
@@ -557,7 +558,7 @@ TEST_CASE("V-POLL-06: nothing is moved for a queue pair in Error", "[qp][V-POLL-
 }
 
 TEST_CASE("V-ERRST-03: a flushed request gives its memory back, so not while a copy of it waits for a page",
-          "[qp][V-ERRST-03][V-MR-20]") {
+          "[qp][V-ERRST-03][V-MR-20][V-IS-26]") {
   Raw raw(default_start(), {}, Moves::at_flush);
   Region& r = raw.us->region(4000);
   raw.run();

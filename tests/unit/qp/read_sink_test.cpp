@@ -284,6 +284,31 @@ TEST_CASE("V-RD-03: a Read's own STag reaches its range and no octet else", "[qp
   }
 }
 
+TEST_CASE("V-RNIC-11: a Read's own STag is nobody's to use, while it lasts", "[qp][V-RNIC-11][V-RD-03]") {
+  Raw raw;
+  Region& sink = raw.us->region(64, 0, kLocal);
+  raw.us->post(read({Side::sge(sink, 0, 16)}, {5}, 0));
+  raw.run();
+  REQUIRE(asked(raw).size() == 1);
+  const Stag own = asked(raw)[0].sink_stag;
+  REQUIRE(own != sink.stag);
+  const std::size_t heard = raw.heard.size();
+  SECTION("as the source of a Send") { raw.us->post(send({{sink.at(0), 8, own}})); }
+  SECTION("as the source of a Write") { raw.us->post(write({{sink.at(0), 8, own}}, {9}, 0)); }
+  SECTION("as another Read's sink") { raw.us->post(read({{sink.at(0), 8, own}}, {5}, 0)); }
+  SECTION("to be invalidated") {
+    auto request = work(qp::Opcode::local_invalidate);
+    request.remote_stag = own;
+    raw.us->post(request);
+  }
+  raw.run();
+  // A Terminate in its place, and nothing else.
+  REQUIRE(raw.heard.size() == heard + 1);
+  CHECK(raw.terminates().size() == 1);
+  REQUIRE(raw.us->app.completions.size() == 2);
+  CHECK(raw.us->app.completions[1].status == qp::Status::invalid_stag);
+}
+
 TEST_CASE("V-RD-03: a Read's own STag is gone with its Response", "[qp][V-RD-03][W-RDMAP-14]") {
   Scene s;
   const Stag old = s.stag;

@@ -122,3 +122,37 @@ TEST_CASE("V-CONN-05: FPDUs that are there before a queue pair goes to RTS are t
   CHECK(holds(1000, filled(700, 2)));
   CHECK(holds(2000, filled(900)));
 }
+
+TEST_CASE("V-CONN-09: either end goes to RTS first, and either may be who speaks first", "[qp][V-CONN-09][V-CONN-07]") {
+  const bool a_first = GENERATE(true, false), a_initiates = GENERATE(true, false);
+  Pair pair;
+  pair.run();
+  REQUIRE(pair.a->qp.modify_state(State::closing, pair.wire.now));
+  pair.run();
+  for (Side* side : {pair.a.get(), pair.b.get()}) {
+    REQUIRE(side->qp.state() == State::idle);
+    make_anew(side->tcp, pair.options.tcp);
+    side->app.completions.clear();
+  }
+  pair.wire.a.in.clear();
+  pair.wire.b.in.clear();
+  pair.wire.join();  // a calls
+  const auto go = [&](bool a) {
+    Side& side = a ? *pair.a : *pair.b;
+    side.qp.attach(side.tcp, a == a_initiates ? default_start() : responder_start(), pair.wire.now);
+    side.post_receive({});
+    side.post(send());
+    for (int i = 0; i < 10; ++i) {
+      pair.turn(side);
+      pair.wire.carry();
+    }
+  };
+  go(a_first);
+  go(!a_first);
+  pair.run();
+  for (Side* side : {pair.a.get(), pair.b.get()}) {
+    CHECK(side->qp.state() == State::rts);
+    REQUIRE(side->app.completions.size() == 2);
+    for (const auto& told : side->app.completions) CHECK(told.status == qp::Status::success);
+  }
+}

@@ -37,7 +37,7 @@ struct Alone {
 }  // namespace
 
 TEST_CASE("V-IDLE-01: work posted in Idle waits, and is done from the entry to RTS on",
-          "[qp][V-IDLE-01][V-IDLE-07][V-RTS-02]") {
+          "[qp][V-IDLE-01][V-IDLE-07][V-RTS-02][V-IDLE-02]") {
   Options options;
   options.attach_b = true;
   Pair pair(options);
@@ -105,7 +105,7 @@ TEST_CASE("V-RTS-03: RTS does not go to Idle; RTS to RTS is for attributes", "[q
 }
 
 TEST_CASE("V-TDN-01: a clean close ends in Idle on both sides, receives flushed, one event each",
-          "[qp][V-TDN-01][V-CLS-03][V-CLS-07][V-RTS-05][V-RTS-07][V-AE-01]") {
+          "[qp][V-TDN-01][V-CLS-03][V-CLS-07][V-RTS-05][V-RTS-07][V-AE-01][V-CLS-01][V-CLS-04][V-IDLE-02]") {
   Pair pair;
   pair.a->post_receive({});
   pair.b->post_receive({});
@@ -427,7 +427,8 @@ TEST_CASE("W-RDMAP-29: the last words are one Terminate 0x0000, behind what was 
   }
 }
 
-TEST_CASE("V-RTS-06: Closing with work on the SQ is a Bad Close", "[qp][V-RTS-06][V-ST-06][V-CLS-05][V-EH-04]") {
+TEST_CASE("V-RTS-06: Closing with work on the SQ is a Bad Close",
+          "[qp][V-RTS-06][V-ST-06][V-CLS-05][V-EH-04][V-AE-21]") {
   Pair pair;
   pair.run();
   pair.a->post(send());
@@ -455,7 +456,8 @@ TEST_CASE("V-CLS-05: work posted in Closing is flushed and the stream is reset",
   CHECK(pair.b->tcp.ended() == tcp::Ended::reset);
 }
 
-TEST_CASE("V-CLS-03: a receive posted in Closing is flushed", "[qp][V-CLS-03]") {
+TEST_CASE("V-CLS-03: a receive posted in Closing is flushed",
+          "[qp][V-CLS-03][V-CLS-02][V-CLS-08][V-CLS-09][V-TDN-08][V-SEC-24]") {
   Raw raw;
   raw.us->post_receive({});
   raw.run();
@@ -476,6 +478,17 @@ TEST_CASE("V-CLS-03: a receive posted in Closing is flushed", "[qp][V-CLS-03]") 
     CHECK(raw.us->qp.state() == State::error);
     CHECK(raw.us->app.events == Events{qp::Event::bad_close});
     CHECK(raw.tcp.ended() == tcp::Ended::reset);
+    // V-CLS-02
+    CHECK(statuses(raw.us->app.completions) == std::vector{qp::Status::flushed, qp::Status::flushed});
+  }
+  SECTION("V-CLS-02: nor is a Read answered, or a Write placed") {
+    Region& memory = raw.us->region(64);
+    const bool write = GENERATE(false, true);
+    raw.say(write ? tagged(0, true, memory.stag, memory.base, filled(8))
+                  : read_request(1, {{1}, 0, 8, memory.stag, memory.base}));
+    CHECK(raw.us->qp.state() == State::error);
+    CHECK(raw.heard.empty());
+    CHECK(memory.memory == Octets(64));
   }
   SECTION("V-CLS-09: so is a Terminate") {
     raw.say(untagged(7, true, 2, 1, 0, Octets(4)));
@@ -497,7 +510,8 @@ TEST_CASE("V-CLS-03: a receive posted in Closing is flushed", "[qp][V-CLS-03]") 
 }
 
 TEST_CASE("V-RTS-08: Modify to Terminate sends 0x0000 without a header",
-          "[qp][V-RTS-08][V-EH-42][V-TDN-02][V-TDN-06]") {
+          "[qp][V-RTS-08][V-EH-42][V-TDN-02][V-TDN-06][V-TERM-01][V-TERM-03][V-TERM-04][V-TERM-05][V-TERM-07]"
+          "[V-TERM-08][V-TERM-10][V-ERRST-07][V-TERM-06]") {
   Raw raw;
   raw.us->post_receive({});
   raw.run();
@@ -541,12 +555,14 @@ TEST_CASE("V-RTS-08: Modify to Terminate sends 0x0000 without a header",
     raw.us->post(send());
     raw.us->post_receive({});
     raw.run();
+    CHECK(raw.us->qp.state() == State::terminate);  // V-TERM-06
     CHECK(statuses(raw.us->app.completions) ==
           std::vector{qp::Status::flushed, qp::Status::flushed, qp::Status::flushed});
   }
 }
 
-TEST_CASE("V-RTS-11: Modify to Error resets the stream and sends no Terminate", "[qp][V-RTS-11][V-EH-43][V-TDN-03]") {
+TEST_CASE("V-RTS-11: Modify to Error resets the stream and sends no Terminate",
+          "[qp][V-RTS-11][V-EH-43][V-TDN-03][V-ERRST-01]") {
   Raw raw;
   raw.us->post(read({}, {1}, 0));
   raw.us->post_receive({});
@@ -561,7 +577,7 @@ TEST_CASE("V-RTS-11: Modify to Error resets the stream and sends no Terminate", 
   CHECK(raw.us->app.events.empty());
 }
 
-TEST_CASE("V-EH-02: a RST is told as such, a loss as such", "[qp][V-EH-01][V-EH-02][V-RTS-12]") {
+TEST_CASE("V-EH-02: a RST is told as such, a loss as such", "[qp][V-EH-01][V-EH-02][V-RTS-12][V-AE-04][V-TDN-05]") {
   Raw raw;
   raw.us->post_receive({});
   raw.run();
@@ -581,7 +597,7 @@ TEST_CASE("V-EH-02: a RST is told as such, a loss as such", "[qp][V-EH-01][V-EH-
 }
 
 TEST_CASE("V-RTS-07: a FIN with the SQ empty closes, with work outstanding it is a Bad LLP Close",
-          "[qp][V-RTS-07][V-EH-03][V-TDN-07]") {
+          "[qp][V-RTS-07][V-EH-03][V-TDN-07][V-AE-22]") {
   Raw raw;
   SECTION("quiet") {
     raw.tcp.close();
@@ -646,7 +662,8 @@ TEST_CASE("V-WR-14: an unsignaled failure is told, and all behind it", "[qp][V-W
 }
 
 TEST_CASE("V-EH-38: a bad work request is not sent; a Terminate goes in its place",
-          "[qp][V-EH-38][V-STOP-03][W-RDMAP-64][V-SGL-04][V-SGL-05][V-STAG-12]") {
+          "[qp][V-EH-38][V-STOP-03][W-RDMAP-64][V-SGL-04][V-SGL-05][V-RTS-09][V-SGL-06][V-CS-03][V-CS-13][V-CS-25]"
+          "[V-MWR-02][V-TDN-05][V-ERR-02][V-STAG-12]") {
   Raw raw;
   Region& r = raw.us->region(64, 1);
   Region& unreadable = raw.us->region(64, 1, tpt::Rights::remote_write | tpt::Rights::local_write);
@@ -716,6 +733,13 @@ TEST_CASE("V-EH-38: a bad work request is not sent; a Terminate goes in its plac
   REQUIRE(raw.terminates().size() == 1);
   CHECK(raw.terminates()[0] == wire::TerminateMessage{});  // 0/0/00, and M, D and R are 0
   CHECK(raw.us->app.events.empty());
+  for (const auto state : {State::terminate, State::error}) {  // V-ERR-02
+    CHECK(raw.us->qp.state() == state);
+    CHECK(raw.us->qp.terminate_record().length == 4);
+    CHECK(raw.us->qp.terminate_record().origin == qp::TerminateRecord::Origin::local);
+    raw.tcp.close();
+    raw.run();
+  }
 }
 
 TEST_CASE("W-RDMAP-64: a message that fails under way ends with a Terminate that names no segment",
@@ -742,6 +766,31 @@ TEST_CASE("W-RDMAP-64: a message that fails under way ends with a Terminate that
   CHECK(raw.terminates()[0] == wire::TerminateMessage{});
   CHECK(raw.heard.back().size() == 18 + 4);
   CHECK(raw.us->app.events.empty());
+}
+
+TEST_CASE("V-STOP-05: a Modify stops a message between two segments, and what is begun goes out whole",
+          "[qp][V-STOP-05][V-STOP-01][V-TERM-01]") {
+  Raw raw;
+  Region& r = raw.us->region(100'000, 1);
+  raw.us->post(write({Side::sge(r, 0, 100'000)}, {1}, 0));
+  raw.us->qp.transmit(raw.wire.now, 4000);
+  raw.us->mover.flush();
+  raw.us->qp.settle(raw.wire.now);
+  REQUIRE(raw.us->qp.modify_state(State::terminate, raw.wire.now));
+  raw.run();
+  REQUIRE(raw.heard.size() >= 2);
+  CHECK(raw.heard.size() <= 6);  // of some seventy
+  REQUIRE(raw.terminates().size() == 1);
+  std::uint64_t next = 0;
+  for (std::size_t i = 0; i + 1 < raw.heard.size(); ++i) {
+    const auto header = wire::parse_tagged(raw.heard[i]);
+    REQUIRE(header);
+    CHECK(header->tagged_offset == next);
+    CHECK_FALSE(header->last);
+    next += raw.heard[i].size() - wire::TaggedHeader::kSize;
+  }
+  CHECK(raw.tcp.peer_closed());
+  CHECK(statuses(raw.us->app.completions) == std::vector{qp::Status::flushed});
 }
 
 TEST_CASE("V-TERM-09: a RST after an error that a completion told is a Bad Close", "[qp][V-TERM-09]") {
