@@ -125,7 +125,8 @@ TEST_CASE("a wire that stays dead ends the connection, on the side that has some
   CHECK(transfer.nothing_foreign());
 }
 
-TEST_CASE("a wire that spoils one frame in ten delivers all octets, and none that is wrong", "[sim][scenario]") {
+TEST_CASE("a wire that spoils one frame in ten delivers all octets, and none that is wrong",
+          "[sim][scenario][V-ERR-05]") {
   const std::uint32_t mtu = GENERATE(kUsualMtu, kLargeMtu);
   WorldOptions options = short_wire(mtu);
   options.link.corrupt_per_1000 = 100;

@@ -25,7 +25,7 @@ TEST_CASE("V-CQ-03: an unknown channel or vector is refused", "[control][objects
   CHECK(app.ask(RNIC_CREATE_CQ, body).status == EINVAL);
 }
 
-TEST_CASE("V-CQ-09: a CQ in use cannot be destroyed", "[control][objects][V-CQ-09][V-IS-12]") {
+TEST_CASE("V-CQ-09: a CQ in use cannot be destroyed", "[control][objects][V-CQ-09][V-IS-12][V-VB-09]") {
   Daemon daemon;
   App app(daemon);
   const auto pd = app.pd(), cq = app.cq();

@@ -36,7 +36,8 @@ void raise(Daemon& daemon, const std::function<void(core::Worker&)>& what) {
 }
 }  // namespace
 
-TEST_CASE("events of a QP come to its context with its user pointer", "[control][objects][V-VBX-04][V-AE-03]") {
+TEST_CASE("events of a QP come to its context with its user pointer",
+          "[control][objects][V-VBX-04][V-AE-03][V-VB-31]") {
   Daemon daemon;
   App app(daemon), other(daemon);
   const auto number = app.qp(app.pd(), app.cq());
@@ -96,21 +97,29 @@ TEST_CASE("V-AE-37: an overflow is told as CQ_ERR, and the CQ's QPs go to Error,
   CHECK(app.by_handle(RNIC_QUERY_QP, spared).as<rnic_query_qp_reply>().state == RNIC_QP_IDLE);
 }
 
-TEST_CASE("every event of the data plane has its ibverbs type", "[control][objects][V-AE-01][V-AE-16]") {
+TEST_CASE("every event of the data plane has its ibverbs type",
+          "[control][objects][V-AE-01][V-AE-02][V-AE-03][V-AE-04][V-AE-05][V-AE-06][V-AE-07][V-AE-08][V-AE-09]"
+          "[V-AE-10][V-AE-11][V-AE-12][V-AE-13][V-AE-14][V-AE-15][V-AE-16][V-AE-17][V-AE-18][V-AE-19][V-AE-20]"
+          "[V-AE-21][V-AE-22][V-AE-23][V-AE-24][V-AE-25][V-AE-26][V-AE-27][V-AE-28][V-AE-29][V-AE-30][V-AE-31]"
+          "[V-AE-32][V-AE-33][V-AE-34][V-AE-36]") {
   using control::ibv_event;
-  using control::IbvEvent;
-  CHECK_FALSE(ibv_event(qp::Event::close_complete));
-  CHECK(ibv_event(qp::Event::terminate_received) == IbvEvent::qp_fatal);
-  CHECK_FALSE(ibv_event(qp::Event::peer_gone));
-  CHECK(ibv_event(qp::Event::connection_lost) == IbvEvent::qp_fatal);
-  CHECK(ibv_event(qp::Event::crc_error) == IbvEvent::qp_fatal);
-  CHECK(ibv_event(qp::Event::unexpected_opcode) == IbvEvent::qp_request_error);
-  CHECK(ibv_event(qp::Event::irrq_too_many) == IbvEvent::qp_request_error);
-  CHECK(ibv_event(qp::Event::invalid_stag) == IbvEvent::qp_access_error);
-  CHECK(ibv_event(qp::Event::writes_disabled) == IbvEvent::qp_access_error);
-  CHECK(ibv_event(qp::Event::irrq_access) == IbvEvent::qp_access_error);
-  CHECK(ibv_event(qp::Event::cq_sq_error) == IbvEvent::qp_fatal);
-  CHECK(ibv_event(qp::Event::last_wqe_reached) == IbvEvent::qp_last_wqe_reached);
+  using enum control::IbvEvent;
+  using qp::Event;
+  CHECK_FALSE(ibv_event(Event::close_complete));
+  CHECK_FALSE(ibv_event(Event::peer_gone));
+  for (const Event lost : {Event::terminate_received, Event::connection_reset, Event::connection_lost,
+                           Event::segment_size, Event::crc_error, Event::bad_fpdu, Event::bad_close,
+                           Event::bad_llp_close, Event::cq_sq_error, Event::cq_rq_error, Event::local_catastrophic})
+    CHECK(ibv_event(lost) == qp_fatal);
+  for (const Event malformed : {Event::ddp_version, Event::rdmap_version, Event::unexpected_opcode, Event::queue_number,
+                                Event::read_request_form, Event::not_last, Event::rq_msn_range, Event::rq_msn_gap,
+                                Event::irrq_too_many, Event::irrq_gap, Event::irrq_range})
+    CHECK(ibv_event(malformed) == qp_request_error);
+  for (const Event access : {Event::reads_disabled, Event::writes_disabled, Event::invalid_stag, Event::base_bounds,
+                             Event::access_rights, Event::invalid_pd, Event::wrap, Event::irrq_invalid_stag,
+                             Event::irrq_base_bounds, Event::irrq_access, Event::irrq_invalid_pd, Event::irrq_wrap})
+    CHECK(ibv_event(access) == qp_access_error);
+  CHECK(ibv_event(Event::last_wqe_reached) == qp_last_wqe_reached);
 }
 
 TEST_CASE("a CQ's notification comes to its channel, which is named by its socket's cookie",

@@ -176,7 +176,7 @@ std::size_t lines_with(const Daemon& daemon, const std::string& words) {
 }  // namespace
 
 TEST_CASE("V-RNIC-08: one application has as many protection domains as are reported, and the next has some, too",
-          "[control][limits][V-RNIC-08]") {
+          "[control][limits][V-RNIC-08][V-VB-04][V-IS-02]") {
   Daemon daemon;
   App first(daemon);
   const auto limit = first.opened.as<rnic_open_context_reply>().attributes.max_pd;
@@ -186,6 +186,25 @@ TEST_CASE("V-RNIC-08: one application has as many protection domains as are repo
   auto& pds = daemon.machine.devices[0]->pds;
   CHECK(pds.used() == limit);
   CHECK(pds.take(4711));
+}
+
+TEST_CASE("V-QRN-02: of each kind of object one process may have as many as are reported, and not one more",
+          "[control][limits][V-RNIC-08][V-QRN-02][V-QRN-07][V-QRN-10][V-QRN-12][V-QRN-24][V-QRN-26]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto told = app.opened.as<rnic_open_context_reply>().attributes;
+  control::ServedDevice& device = *daemon.machine.devices[0];
+  const auto holds = [](control::Shares& of, std::uint32_t reported) {
+    std::vector<control::Share> all;
+    for (control::Share one = of.take(4711); one; one = of.take(4711)) all.push_back(std::move(one));
+    return all.size() == reported;
+  };
+  CHECK(holds(device.qps, told.max_qp));
+  CHECK(holds(device.cqs, told.max_cq));
+  CHECK(holds(device.srqs, told.max_srq));
+  CHECK(holds(device.pds, told.max_pd));
+  CHECK(holds(device.stags, told.max_mr));
+  CHECK(told.max_srq > 0);
 }
 
 TEST_CASE("Descriptors are shared out, and are back when they are not needed", "[control][limits]") {

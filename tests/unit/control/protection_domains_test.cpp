@@ -4,7 +4,7 @@
 using namespace rnic;
 using namespace rnic::test;
 
-TEST_CASE("V-PD-04: a PD in use cannot be deallocated", "[control][objects][V-PD-04][V-IS-08]") {
+TEST_CASE("V-PD-04: a PD in use cannot be deallocated", "[control][objects][V-PD-04][V-IS-08][V-VB-05]") {
   Daemon daemon;
   App app(daemon);
   const auto pd = app.pd();

@@ -21,7 +21,8 @@ TEST_CASE("V-RD-03: read_sink of a device is its queue pairs'", "[control][V-RD-
 
 // ---- shared receive queues --------------------------------------------------------------------
 
-TEST_CASE("V-SRQ-02: an SRQ has at least what was asked for", "[control][objects][V-SRQ-02][V-IS-15][V-IS-16]") {
+TEST_CASE("V-SRQ-02: an SRQ has at least what was asked for",
+          "[control][objects][V-SRQ-02][V-IS-15][V-IS-16][V-VB-10]") {
   Daemon daemon;
   App app(daemon);
   const auto pd = app.pd();
@@ -37,7 +38,7 @@ TEST_CASE("V-SRQ-02: an SRQ has at least what was asked for", "[control][objects
   CHECK(app.try_srq(pd + 1, 1).status == EINVAL);
 }
 
-TEST_CASE("V-LIM-04: a limit above the SRQ's size is refused", "[control][objects][V-LIM-04][V-IS-17]") {
+TEST_CASE("V-LIM-04: a limit above the SRQ's size is refused", "[control][objects][V-LIM-04][V-IS-17][V-VB-10]") {
   Daemon daemon;
   App app(daemon);
   const auto pd = app.pd();
@@ -50,7 +51,7 @@ TEST_CASE("V-LIM-04: a limit above the SRQ's size is refused", "[control][object
   CHECK(app.by_handle(RNIC_QUERY_SRQ, srq).as<rnic_query_srq_reply>().limit == 0);
 }
 
-TEST_CASE("V-SRQ-21: an SRQ with a QP cannot be destroyed", "[control][objects][V-SRQ-21][V-IS-19]") {
+TEST_CASE("V-SRQ-21: an SRQ with a QP cannot be destroyed", "[control][objects][V-SRQ-21][V-IS-19][V-VB-13]") {
   Daemon daemon;
   App app(daemon);
   const auto pd = app.pd(), cq = app.cq();
@@ -85,7 +86,7 @@ TEST_CASE("V-QP-02: queues are at least as deep as asked for, each by itself", "
 }
 
 TEST_CASE("V-RNIC-08: nothing above what Query RNIC reports can be had",
-          "[control][objects][V-RNIC-08][V-QRN-03][V-QRN-05][V-IS-15][V-IS-16]") {
+          "[control][objects][V-RNIC-08][V-QRN-03][V-QRN-05][V-IS-15][V-IS-16][V-VB-14]") {
   Daemon daemon;
   App app(daemon);
   const auto told = app.opened.as<rnic_open_context_reply>().attributes;
@@ -108,7 +109,7 @@ TEST_CASE("V-RNIC-08: nothing above what Query RNIC reports can be had",
 }
 
 TEST_CASE("V-QP-01: a QP needs a PD, CQs and an SRQ that exist",
-          "[control][objects][V-QP-01][V-IS-07][V-IS-11][V-IS-18]") {
+          "[control][objects][V-QP-01][V-IS-07][V-IS-11][V-IS-18][V-VB-14]") {
   Daemon daemon;
   App app(daemon);
   const auto pd = app.pd(), cq = app.cq();

@@ -49,7 +49,7 @@ TEST_CASE("W-RDMAP-54: whatever belongs to another application is refused, which
 }
 
 TEST_CASE("W-RDMAP-53: how many entries a CQ has, and how many CQs there are, the daemon says",
-          "[control][W-RDMAP-53]") {
+          "[control][W-RDMAP-53][V-IS-02]") {
   Daemon daemon;
   App app(daemon);
   CHECK(app.try_cq(control::kCqesMax).status == 0);
@@ -79,4 +79,36 @@ TEST_CASE("W-RDMAP-61: a process can ask for places in the inbound read queue, a
   CHECK(ird() == control::kReadDepthMax);
   CHECK(ask(control::kReadDepthMax + 1) == EINVAL);
   CHECK(ird() == control::kReadDepthMax);
+}
+
+TEST_CASE("V-IS-22: what is named by a number of nothing is refused, whatever is asked of it",
+          "[control][V-IS-22][V-IS-11][V-IS-18][V-IS-07][V-VB-05][V-VB-08][V-VB-09][V-VB-12][V-VB-13][V-VB-15]"
+          "[V-VB-16][V-VB-17][V-IMM-01]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd(), cq = app.cq();
+  const auto srq = app.try_srq(pd, 8).as<rnic_create_srq_reply>().srq;
+  const auto number = app.qp(pd, cq);
+  constexpr std::uint32_t kNothing = 0xABCDEF;
+  rnic_modify_qp modify{};
+  modify.qp_number = kNothing;
+  modify.mask = RNIC_MODIFY_STATE;
+  modify.state = RNIC_QP_ERROR;
+  CHECK(app.ask(RNIC_MODIFY_QP, modify).status == EINVAL);
+  CHECK(app.ask(RNIC_RESIZE_CQ, rnic_resize_cq{kNothing, 64}).status == EINVAL);
+  CHECK(app.ask(RNIC_MODIFY_SRQ, rnic_modify_srq{kNothing, 1}).status == EINVAL);
+  for (const std::uint32_t type : {RNIC_QUERY_QP, RNIC_DESTROY_QP, RNIC_DESTROY_CQ, RNIC_QUERY_SRQ, RNIC_DESTROY_SRQ,
+                                   RNIC_DEALLOC_PD, RNIC_DEREG_MR})
+    CHECK(app.by_handle(type, kNothing).status == EINVAL);
+  // Nor does a number of another kind do.
+  CHECK(app.by_handle(RNIC_DESTROY_CQ, srq).status == EINVAL);
+  CHECK(app.by_handle(RNIC_DESTROY_SRQ, cq).status == EINVAL);
+  CHECK(app.by_handle(RNIC_DEALLOC_PD, cq).status == EINVAL);
+  const auto told = app.by_handle(RNIC_QUERY_QP, number).as<rnic_query_qp_reply>();
+  CHECK(told.state == RNIC_QP_IDLE);
+  // All are there still, and go in their order.
+  CHECK(app.by_handle(RNIC_DESTROY_QP, number).status == 0);
+  CHECK(app.by_handle(RNIC_DESTROY_SRQ, srq).status == 0);
+  CHECK(app.by_handle(RNIC_DESTROY_CQ, cq).status == 0);
+  CHECK(app.by_handle(RNIC_DEALLOC_PD, pd).status == 0);
 }

@@ -114,12 +114,18 @@ TEST_CASE("unknown commands are ENOSYS, and those of another kind of client are 
   CHECK(admin.ask(RNIC_CREATE_CHANNEL).status == EPERM);
 }
 
-TEST_CASE("verbs before a context are ENODEV, and a second context is EBUSY", "[control][server]") {
+TEST_CASE("verbs before a context are ENODEV, and a second context is EBUSY",
+          "[control][server][V-RNIC-03][V-VB-01][V-IS-05][V-IS-06]") {
   Daemon daemon;
   Client client(daemon, RNIC_CLIENT_VERBS, "");
   CHECK(client.ask(RNIC_ALLOC_PD).status == ENODEV);
+  CHECK(client.ask(RNIC_CREATE_CQ, rnic_create_cq{}).status == ENODEV);
+  CHECK(client.by_handle(RNIC_QUERY_QP, 1).status == ENODEV);
   App app(daemon);
+  const auto number = app.qp(app.pd(), app.cq());
   CHECK(app.ask(RNIC_OPEN_CONTEXT, rnic_open_context{}).status == EBUSY);
+  CHECK(app.by_handle(RNIC_QUERY_QP, number).status == 0);
+  CHECK(app.by_handle(RNIC_DESTROY_QP, number).status == 0);
 }
 
 TEST_CASE("a client that sees one device cannot open another", "[control][server]") {
@@ -167,7 +173,7 @@ TEST_CASE("OPEN_CONTEXT takes a process's memory, and no other file", "[control]
 }
 
 TEST_CASE("V-RNIC-12: a context's end leaves neither object nor descriptor behind",
-          "[control][server][V-RNIC-12][V-RNIC-09]") {
+          "[control][server][V-RNIC-12][V-RNIC-09][V-VB-03]") {
   Daemon daemon;
   const std::size_t before = open_descriptors();
   {

@@ -364,7 +364,7 @@ TEST_CASE("an administrator's kill ends both sides", "[core]") {
 }
 
 TEST_CASE("V-CLS-11: after a close TIME-WAIT is the device's, and a new connection with the same ports takes its place",
-          "[core][V-CLS-11]") {
+          "[core][V-CLS-11][V-SEC-24][V-CLS-10]") {
   World world({});
   accept_all(world);
   sim::Endpoint& first = dial(world, {}, 40000);

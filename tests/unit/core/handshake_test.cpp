@@ -5,7 +5,7 @@ using namespace rnic;
 using namespace rnic::test::segments;
 
 TEST_CASE("W-TCP-01: a SYN alone makes no stream, and its answer is sent five times again, then forgotten",
-          "[core][W-TCP-01]") {
+          "[core][W-TCP-01][V-SEC-23]") {
   World world({});
   REQUIRE(world.b.device.listen({}, kPort, 8, 77));
   Stranger stranger(world);
@@ -107,7 +107,7 @@ TEST_CASE("W-TCP-01: a SYN repeated is answered with the same numbers; another o
 }
 
 TEST_CASE("W-TCP-01: a third segment with a wrong acknowledgement is refused, and the SYN still stands",
-          "[core][W-TCP-01]") {
+          "[core][W-TCP-01][V-SEC-23]") {
   World world({});
   REQUIRE(world.b.device.listen({}, kPort, 8, 77));
   Stranger stranger(world);

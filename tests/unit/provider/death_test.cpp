@@ -115,7 +115,7 @@ TEST_CASE("an arming after the death fires at once where flushes wait to be poll
   CHECK(readable(channel.fd, 0));
 }
 
-TEST_CASE("the daemon's death is a fatal event of the device, and of each QP", "[provider][death]") {
+TEST_CASE("the daemon's death is a fatal event of the device, and of each QP", "[provider][death][V-AE-42]") {
   OneQp t;
   t.daemon.die();
   REQUIRE(readable(t.app.context->async_fd, 5000));
@@ -143,6 +143,45 @@ TEST_CASE("without a daemon requests fail, and destructions succeed", "[provider
   CHECK(provider::destroy_cq(t.receive_cq) == 0);
   CHECK(provider::dereg_mr(t.mr) == 0);
   CHECK(provider::dealloc_pd(t.app.pd) == 0);
+}
+
+TEST_CASE("V-RNIC-10: when the daemon has ended every verb of its is an error; what needs none of its does as before",
+          "[provider][death][V-RNIC-10][V-IS-06][V-VBX-02]") {
+  OneQp t;
+  ibv_srq* srq = t.app.make_srq(4);
+  ibv_context* context = &t.app.context->verbs.context;
+  for (std::uint64_t i = 0; i < 2; ++i) REQUIRE(t.post_write(i) == 0);
+  REQUIRE(t.post_receive(7) == 0);
+  t.complete_send(0);
+  t.daemon.die();
+  REQUIRE(readable(t.app.context->async_fd, 5000));
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr init{};
+  attributes.qp_state = IBV_QPS_INIT;
+  ibv_srq_attr limit{};
+  const auto refused = [](const void* object) { return object == nullptr && errno == EIO; };
+  CHECK(refused(provider::alloc_pd(context)));
+  CHECK(refused(t.app.make_cq(4)));
+  CHECK(refused(t.app.make_qp(t.send_cq, t.receive_cq, 4)));
+  CHECK(refused(t.app.make_mr(t.buffer, 64, 0)));
+  ibv_srq_init_attr of_srq{};
+  of_srq.attr = {4, 1, 0};
+  CHECK(refused(provider::create_srq(t.app.pd, &of_srq)));
+  CHECK(provider::resize_cq(t.send_cq, 64) == EIO);
+  CHECK(provider::modify_qp(t.qp, &attributes, IBV_QP_STATE) == EIO);
+  CHECK(provider::query_qp(t.qp, &attributes, IBV_QP_STATE, &init) == EIO);
+  CHECK(provider::modify_srq(srq, &limit, IBV_SRQ_LIMIT) == EIO);
+  CHECK(provider::query_srq(srq, &limit) == EIO);
+  // V-VBX-02: posting, polling and arming ask nobody.
+  CHECK(t.post_write(2) == EIO);
+  CHECK(provider::req_notify_cq(t.send_cq, 0) == 0);
+  ibv_wc wc{};
+  REQUIRE(provider::poll_cq(t.send_cq, 1, &wc) == 1);
+  CHECK(wc.status == IBV_WC_SUCCESS);
+  REQUIRE(provider::poll_cq(t.send_cq, 1, &wc) == 1);
+  CHECK(wc.status == IBV_WC_WR_FLUSH_ERR);
+  REQUIRE(provider::poll_cq(t.receive_cq, 1, &wc) == 1);
+  CHECK(wc.status == IBV_WC_WR_FLUSH_ERR);
 }
 
 TEST_CASE("destroying a QP takes its unread events out of the async socket", "[provider][death]") {

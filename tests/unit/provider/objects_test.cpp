@@ -262,6 +262,22 @@ TEST_CASE("V-IS-03: an attribute of a shared queue that is none is refused, with
   CHECK(attributes.srq_limit == 0);
 }
 
+TEST_CASE("V-IS-26: while the daemon flushes, INIT is too early, and RESET waits",
+          "[provider][V-IS-26][V-MOD-10][V-ERRST-08]") {
+  OneQp t;
+  REQUIRE(to_state(t, IBV_QPS_ERR) == 0);
+  const auto flushes = [&](unsigned times) {
+    t.daemon.relay().refuse_if(RNIC_MODIFY_QP, EBUSY, times,
+                               [](const Asked& asked) { return asked.as<rnic_modify_qp>().state == RNIC_QP_IDLE; });
+  };
+  flushes(1);
+  CHECK(to_state(t, IBV_QPS_INIT) == EBUSY);
+  CHECK(state_of(t) == IBV_QPS_ERR);
+  flushes(3);
+  CHECK(to_state(t, IBV_QPS_RESET) == 0);
+  CHECK(state_of(t) == IBV_QPS_RESET);
+}
+
 TEST_CASE("V-QP-01: only RC QPs with two CQs are made, and they are filled in", "[provider][V-QP-01]") {
   OneQp t;
   ibv_qp_init_attr init{};
@@ -341,6 +357,28 @@ TEST_CASE("V-CS-07: bounds are a protection error, a short receive is a length e
   CHECK(wc_status(RNIC_WC_BASE_BOUNDS, RNIC_OP_BIND, 0) == IBV_WC_MW_BIND_ERR);
   CHECK(wc_status(RNIC_WC_MESSAGE_TOO_LONG, RNIC_OP_RECEIVE, 0) == IBV_WC_LOC_LEN_ERR);
   CHECK(wc_status(RNIC_WC_FLUSHED, RNIC_OP_RECEIVE, 0) == IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST_CASE("every status of a completion has its name in ibverbs",
+          "[provider][V-CS-01][V-CS-02][V-CS-03][V-CS-04][V-CS-06][V-CS-08][V-CS-09][V-CS-10][V-CS-11][V-CS-12]"
+          "[V-CS-13][V-CS-25]") {
+  struct Row {
+    std::uint8_t status;
+    ibv_wc_status name;
+  };
+  for (const Row& row : {Row{RNIC_WC_SUCCESS, IBV_WC_SUCCESS},
+                         {RNIC_WC_FLUSHED, IBV_WC_WR_FLUSH_ERR},
+                         {RNIC_WC_INVALID_WQE, IBV_WC_LOC_QP_OP_ERR},
+                         {RNIC_WC_LOCAL_CATASTROPHIC, IBV_WC_FATAL_ERR},
+                         {RNIC_WC_INVALID_STAG, IBV_WC_LOC_PROT_ERR},
+                         {RNIC_WC_ACCESS, IBV_WC_LOC_PROT_ERR},
+                         {RNIC_WC_INVALID_PD, IBV_WC_LOC_PROT_ERR},
+                         {RNIC_WC_WRAP, IBV_WC_LOC_PROT_ERR},
+                         {RNIC_WC_INVALIDATE_PD_ACCESS, IBV_WC_LOC_ACCESS_ERR},
+                         {RNIC_WC_ZERO_READ_RESOURCES, IBV_WC_LOC_QP_OP_ERR},
+                         {RNIC_WC_NOT_PRIVILEGED, IBV_WC_LOC_QP_OP_ERR},
+                         {RNIC_WC_INVALID_LENGTH, IBV_WC_LOC_LEN_ERR}})
+    CHECK(provider::wc_status(row.status, RNIC_OP_SEND, 0) == row.name);
 }
 
 TEST_CASE("no two slot layouts of libibverbs look alike", "[provider][pabi]") {

@@ -255,7 +255,7 @@ TEST_CASE("V-NTF-07: ten million times", "[.whole][V-NTF-07]") { race(10'000'000
 
 // ---- Destruction and resizing --------------------------------------------------------------------
 
-TEST_CASE("V-QP-19: a destroyed QP's completions are gone, its neighbour's are not", "[provider][V-QP-19]") {
+TEST_CASE("V-QP-19: a destroyed QP's completions are gone, its neighbour's are not", "[provider][V-QP-19][V-QP-18]") {
   TestDaemon daemon;
   Application app(daemon);
   ibv_cq* cq = app.make_cq(16);
