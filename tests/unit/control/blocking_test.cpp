@@ -57,7 +57,8 @@ int status_of_answer(Daemon& daemon, Client& client) {
   daemon.settle();
   std::array<std::byte, RNIC_MSG_MAX> octets;
   const ssize_t got = recv(client.socket.get(), octets.data(), octets.size(), MSG_DONTWAIT);
-  if (got < 0) return -2;
+  // A connection that is closed with something unread in it ends with ECONNRESET, once the closer has come to it.
+  if (got < 0) return errno == EAGAIN ? -2 : -1;
   if (got < static_cast<ssize_t>(sizeof(rnic_msg))) return -1;
   rnic_msg header;
   std::memcpy(&header, octets.data(), sizeof header);
