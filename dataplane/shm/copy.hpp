@@ -53,7 +53,7 @@ struct CopyCall {
 class Copier {
  public:
   virtual ~Copier() = default;
-  // Sets `moved` and `error`.
+  // Sets `moved`, and `error`: 0 where the call did not fail.
   virtual void copy(CopyCall& call);
   static Copier& kernel();
 };

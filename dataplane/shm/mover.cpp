@@ -51,7 +51,7 @@ class RemoteAtomics {
 
 constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
 
-bool is_refused(const CopyCall& call) { return call.moved < 0 && (call.error == EPERM || call.error == ENOSYS); }
+bool is_refused(const CopyCall& call) { return call.error == EPERM || call.error == ENOSYS; }
 
 }  // namespace
 
@@ -356,7 +356,7 @@ std::size_t ApplicationMover::settle(Space& space, const CopyCall& call, Item* i
     space.by_thread = false;
     return 0;
   }
-  std::size_t left = call.moved < 0 ? 0 : static_cast<std::size_t>(call.moved);
+  auto left = static_cast<std::size_t>(std::max<ssize_t>(call.moved, 0));
   counters_.bytes += left;
   std::size_t offset = 0;
   std::size_t i = 0;
@@ -373,7 +373,7 @@ std::size_t ApplicationMover::settle(Space& space, const CopyCall& call, Item* i
     offset += item.length;
     ++counters_.pieces;
   }
-  if (call.by_thread && call.moved < 0 && call.error == ESRCH)  // the process is gone, or became another program
+  if (call.by_thread && call.error == ESRCH)  // the process is gone, or became another program
     for (; i < call.count; ++i) items[i].ok = false;
   return i;
 }
@@ -387,7 +387,6 @@ bool ApplicationMover::run_atomic(Space& space) {
     call_->remote[0] = {reinterpret_cast<void*>(item.address), kWordBytes};
     call_->locals = call_->remotes = call_->count = 1;
     call_->first = queue.done;
-    call_->staged = false;
     return execute(space, way);
   };
   const auto moved = [&] { return call_->moved == static_cast<ssize_t>(kWordBytes); };
