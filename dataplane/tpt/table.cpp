@@ -214,9 +214,8 @@ Table::Table(std::uint32_t entries_max, std::uint64_t seed)
   slot_mask_ = (1u << bits) - 1;
   // Slot 0 is nobody's, so that no index is 0, whatever stands above the slot's bits (V-STAG-06).
   slots_ = entries_max + 1;
-  entries_bytes_ = std::size_t{slots_} * sizeof(Entry);
   // Zeroed, and not there before it is touched.
-  void* memory = mmap(nullptr, entries_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = mmap(nullptr, slots_ * sizeof(Entry), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   RNIC_ASSERT(memory != MAP_FAILED);
   entries_ = static_cast<Entry*>(memory);
 
@@ -229,7 +228,7 @@ Table::Table(std::uint32_t entries_max, std::uint64_t seed)
   }
 }
 
-Table::~Table() { munmap(entries_, entries_bytes_); }
+Table::~Table() { munmap(entries_, slots_ * sizeof(Entry)); }
 
 // The entry that an STag of this index would be in, if it exists.
 inline Table::Entry* Table::find(Stag stag) const {

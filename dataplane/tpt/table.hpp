@@ -216,7 +216,6 @@ class Table {
   Stag next_of(ReadStags& stags) const;
 
   Entry* entries_ = nullptr;
-  std::size_t entries_bytes_ = 0;
   std::uint32_t slots_ = 0;      // entries there are
   std::uint32_t slot_mask_ = 0;  // of an index: which entry
   mutable std::mutex control_;   // of free_
