@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 
 #include "wire/ethernet.hpp"
 
@@ -21,8 +22,9 @@ Neighbours::Neighbours(const NeighbourOptions& options)
       buckets_(std::bit_ceil(options.entries_max), kNone),
       bucket_mask_(static_cast<std::uint32_t>(buckets_.size()) - 1),
       free_(0) {
-  for (std::uint32_t i = 0; i < options.entries_max; ++i)
-    entries_[i].next_in_bucket = i + 1 < options.entries_max ? i + 1 : kNone;
+  std::uint32_t next = 0;
+  for (Entry& entry : std::span(entries_.get(), options.entries_max))
+    entry.next_in_bucket = ++next < options.entries_max ? next : kNone;
   failed_.reserve(options.entries_max);
 }
 

@@ -188,7 +188,7 @@ std::optional<Reassembly::Expired> Reassembly::next_expired(Instant now) {
   for (Slot& slot : slots_) {
     if (slot.state == State::free || slot.started + options_.lifetime > now) continue;
     Expired expired{.source = slot.source, .destination = slot.destination, .header = {}, .payload = {}};
-    if (slot.state == State::filling && slot.first_size != 0 && slot.header_size != 0) {
+    if (slot.state == State::filling && slot.header_size != 0) {
       expired.header = Bytes(slot.header).first(slot.header_size);
       expired.payload = {slot.buffer->room + slot.buffer->head, slot.first_size};
     }
