@@ -124,9 +124,12 @@ std::string make_device(const Configuration& configuration, const DeviceConfigur
 
 // Which device is at the other end of which pair.
 void join_mates(const Configuration& configuration, Machine& machine) {
-  for (std::size_t a = 0; a < configuration.devices.size(); ++a)
-    for (std::size_t b = 0; b < configuration.devices.size(); ++b)
-      if (are_mates(configuration.devices[a], configuration.devices[b])) machine.devices[a]->mate = static_cast<int>(b);
+  const std::vector<DeviceConfiguration>& all = configuration.devices;
+  for (const auto& served : machine.devices) {
+    const auto mate = std::find_if(
+        all.begin(), all.end(), [&](const DeviceConfiguration& other) { return are_mates(all[served->index], other); });
+    if (mate != all.end()) served->mate = static_cast<int>(mate - all.begin());
+  }
 }
 
 }  // namespace
