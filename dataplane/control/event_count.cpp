@@ -26,9 +26,7 @@ std::unique_ptr<EventCount> EventCount::create(Loop& loop) {
   return made;
 }
 
-EventCount::~EventCount() {
-  if (watch_ != Loop::kNone) loop_.remove(watch_);
-}
+EventCount::~EventCount() { loop_.remove(watch_); }
 
 void EventCount::add(std::uint32_t count) {
   if (broken_) return;

@@ -26,9 +26,7 @@ std::unique_ptr<EventSocket> EventSocket::create(Loop& loop) {
   return made;
 }
 
-EventSocket::~EventSocket() {
-  if (watch_ != Loop::kNone) loop_.remove(watch_);
-}
+EventSocket::~EventSocket() { loop_.remove(watch_); }
 
 void EventSocket::send_completion(Subject& cq, std::uint64_t user_pointer) {
   if (cq.waiting == 0) submit({&cq, {user_pointer, 0}, sizeof(std::uint64_t)});

@@ -88,8 +88,6 @@ Result<std::unique_ptr<Helper>, int> Helper::find(Loop& loop, int process, pid_t
   return made;
 }
 
-Helper::~Helper() {
-  if (watch_ != Loop::kNone) loop_.remove(watch_);
-}
+Helper::~Helper() { loop_.remove(watch_); }
 
 }  // namespace rnic::control

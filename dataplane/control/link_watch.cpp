@@ -23,9 +23,7 @@ LinkWatch::LinkWatch(Machine& machine, Loop& loop, std::function<void(const std:
   });
 }
 
-LinkWatch::~LinkWatch() {
-  if (watch_ != Loop::kNone) loop_.remove(watch_);
-}
+LinkWatch::~LinkWatch() { loop_.remove(watch_); }
 
 void LinkWatch::look() {
   for (std::size_t i = 0; i < machine_.devices.size(); ++i) {

@@ -24,7 +24,7 @@ class Loop {
   // kNone where epoll refuses. A handler may remove any watch, its own too.
   Watch add(int fd, std::uint32_t events, Handler handler);
   void change(Watch watch, std::uint32_t events);
-  // Before the descriptor is closed.
+  // Before the descriptor is closed. kNone is nothing to remove.
   void remove(Watch watch);
 
   void run();  // until stop()

@@ -90,12 +90,12 @@ Server::Server(Machine& machine, Loop& loop, std::uint64_t seed, Log log)
 Server::~Server() {
   end_all();
   for (const Loop::Watch watch : worker_watches_) loop_.remove(watch);
-  if (listener_watch_ != Loop::kNone) loop_.remove(listener_watch_);
-  if (timer_watch_ != Loop::kNone) loop_.remove(timer_watch_);
-  if (trim_watch_ != Loop::kNone) loop_.remove(trim_watch_);
+  loop_.remove(listener_watch_);
+  loop_.remove(timer_watch_);
+  loop_.remove(trim_watch_);
   machine_.tell_refusals([](Holder, const std::string&) {});
-  if (page_watch_ != Loop::kNone) loop_.remove(page_watch_);
-  if (closer_watch_ != Loop::kNone) loop_.remove(closer_watch_);
+  loop_.remove(page_watch_);
+  loop_.remove(closer_watch_);
 }
 
 std::size_t Server::context_count() const {
@@ -301,7 +301,7 @@ void Server::end(std::uint64_t number) {
   loop_.remove(session->watch);
   if (session->stuck) --stuck_sessions_;
   unheard_.erase(number);
-  if (session->process_watch != Loop::kNone) loop_.remove(session->process_watch);
+  loop_.remove(session->process_watch);
   if (session->context != nullptr)
     for (const std::string& line :
          going(*session->context, "as process " + std::to_string(session->peer.pid) + " has let go of its context", 0))
