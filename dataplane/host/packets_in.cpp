@@ -96,9 +96,13 @@ void PacketsIn::on_ipv4(BufferRef frame, const Arrival& arrival, Instant now) {
 // Not wire::parse_ipv6(): of most headers we need the addresses and two fields.
 void PacketsIn::on_ipv6(BufferRef frame, const Arrival& arrival, Instant now) {
   const Bytes whole = frame->bytes().subspan(arrival.offset);
+  if (whole.size() < kIpv6) {
+    ++counters_.bad_frames;
+    return;
+  }
   const std::byte* header = whole.data();
-  const std::size_t length = whole.size() < kIpv6 ? 0 : load_be<std::uint16_t>(whole, 4);
-  if (whole.size() < kIpv6 || std::to_integer<unsigned>(header[0]) >> 4 != 6 || length > whole.size() - kIpv6) {
+  const std::size_t length = load_be<std::uint16_t>(whole, 4);
+  if (std::to_integer<unsigned>(header[0]) >> 4 != 6 || length > whole.size() - kIpv6) {
     ++counters_.bad_frames;
     return;
   }
