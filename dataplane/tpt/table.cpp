@@ -16,8 +16,18 @@ namespace rnic::tpt {
 namespace {
 
 constexpr std::uint32_t kIndexBits = 24;
+constexpr std::size_t kQpNumbers = std::size_t{1} << 24;
+constexpr std::size_t kQpCountersBytes = kQpNumbers * sizeof(std::uint32_t);
 constexpr Rights kRemote = Rights::remote_read | Rights::remote_write | Rights::remote_atomic;
 constexpr Rights kAll = kRemote | Rights::local_read | Rights::local_write | Rights::window_bind | Rights::zero_based;
+
+// Not there before it is touched.
+void* map_zeroed(std::size_t bytes) {
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0);
+  RNIC_ASSERT(memory != MAP_FAILED);
+  return memory;
+}
 
 constexpr bool any(Rights rights) { return rights != Rights::none; }
 
@@ -205,19 +215,15 @@ struct Table::Free {
 };
 
 Table::Table(std::uint32_t entries_max, std::uint64_t seed)
-    : free_(std::make_unique<Free>(seed)),
-      bound_by_qp_(new std::atomic<std::uint32_t>[kQpCounters]()),
-      read_key_{seed, ~seed} {
+    : free_(std::make_unique<Free>(seed)), read_key_{seed, ~seed} {
   static_assert(sizeof(Fields) == 56 && sizeof(Entry) == 64, "one check, one cache line");
   RNIC_ASSERT(entries_max >= 1 && entries_max <= kEntriesMax);
   const std::uint32_t bits = static_cast<std::uint32_t>(std::bit_width(entries_max));
   slot_mask_ = (1u << bits) - 1;
   // Slot 0 is nobody's, so that no index is 0, whatever stands above the slot's bits (V-STAG-06).
   slots_ = entries_max + 1;
-  // Zeroed, and not there before it is touched.
-  void* memory = mmap(nullptr, slots_ * sizeof(Entry), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  RNIC_ASSERT(memory != MAP_FAILED);
-  entries_ = static_cast<Entry*>(memory);
+  entries_ = static_cast<Entry*>(map_zeroed(slots_ * sizeof(Entry)));
+  bound_by_qp_ = static_cast<std::uint32_t*>(map_zeroed(kQpCountersBytes));
 
   free_->ring.resize(entries_max);
   free_->count = entries_max;
@@ -228,7 +234,10 @@ Table::Table(std::uint32_t entries_max, std::uint64_t seed)
   }
 }
 
-Table::~Table() { munmap(entries_, slots_ * sizeof(Entry)); }
+Table::~Table() {
+  munmap(entries_, slots_ * sizeof(Entry));
+  munmap(bound_by_qp_, kQpCountersBytes);
+}
 
 // The entry that an STag of this index would be in, if it exists.
 inline Table::Entry* Table::find(Stag stag) const {
@@ -244,7 +253,9 @@ inline bool Table::read(Stag stag, Fields& fields) const {
   return true;
 }
 
-std::atomic<std::uint32_t>& Table::bound_near(QpNumber qp) const { return bound_by_qp_[qp.value % kQpCounters]; }
+std::atomic_ref<std::uint32_t> Table::bound_to(QpNumber qp) const {
+  return std::atomic_ref(bound_by_qp_[qp.value % kQpNumbers]);
+}
 
 // ---- control ----
 
@@ -472,7 +483,7 @@ void Table::unbind(Locked& window) {
     --region.fields.bound;
     region.write();
   }
-  bound_near(window.fields.qp).fetch_sub(1, std::memory_order_release);
+  bound_to(window.fields.qp).fetch_sub(1, std::memory_order_release);
   Fields unbound;
   unbound.stag = window.fields.stag;
   unbound.kind = Kind::window;
@@ -510,7 +521,7 @@ Result<Done, Refusal> Table::bind(Stag window, std::uint8_t new_key, Stag region
 
   ++r.fields.bound;
   r.write();
-  bound_near(qp).fetch_add(1, std::memory_order_release);
+  bound_to(qp).fetch_add(1, std::memory_order_release);
 
   const std::uint64_t offset = address - r.fields.base;
   w.fields.stag = Stag{window.index() << 8 | new_key};
@@ -569,14 +580,6 @@ Result<Access, Refusal> Table::check_read(const ReadSink& sink, std::uint64_t to
   return entry.access(to, length);
 }
 
-bool Table::window_bound_to(QpNumber qp) const {
-  if (bound_near(qp).load(std::memory_order_acquire) == 0) return false;
-  for (std::uint32_t slot = 1; slot < slots_; ++slot) {
-    Fields fields;
-    entries_[slot].read(fields);
-    if (fields.kind == Kind::window && fields.valid && fields.qp == qp) return true;
-  }
-  return false;
-}
+bool Table::window_bound_to(QpNumber qp) const { return bound_to(qp).load(std::memory_order_acquire) != 0; }
 
 }  // namespace rnic::tpt

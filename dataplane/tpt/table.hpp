@@ -212,7 +212,7 @@ class Table {
   void remove(Locked& entry);
   void unbind(Locked& window);
   Result<Done, Refusal> invalidate(Stag stag, PdId pd, QpNumber qp, bool remote, Rights qp_enables);
-  std::atomic<std::uint32_t>& bound_near(QpNumber qp) const;
+  std::atomic_ref<std::uint32_t> bound_to(QpNumber qp) const;
   Stag next_of(ReadStags& stags) const;
 
   Entry* entries_ = nullptr;
@@ -220,10 +220,8 @@ class Table {
   std::uint32_t slot_mask_ = 0;  // of an index: which entry
   mutable std::mutex control_;   // of free_
   std::unique_ptr<Free> free_;
-  // Bound windows, counted by the low bits of the QP's number: most QPs have none, and are told so
-  // without a walk over all entries.
-  static constexpr std::size_t kQpCounters = 4096;
-  std::unique_ptr<std::atomic<std::uint32_t>[]> bound_by_qp_;
+  // Bound windows, by their queue pair's number. No more of it is in memory than was ever counted in.
+  std::uint32_t* bound_by_qp_ = nullptr;
   SipKey read_key_;
   std::atomic<std::uint64_t> read_streams_ = 0;
 };

@@ -187,7 +187,6 @@ TEST_CASE("V-QP-15: a QP knows whether a window is bound to it, not to one with 
   const Stag window = w.window(w.region());
   CHECK(w.table.window_bound_to(kQp));
   CHECK_FALSE(w.table.window_bound_to(kOtherQp));
-  // Counted in the same place.
   CHECK_FALSE(w.table.window_bound_to(QpNumber{kQp.value + 4096}));
   REQUIRE(w.table.invalidate_remote(window, kPd, kQp, kReadWrite));
   CHECK_FALSE(w.table.window_bound_to(kQp));
