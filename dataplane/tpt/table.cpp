@@ -87,11 +87,12 @@ struct Table::Fields {
   bool valid = false;
   bool shared : 1 = false;
   bool whole_pages : 1 = false;  // `direct` is good for those inside [address, +size) only
+  bool of_pd : 1 = false;        // window: WindowScope::pd
   std::uint8_t rights = 0;
   PdId pd;
   SpaceId space;
   std::uint32_t bound = 0;  // region: windows bound to it; window: which entry it is bound to
-  QpNumber qp;              // of a Valid window; of a region, which has none, see registration()
+  QpNumber qp;              // of a Valid window that is not of_pd; of a region, which has none, see registration()
   std::uint64_t base = 0;
   std::uint64_t size = 0;
   std::uint64_t address = 0;
@@ -101,6 +102,8 @@ struct Table::Fields {
   // Of a region: which it is of all that there ever were, whatever STag it shares with one before.
   std::uint32_t registration() const { return qp.value; }
   void set_registration(std::uint32_t number) { qp = {number}; }
+  bool of_qp() const { return kind == Kind::window && !of_pd; }
+  bool associated(PdId with, QpNumber or_with) const { return of_qp() ? qp == or_with : pd == with; }  // if Valid
   bool exists(Stag wanted) const { return kind != Kind::none && stag.index() == wanted.index(); }
   // All 32 bits (V-STAG-05).
   bool names(Stag wanted) const { return valid && stag == wanted; }
@@ -376,9 +379,10 @@ void Table::revoke(Stag stag) {
   entry.write();
 }
 
-Result<Stag, RegisterError> Table::allocate_window(PdId pd, std::uint8_t key) {
+Result<Stag, RegisterError> Table::allocate_window(PdId pd, std::uint8_t key, WindowScope scope) {
   Fields fields;
   fields.kind = Kind::window;
+  fields.of_pd = scope == WindowScope::pd;
   fields.pd = pd;
   return add(fields, key);
 }
@@ -407,7 +411,8 @@ std::optional<StagInfo> Table::query(Stag stag) const {
                   .valid = fields.valid,
                   .shared = fields.shared,
                   .pd = fields.pd,
-                  .qp = fields.kind == Kind::window ? fields.qp : QpNumber{},
+                  .qp = fields.of_qp() ? fields.qp : QpNumber{},
+                  .scope = fields.of_pd ? WindowScope::pd : WindowScope::qp,
                   .rights = fields.have(),
                   .base = fields.base,
                   .size = fields.size,
@@ -438,8 +443,7 @@ Result<Access, Refusal> Table::check_remote(Stag stag, PdId pd, QpNumber qp, Rig
   if (length == 0) return no_octets(stag);
   Fields entry;
   if (!read(stag, entry) || !entry.names(stag)) return Failure{Refusal::invalid_stag};
-  const bool associated = entry.kind == Kind::region ? entry.pd == pd : entry.qp == qp;
-  if (!associated) return Failure{Refusal::not_associated};
+  if (!entry.associated(pd, qp)) return Failure{Refusal::not_associated};
   if (!permits(entry.have(), wanted)) return Failure{Refusal::access_rights};
   if (wraps(to, length)) return Failure{Refusal::to_wrap};
   if (!within(to, length, entry.base, entry.size)) return Failure{Refusal::base_or_bounds};
@@ -461,35 +465,56 @@ Result<Done, Refusal> Table::invalidate(Stag stag, PdId pd, QpNumber qp, bool re
   Fields& fields = entry.fields;
   // While Invalid there is no key to match (V-STAG-04).
   if (!fields.exists(stag) || (fields.valid && fields.stag != stag)) return Failure{Refusal::invalid_stag};
-  const bool of_qp = fields.kind == Kind::window && fields.valid;  // else of a PD (V-INV-08)
-  if (of_qp ? fields.qp != qp : fields.pd != pd) return Failure{Refusal::not_associated};
+  // Invalid it is of a PD (V-INV-08).
+  if (fields.valid ? !fields.associated(pd, qp) : fields.pd != pd) return Failure{Refusal::not_associated};
   if (remote) {
     if (!any(qp_enables & kRemote)) return Failure{Refusal::access_rights};
     if (fields.valid && !any(fields.have() & kRemote)) return Failure{Refusal::access_rights};
   }
   if (fields.kind == Kind::region && (fields.shared || fields.bound != 0)) return Failure{Refusal::cannot_invalidate};
-  if (!fields.valid) return Done{};  // V-INV-02
+  if (fields.of_pd) return Failure{Refusal::cannot_invalidate};  // only by a Bind, as on InfiniBand
+  if (!fields.valid) return Done{};                              // V-INV-02
   if (fields.kind == Kind::window) unbind(entry);
   fields.valid = false;
   entry.write();
   return Done{};
 }
 
+// One window less is bound to the region in this slot.
+void Table::leave(std::uint32_t slot) {
+  Locked region(entries_[slot]);
+  RNIC_ASSERT(region.fields.kind == Kind::region && region.fields.bound != 0);
+  --region.fields.bound;
+  region.write();
+}
+
 // Of a Valid window: from its QP back to the PD, and away from its region (V-INV-09).
 void Table::unbind(Locked& window) {
-  {
-    Locked region(entries_[window.fields.bound]);
-    RNIC_ASSERT(region.fields.kind == Kind::region && region.fields.bound != 0);
-    --region.fields.bound;
-    region.write();
-  }
-  bound_to(window.fields.qp).fetch_sub(1, std::memory_order_release);
+  leave(window.fields.bound);
+  if (window.fields.of_qp()) bound_to(window.fields.qp).fetch_sub(1, std::memory_order_release);
   Fields unbound;
   unbound.stag = window.fields.stag;
   unbound.kind = Kind::window;
+  unbound.of_pd = window.fields.of_pd;
   unbound.pd = window.fields.pd;
   window.fields = unbound;
   window.write();
+}
+
+// V-MW-04, in its order, but for what is the window's own.
+std::optional<Refusal> Table::refusal_to_bind(const Fields& window, const Fields& region, Stag stag, PdId pd,
+                                              Rights rights, std::uint64_t address, std::uint64_t length) {
+  if (!region.names(stag) || region.kind != Kind::region) return Refusal::invalid_region;
+  if (permits(region.have(), Rights::zero_based)) return Refusal::invalid_region;  // V-MW-02
+  if (window.pd != pd || region.pd != pd) return Refusal::not_associated;
+  if (!permits(region.have(), Rights::window_bind)) return Refusal::access_rights;
+  // The region's remote rights do not matter (V-ACC-04).
+  if (!permits(kRemote | Rights::zero_based, rights) || !any(rights & kRemote) ||
+      !local_rights_allow(region.have(), rights))
+    return Refusal::access_rights;
+  if (wraps(address, length)) return Refusal::to_wrap;
+  if (!within(address, length, region.base, region.size)) return Refusal::base_or_bounds;
+  return std::nullopt;
 }
 
 Result<Done, Refusal> Table::bind(Stag window, std::uint8_t new_key, Stag region, PdId pd, QpNumber qp, Rights rights,
@@ -497,45 +522,50 @@ Result<Done, Refusal> Table::bind(Stag window, std::uint8_t new_key, Stag region
   Entry* window_at = find(window);
   Entry* region_at = find(region);
   if (window_at == nullptr) return Failure{Refusal::invalid_window};
-  if (region_at == nullptr || region_at == window_at) return Failure{Refusal::invalid_region};
-
+  if (region_at == window_at) return Failure{Refusal::invalid_region};
   Locked w(*window_at);
   if (!w.fields.exists(window) || w.fields.kind != Kind::window) return Failure{Refusal::invalid_window};
-  // Not locked before we know that the first is a window: two Binds that take each other's entries
-  // for a region would wait for each other.
+  if (w.fields.valid && !w.fields.of_pd) return Failure{Refusal::not_invalid};
+  const Stag stag{window.index() << 8 | new_key};
+  if (w.fields.of_pd && length == 0) {
+    if (w.fields.pd != pd) return Failure{Refusal::not_associated};
+    if (w.fields.valid) unbind(w);
+    w.fields.stag = stag;
+    w.write();
+    return Done{};
+  }
+
+  if (region_at == nullptr) return Failure{Refusal::invalid_region};
+  // Not locked before we know that it is no window: two Binds that take each other's entries for a
+  // region would wait for each other.
   Fields seen;
   region_at->read(seen);
   if (seen.kind != Kind::region) return Failure{Refusal::invalid_region};
-  Locked r(*region_at);
-  if (w.fields.valid) return Failure{Refusal::not_invalid};
-  if (!r.fields.names(region) || r.fields.kind != Kind::region) return Failure{Refusal::invalid_region};
-  if (permits(r.fields.have(), Rights::zero_based)) return Failure{Refusal::invalid_region};  // V-MW-02
-  if (w.fields.pd != pd || r.fields.pd != pd) return Failure{Refusal::not_associated};
-  if (!permits(r.fields.have(), Rights::window_bind)) return Failure{Refusal::access_rights};
-  // The region's remote rights do not matter (V-ACC-04).
-  if (!permits(kRemote | Rights::zero_based, rights) || !any(rights & kRemote) ||
-      !local_rights_allow(r.fields.have(), rights))
-    return Failure{Refusal::access_rights};
-  if (wraps(address, length)) return Failure{Refusal::to_wrap};
-  if (!within(address, length, r.fields.base, r.fields.size)) return Failure{Refusal::base_or_bounds};
+  const bool leaves = w.fields.valid;
+  const std::uint32_t left = w.fields.bound;
+  {
+    Locked r(*region_at);
+    if (const auto refused = refusal_to_bind(w.fields, r.fields, region, pd, rights, address, length))
+      return Failure{*refused};
+    ++r.fields.bound;
+    r.write();
 
-  ++r.fields.bound;
-  r.write();
-  bound_to(qp).fetch_add(1, std::memory_order_release);
-
-  const std::uint64_t offset = address - r.fields.base;
-  w.fields.stag = Stag{window.index() << 8 | new_key};
-  w.fields.valid = true;
-  w.fields.rights = static_cast<std::uint8_t>(rights);
-  w.fields.space = r.fields.space;
-  w.fields.bound = region.index() & slot_mask_;
-  w.fields.qp = qp;
-  w.fields.base = permits(rights, Rights::zero_based) ? 0 : address;
-  w.fields.size = length;
-  w.fields.address = r.fields.address + offset;
-  w.fields.direct = r.fields.direct != nullptr ? r.fields.direct + offset : nullptr;
-  w.fields.whole_pages = r.fields.whole_pages;
+    const std::uint64_t offset = address - r.fields.base;
+    w.fields.stag = stag;
+    w.fields.valid = true;
+    w.fields.rights = static_cast<std::uint8_t>(rights);
+    w.fields.space = r.fields.space;
+    w.fields.bound = region.index() & slot_mask_;
+    w.fields.qp = qp;
+    w.fields.base = permits(rights, Rights::zero_based) ? 0 : address;
+    w.fields.size = length;
+    w.fields.address = r.fields.address + offset;
+    w.fields.direct = r.fields.direct != nullptr ? r.fields.direct + offset : nullptr;
+    w.fields.whole_pages = r.fields.whole_pages;
+  }
+  if (w.fields.of_qp()) bound_to(qp).fetch_add(1, std::memory_order_release);
   w.write();
+  if (leaves) leave(left);  // never two regions at a time, which two Binds might take in either order
   return Done{};
 }
 
@@ -557,7 +587,7 @@ Result<ReadSink, Refusal> Table::check_read_sink(Stag stag, PdId pd, QpNumber qp
   Fields entry;
   if (!read(stag, entry) || !entry.names(stag)) return Failure{Refusal::invalid_stag};
   const bool region = entry.kind == Kind::region;
-  if (region ? entry.pd != pd : entry.qp != qp) return Failure{Refusal::not_associated};
+  if (!entry.associated(pd, qp)) return Failure{Refusal::not_associated};
   if (!permits(entry.have(), region ? Rights::local_write : Rights::remote_write))
     return Failure{Refusal::access_rights};
   if (wraps(to, length)) return Failure{Refusal::to_wrap};

@@ -100,6 +100,12 @@ enum class RegisterError : std::uint8_t {
   busy,        // reregister: a window is bound to it; it stays as it is (V-MR-06)
 };
 
+// Whom a bound window is for.
+enum class WindowScope : std::uint8_t {
+  qp,  // the queue pair that it was bound on (V-MW-10; type 2 of InfiniBand)
+  pd,  // all of its protection domain, as a region is (type 1 of InfiniBand, of which verbs.md has nothing)
+};
+
 // What an STag is: for queries.
 struct StagInfo {
   Stag stag{};  // the key has a meaning only while Valid (V-STAG-04)
@@ -107,7 +113,8 @@ struct StagInfo {
   bool valid = false;
   bool shared = false;
   PdId pd{};
-  QpNumber qp{};  // a Valid window's
+  QpNumber qp{};                        // a Valid window's, where its scope is that
+  WindowScope scope = WindowScope::qp;  // a window's
   Rights rights = Rights::none;
   std::uint64_t base = 0, size = 0;  // TOs
   Memory memory{};
@@ -158,7 +165,7 @@ class Table {
   // Its memory is gone: Invalid for good, whatever is bound to it or it is bound to. It is still there to be
   // deregistered or deallocated; its memory may be let go when the invalidation is complete.
   void revoke(Stag stag);
-  Result<Stag, RegisterError> allocate_window(PdId pd, std::uint8_t key);
+  Result<Stag, RegisterError> allocate_window(PdId pd, std::uint8_t key, WindowScope scope = WindowScope::qp);
   Result<Done, Refusal> deallocate_window(Stag stag);
   std::uint32_t used() const;
   std::optional<StagInfo> query(Stag stag) const;  // by index
@@ -176,9 +183,10 @@ class Table {
   // as it was.
   Result<Done, Refusal> invalidate_remote(Stag stag, PdId pd, QpNumber qp, Rights qp_enables);
   Result<Done, Refusal> invalidate_local(Stag stag, PdId pd, QpNumber qp);
-  // Type 2 windows (V-MW-*): `new_key` becomes the window's key; of `window` only the index counts.
+  // Windows (V-MW-*): `new_key` becomes the window's key; of `window` only the index counts.
   // `rights`: remote ones, and zero_based. `address` is a TO of the region. The QP's bind enable is
-  // the caller's to look at.
+  // the caller's to look at. A window of a PD may be bound already, and is then bound anew, in one step for
+  // whoever uses it; with a length of 0 it is bound to nothing any more, and no region is looked at.
   Result<Done, Refusal> bind(Stag window, std::uint8_t new_key, Stag region, PdId pd, QpNumber qp, Rights rights,
                              std::uint64_t address, std::uint64_t length);
 
@@ -210,7 +218,10 @@ class Table {
   bool read(Stag stag, Fields& fields) const;
   Result<Stag, RegisterError> add(Fields fields, std::uint8_t key);
   void remove(Locked& entry);
+  void leave(std::uint32_t slot);
   void unbind(Locked& window);
+  static std::optional<Refusal> refusal_to_bind(const Fields& window, const Fields& region, Stag stag, PdId pd,
+                                                Rights rights, std::uint64_t address, std::uint64_t length);
   Result<Done, Refusal> invalidate(Stag stag, PdId pd, QpNumber qp, bool remote, Rights qp_enables);
   std::atomic_ref<std::uint32_t> bound_to(QpNumber qp) const;
   Stag next_of(ReadStags& stags) const;

@@ -1,4 +1,4 @@
-// Memory windows, type 2: V-MW, V-ACC-02, V-ACC-04, V-SEC-03.
+// Memory windows, type 2: V-MW, V-ACC-02, V-ACC-04, V-SEC-03; and type 1, which are of a PD.
 #include "kit/tpt_world.hpp"
 
 namespace {
@@ -190,4 +190,87 @@ TEST_CASE("V-QP-15: a QP knows whether a window is bound to it, not to one with 
   CHECK_FALSE(w.table.window_bound_to(QpNumber{kQp.value + 4096}));
   REQUIRE(w.table.invalidate_remote(window, kPd, kQp, kReadWrite));
   CHECK_FALSE(w.table.window_bound_to(kQp));
+}
+
+// ---- windows of a PD ----
+
+namespace {
+
+// Bound on kQp to all of `region`.
+Stag domain_window(TptWorld& w, Stag region) {
+  const Stag window = *w.table.allocate_window(kPd, 0, tpt::WindowScope::pd);
+  REQUIRE(w.table.bind(window, kKey, region, kPd, kQp, kReadWrite, kBase, kSize));
+  return with_key(window, kKey);
+}
+
+}  // namespace
+
+TEST_CASE("a window of a PD is open to its queue pairs, and to no other's", "[tpt][windows]") {
+  TptWorld w;
+  const Stag window = domain_window(w, w.region());
+  CHECK(w.write(window, kBase, 1, kPd, kQp));
+  CHECK(w.write(window, kBase, 1, kPd, kOtherQp));
+  CHECK(w.read(window, kBase, 1, kPd, kOtherQp));
+  check_refused(w.write(window, kBase, 1, kOtherPd, kQp), Refusal::not_associated);
+  CHECK_FALSE(w.table.window_bound_to(kQp));
+  const auto info = w.table.query(window);
+  REQUIRE(info);
+  CHECK(info->scope == tpt::WindowScope::pd);
+  CHECK(info->qp == QpNumber{});
+}
+
+TEST_CASE("a window of a PD is bound anew while it is bound, or stays as it was", "[tpt][windows][V-MW-14]") {
+  TptWorld w;
+  const Stag first = w.region(), second = w.region();
+  const Stag window = domain_window(w, first);
+  const auto anew = [&](Stag region, std::uint64_t length) {
+    return w.table.bind(window, kKey + 1, region, kPd, kOtherQp, kReadWrite, kBase, length);
+  };
+  check_refused(anew(second, kSize + 1), Refusal::base_or_bounds);
+  check_refused(anew(w.region(kLocal), kSize), Refusal::access_rights);
+  check_refused(anew(window, kSize), Refusal::invalid_region);
+  CHECK(w.write(window));
+  CHECK(w.table.query(first)->windows_bound == 1);
+  CHECK(w.table.query(second)->windows_bound == 0);
+
+  REQUIRE(anew(second, kSize));
+  check_refused(w.write(window), Refusal::invalid_stag);
+  CHECK(w.write(with_key(window, kKey + 1)));
+  CHECK(w.table.query(first)->windows_bound == 0);
+  CHECK(w.table.query(second)->windows_bound == 1);
+  // To the same region again.
+  REQUIRE(w.table.bind(window, kKey + 2, second, kPd, kQp, kReadWrite, kBase, 8));
+  CHECK(w.table.query(second)->windows_bound == 1);
+  check_refused(w.write(with_key(window, kKey + 2), kBase + 8), Refusal::base_or_bounds);
+}
+
+TEST_CASE("a window of a PD that is bound to no octets is bound to nothing", "[tpt][windows]") {
+  TptWorld w;
+  const Stag region = w.region();
+  const Stag window = domain_window(w, region);
+  const auto to_nothing = [&](PdId pd) {
+    return w.table.bind(window, kKey + 1, Stag{}, pd, kOtherQp, Rights::none, 0, 0);
+  };
+  check_refused(to_nothing(kOtherPd), Refusal::not_associated);
+  CHECK(w.write(window));
+  REQUIRE(to_nothing(kPd));
+  REQUIRE(to_nothing(kPd));
+  CHECK(w.table.query(region)->windows_bound == 0);
+  check_refused(w.write(window), Refusal::invalid_stag);
+  check_refused(w.write(with_key(window, kKey + 1)), Refusal::invalid_stag);
+  CHECK(w.table.deregister(region));
+  CHECK(w.table.deallocate_window(window));
+}
+
+TEST_CASE("no work request and no peer invalidates a window of a PD", "[tpt][windows]") {
+  TptWorld w;
+  const Stag region = w.region();
+  const Stag window = domain_window(w, region);
+  check_refused(w.table.invalidate_local(window, kPd, kQp), Refusal::cannot_invalidate);
+  check_refused(w.table.invalidate_remote(window, kPd, kQp, kReadWrite), Refusal::cannot_invalidate);
+  check_refused(w.table.invalidate_local(window, kOtherPd, kQp), Refusal::not_associated);
+  CHECK(w.write(window));
+  check_refused(w.table.deregister(region), Refusal::cannot_invalidate);
+  REQUIRE(w.table.deallocate_window(window));
+  CHECK(w.table.deregister(region));
 }
