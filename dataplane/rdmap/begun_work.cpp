@@ -3,13 +3,16 @@
 namespace rnic::rdmap {
 
 bool BegunWork::complete(Verdict& verdict) {
+  const auto has_moved = [&](Work& work) {
+    if (work.until == Work::Until::moved && !common_.moves.any()) work.until = Work::Until::flushed;
+    return work.until == Work::Until::flushed && !common_.mover.is_stuck(common_.settings.space);
+  };
   bool busy = false;
   while (!ring_.empty()) {
     Work& work = ring_.front();
     if (work.status != Status::success) break;  // the flush reports it, behind those before
     const bool done = work.until == Work::Until::nothing ||
-                      (work.until == Work::Until::carried && work.carrier < carried_) ||
-                      (work.until == Work::Until::moved && !common_.moves.any());
+                      (work.until == Work::Until::carried && work.carrier < carried_) || has_moved(work);
     if (!done) break;
     busy = true;
     if (work.signaled) {

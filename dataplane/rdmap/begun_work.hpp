@@ -39,9 +39,10 @@ class BegunWork {
     ring_[index].carrier = carrier;
   }
   void until_read(std::uint32_t index) { ring_[index].until = Work::Until::read; }
-  // Nothing is on its way to memory, or from it, any more (V-INV-10).
+  // Nothing is on its way to memory, or from it, any more (V-INV-10): of this queue pair, nor of another, whose
+  // octets may wait for a page.
   void until_moved(std::uint32_t index) {
-    ring_[index].until = common_.moves.any() ? Work::Until::moved : Work::Until::nothing;
+    ring_[index].until = common_.moves.any() ? Work::Until::moved : Work::Until::flushed;
   }
   void done(std::uint32_t index) { ring_[index].until = Work::Until::nothing; }
   // Carrier's segments below this number are filled and on their way, or dropped.
@@ -55,7 +56,8 @@ class BegunWork {
   void blame(std::uint32_t index, std::uint32_t detail);
 
   // ---- completions ----
-  // From the head, as far as they are done; says whether any was.
+  // From the head, as far as they are done; says whether any was. Not before all that was submitted to the mover
+  // has been flushed.
   bool complete(Verdict& verdict);
   // All that are left, and a request that was not begun.
   void flush();
@@ -68,6 +70,7 @@ class BegunWork {
       carried,  // `carrier` is on its way
       read,     // its Read or Atomic Response is delivered
       moved,
+      flushed,  // no copy of its application's waits for a page
       nothing,  // done
     } until = Until::built;
     Opcode opcode = Opcode::send;

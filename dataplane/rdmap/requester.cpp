@@ -196,7 +196,7 @@ Requester::Began Requester::begin_next_work(Verdict& verdict) {
       status = bind(next_);
       ++common_.turn;
       if (status != Status::success) return fails(status);
-      work_.done(index);
+      work_.until_moved(index);  // under the binding before: a window of a PD may have one
       return Began::completed;
     case Opcode::fast_register:
       return fails(Status::not_privileged);

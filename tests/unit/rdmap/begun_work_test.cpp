@@ -75,6 +75,18 @@ TEST_CASE("V-INV-10: what ends a binding is done when nothing moves under it", "
   CHECK(w.complete());
 }
 
+TEST_CASE("V-INV-10: nor while octets of whatever queue pair wait for a page of the application's",
+          "[rdmap][V-INV-10]") {
+  Working w;
+  w.work.until_moved(w.begin());
+  w.work.done(w.begin());
+  w.mover.stuck = true;
+  CHECK_FALSE(w.complete());
+  w.mover.stuck = false;
+  CHECK(w.complete());
+  CHECK(w.completed() == Slots{10, 11});
+}
+
 TEST_CASE("V-WR-15: successes are told only if asked for", "[rdmap][V-WR-15]") {
   Working w;
   w.work.done(w.begin(false));
