@@ -357,9 +357,17 @@ struct rnic_query_qp_reply {
 	uint8_t terminate[64];
 };
 
+/* Whom a bound window is for. */
+enum rnic_window_scope {
+	RNIC_WINDOW_OF_QP = 0, /* the queue pair that it was bound on: InfiniBand's type 2 */
+	RNIC_WINDOW_OF_PD = 1, /* all queue pairs of its PD, and it may be bound anew while it is bound: type 1 */
+};
+
 struct rnic_alloc_mw {
 	uint32_t pd;
-	uint32_t key;
+	uint32_t key;   /* the STag's lower 8 bits, while it is not bound */
+	uint32_t scope; /* enum rnic_window_scope */
+	uint32_t reserved;
 };
 
 struct rnic_alloc_mw_reply {

@@ -390,9 +390,11 @@ void Context::drop_dead_memory() {
 Reply Context::alloc_mw(const rnic_alloc_mw& request) {
   Pd* pd = find(pds_, request.pd);
   if (pd == nullptr) return Reply::error(EINVAL);
+  if (request.scope > RNIC_WINDOW_OF_PD) return Reply::error(EINVAL);
+  const auto scope = request.scope == RNIC_WINDOW_OF_PD ? tpt::WindowScope::pd : tpt::WindowScope::qp;
   Share share = device_.stags.take(holder_);
   if (!share) return Reply::error(ENOMEM);
-  const auto stag = device_.table->allocate_window(pd->id, static_cast<std::uint8_t>(request.key));
+  const auto stag = device_.table->allocate_window(pd->id, static_cast<std::uint8_t>(request.key), scope);
   if (!stag) return Reply::error(errno_of(stag.error()));
   const std::uint32_t handle = new_handle();
   auto window = std::make_unique<Window>();

@@ -178,6 +178,7 @@ class Context {
   ServedDevice& device() { return device_; }
   const std::map<std::uint32_t, std::unique_ptr<Pd>>& pds() const { return pds_; }
   const std::map<std::uint32_t, std::unique_ptr<Region>>& regions() const { return regions_; }
+  const std::map<std::uint32_t, std::unique_ptr<Window>>& windows() const { return windows_; }
   const std::map<std::uint32_t, std::unique_ptr<Cq>>& cqs() const { return cqs_; }
   const std::map<std::uint32_t, std::unique_ptr<Srq>>& srqs() const { return srqs_; }
   const std::map<std::uint32_t, std::unique_ptr<Qp>>& qps() const { return qps_; }

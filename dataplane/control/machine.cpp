@@ -138,7 +138,7 @@ rnic_device_attributes Machine::attributes(const ServedDevice& device) const {
   a.max_cqe = kCqesMax;
   a.max_mr = kRegionsMax;
   a.max_pd = kPdsMax;
-  a.max_mw = 0;
+  a.max_mw = kRegionsMax;  // of one kind with regions: who has as many of these has no windows
   a.max_read_in = kReadDepthMax;
   a.max_read_out = kReadDepthMax;
   a.max_srq = kSrqsMax;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "control/network.hpp"
@@ -99,6 +100,7 @@ Json devices(const Machine& machine) {
                     {"contexts", counts.contexts},
                     {"pd", counts.pds},
                     {"mr", counts.regions},
+                    {"mw", counts.windows},
                     {"cq", counts.cqs},
                     {"srq", counts.srqs},
                     {"qp", counts.qps}});
@@ -184,6 +186,36 @@ Json regions(const std::vector<Context*>& contexts) {
       row["dead"] = region->dead;
       rows.push_back(std::move(row));
     }
+  return rows;
+}
+
+// Bound, to which region; of a window of a queue pair, on which.
+Json windows(const std::vector<Context*>& contexts) {
+  Json rows = Json::array();
+  for (Context* context : contexts) {
+    const tpt::Table& table = *context->device().table;
+    std::map<std::uint32_t, std::uint32_t> regions;  // by entry
+    if (!context->windows().empty())
+      for (const auto& [handle, region] : context->regions())
+        if (const auto info = table.query(region->stag); info && !region->ends) regions[info->region_entry] = handle;
+    for (const auto& [handle, window] : context->windows()) {
+      const auto info = table.query(window->stag);
+      if (!info || window->ends) continue;
+      Json row;
+      row["mw"] = handle;
+      put_owner(row, *context);
+      row["stag_index"] = hex(info->stag.value >> 8);
+      row["type"] = info->scope == tpt::WindowScope::pd ? 1 : 2;
+      row["bound"] = info->valid;
+      const auto region = regions.find(info->region_entry);
+      row["mr"] = info->valid && region != regions.end() ? Json(region->second) : Json();
+      row["qp"] = info->valid && info->qp.value != 0 ? Json(info->qp.value) : Json();
+      row["address"] = info->valid ? Json(hex(info->memory.address)) : Json();
+      row["length"] = info->valid ? Json(info->size) : Json();
+      row["rights"] = rights_text(static_cast<std::uint32_t>(info->rights));
+      rows.push_back(std::move(row));
+    }
+  }
   return rows;
 }
 
@@ -317,7 +349,7 @@ Json statistics(Machine& machine, const std::vector<Context*>& contexts, const C
 }  // namespace
 
 bool is_shown(const std::string& what) {
-  constexpr std::array kSections{"", "dev", "port", "qp", "cq", "mr", "conn", "cm", "stats"};
+  constexpr std::array kSections{"", "dev", "port", "qp", "cq", "mr", "mw", "conn", "cm", "stats"};
   return std::ranges::find(kSections, what) != kSections.end();
 }
 
@@ -330,6 +362,7 @@ std::string show_json(Machine& machine, const std::vector<Context*>& contexts, c
   if (wants("qp")) document["qp"] = queue_pairs(contexts);
   if (wants("cq")) document["cq"] = completion_queues(contexts);
   if (wants("mr")) document["mr"] = regions(contexts);
+  if (wants("mw")) document["mw"] = windows(contexts);
   if (wants("conn")) document["conn"] = connections(machine);
   if (wants("cm") || wants("conn")) document["cm"] = cm_ids(machine, cm);
   if (wants("stats")) document["stats"] = statistics(machine, contexts, cm);

@@ -140,8 +140,8 @@ int main(int count, char** words) {
 
   rnic::tool::ShowOptions show;
   auto* show_command = app.add_subcommand("show", "Show what a daemon has and does");
-  show_command->add_option("what", show.what, "dev, port, qp, cq, mr, conn, cm or stats; all without it")
-      ->check(CLI::IsMember({"dev", "port", "qp", "cq", "mr", "conn", "cm", "stats"}));
+  show_command->add_option("what", show.what, "dev, port, qp, cq, mr, mw, conn, cm or stats; all without it")
+      ->check(CLI::IsMember({"dev", "port", "qp", "cq", "mr", "mw", "conn", "cm", "stats"}));
   show_command->add_option("--name", show.name, "The daemon's name")->capture_default_str();
   show_command->add_flag("--json", show.json, "As JSON");
 

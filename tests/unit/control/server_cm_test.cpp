@@ -451,7 +451,8 @@ TEST_CASE("V-QP-15: with a window bound neither queue pair nor region goes, and 
   const auto made = pair.client_app.reg(pd, &word, sizeof word, RNIC_ACCESS_LOCAL_READ | RNIC_ACCESS_WINDOW_BIND)
                         .as<rnic_reg_mr_reply>();
   const Stag region{made.stag};
-  const auto window = pair.client_app.ask(RNIC_ALLOC_MW, rnic_alloc_mw{pd, 0}).as<rnic_alloc_mw_reply>();
+  const auto window =
+      pair.client_app.ask(RNIC_ALLOC_MW, rnic_alloc_mw{pd, 0, RNIC_WINDOW_OF_QP, 0}).as<rnic_alloc_mw_reply>();
   tpt::Table& table = *pair.daemon.machine.devices[0]->table;
   REQUIRE(table.bind(Stag{window.stag}, 1, region, table.query(region)->pd, QpNumber{pair.client_qp},
                      tpt::Rights::remote_read, reinterpret_cast<std::uintptr_t>(&word), sizeof word));
