@@ -214,6 +214,16 @@ struct rnic_reg_mr_reply {
 };
 
 /*
+ * Descriptors in: as of REG_MR; what cannot be mapped is reached by remote copy. EBUSY: a window is bound to the
+ * region, which is as it was. After any other error nothing is registered; the handle stays, for DEREG_MR alone.
+ */
+struct rnic_rereg_mr {
+	uint32_t mr;
+	uint32_t impossible; /* the application cannot have what it wants: not 0, and `to` is not looked at */
+	struct rnic_reg_mr to; /* all that it is to be, changed or not */
+};
+
+/*
  * A completion channel. Descriptors out: the reading end of a SEQPACKET socket, which carries
  * uint64_t user pointers of CQs (struct ib_uverbs_comp_event_desc). `cookie` is SO_COOKIE of that
  * reading end: with CREATE_CQ, the provider names the channel by it, asking the kernel for the

@@ -47,6 +47,7 @@
 	X(HOLD_EVENTS, hold_events, 36, RNIC_OF_VERBS, rnic_hold_events, rnic_nothing, 0, 0)                         \
 	X(RELEASE_EVENTS, release_events, 37, RNIC_OF_VERBS, rnic_nothing, rnic_nothing, 0, 0)                       \
 	X(MAP_ARENA, map_arena, 38, RNIC_OF_VERBS, rnic_handle, rnic_area, 0, 1)                                     \
+	X(REREG_MR, rereg_mr, 39, RNIC_OF_VERBS, rnic_rereg_mr, rnic_reg_mr_reply, 1, 0)                             \
                                                                                                                      \
 	/* connection management: a row for each command of /dev/infiniband/rdma_cm, and for an open of it */        \
 	X(CM_OPEN, cm_open, 64, RNIC_OF_CM, rnic_nothing, rnic_cm_open_reply, 0, 2)                                  \
@@ -80,7 +81,7 @@
 	X(rnic_msg, 16) X(rnic_address, 24) X(rnic_hello, 64) X(rnic_hello_reply, 24)                                \
 	X(rnic_device_info, 296) X(rnic_list_devices_reply, 8) X(rnic_device_attributes, 152)                        \
 	X(rnic_open_context, 40) X(rnic_open_context_reply, 456) X(rnic_area, 32) X(rnic_handle, 8)                  \
-	X(rnic_handle_reply, 8) X(rnic_reg_mr, 48) X(rnic_reg_mr_reply, 16)                                          \
+	X(rnic_handle_reply, 8) X(rnic_reg_mr, 48) X(rnic_rereg_mr, 56) X(rnic_reg_mr_reply, 16)                                          \
 	X(rnic_create_channel_reply, 16) X(rnic_create_cq, 24) X(rnic_create_cq_reply, 40)                           \
 	X(rnic_resize_cq, 8) X(rnic_resize_cq_reply, 40) X(rnic_destroy_cq_reply, 8) X(rnic_hold_events, 8)          \
 	X(rnic_create_srq, 24) X(rnic_create_srq_reply, 56) X(rnic_modify_srq, 8)                                    \

@@ -306,26 +306,22 @@ Result<std::byte*, int> Context::map_memory(const rnic_reg_mr& request, int fd, 
   return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(*octets) - before);
 }
 
-Reply Context::reg_mr(const rnic_reg_mr& request, Descriptor shared) {
-  Pd* pd = find(pds_, request.pd);
-  if (pd == nullptr || request.length == 0 || (request.access & ~kRegionAccess) != 0) return Reply::error(EINVAL);
-  if (request.start + request.length < request.start) return Reply::error(EINVAL);
-
-  auto region = std::make_unique<Region>();
-  region->share = device_.stags.take(holder_);
-  if (!region->share) return Reply::error(ENOMEM);
+int Context::prepare(const rnic_reg_mr& request, int fd, Region& region, tpt::RegionOptions& options) {
+  region.pd = find(pds_, request.pd);
+  if (region.pd == nullptr || request.length == 0 || (request.access & ~kRegionAccess) != 0) return EINVAL;
+  if (request.start + request.length < request.start) return EINVAL;
   std::byte* direct = nullptr;
   if (request.shared != RNIC_MEMORY_APPLICATION) {
-    const auto mapped = map_memory(request, shared ? shared.get() : -1, *region);
-    if (!mapped) return Reply::error(mapped.error());
+    const auto mapped = map_memory(request, fd, region);
+    if (!mapped) return mapped.error();
     direct = *mapped;
   }
-  if (region->rung != RNIC_RUNG_SHARED && copies_by() == 0 && !memory_fd_) {
-    return Reply::error(EOPNOTSUPP);  // no way to reach it
-  }
+  if (region.rung != RNIC_RUNG_SHARED && copies_by() == 0 && !memory_fd_) return EOPNOTSUPP;  // no way to reach it
 
-  tpt::RegionOptions options;
-  options.pd = pd->id;
+  region.start = request.start;
+  region.length = request.length;
+  region.access = request.access;
+  options.pd = region.pd->id;
   options.rights = static_cast<tpt::Rights>(request.access);
   options.base = (request.access & RNIC_ACCESS_ZERO_BASED) != 0 ? 0 : request.iova;
   options.size = request.length;
@@ -333,21 +329,84 @@ Reply Context::reg_mr(const rnic_reg_mr& request, Descriptor shared) {
   options.memory.space = space_;
   options.memory.address = request.start;
   options.memory.direct = direct;
-  options.memory.whole_pages = region->rung == RNIC_RUNG_SWAPPED;
+  options.memory.whole_pages = region.rung == RNIC_RUNG_SWAPPED;
+  return 0;
+}
+
+Reply Context::reg_mr(const rnic_reg_mr& request, Descriptor shared) {
+  auto region = std::make_unique<Region>();
+  region->share = device_.stags.take(holder_);
+  if (!region->share) return Reply::error(ENOMEM);
+  tpt::RegionOptions options;
+  const int error = prepare(request, shared ? shared.get() : -1, *region, options);
+  if (error != 0) return Reply::error(error);
   const auto stag = device_.table->register_region(options);
   if (!stag) return Reply::error(errno_of(stag.error()));
 
   region->handle = new_handle();
-  region->pd = pd;
   region->stag = *stag;
-  region->start = request.start;
-  region->length = request.length;
-  region->access = request.access;
-  ++pd->uses;
+  ++region->pd->uses;
   ++device_.counts.regions;
   const rnic_reg_mr_reply reply{region->handle, stag->value, region->rung, 0};
   regions_.emplace(region->handle, std::move(region));
   return Reply::with(reply);
+}
+
+// EBUSY: a window is bound to it, and it is as it was (V-MR-06). After anything else it is what was asked
+// for, or nothing (V-MR-07).
+int Context::change(Region& region, const rnic_rereg_mr& request, int fd) {
+  tpt::Table& table = *device_.table;
+  rnic_reg_mr to = request.to;
+  Region made;
+  tpt::RegionOptions options;
+  int error = request.impossible != 0 ? EINVAL : prepare(to, fd, made, options);
+  if (error != 0 && request.impossible == 0 && to.shared != RNIC_MEMORY_APPLICATION) {
+    to.shared = RNIC_MEMORY_APPLICATION;  // what cannot be mapped is copied
+    made = Region();
+    error = prepare(to, -1, made, options);
+  }
+  if (error == 0) {
+    const auto stag = table.reregister(region.stag, options);
+    if (!stag && stag.error() == tpt::RegisterError::busy) return EBUSY;
+    if (stag)
+      region.stag = *stag;
+    else
+      error = errno_of(stag.error());
+  } else if (!table.deregister(region.stag)) {
+    return EBUSY;
+  }
+  --region.pd->uses;
+  region.before = std::move(region.mapping);
+  region.pd = error == 0 ? made.pd : nullptr;
+  region.dead = region.ends = error != 0;
+  if (error != 0) {
+    region.share = Share();
+    return error;
+  }
+  ++region.pd->uses;
+  region.start = made.start;
+  region.length = made.length;
+  region.access = made.access;
+  region.rung = made.rung;
+  region.mapping = std::move(made.mapping);
+  return 0;
+}
+
+// Served again while it waits, by what it has noted in the region.
+Reply Context::rereg_mr(const rnic_rereg_mr& request, const Descriptor& shared) {
+  Region* region = find(regions_, request.mr);
+  if (region == nullptr || (region->ends && !region->change)) return Reply::error(EINVAL);
+  if (!region->change) {
+    const int error = change(*region, request, shared ? shared.get() : -1);
+    if (error == EBUSY) return Reply::error(error);
+    region->change = error;
+  }
+  // Not one more octet by what it was when we answer (V-MR-10).
+  if (!machine_.wait_for_grace(*device_.worker, space_)) return Reply::not_yet();
+  region->before.reset();
+  const int error = *std::exchange(region->change, std::nullopt);
+  if (error != 0) return Reply::error(error);
+  return Reply::with(rnic_reg_mr_reply{region->handle, region->stag.value, region->rung, 0});
 }
 
 Reply Context::dereg_mr(std::uint32_t handle) {
@@ -357,7 +416,7 @@ Reply Context::dereg_mr(std::uint32_t handle) {
   region->ends = true;
   // Not one more octet when we answer (V-MR-20), and only then is the memory let go.
   if (!machine_.wait_for_grace(*device_.worker, space_)) return Reply::not_yet();
-  --region->pd->uses;
+  if (region->pd != nullptr) --region->pd->uses;
   --device_.counts.regions;
   regions_.erase(handle);
   return {};

@@ -59,7 +59,7 @@ struct Pd {
 struct Region {
   Share share;
   std::uint32_t handle = 0;
-  Pd* pd = nullptr;
+  Pd* pd = nullptr;  // null: a reregistration has failed and left nothing
   Stag stag;
   std::uint64_t start = 0, length = 0;
   std::uint32_t access = 0;
@@ -67,6 +67,9 @@ struct Region {
   std::shared_ptr<shm::ApplicationMapping> mapping;
   bool dead = false;  // it was taken away
   bool ends = false;  // it is in the table no more, but a copy may still be under way
+  // While a reregistration waits for such a copy: its errno, and what the region was mapped to.
+  std::optional<int> change;
+  std::shared_ptr<shm::ApplicationMapping> before;
 };
 
 struct Window {
@@ -139,6 +142,7 @@ class Context {
   Reply alloc_pd();
   Reply dealloc_pd(std::uint32_t handle);
   Reply reg_mr(const rnic_reg_mr& request, Descriptor shared);
+  Reply rereg_mr(const rnic_rereg_mr& request, const Descriptor& shared);
   Reply dereg_mr(std::uint32_t handle);
   Reply alloc_mw(const rnic_alloc_mw& request);
   Reply dealloc_mw(std::uint32_t handle);
@@ -212,6 +216,9 @@ class Context {
   Result<std::shared_ptr<shm::ApplicationMapping>, int> map_whole(int fd, const File& file, std::uint64_t length);
   Result<std::byte*, int> map_shared(const rnic_reg_mr& request, std::uint64_t length, int fd, Region& region);
   Result<std::byte*, int> map_memory(const rnic_reg_mr& request, int fd, Region& region);
+  // What a request asks for, but for its place in the table. An errno, or 0.
+  int prepare(const rnic_reg_mr& request, int fd, Region& region, tpt::RegionOptions& options);
+  int change(Region& region, const rnic_rereg_mr& request, int fd);
   // The steps of create_qp.
   struct QpSizes;
   int carve(Qp& qp, const QpSizes& sizes);

@@ -270,6 +270,10 @@ Reply Server::serve_reg_mr(Session& session, Request& request, const rnic_reg_mr
   return session.context->reg_mr(body, request.take_descriptor());
 }
 
+Reply Server::serve_rereg_mr(Session& session, Request& request, const rnic_rereg_mr& body) {
+  return session.context->rereg_mr(body, request.take_descriptor());
+}
+
 Reply Server::serve_dereg_mr(Session& session, Request&, const rnic_handle& body) {
   return session.context->dereg_mr(body.handle);
 }

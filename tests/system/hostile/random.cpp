@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <span>
 
 #include "base/chance.hpp"
@@ -171,6 +172,10 @@ class Player {
     std::vector<std::byte> octets = body(may_have_more ? sizeof(rnic_cm_open) : message.request_size);
     if (octets.size() >= message.request_size && !one_in(4, chance_)) {
       if (message.type == RNIC_REG_MR) make_region_usual(octets);
+      if (message.type == RNIC_REREG_MR) {
+        if (one_in(2, chance_)) std::memcpy(octets.data(), &known_[chance_.below(known_.size())], 4);
+        make_region_usual(std::span(octets).subspan(offsetof(rnic_rereg_mr, to)));
+      }
       if (message.type == RNIC_NETLINK) make_netlink_usual(octets);
     }
     std::vector<bare::Descriptor> fds;

@@ -43,9 +43,15 @@ struct Scene {
   void ask(std::uint32_t type, std::uint32_t handle) {
     const rnic_msg header{type, 77, 0, sizeof(rnic_msg) + sizeof(rnic_handle)};
     const rnic_handle body{handle, 0};
+    send(header, &body);
+  }
+  void ask_to_reregister(const rnic_rereg_mr& body) {
+    send({RNIC_REREG_MR, 77, 0, sizeof(rnic_msg) + sizeof body}, &body);
+  }
+  void send(const rnic_msg& header, const void* body) {
     std::vector<std::byte> message(header.length);
     std::memcpy(message.data(), &header, sizeof header);
-    std::memcpy(message.data() + sizeof header, &body, sizeof body);
+    std::memcpy(message.data() + sizeof header, body, header.length - sizeof header);
     app->send_octets(message);
   }
   // -1: none has come.
@@ -101,6 +107,29 @@ TEST_CASE("V-MR-20: a deregistration is answered when the copy that waits is ove
   CHECK(scene.memory[0] == std::byte{0x77});
   CHECK(scene.app->pd() != 0);  // and is served as before
   CHECK(scene.lines_with("a page of its memory does not come") == 1);
+}
+
+TEST_CASE("V-MR-10: a reregistration is answered when the copy that waits is over, and is done once",
+          "[control][stuck][V-MR-10]") {
+  Scene scene;
+  scene.get_stuck();
+  std::uint64_t word = 0;
+  rnic_rereg_mr body{};
+  body.mr = scene.region;
+  body.to.pd = scene.pd;
+  body.to.access = RNIC_ACCESS_LOCAL_READ;
+  body.to.start = body.to.iova = reinterpret_cast<std::uintptr_t>(&word);
+  body.to.length = sizeof word;
+  const bool good = GENERATE(true, false);
+  if (!good) body.to.access = RNIC_ACCESS_REMOTE_READ;
+  scene.ask_to_reregister(body);
+  CHECK(scene.answer() == -1);
+  // The old one is gone already: nothing new is placed in it.
+  CHECK(scene.daemon.machine.devices[0]->table->used() == (good ? 1 : 0));
+  scene.copier.let_go(0);
+  CHECK(scene.await_answer() == (good ? 0 : EINVAL));
+  CHECK(scene.app->by_handle(RNIC_DEREG_MR, scene.region).status == 0);
+  CHECK(scene.daemon.machine.devices[0]->table->used() == 0);
 }
 
 TEST_CASE("a context is closed while a copy of its waits, and its number stays taken until that is over",

@@ -82,6 +82,7 @@ TEST_CASE("a body that is an octet too short is EINVAL, and the connection lives
   };
   short_of(app, RNIC_DEALLOC_PD, sizeof(rnic_handle));
   short_of(app, RNIC_REG_MR, sizeof(rnic_reg_mr));
+  short_of(app, RNIC_REREG_MR, sizeof(rnic_rereg_mr));
   short_of(app, RNIC_CREATE_CQ, sizeof(rnic_create_cq));
   short_of(app, RNIC_RESIZE_CQ, sizeof(rnic_resize_cq));
   short_of(app, RNIC_CREATE_SRQ, sizeof(rnic_create_srq));
