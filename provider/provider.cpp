@@ -38,13 +38,16 @@ struct Offer {
 void offer_operations(Context& context, int layout) {
   using enum pabi::Operation;
   const Offer offers[] = {
+      {alloc_mw, address(provider::alloc_mw)},
       {alloc_pd, address(provider::alloc_pd)},
       {async_event, address(provider::async_event)},
+      {bind_mw, address(provider::bind_mw)},
       {cq_event, address(provider::cq_event)},
       {create_cq, address(provider::create_cq)},
       {create_qp, address(provider::create_qp)},
       {create_qp_ex, address(provider::create_qp_ex)},
       {create_srq, address(provider::create_srq)},
+      {dealloc_mw, address(provider::dealloc_mw)},
       {dealloc_pd, address(provider::dealloc_pd)},
       {dereg_mr, address(dereg_verbs_mr)},
       {destroy_cq, address(provider::destroy_cq)},

@@ -55,6 +55,8 @@ int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* /*input*/
   to.max_cqe = clamp_int(ours.max_cqe);
   to.max_mr = clamp_int(ours.max_mr);
   to.max_pd = clamp_int(ours.max_pd);
+  to.max_mw = clamp_int(ours.max_mw);
+  if (ours.max_mw != 0) to.device_cap_flags |= IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   to.max_qp_rd_atom = clamp_int(ours.max_read_in);
   to.max_qp_init_rd_atom = clamp_int(ours.max_read_out);
   const std::uint64_t reads = std::uint64_t{ours.max_qp} * ours.max_read_in;

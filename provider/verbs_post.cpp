@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "context.hpp"
+#include "memory_windows.hpp"
 #include "wc.hpp"
 
 namespace rnic::provider {
@@ -48,6 +49,8 @@ constexpr SendRow send_row(ibv_wr_opcode opcode) {
       return {RNIC_OP_COMPARE_SWAP, true, false, false, false, RNIC_SQE_FENCE, true};
     case IBV_WR_LOCAL_INV:
       return {RNIC_OP_LOCAL_INVALIDATE, true, false, false, true, RNIC_SQE_FENCE};
+    case IBV_WR_BIND_MW:
+      return {RNIC_OP_BIND, true, false, false, false, 0};
     default:
       return {};
   }
@@ -141,7 +144,8 @@ int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
   if (!offered(*qp.context, row)) return EOPNOTSUPP;
   const bool local_invalidate = row.opcode == RNIC_OP_LOCAL_INVALIDATE;
   const std::uint32_t sge_max = row.opcode == RNIC_OP_READ || row.atomic ? 1 : queue.sge_max;
-  const int sge_count = local_invalidate ? 0 : wr.num_sge;
+  const bool bind = row.opcode == RNIC_OP_BIND;
+  const int sge_count = local_invalidate || bind ? 0 : wr.num_sge;
   if (sge_count < 0 || static_cast<std::uint32_t>(sge_count) > sge_max) return EINVAL;
   if (row.atomic && sge_count != 1) return EINVAL;  // its result has to go somewhere
   if (queue.full_at(index)) return ENOMEM;          // V-WR-07
@@ -159,6 +163,12 @@ int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
     entry.remote_address = wr.wr.atomic.remote_addr;
     entry.rkey = wr.wr.atomic.rkey;
     entry.argument = wr.wr.atomic.compare_add;
+  }
+  if (bind) {
+    const auto& [window, rkey, info] = wr.bind_mw;
+    const int error = check_bind(qp, IBV_MW_TYPE_2, window, rkey, info);
+    if (error != 0) return error;
+    write_bind(entry, body, rkey, info);
   }
   if (row.opcode == RNIC_OP_WRITE_IMMEDIATE) entry.invalidate = wr.imm_data;
   if (row.invalidates) (local_invalidate ? entry.rkey : entry.invalidate) = wr.invalidate_rkey;

@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint64_t kOperations = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
                                       IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ |
                                       IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-                                      IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV;
+                                      IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_BIND_MW;
 
 // A queue pair with builders beside the one without.
 struct Built : OneQp {
@@ -165,6 +165,37 @@ TEST_CASE("V-VB-26: a builder writes what ibv_post_send writes of the same work 
       ++index;
     }
   }
+}
+
+TEST_CASE("V-VB-26: a builder writes a Bind as ibv_post_send does, or nothing",
+          "[provider][build][V-VB-26][V-MWR-01]") {
+  Built t(8);
+  ibv_mw* window = provider::alloc_mw(t.app.pd, IBV_MW_TYPE_2);
+  REQUIRE(window != nullptr);
+  const std::uint32_t rkey = ibv_inc_rkey(window->rkey);
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_BIND_MW;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.bind_mw.mw = window;
+  wr.bind_mw.rkey = rkey;
+  wr.bind_mw.bind_info = {t.mr, 0x123456789A, 0xB0B1B2B3B4, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED};
+  REQUIRE(t.post(wr) == 0);
+  const auto build = [&](std::uint32_t as) {
+    ibv_wr_start(t.ex);
+    t.ex->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_bind_mw(t.ex, window, as, &wr.bind_mw.bind_info);
+    return ibv_wr_complete(t.ex);
+  };
+  CHECK(build(rkey + 0x100) == EINVAL);
+  CHECK(t.queue().produced() == 0);
+  REQUIRE(build(rkey) == 0);
+  CHECK(bytes_of(t.queue(), 0) == bytes_of(t.app.view(t.qp).send, 0));
+  const rnic_sqe& sqe = t.queue().sqe(0);
+  CHECK(sqe.opcode == RNIC_OP_BIND);
+  CHECK(sqe.rkey == rkey);
+  CHECK(sqe.invalidate == t.mr->lkey);
+  CHECK(sqe.remote_address == 0x123456789A);
+  CHECK(sqe.argument == 0xB0B1B2B3B4);
 }
 
 TEST_CASE("a list of SGEs, and inline data in one piece and in many, are as ibv_post_send has them",

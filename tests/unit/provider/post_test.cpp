@@ -161,7 +161,7 @@ TEST_CASE("V-IS-38: an operation we do not offer is refused at post", "[provider
   ibv_sge one = t.sge(8);
   // Those of RFC 7306 too, on a device that has them not (W-EXT-14).
   for (const ibv_wr_opcode opcode : {IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_ATOMIC_CMP_AND_SWP,
-                                     IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_TSO}) {
+                                     IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_TSO}) {
     ibv_send_wr wr = t.write_of(one, 1);
     wr.opcode = opcode;
     CHECK(t.post(wr) == EOPNOTSUPP);
