@@ -132,6 +132,7 @@ struct Mr {
   ibv_mr ibv;
   int type;
   int access;
+  std::uint32_t pd;   // its handle
   PagesUse* swapped;  // none: its pages are where the application put them
 };
 
@@ -316,6 +317,7 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attribute
 ibv_pd* alloc_pd(ibv_context* context);
 int dealloc_pd(ibv_pd* pd);
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, int access);
+int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access);
 int dereg_mr(ibv_mr* mr);
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
 int dealloc_mw(ibv_mw* window);

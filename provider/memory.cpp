@@ -178,6 +178,119 @@ void set_known(Context& context, std::uint32_t stag, bool known) {
   if (region != nullptr) store(region->stag, known ? stag : 0U, std::memory_order_seq_cst);
 }
 
+std::uint32_t new_key(Context& context) { return std::atomic_ref(context.next_key).fetch_add(1) & 0xFF; }
+
+// What is to be registered, and how.
+struct Range {
+  std::uint32_t pd;
+  void* address;
+  std::size_t length;
+  std::uint64_t iova;
+  int access;  // IBV_ACCESS_*
+};
+
+// As the daemon is asked for it, and by what it may reach the memory.
+struct Wish {
+  rnic_reg_mr request{};
+  SwappedPages swapped{};
+  int shared = -1;
+
+  Wish() = default;
+  ~Wish() {
+    if (shared >= 0) close(shared);
+  }
+  Wish(const Wish&) = delete;
+  Wish& operator=(const Wish&) = delete;
+
+  int descriptor() const {
+    if (request.shared == RNIC_MEMORY_APPLICATION) return -1;
+    return swapped ? swapped.fd : shared;
+  }
+  void give_up_file() {
+    release_pages(swapped.use);
+    swapped = {};
+    request.shared = RNIC_MEMORY_APPLICATION;
+    request.shared_offset = 0;
+  }
+};
+
+// Faults the range in, and finds how it can be reached. 0 or an errno.
+int prepare(Context& context, const Range& range, Wish& wish) {
+  const auto flags = static_cast<unsigned>(range.access);
+  const bool write = (flags & IBV_ACCESS_LOCAL_WRITE) != 0;
+  int error = check_registration(range.address, range.length, flags);
+  if (error == 0) error = populate(range.address, range.length, write);
+  if (error != 0) return error;
+  rnic_reg_mr& request = wish.request;
+  request.pd = range.pd;
+  request.access = to_rnic_access(flags);
+  request.start = reinterpret_cast<std::uintptr_t>(range.address);
+  request.length = range.length;
+  request.iova = (flags & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : range.iova;
+  if (may_swap(context)) wish.swapped = swap_pages(range.address, range.length);
+  if (wish.swapped) {
+    request.shared = RNIC_MEMORY_SWAPPED;
+    request.shared_offset = wish.swapped.offset;
+  } else {
+    wish.shared = shared_file(range.address, range.length, write, request.shared_offset);
+    request.shared = wish.shared >= 0 ? RNIC_MEMORY_SHARED : RNIC_MEMORY_APPLICATION;
+  }
+  return 0;
+}
+
+// What is not to change is asked for again as it was. What cannot be had, for the application's own reasons, is told to
+// the daemon all the same: but for a region with windows, nothing is registered then (V-MR-06, V-MR-07).
+int reregister(ibv_mr* ibv, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
+  auto* mr = reinterpret_cast<Mr*>(ibv);
+  Context& context = context_of(ibv->context);
+  if (context.control.in_forked_child()) return EPERM;
+  if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) return EINVAL;
+  const Region& now = *context.regions.find(ibv->lkey >> 8);
+  const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+  Range to{mr->pd, now.memory, now.length, now.base, mr->access};
+  if ((now.access & RNIC_ACCESS_ZERO_BASED) != 0) to.iova = reinterpret_cast<std::uintptr_t>(now.memory);
+  if (moves) to = {mr->pd, address, length, reinterpret_cast<std::uintptr_t>(address), mr->access};
+  if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) to.access = access;
+  const bool other_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
+  if (other_pd && pd != nullptr) to.pd = pd->handle;
+
+  Wish wish;
+  const bool good_pd = !other_pd || (pd != nullptr && pd->context == ibv->context);
+  const int impossible = good_pd ? prepare(context, to, wish) : EINVAL;
+  rnic_rereg_mr request{};
+  request.mr = ibv->handle;
+  request.impossible = impossible != 0 ? 1 : 0;
+  request.to = wish.request;
+  // Peers that know its rkey go on with it, by its new rights; to other memory they do not come.
+  request.to.key = ibv->rkey & 0xFF;
+  while (moves && request.to.key == (ibv->rkey & 0xFF)) request.to.key = new_key(context);
+  set_known(context, ibv->lkey, false);
+  rnic_reg_mr_reply reply{};
+  const int told =
+      context.control.call(RNIC_REREG_MR, &request, sizeof request, &reply, sizeof reply, wish.descriptor());
+  if (told == EBUSY || told == EIO) {  // it is as it was
+    release_pages(wish.swapped.use);
+    set_known(context, ibv->lkey, true);
+    return told;
+  }
+  release_pages(mr->swapped);
+  mr->swapped = nullptr;
+  if (told != 0) {
+    release_pages(wish.swapped.use);
+    return impossible != 0 ? impossible : told;
+  }
+  if (wish.swapped && reply.rung != RNIC_RUNG_SWAPPED) {
+    wish.give_up_file();
+    set_unswapped(context, kUnswappedAfterRefusal);
+  }
+  ibv->lkey = ibv->rkey = reply.stag;
+  mr->access = to.access;
+  mr->pd = to.pd;
+  mr->swapped = wish.swapped.use;
+  remember(context, request.to, reply.stag);  // where it is known already
+  return 0;
+}
+
 }  // namespace
 
 std::uint32_t to_rnic_access(unsigned access) {
@@ -223,51 +336,24 @@ int dealloc_pd(ibv_pd* pd) {
 
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, int access) {
   Context& context = context_of(pd);
-  const auto flags = static_cast<unsigned>(access);
-  const bool write = (flags & IBV_ACCESS_LOCAL_WRITE) != 0;
-  errno = check_registration(address, length, flags);
+  errno = context.control.in_forked_child() ? EPERM : 0;
   if (errno != 0) return nullptr;
-  if (context.control.in_forked_child()) {
-    errno = EPERM;
-    return nullptr;
-  }
-  errno = populate(address, length, write);
-  if (errno != 0) return nullptr;
-
   auto* mr = static_cast<Mr*>(std::calloc(1, sizeof(Mr)));
   if (mr == nullptr) return nullptr;
-  rnic_reg_mr request{};
-  request.pd = pd->handle;
-  request.access = to_rnic_access(flags);
-  request.start = reinterpret_cast<std::uintptr_t>(address);
-  request.length = length;
-  request.iova = (flags & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
-  request.key = std::atomic_ref(context.next_key).fetch_add(1) & 0xFF;
-
-  const SwappedPages swapped = may_swap(context) ? swap_pages(address, length) : SwappedPages{};
-  mr->swapped = swapped.use;
-  int fd = -1;
-  if (swapped) {
-    request.shared = RNIC_MEMORY_SWAPPED;
-    request.shared_offset = swapped.offset;
-  } else {
-    fd = shared_file(address, length, write, request.shared_offset);
-    request.shared = fd >= 0 ? RNIC_MEMORY_SHARED : RNIC_MEMORY_APPLICATION;
-  }
+  Wish wish;
+  int error = prepare(context, {pd->handle, address, length, iova, access}, wish);
+  rnic_reg_mr& request = wish.request;
+  request.key = new_key(context);
   rnic_reg_mr_reply reply{};
-  const auto ask = [&](int with) {
-    return context.control.call(RNIC_REG_MR, &request, sizeof request, &reply, sizeof reply, with);
+  const auto ask = [&] {
+    return context.control.call(RNIC_REG_MR, &request, sizeof request, &reply, sizeof reply, wish.descriptor());
   };
-  int error = ask(swapped ? swapped.fd : fd);
-  if (fd >= 0) close(fd);
+  if (error == 0) error = ask();
   if (error != 0 && error != EIO && request.shared != RNIC_MEMORY_APPLICATION) {
     // A file the daemon cannot map (its seals, its size, or one too many) is reached like any other memory.
-    release_pages(mr->swapped);
-    mr->swapped = nullptr;
-    request.shared = RNIC_MEMORY_APPLICATION;
-    request.shared_offset = 0;
-    const bool no_room = swapped && error == ENOMEM;
-    error = ask(-1);
+    const bool no_room = wish.swapped && error == ENOMEM;
+    wish.give_up_file();
+    error = ask();
     if (no_room && error == 0) set_unswapped(context, kUnswappedAfterRefusal);
   }
   if (error == 0 && !remember(context, request, reply.stag)) {
@@ -275,7 +361,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
     error = ENOMEM;
   }
   if (error != 0) {
-    release_pages(mr->swapped);
+    release_pages(wish.swapped.use);
     std::free(mr);
     errno = error;
     return nullptr;
@@ -284,7 +370,14 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
   mr->ibv.lkey = reply.stag;
   mr->ibv.rkey = reply.stag;
   mr->access = access;
+  mr->pd = request.pd;
+  mr->swapped = wish.swapped.use;
   return &mr->ibv;
+}
+
+int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
+  errno = reregister(mr, flags, pd, address, length, access);  // libibverbs says no more than that it failed
+  return errno;
 }
 
 int dereg_mr(ibv_mr* mr) {

@@ -18,6 +18,10 @@ static_assert(offsetof(QpFace, mask) == offsetof(pabi::Qp, mask) && kQpHasBuilde
 
 int dereg_verbs_mr(pabi::Mr* mr) { return dereg_mr(&mr->mr); }
 
+int rereg_verbs_mr(pabi::Mr* mr, int flags, ibv_pd* pd, void* at, std::size_t length, int access) {
+  return rereg_mr(&mr->mr, flags, pd, at, length, access);
+}
+
 void free_context(ibv_context* ibv) {
   Context& context = context_of(ibv);
   close_context(context);
@@ -66,6 +70,7 @@ void offer_operations(Context& context, int layout) {
       {query_srq, address(provider::query_srq)},
       {reg_mr, address(provider::reg_mr)},
       {req_notify_cq, address(provider::req_notify_cq)},
+      {rereg_mr, address(rereg_verbs_mr)},
       {resize_cq, address(provider::resize_cq)},
   };
   pabi::Table table{};

@@ -128,6 +128,8 @@ TEST_CASE("V-MW-14: while a window is bound its region, queue pair and domain ar
   ibv_mw* window = t.window();
   const auto busy = [&] {
     CHECK(provider::dereg_mr(t.region) == EBUSY);
+    CHECK(provider::rereg_mr(t.region, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_LOCAL_WRITE) ==
+          EBUSY);
     CHECK(provider::destroy_qp(t.end_b.qp) == EBUSY);
     CHECK(provider::dealloc_pd(t.b.pd) == EBUSY);
   };
