@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 namespace rnic::bare {
 namespace {
 
@@ -67,14 +69,18 @@ rnic_cm_query_reply Channel::query(std::uint32_t id) {
 }
 
 std::optional<rnic_cm_get_event_reply> Channel::event(int limit_ms) {
-  pollfd one{events.get(), POLLIN, 0};
-  if (poll(&one, 1, limit_ms) != 1) return std::nullopt;
-  // One count: of an eventfd 8 octets, of a socket one.
-  struct stat what {};
-  fstat(events.get(), &what);
-  std::uint64_t count = 0;
-  if (read(events.get(), &count, S_ISSOCK(what.st_mode) ? 1 : sizeof count) <= 0) return std::nullopt;
-  return control.by_handle(RNIC_CM_GET_EVENT, number).as<rnic_cm_get_event_reply>("CM_GET_EVENT");
+  for (;;) {
+    pollfd one{events.get(), POLLIN, 0};
+    if (poll(&one, 1, limit_ms) != 1) return std::nullopt;
+    // One count: of an eventfd 8 octets, of a socket one.
+    struct stat what {};
+    fstat(events.get(), &what);
+    std::uint64_t count = 0;
+    if (read(events.get(), &count, S_ISSOCK(what.st_mode) ? 1 : sizeof count) <= 0) return std::nullopt;
+    const Answer answer = control.by_handle(RNIC_CM_GET_EVENT, number);
+    // An event that went with its id had been counted.
+    if (answer.status != EAGAIN) return answer.as<rnic_cm_get_event_reply>("CM_GET_EVENT");
+  }
 }
 
 rnic_cm_get_event_reply Channel::expect(rnic_cm_event wanted, int limit_ms) {
