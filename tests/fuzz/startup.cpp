@@ -1,11 +1,13 @@
 // MPA startup frames into both roles, once in one piece and once in many: what comes of them may
 // not depend on the pieces.
+#include <array>
 #include <optional>
 
 #include "fuzz/golden.hpp"
 #include "fuzz/input.hpp"
 #include "kit/hex.hpp"
 #include "mpa/startup.hpp"
+#include "wire/mark.hpp"
 
 namespace rnic::fuzz {
 
@@ -53,6 +55,19 @@ void check_frame(Bytes frame) {
   FUZZ_CHECK(header->private_data_length <= mpa::kPrivateDataEmittedMax);
 }
 
+// What rnic makes of it where it may be its own mark: it is within what came, and says the same when written again.
+void check_mark(const Octets& private_data) {
+  const auto mark = wire::parse_mark(private_data);
+  if (!mark) return;
+  FUZZ_CHECK(mark->length >= wire::Mark::kHeaderSize && mark->length <= private_data.size());
+  std::array<std::byte, wire::Mark::kSizeMax> octets;
+  const std::size_t size = wire::emit(*mark, octets);
+  auto again = wire::parse_mark(Bytes(octets).first(size));
+  FUZZ_CHECK(again && size <= mark->length);
+  again->length = mark->length;  // of a later sender's it may be more
+  FUZZ_CHECK(*again == *mark);
+}
+
 Result as_responder(const mpa::StartupOptions& options, Bytes stream, Bytes pattern) {
   const Instant now{seconds(1000).ns};
   mpa::Responder responder(options, now);
@@ -96,6 +111,7 @@ Result as_initiator(const mpa::StartupOptions& options, Bytes stream, Bytes patt
 }
 
 void check_same(const Result& a, const Result& b) {
+  check_mark(a.private_data);
   FUZZ_CHECK(a.outcome == b.outcome);
   FUZZ_CHECK(a.reason == b.reason);
   FUZZ_CHECK(a.terminates == b.terminates);
@@ -158,6 +174,14 @@ std::vector<Octets> seeds_startup() {
   frames.push_back(test::hex("4d504120494420526570204672616d6550020008bfffffff68656c6c"));      // "not negotiated"
   frames.push_back(test::hex("4d504120494420526571204672616d65d0020008c010c02068656c6c"));      // markers, RTR by Send
   frames.push_back(test::hex("4d504120494420526571204672616d65500200048010c020001741430000"));  // too early
+  const Octets meeting = test::hex(                                                             // docs/wire.md s8
+      "726e69632d6d70610101004400000001000000010000000000000000 0000ffff0a000001 00000000000000000000ffff0a000002"
+      "800001120000023400abcdef00123456");
+  const Octets refusal = test::hex("726e69632d6d706101020018000000010000000000000002");
+  frames.push_back(test::hex("4d504120494420526571204672616d65500200488010c020"));
+  frames.back().insert(frames.back().end(), meeting.begin(), meeting.end());
+  frames.push_back(test::hex("4d504120494420526570204672616d657002001c8010c020"));
+  frames.back().insert(frames.back().end(), refusal.begin(), refusal.end());
   for (const Octets& frame : frames)
     for (const unsigned choice : {0u, 1u, 8u, 64u, 17u})
       seeds.push_back(Program().u8(choice).u8(16).u8(16).u16(8).u8(2).u8(3).u8(17).u8(1).bytes(frame).octets());

@@ -7,6 +7,7 @@
 #include "rdmap/terminate.hpp"
 #include "wire/atomic.hpp"
 #include "wire/ddp.hpp"
+#include "wire/mark.hpp"
 #include "wire/rdmap.hpp"
 
 namespace rnic::tool {
@@ -169,6 +170,31 @@ std::string to_hex(Bytes octets) {
   return text;
 }
 
+namespace {
+
+// rnic's own mark in front of the consumer's private data.
+Json mark_object(const wire::Mark& mark) {
+  const bool refusal = mark.kind == wire::Mark::Kind::refusal;
+  Json object{{"version", mark.version},
+              {"kind", refusal ? "refusal" : "meeting"},
+              {"capabilities", mark.capabilities},
+              {"needed", mark.needed}};
+  if (refusal) {
+    object["reason"] = static_cast<unsigned>(mark.refusal);
+    return object;
+  }
+  const wire::Meeting& meeting = mark.meeting;
+  object["gid"] = wire::to_string(meeting.own_gid);
+  object["qp"] = meeting.own_number.value;
+  object["psn"] = meeting.own_psn ? Json(*meeting.own_psn) : Json(nullptr);
+  object["peer_gid"] = wire::to_string(meeting.peer_gid);
+  object["peer_qp"] = meeting.peer_number.value;
+  object["peer_psn"] = meeting.due_psn;
+  return object;
+}
+
+}  // namespace
+
 Json startup_object(const wire::StartupHeader& header, Bytes private_data) {
   Json object{{"kind", "mpa"},          {"type", header.reply ? "reply" : "request"},
               {"rev", header.revision}, {"m", header.markers},
@@ -183,6 +209,10 @@ Json startup_object(const wire::StartupHeader& header, Bytes private_data) {
     object["ird"] = block->ird;
     object["ord"] = block->ord;
     private_data = private_data.subspan(wire::EnhancedBlock::kSize);
+  }
+  if (const auto mark = wire::parse_mark(private_data)) {
+    object["mark"] = mark_object(*mark);
+    private_data = private_data.subspan(mark->length);
   }
   object["private_data"] = to_hex(private_data);
   return object;

@@ -1,0 +1,140 @@
+// rnic's own mark: what two rnics say to each other in the private data of MPA startup frames, in front of the
+// consumer's. In no RFC: it is sent only where an administrator has asked for what it is for (docs/wire.md s8).
+//
+//  octet 0   "rnic-mpa"
+//        8   version
+//        9   kind
+//       10   length of the mark
+//       12   capabilities: what the sender can
+//       16   needed: what the receiver must be able to, or refuse
+//       20   of a meeting: | sender's GID 16 | receiver's GID 16 | P Res(7) sender's QPN(24) |
+//                          | Res(8) receiver's QPN(24) | Res(8) sender's PSN(24) | Res(8) PSN that is due(24) |
+//            of a refusal: | why 4 |
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "base/bytes.hpp"
+#include "base/ids.hpp"
+#include "wire/address.hpp"
+
+namespace rnic::wire {
+
+namespace mark_capability {
+inline constexpr std::uint32_t kOob = 0x1;  // queue pairs that meet without rdma_cm
+}  // namespace mark_capability
+
+// Of a queue pair for its peer's: who it is, whom it means, where it begins to count and where the peer is to begin.
+// A GID is an IP address, IPv4 mapped into IPv6.
+struct Meeting {
+  static constexpr std::size_t kSize = 48;
+  static constexpr std::uint32_t kNumberMask = 0xFFFFFF;  // of QPNs and PSNs
+
+  IpAddress own_gid{}, peer_gid{};
+  QpNumber own_number{}, peer_number{};
+  std::optional<std::uint32_t> own_psn{};  // none: its application has not named it yet (Modify to RTS)
+  std::uint32_t due_psn = 0;               // what it was told of the peer's (Modify to RTR)
+
+  constexpr bool operator==(const Meeting&) const = default;
+};
+
+enum class MarkRefusal : std::uint32_t {
+  unknown = 0,
+  no_such_queue_pair = 1,
+  not_the_peer = 2,  // it is there, and means another: source address, GID, number or PSN
+  not_ready = 3,     // its application has not named its peer in time
+  busy = 4,          // too many wait
+  not_able = 5,      // `needed` names what the refuser cannot
+};
+
+struct Mark {
+  static constexpr std::size_t kHeaderSize = 20;
+  static constexpr std::size_t kSizeMax = kHeaderSize + Meeting::kSize;
+  static constexpr std::uint8_t kVersion = 1;
+  static constexpr std::array<std::uint8_t, 8> kKey{'r', 'n', 'i', 'c', '-', 'm', 'p', 'a'};
+  enum class Kind : std::uint8_t { meeting = 1, refusal = 2 };
+
+  std::uint8_t version = kVersion;
+  Kind kind = Kind::meeting;
+  std::uint16_t length = 0;  // parsed: the consumer's private data begins behind it
+  std::uint32_t capabilities = 0, needed = 0;
+  Meeting meeting{};
+  MarkRefusal refusal = MarkRefusal::unknown;
+
+  constexpr bool operator==(const Mark&) const = default;
+};
+
+namespace detail {
+constexpr std::uint32_t number_at(Bytes at, std::size_t offset) {
+  return load_be<std::uint32_t>(at, offset) & Meeting::kNumberMask;
+}
+constexpr std::size_t mark_size(Mark::Kind kind) {
+  return Mark::kHeaderSize + (kind == Mark::Kind::meeting ? Meeting::kSize : 4);
+}
+}  // namespace detail
+
+// Whether the private data begins like one, of whatever version.
+constexpr bool has_mark(Bytes private_data) {
+  if (private_data.size() < Mark::kHeaderSize) return false;
+  for (std::size_t i = 0; i < Mark::kKey.size(); ++i)
+    if (std::to_integer<std::uint8_t>(private_data[i]) != Mark::kKey[i]) return false;
+  return true;
+}
+
+// Nothing where there is none, or one that is cut off, of another version or of a kind that is not known. Octets
+// between what is known of a kind and its length are a later sender's, and not looked at.
+constexpr std::optional<Mark> parse_mark(Bytes private_data) {
+  if (!has_mark(private_data) || load_be<std::uint8_t>(private_data, 8) != Mark::kVersion) return std::nullopt;
+  const auto kind = load_be<std::uint8_t>(private_data, 9);
+  if (kind != std::uint8_t{1} && kind != std::uint8_t{2}) return std::nullopt;
+  Mark mark{.kind = static_cast<Mark::Kind>(kind),
+            .length = load_be<std::uint16_t>(private_data, 10),
+            .capabilities = load_be<std::uint32_t>(private_data, 12),
+            .needed = load_be<std::uint32_t>(private_data, 16)};
+  if (mark.length < detail::mark_size(mark.kind) || mark.length > private_data.size()) return std::nullopt;
+  const Bytes body = private_data.subspan(Mark::kHeaderSize);
+  if (mark.kind == Mark::Kind::refusal) {
+    const auto why = load_be<std::uint32_t>(body, 0);
+    mark.refusal =
+        why <= static_cast<std::uint32_t>(MarkRefusal::not_able) ? static_cast<MarkRefusal>(why) : MarkRefusal::unknown;
+    return mark;
+  }
+  mark.meeting = {.own_gid = IpAddress::load_v6(body, 0),
+                  .peer_gid = IpAddress::load_v6(body, 16),
+                  .own_number = {detail::number_at(body, 32)},
+                  .peer_number = {detail::number_at(body, 36)},
+                  .own_psn = std::nullopt,
+                  .due_psn = detail::number_at(body, 44)};
+  if ((load_be<std::uint8_t>(body, 32) & 0x80) != 0) mark.meeting.own_psn = detail::number_at(body, 40);
+  return mark;
+}
+
+// Its size. Version and length are written as they have to be.
+constexpr std::size_t emit(const Mark& mark, MutableBytes out) {
+  const std::size_t size = detail::mark_size(mark.kind);
+  RNIC_ASSERT(out.size() >= size);
+  for (std::size_t i = 0; i < Mark::kKey.size(); ++i) out[i] = static_cast<std::byte>(Mark::kKey[i]);
+  store_be(out, 8, Mark::kVersion);
+  store_be(out, 9, static_cast<std::uint8_t>(mark.kind));
+  store_be(out, 10, static_cast<std::uint16_t>(size));
+  store_be(out, 12, mark.capabilities);
+  store_be(out, 16, mark.needed);
+  const MutableBytes body = out.subspan(Mark::kHeaderSize);
+  if (mark.kind == Mark::Kind::refusal) {
+    store_be(body, 0, static_cast<std::uint32_t>(mark.refusal));
+    return size;
+  }
+  const Meeting& meeting = mark.meeting;
+  meeting.own_gid.store_v6(body, 0);
+  meeting.peer_gid.store_v6(body, 16);
+  store_be(body, 32, (meeting.own_number.value & Meeting::kNumberMask) | (meeting.own_psn ? 0x80000000u : 0u));
+  store_be(body, 36, meeting.peer_number.value & Meeting::kNumberMask);
+  store_be(body, 40, meeting.own_psn.value_or(0) & Meeting::kNumberMask);
+  store_be(body, 44, meeting.due_psn & Meeting::kNumberMask);
+  return size;
+}
+
+}  // namespace rnic::wire

@@ -1,0 +1,108 @@
+// rnic's own mark, octet by octet, and what is no mark.
+#include "wire/mark.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "kit/catch.hpp"
+#include "kit/hex.hpp"
+
+using namespace rnic;
+using wire::Mark;
+
+namespace {
+
+// As docs/wire.md has it.
+constexpr const char* kMeeting =
+    "726e69632d6d7061 01 01 0044 00000001 00000001"
+    "00000000000000000000ffff0a000001 00000000000000000000ffff0a000002"
+    "80000112 00000234 00abcdef 00123456";
+constexpr const char* kRefusal = "726e69632d6d7061 01 02 0018 00000001 00000000 00000002";
+
+Mark meeting_mark() {
+  Mark mark;
+  mark.length = 68;
+  mark.capabilities = mark.needed = wire::mark_capability::kOob;
+  mark.meeting = {.own_gid = wire::IpAddress::v4(10, 0, 0, 1),
+                  .peer_gid = wire::IpAddress::v4(10, 0, 0, 2),
+                  .own_number = {0x112},
+                  .peer_number = {0x234},
+                  .own_psn = 0xABCDEF,
+                  .due_psn = 0x123456};
+  return mark;
+}
+
+std::vector<std::byte> emitted(const Mark& mark) {
+  std::vector<std::byte> out(Mark::kSizeMax);
+  out.resize(wire::emit(mark, out));
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("a mark of a meeting is these 68 octets", "[wire][mark]") {
+  CHECK(emitted(meeting_mark()) == test::hex(kMeeting));
+  const auto parsed = wire::parse_mark(test::hex(kMeeting));
+  REQUIRE(parsed);
+  CHECK(*parsed == meeting_mark());
+}
+
+TEST_CASE("a PSN that has not been named is no PSN", "[wire][mark]") {
+  Mark mark = meeting_mark();
+  mark.meeting.own_psn.reset();
+  const auto octets = emitted(mark);
+  CHECK(wire::parse_mark(octets)->meeting.own_psn == std::nullopt);
+  // And 0 is one.
+  mark.meeting.own_psn = 0;
+  CHECK(wire::parse_mark(emitted(mark))->meeting.own_psn == 0u);
+  CHECK(emitted(mark) != octets);
+}
+
+TEST_CASE("a refusal says why, and what it does not know is unknown", "[wire][mark]") {
+  Mark mark;
+  mark.kind = Mark::Kind::refusal;
+  mark.capabilities = 1;
+  mark.refusal = wire::MarkRefusal::not_the_peer;
+  CHECK(emitted(mark) == test::hex(kRefusal));
+  auto octets = test::hex(kRefusal);
+  CHECK(wire::parse_mark(octets)->refusal == wire::MarkRefusal::not_the_peer);
+  octets[23] = std::byte{5};
+  CHECK(wire::parse_mark(octets)->refusal == wire::MarkRefusal::not_able);
+  octets[23] = std::byte{6};
+  CHECK(wire::parse_mark(octets)->refusal == wire::MarkRefusal::unknown);
+}
+
+TEST_CASE("what is cut off, of another version or kind, or too long for its frame is no mark", "[wire][mark]") {
+  for (const char* text : {kMeeting, kRefusal}) {
+    const auto whole = test::hex(text);
+    for (std::size_t size = 0; size < whole.size(); ++size)
+      CHECK_FALSE(wire::parse_mark(Bytes(whole).first(size)).has_value());
+    CHECK(wire::parse_mark(whole).has_value());
+    for (const auto& [at, value] : std::vector<std::pair<std::size_t, unsigned>>{
+             {0, 'R'}, {7, 'b'}, {8, 0}, {8, 2}, {9, 0}, {9, 3}, {11, 0x13}, {10, 1}}) {
+      auto other = whole;
+      other[at] = std::byte(value);
+      CHECK_FALSE(wire::parse_mark(other).has_value());
+      CHECK(wire::has_mark(other) == (at >= 8));
+    }
+  }
+}
+
+TEST_CASE("a later sender's mark may be longer, and the consumer's octets are behind it", "[wire][mark]") {
+  auto longer = test::hex(kMeeting);
+  longer[11] = std::byte{0x48};
+  CHECK_FALSE(wire::parse_mark(longer).has_value());
+  longer.insert(longer.end(), {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}});
+  longer.push_back(std::byte{'c'});
+  const auto parsed = wire::parse_mark(longer);
+  REQUIRE(parsed);
+  CHECK(parsed->length == 0x48);
+  CHECK(parsed->meeting == meeting_mark().meeting);
+}
+
+TEST_CASE("reserved bits of numbers are not looked at", "[wire][mark]") {
+  auto octets = test::hex(kMeeting);
+  octets[52] = std::byte{0xFF};
+  octets[56] = octets[60] = octets[64] = std::byte{0xFF};
+  CHECK(wire::parse_mark(octets)->meeting == meeting_mark().meeting);
+}
