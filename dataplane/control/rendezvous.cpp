@@ -1,0 +1,293 @@
+#include "control/rendezvous.hpp"
+
+#include <algorithm>
+
+namespace rnic::control {
+namespace {
+
+using wire::Mark;
+using wire::MarkRefusal;
+
+constexpr unsigned kNumberBits = 24;
+
+Mark mark_of(const wire::Meeting& meeting) {
+  Mark mark;
+  mark.capabilities = mpa::kMarkCapabilities;
+  mark.needed = wire::mark_capability::kOob;
+  mark.meeting = meeting;
+  return mark;
+}
+
+Duration pause_after(unsigned calls) {
+  Duration pause = Rendezvous::kPauseFirst;
+  for (unsigned i = 1; i < calls && pause < Rendezvous::kPauseMax; ++i) pause = pause * 2;
+  return std::min(pause, Rendezvous::kPauseMax);
+}
+
+}  // namespace
+
+Instant Rendezvous::Waiter::due() const { return std::min({call_at, look_at, give_up_at}); }
+
+Rendezvous::Waiter* Rendezvous::find(QpNumber qp) {
+  const auto found = waiters_.find(qp);
+  return found == waiters_.end() ? nullptr : &found->second;
+}
+
+Rendezvous::Waiter* Rendezvous::of(std::uint64_t cookie) {
+  Waiter* waiter = find(qp_of(cookie));
+  return waiter != nullptr && waiter->cookie == cookie ? waiter : nullptr;
+}
+
+std::optional<Rendezvous::Stage> Rendezvous::stage(QpNumber qp) const {
+  const auto found = waiters_.find(qp);
+  return found == waiters_.end() ? std::nullopt : std::optional(found->second.stage);
+}
+
+std::uint64_t Rendezvous::next_cookie(QpNumber qp) {
+  return kCookieBit | (++attempts_ << kNumberBits & ~kCookieBit) | qp.value;
+}
+
+// Changes what the waiter waits for.
+template <typename Change>
+void Rendezvous::change(Waiter& waiter, Change&& change) {
+  const QpNumber number = waiter.meeting.own_number;
+  const Instant before = waiter.due();
+  change();
+  const Instant after = waiter.due();
+  if (before == after) return;
+  due_.erase({before, number});
+  if (after != kNever) due_.insert({after, number});
+}
+
+// ---- what applications say -------------------------------------------------------------------------
+
+void Rendezvous::ready(std::uint32_t device, const wire::Meeting& meeting, Instant now) {
+  forget(meeting.own_number);
+  Waiter& waiter = waiters_[meeting.own_number];
+  waiter.device = device;
+  waiter.meeting = meeting;
+  waiter.role = mpa::role_of(meeting);
+  if (waiter.role == mpa::Role::calls) change(waiter, [&] { waiter.call_at = now; });
+  look_through_requests(waiter);
+  on_time(now);
+}
+
+void Rendezvous::count_from(QpNumber qp, std::uint32_t psn, Instant now) {
+  Waiter* waiter = find(qp);
+  if (waiter == nullptr) return;
+  waiter->meeting.own_psn = psn;
+  if (waiter->stage == Stage::together) return;
+  change(*waiter, [&] { waiter->look_at = now + kLookEvery; });
+  if (waiter->role == mpa::Role::itself) {
+    if (psn != waiter->meeting.due_psn) return;
+    change(*waiter, [&] { waiter->call_at = now; });
+    return on_time(now);
+  }
+  look_through_requests(*waiter);
+}
+
+void Rendezvous::forget(QpNumber qp) {
+  const Waiter* waiter = find(qp);
+  if (waiter == nullptr) return;
+  if (waiter->stage == Stage::calling && waiter->call)
+    acts_.push_back({.kind = Act::Kind::drop, .qp = qp, .stream = *waiter->call});
+  remove(qp);
+}
+
+void Rendezvous::remove(QpNumber qp) {
+  const auto found = waiters_.find(qp);
+  due_.erase({found->second.due(), qp});
+  waiters_.erase(found);
+  // Nothing is begun for one that is gone.
+  std::erase_if(acts_, [&](const Act& act) {
+    return act.qp == qp && (act.kind == Act::Kind::call || act.kind == Act::Kind::join || act.kind == Act::Kind::look);
+  });
+}
+
+// ---- calls and answers -----------------------------------------------------------------------------
+
+void Rendezvous::call(Waiter& waiter) {
+  waiter.cookie = next_cookie(waiter.meeting.own_number);
+  waiter.stage = Stage::calling;
+  waiter.call.reset();
+  ++waiter.calls;
+  Act act{.kind = Act::Kind::join,
+          .qp = waiter.meeting.own_number,
+          .stream = {waiter.device, {}},
+          .cookie = waiter.cookie,
+          .mark = std::nullopt};
+  if (waiter.role == mpa::Role::calls) {
+    act.kind = Act::Kind::call;
+    act.mark = mark_of(waiter.meeting);
+  }
+  acts_.push_back(act);
+}
+
+void Rendezvous::answer(Waiter& waiter, const Stream& stream) {
+  waiter.cookie = next_cookie(waiter.meeting.own_number);
+  waiter.stage = Stage::together;
+  change(waiter, [&] { waiter.call_at = waiter.look_at = waiter.give_up_at = kNever; });
+  acts_.push_back({.kind = Act::Kind::answer,
+                   .qp = waiter.meeting.own_number,
+                   .stream = stream,
+                   .cookie = waiter.cookie,
+                   .mark = mark_of(waiter.meeting)});
+}
+
+void Rendezvous::refuse(const Stream& stream, MarkRefusal why) {
+  Mark mark;
+  mark.kind = Mark::Kind::refusal;
+  mark.capabilities = mpa::kMarkCapabilities;
+  mark.refusal = why;
+  acts_.push_back({.kind = Act::Kind::refuse, .qp = {}, .stream = stream, .cookie = 0, .mark = mark});
+}
+
+// Those that were too early.
+void Rendezvous::look_through_requests(Waiter& waiter) {
+  // Whoever calls for it last is who is there.
+  for (std::size_t i = asked_.size(); i-- > 0;) {
+    const Asked asked = asked_[i];
+    if (asked.meeting.peer_number != waiter.meeting.own_number || asked.stream.device != waiter.device) continue;
+    const mpa::Match fits = mpa::match(waiter.meeting, asked.meeting);
+    if (fits == mpa::Match::not_yet && waiter.role == mpa::Role::answers) continue;
+    asked_.erase(asked_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (fits == mpa::Match::yes && waiter.role == mpa::Role::answers && waiter.stage == Stage::apart)
+      answer(waiter, asked.stream);
+    else
+      refuse(asked.stream, MarkRefusal::not_the_peer);
+  }
+}
+
+// ---- what streams bring ----------------------------------------------------------------------------
+
+std::optional<QpNumber> Rendezvous::number_asked(const Request& request) {
+  const auto mark = wire::parse_mark(request.private_data);
+  if (!mark || mark->kind != Mark::Kind::meeting) return std::nullopt;
+  return mark->meeting.peer_number;
+}
+
+void Rendezvous::on_request(const Request& request, bool exists, Instant now) {
+  const auto mark = wire::parse_mark(request.private_data);
+  if (!mark || mark->kind != Mark::Kind::meeting) {
+    // Who does not speak our language is answered in his own; who speaks a later one, that we do not.
+    if (wire::has_mark(request.private_data)) return refuse(request.stream, MarkRefusal::not_able);
+    acts_.push_back({.kind = Act::Kind::refuse, .qp = {}, .stream = request.stream});
+    return;
+  }
+  if ((mark->needed & ~mpa::kMarkCapabilities) != 0 || (mark->capabilities & wire::mark_capability::kOob) == 0)
+    return refuse(request.stream, MarkRefusal::not_able);
+  const wire::Meeting& theirs = mark->meeting;
+  if (theirs.own_gid != request.from || theirs.peer_gid != request.to)
+    return refuse(request.stream, MarkRefusal::not_the_peer);
+  Waiter* waiter = find(theirs.peer_number);
+  if (waiter != nullptr && waiter->device != request.stream.device)
+    return refuse(request.stream, MarkRefusal::no_such_queue_pair);
+  if (waiter == nullptr || waiter->stage == Stage::together) {
+    // Its application may be about to name this peer.
+    if (!exists) return refuse(request.stream, MarkRefusal::no_such_queue_pair);
+    return keep(request, theirs, now);
+  }
+  const mpa::Match fits = mpa::match(waiter->meeting, theirs);
+  if (fits == mpa::Match::no || waiter->role != mpa::Role::answers)
+    return refuse(request.stream, MarkRefusal::not_the_peer);
+  if (fits == mpa::Match::not_yet) return keep(request, theirs, now);
+  answer(*waiter, request.stream);
+}
+
+void Rendezvous::keep(const Request& request, const wire::Meeting& theirs, Instant now) {
+  std::size_t of_caller = 0, for_one = 0;
+  auto oldest_for_one = asked_.end();
+  for (auto each = asked_.begin(); each != asked_.end(); ++each) {
+    of_caller += each->meeting.own_gid == theirs.own_gid;
+    if (each->meeting.peer_number != theirs.peer_number || each->meeting.own_gid != theirs.own_gid) continue;
+    if (for_one++ == 0) oldest_for_one = each;
+  }
+  if (for_one >= kRequestsForOne) {  // who calls again has given up his call before
+    refuse(oldest_for_one->stream, MarkRefusal::busy);
+    asked_.erase(oldest_for_one);
+  } else if (asked_.size() >= kRequestsMax || of_caller >= kRequestsOfCaller) {
+    return refuse(request.stream, MarkRefusal::busy);
+  }
+  asked_.push_back({request.stream, theirs, now + kRequestKept});
+}
+
+void Rendezvous::on_called(std::uint64_t cookie, Stream stream) {
+  if (Waiter* waiter = of(cookie)) waiter->call = stream;
+}
+
+void Rendezvous::on_established(std::uint64_t cookie) {
+  Waiter* waiter = of(cookie);
+  if (waiter == nullptr) return;
+  waiter->stage = Stage::together;
+  waiter->calls = 0;
+  change(*waiter, [&] { waiter->call_at = waiter->look_at = waiter->give_up_at = kNever; });
+}
+
+bool Rendezvous::on_ended(std::uint64_t cookie, Instant now) {
+  Waiter* waiter = of(cookie);
+  if (waiter == nullptr) return false;
+  if (waiter->stage == Stage::together) {  // its queue pair is in Error
+    remove(waiter->meeting.own_number);
+    return true;
+  }
+  waiter->stage = Stage::apart;
+  waiter->call.reset();
+  if (waiter->role != mpa::Role::answers) change(*waiter, [&] { waiter->call_at = now + pause_after(waiter->calls); });
+  return true;
+}
+
+void Rendezvous::on_not_answered(std::uint64_t cookie) {
+  Waiter* waiter = of(cookie);
+  if (waiter == nullptr) return;
+  waiter->stage = Stage::apart;
+  if (waiter->meeting.own_psn) change(*waiter, [&] { waiter->look_at = Instant{0}; });
+}
+
+void Rendezvous::posted(QpNumber qp, bool any, Instant now) {
+  Waiter* waiter = find(qp);
+  if (waiter == nullptr || waiter->stage == Stage::together) return;
+  if (any && waiter->give_up_at == kNever) change(*waiter, [&] { waiter->give_up_at = now + kPatience; });
+}
+
+// ---- time ------------------------------------------------------------------------------------------
+
+Instant Rendezvous::next_deadline() const {
+  Instant next = due_.empty() ? kNever : due_.begin()->first;
+  if (!asked_.empty()) next = std::min(next, asked_.front().until);
+  return next;
+}
+
+void Rendezvous::on_time(Instant now) {
+  while (!asked_.empty() && asked_.front().until <= now) {
+    refuse(asked_.front().stream, MarkRefusal::not_ready);
+    asked_.erase(asked_.begin());
+  }
+  while (!due_.empty() && due_.begin()->first <= now) {
+    const QpNumber number = due_.begin()->second;
+    Waiter& waiter = waiters_.at(number);
+    if (waiter.give_up_at <= now) {
+      forget(number);
+      acts_.push_back({.kind = Act::Kind::give_up, .qp = number});
+      continue;
+    }
+    if (waiter.look_at <= now) {
+      // Once it is known when the patience ends there is nothing more to look for.
+      const bool known = waiter.give_up_at != kNever;
+      change(waiter, [&] { waiter.look_at = known ? kNever : now + kLookEvery; });
+      if (!known) acts_.push_back({.kind = Act::Kind::look, .qp = number, .stream = {waiter.device, {}}});
+    }
+    if (waiter.call_at <= now) {
+      change(waiter, [&] { waiter.call_at = kNever; });
+      if (waiter.stage == Stage::apart) call(waiter);
+    }
+  }
+}
+
+std::optional<Rendezvous::Act> Rendezvous::next_act() {
+  if (acts_.empty()) return std::nullopt;
+  Act first = std::move(acts_.front());
+  acts_.pop_front();
+  return first;
+}
+
+}  // namespace rnic::control

@@ -1,0 +1,145 @@
+// Queue pairs in RTR that wait for their peers, where applications tell each other numbers and GIDs by themselves
+// (oob_connect): who calls whom, which Request is whose, and for how long anybody waits.
+//
+//   Modify to RTR  ->  the lower (GID, number) calls, again and again; the other waits for its Request
+//   Request        ->  answered if queue pair and caller mean each other; kept for a while if the queue pair is not in
+//                      RTR yet; else refused
+//   Modify to RTS  ->  what is posted from then on waits for the peer, kPatience long
+//
+// Pure: values and an Instant in, acts out (next_act()). Owned by the control thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "base/ids.hpp"
+#include "base/time.hpp"
+#include "core/connection.hpp"
+#include "mpa/meeting.hpp"
+#include "wire/address.hpp"
+#include "wire/mark.hpp"
+
+namespace rnic::control {
+
+class Rendezvous {
+ public:
+  // Of what is posted, from when it is noticed: then the first fails with "retries exceeded".
+  static constexpr Duration kPatience = seconds(30);
+  static constexpr Duration kLookEvery = milliseconds(500);
+  // Between a call that failed and the next: twice as long each time.
+  static constexpr Duration kPauseFirst = milliseconds(20), kPauseMax = seconds(4);
+  // A Request whose queue pair is not in RTR yet is kept for so long, so many of them, so many of a caller's address
+  // and for a queue pair: who is refused calls again.
+  static constexpr Duration kRequestKept = seconds(5);
+  static constexpr std::size_t kRequestsMax = 256, kRequestsOfCaller = 64, kRequestsForOne = 2;
+
+  struct Stream {
+    std::uint32_t device = 0;
+    core::StreamId id{};
+    constexpr bool operator==(const Stream&) const = default;
+  };
+  // A listener's Request.
+  struct Request {
+    Stream stream{};
+    wire::IpAddress from, to;  // of the connection
+    Bytes private_data;
+  };
+  struct Act {
+    enum class Kind : std::uint8_t {
+      call,    // connect the queue pair with meeting.peer_gid, saying `mark`; the cookie comes with what becomes of it
+      answer,  // accept the stream for the queue pair, saying `mark`
+      refuse,  // reject the stream, saying `mark` if there is one
+      drop,    // end the queue pair's call
+      join,    // connect the queue pair with itself
+      look,    // whether anything is posted: posted()
+      give_up  // the peer has not come: the first that is posted fails
+    } kind = Kind::look;
+    QpNumber qp{};
+    Stream stream{};
+    std::uint64_t cookie = 0;
+    std::optional<wire::Mark> mark{};
+  };
+
+  // Cookies of ours, and of no id's of the connection manager.
+  static constexpr std::uint64_t kCookieBit = std::uint64_t{1} << 63;
+  static constexpr bool is_ours(std::uint64_t cookie) { return (cookie & kCookieBit) != 0; }
+  static constexpr QpNumber qp_of(std::uint64_t cookie) {
+    return {static_cast<std::uint32_t>(cookie & wire::Meeting::kNumberMask)};
+  }
+
+  // ---- what applications say ----
+  // Modify to RTR. `meeting`: without a PSN of its own.
+  void ready(std::uint32_t device, const wire::Meeting& meeting, Instant now);
+  // Modify to RTS.
+  void count_from(QpNumber qp, std::uint32_t psn, Instant now);
+  // Modify to RESET or ERR, or the end of it; nothing for one that is not known.
+  void forget(QpNumber qp);
+
+  // ---- what streams bring ----
+  // `exists`: whether a queue pair of the number that `number_asked()` finds is on this device.
+  static std::optional<QpNumber> number_asked(const Request& request);
+  void on_request(const Request& request, bool exists, Instant now);
+  void on_called(std::uint64_t cookie, Stream stream);
+  void on_established(std::uint64_t cookie);
+  // A call came to nothing, or a connection to its end. False: it is one that had been given up before.
+  bool on_ended(std::uint64_t cookie, Instant now);
+  // The caller was gone when it was answered.
+  void on_not_answered(std::uint64_t cookie);
+  // What was looked for.
+  void posted(QpNumber qp, bool any, Instant now);
+
+  void on_time(Instant now);
+  Instant next_deadline() const;
+
+  // What is to be done, in this order.
+  std::optional<Act> next_act();
+
+  // ---- what it is ----
+  enum class Stage : std::uint8_t { apart, calling, together };
+  std::optional<Stage> stage(QpNumber qp) const;
+  std::size_t waiting_requests() const { return asked_.size(); }
+  std::size_t known() const { return waiters_.size(); }
+
+ private:
+  struct Waiter {
+    std::uint32_t device = 0;
+    wire::Meeting meeting;
+    mpa::Role role = mpa::Role::answers;
+    Stage stage = Stage::apart;
+    std::uint64_t cookie = 0;  // of the last call or answer
+    std::optional<Stream> call;
+    unsigned calls = 0;
+    Instant call_at = kNever, look_at = kNever, give_up_at = kNever;
+    Instant due() const;
+  };
+  struct Asked {
+    Stream stream{};
+    wire::Meeting meeting;  // the caller's
+    Instant until;
+  };
+
+  Waiter* find(QpNumber qp);
+  Waiter* of(std::uint64_t cookie);
+  template <typename Change>
+  void change(Waiter& waiter, Change&& change);
+  void call(Waiter& waiter);
+  void answer(Waiter& waiter, const Stream& stream);
+  void refuse(const Stream& stream, wire::MarkRefusal why);
+  void keep(const Request& request, const wire::Meeting& meeting, Instant now);
+  void look_through_requests(Waiter& waiter);
+  void remove(QpNumber qp);
+  std::uint64_t next_cookie(QpNumber qp);
+
+  std::unordered_map<QpNumber, Waiter> waiters_;
+  std::set<std::pair<Instant, QpNumber>> due_;
+  std::vector<Asked> asked_;  // the longest kept first
+  std::deque<Act> acts_;
+  std::uint64_t attempts_ = 0;
+};
+
+}  // namespace rnic::control
