@@ -177,7 +177,8 @@ enum rnic_status {
 	RNIC_WC_INVALID_REGION = 22,
 	RNIC_WC_INVALID_WINDOW = 23,
 	RNIC_WC_INVALID_LENGTH = 24,
-	RNIC_WC_MESSAGE_TOO_LONG = 25 /* receive buffers too short for the message */
+	RNIC_WC_MESSAGE_TOO_LONG = 25, /* receive buffers too short for the message */
+	RNIC_WC_RETRY_EXCEEDED = 26    /* the peer of one that connects without rdma_cm has not come */
 };
 
 #define RNIC_CQE_SOLICITED 0x01u

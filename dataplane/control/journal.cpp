@@ -50,6 +50,8 @@ const char* in_words(qp::Cause cause) {
       return "work or octets in a closing connection";
     case qp::Cause::finished:
       return "the connection has ended in both directions";
+    case qp::Cause::unreached:
+      return "its peer has not come";
   }
   return "";
 }

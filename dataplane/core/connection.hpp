@@ -4,10 +4,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
+#include "base/bytes.hpp"
 #include "host/stream.hpp"
 #include "host/stream_error.hpp"
 #include "wire/address.hpp"
+#include "wire/mark.hpp"
 
 namespace rnic::core {
 
@@ -18,6 +21,9 @@ struct PrivateData {
   std::uint16_t length = 0;
   std::array<std::byte, 512> octets;
 };
+inline Bytes bytes_of(const PrivateData& data) {
+  return Bytes(data.octets).first(data.length < data.octets.size() ? data.length : data.octets.size());
+}
 
 enum class StreamFailure : std::uint8_t {
   none,
@@ -81,6 +87,10 @@ struct ConnectOptions {
   PrivateData private_data;
   std::uint64_t cookie = 0;
   std::uint8_t traffic_class = 0;  // DSCP, where IP has it; ECN's two bits in it are not looked at
+  // The peer is to be a rnic that answers with the mark of the one whom this means; else the call fails.
+  std::optional<wire::Meeting> meeting;
+  // Called by its own queue pair, from the port that it calls: a TCP connection with itself, and no startup frames.
+  bool itself = false;
 };
 
 struct AcceptOptions {

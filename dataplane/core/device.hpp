@@ -70,6 +70,8 @@ class Device {
   Result<Done, StreamError> reject(StreamId stream, const PrivateData& private_data, Instant now) {
     return streams_.reject(stream, private_data, now);
   }
+  // It has a connection, or is on the way to one.
+  bool has_stream(const qp::QueuePair& qp) const { return streams_.has_stream(qp); }
   // Ends a running stream, drops one that is not yet.
   void disconnect(StreamId stream, Disconnect how, Instant now) { streams_.disconnect(stream, how, now); }
   // The QP is about to be destroyed: it is detached; what TCP holds is still delivered (orphan).

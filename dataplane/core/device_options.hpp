@@ -35,6 +35,8 @@ struct DeviceOptions {
   AddressMode mode = AddressMode::own;
   tcp::Options tcp;
   std::uint32_t streams_max = 16384;
+  bool oob_connect = false;  // queue pairs meet without rdma_cm, at this TCP port of every address
+  std::uint16_t oob_port = 26580;
   bool crc_required = true;
   bool peer_to_peer = true;  // A=1 in our Requests
   std::uint32_t mpa_revision = 2;

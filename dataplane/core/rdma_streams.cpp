@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "mpa/meeting.hpp"
+
 namespace rnic::core {
 
 namespace {
@@ -35,6 +37,16 @@ Stream* RdmaStreams::of(const qp::QueuePair& qp) const {
   return found == bound_.end() ? nullptr : found->second;
 }
 
+// A new one: the last one's end is seen to, if no turn has done so since the queue pair let go of it.
+bool RdmaStreams::may_have_stream(qp::QueuePair& qp, Instant now) {
+  if (qp.state() != qp::State::idle || qp.attached() || has_stream(qp)) return false;
+  if (Stream* last = of(qp)) {
+    review(*last);
+    end_if_detached(*last, now);
+  }
+  return true;
+}
+
 void RdmaStreams::bind(qp::QueuePair& qp, Stream& stream) {
   stream.qp = &qp;
   bound_[&qp] = &stream;
@@ -49,7 +61,7 @@ void RdmaStreams::unbind(Stream& stream) {
 // ---- connection commands -----------------------------------------------------------------
 
 Result<StreamId, StreamError> RdmaStreams::connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now) {
-  if (qp.state() != qp::State::idle || qp.attached() || of(qp) != nullptr) return Failure{StreamError::wrong_state};
+  if (!may_have_stream(qp, now)) return Failure{StreamError::wrong_state};
   const auto called = host_.call({.local = options.local,
                                   .remote = options.remote,
                                   .local_port = options.local_port,
@@ -68,7 +80,7 @@ Result<Done, StreamError> RdmaStreams::accept(StreamId id, const AcceptOptions& 
                                               Instant now) {
   Stream* stream = find(id);
   if (stream == nullptr || stream->phase() != Stream::Phase::waiting) return Failure{StreamError::unknown};
-  if (qp.state() != qp::State::idle || qp.attached() || of(qp) != nullptr) return Failure{StreamError::wrong_state};
+  if (!may_have_stream(qp, now)) return Failure{StreamError::wrong_state};
   host_.activate(*stream);
   if (stream->lost) {
     abandon(*stream, now);
@@ -85,8 +97,9 @@ Result<Done, StreamError> RdmaStreams::accept(StreamId id, const AcceptOptions& 
   }
   // The QP takes FPDUs before the Reply is out: it leaves in send() (W-MPA-80).
   bind(qp, *stream);
-  const bool first_fpdu_due = stream->startup->start().peer_to_peer;
-  attach(*stream, now);
+  const qp::Start start = stream->startup->start();
+  const bool first_fpdu_due = start.peer_to_peer;
+  attach(*stream, start, now);
   if (first_fpdu_due) {
     stream->deadline = now + mpa::kFirstFpduTimeout;  // W-MPA-90
   } else {
@@ -188,6 +201,7 @@ bool RdmaStreams::send_octets(Stream& stream, Bytes octets) {
 }
 
 void RdmaStreams::begin_startup(Stream& stream, Instant now) {
+  if (stream.wishes.itself) return join_itself(stream, now);
   stream.enter(Stream::Phase::negotiating);
   if (!stream.initiator) {
     stream.startup = std::make_unique<Startup>(options_, now);
@@ -203,6 +217,17 @@ void RdmaStreams::begin_startup(Stream& stream, Instant now) {
     news_.tell_failed(stream, StreamFailure::no_resources);
     abort(stream, now);
   }
+}
+
+// What both ends agree on is what the one wants.
+void RdmaStreams::join_itself(Stream& stream, Instant now) {
+  if (stream.qp->state() != qp::State::idle) return abort(stream, now);
+  qp::Start start;
+  start.initiator = true;
+  start.crc = options_.crc_required ? mpa::Crc::on : mpa::Crc::off;
+  start.ird = stream.wishes.ird;
+  start.ord = std::min(stream.wishes.ord, stream.wishes.ird);
+  attach(stream, start, now);
 }
 
 void RdmaStreams::feed_startup(Stream& stream, Instant now) {
@@ -242,8 +267,13 @@ void RdmaStreams::on_accepted(Stream& stream, Instant now) {
     return;
   }
   stream.reply_data = stream.startup->private_data();
+  if (stream.wishes.meeting && !mpa::answers(*stream.wishes.meeting, bytes_of(stream.reply_data))) {
+    news_.tell_failed(stream, StreamFailure::protocol);
+    abort(stream, now);
+    return;
+  }
   const Startup::Depths heard = stream.startup->depths_of_reply();
-  attach(stream, now);
+  attach(stream, stream.startup->start(), now);
   stream.established_ird = heard.ird;
   stream.established_ord = heard.ord;
   stream.deadline = kNever;
@@ -339,8 +369,7 @@ void RdmaStreams::take_input(Stream& stream, Instant now) {
 }
 
 // Full operation from here on: the queue pair has the connection.
-void RdmaStreams::attach(Stream& stream, Instant now) {
-  const qp::Start start = stream.startup->start();
+void RdmaStreams::attach(Stream& stream, const qp::Start& start, Instant now) {
   stream.established_ird = start.ird;
   stream.established_ord = start.ord;
   stream.enter(Stream::Phase::starting);

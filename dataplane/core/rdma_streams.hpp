@@ -30,6 +30,11 @@ class RdmaStreams final : public host::StreamUser {
   static Stream* own(host::Stream* stream) { return static_cast<Stream*>(stream); }
   // The queue pair's, if it has one.
   Stream* of(const qp::QueuePair& qp) const;
+  // And one that it has not let go of.
+  bool has_stream(const qp::QueuePair& qp) const {
+    const Stream* stream = of(qp);
+    return stream != nullptr && (!stream->attached() || qp.attached());
+  }
 
   // ---- connection commands (core/device.hpp) ----
   Result<StreamId, StreamError> connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now);
@@ -67,6 +72,7 @@ class RdmaStreams final : public host::StreamUser {
   }
 
   Stream* find(StreamId id) { return own(host_.find(id)); }
+  bool may_have_stream(qp::QueuePair& qp, Instant now);
   void bind(qp::QueuePair& qp, Stream& stream);
   void unbind(Stream& stream);
 
@@ -82,7 +88,8 @@ class RdmaStreams final : public host::StreamUser {
   void check_connection_lost(Stream& stream, Instant now);
   void end_rejected(Stream& stream, Instant now);
 
-  void attach(Stream& stream, Instant now);
+  void attach(Stream& stream, const qp::Start& start, Instant now);
+  void join_itself(Stream& stream, Instant now);
   // The QP is gone, or was never there: an orphan.
   void abandon(Stream& stream, Instant now, host::Host::Fin fin = host::Host::Fin::at_once);
   // By a RST.

@@ -25,9 +25,6 @@ void copy_private_data(Bytes from, PrivateData& to) {
   to.length = static_cast<std::uint16_t>(std::min(from.size(), to.octets.size()));
   std::copy_n(from.begin(), to.length, to.octets.begin());
 }
-Bytes bytes_of(const PrivateData& data) {
-  return {data.octets.data(), std::min<std::size_t>(data.length, data.octets.size())};
-}
 
 qp::Start::Rtr rtr_of(mpa::Rtr rtr) {
   switch (rtr) {
@@ -58,6 +55,10 @@ mpa::StartupOptions options_of_call(const DeviceOptions& device, const ConnectOp
                                     const qp::Config& queue_pair, Startup::Markers markers) {
   mpa::StartupOptions startup = options_of(device);
   if (markers == Startup::Markers::not_asked_for) startup.markers = mpa::MarkerUse::send;
+  if (wishes.meeting) {  // either side may speak first, whatever is configured for strangers
+    startup.revision = 2;
+    startup.peer_to_peer = true;
+  }
   startup.ird = depth_for(wishes.ird);
   startup.ord = depth_for(wishes.ord);
   startup.ird_max = depth_for(queue_pair.ird_max);

@@ -650,6 +650,12 @@ Result<Done, ModifyError> QueuePair::modify_state(State wanted, Instant now) {
   return impl_->modify_state(wanted, now);
 }
 
+void QueuePair::give_up(Instant now) {
+  RNIC_ASSERT(impl_->state_ == State::idle && !impl_->stream_);
+  impl_->requester().fail_next(Status::retry_exceeded);
+  impl_->to_error(std::nullopt, Cause::unreached, Impl::Reset::nothing, now);
+}
+
 void QueuePair::set_idle_name(IdleName name) {
   RNIC_ASSERT(impl_->state_ == State::idle);
   impl_->idle_name_ = name;

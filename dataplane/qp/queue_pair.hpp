@@ -26,7 +26,7 @@ namespace rnic::qp {
 
 // Which of ibverbs' states an application sees in Idle: it is told, and decides nothing. The values
 // are abi/rnic_control.h's enum rnic_idle_name.
-enum class IdleName : std::uint8_t { reset = 0, init = 1, rtr = 2 };
+enum class IdleName : std::uint8_t { reset = 0, init = 1, rtr = 2, rts = 3 };
 
 enum class ModifyError : std::uint8_t { invalid_state, invalid_attribute, still_flushing };
 
@@ -51,6 +51,8 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
   void attach(tcp::Connection& connection, const Start& start, Instant now);
   bool attached() const;
   Result<Done, ModifyError> modify_state(State wanted, Instant now);
+  // From Idle to Error: nobody has come to whom what is posted could go, and the first of it says so.
+  void give_up(Instant now);
   // For a queue pair in Idle, until it comes to Idle again.
   void set_idle_name(IdleName name);
   Result<Done, ModifyError> set_access(tpt::Rights access);

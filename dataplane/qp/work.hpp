@@ -33,6 +33,7 @@ enum class Cause : std::uint8_t {
   lost,             // TCP gave up, or the stream ended inside of a message
   busy_close,       // there was work of the send queue, or octets came, in Closing
   finished,         // the stream is closed in both directions
+  unreached,        // nobody came to connect with
 };
 
 // A change of state, once for each. Flushed: work completed as such since the queue pair left RTS.

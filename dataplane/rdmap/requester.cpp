@@ -389,6 +389,13 @@ void Requester::blame_read(std::optional<std::uint32_t> msn, wire::TerminateCode
   });
 }
 
+void Requester::fail_next(Status status) {
+  if (!look()) return;
+  has_next_ = false;
+  // A full CQ has nobody left to tell.
+  (void)common_.host.complete({.opcode = next_.opcode, .status = status, .slot = next_.slot});
+}
+
 void Requester::flush(std::uint32_t count_max) {
   work_.flush();
   reads_.give_up_ours();

@@ -114,6 +114,8 @@ class Requester {
   Verdict on_read_delivered(Status refused);
   // The peer's Terminate names the Read of this number, or the oldest (V-CS-05).
   void blame_read(std::optional<std::uint32_t> msn, wire::TerminateCode code);
+  // Of what is posted and not begun the first is done, with this status.
+  void fail_next(Status status);
   // All that is begun, and `count_max` of what is posted; the rest is for the next call.
   void flush(std::uint32_t count_max);
 

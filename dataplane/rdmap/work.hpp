@@ -50,6 +50,7 @@ enum class Status : std::uint8_t {
   invalid_window = 23,
   invalid_length = 24,
   message_too_long = 25,
+  retry_exceeded = 26,
 };
 
 struct Sge {

@@ -77,6 +77,28 @@ TEST_CASE("V-IDLE-05: Idle to Error flushes all that is queued", "[qp][V-IDLE-05
   CHECK(alone.side.app.events.empty());
 }
 
+TEST_CASE("whose peer never came fails the first of its work, and flushes the rest", "[qp][oob]") {
+  Alone alone;
+  alone.side.qp.set_idle_name(qp::IdleName::rts);
+  auto unsignaled = send();
+  unsignaled.signaled = false;
+  const auto first = alone.side.post(unsignaled);
+  alone.side.post(send());
+  alone.side.post_receive({});
+  alone.side.qp.give_up(alone.now);
+  CHECK(alone.side.qp.state() == State::error);
+  const auto sends = alone.side.app.of_sends();
+  REQUIRE(sends.size() == 2);
+  CHECK(sends[0].slot == first);
+  CHECK(sends[0].status == qp::Status::retry_exceeded);
+  CHECK(sends[1].status == qp::Status::flushed);
+  const auto receives = alone.side.app.of_receives();
+  REQUIRE(receives.size() == 1);
+  CHECK(receives[0].status == qp::Status::flushed);
+  CHECK(alone.side.app.events.empty());
+  CHECK(alone.side.qp.modify_state(State::idle, alone.now));
+}
+
 TEST_CASE("V-ERRST-02: Error goes to Idle and nowhere else", "[qp][V-ERRST-02][V-ERRST-08][V-ERRST-11]") {
   Alone alone;
   REQUIRE(alone.side.qp.modify_state(State::error, alone.now));
