@@ -126,6 +126,7 @@ struct rnic_device_attributes {
 
 #define RNIC_CAP_INVALIDATE 0x1u /* Send with Invalidate and local invalidate */
 #define RNIC_CAP_IMMEDIATE 0x4u
+#define RNIC_CAP_OOB_CONNECT 0x8u /* RNIC_MODIFY_PEER: queue pairs that meet without rdma_cm */
 
 /*
  * Descriptors in: the application's /proc/self/mem, opened read-write (absent where there is no
@@ -336,14 +337,22 @@ enum rnic_qp_state { RNIC_QP_IDLE = 0, RNIC_QP_RTS = 1, RNIC_QP_CLOSING = 2, RNI
 
 /*
  * What an application calls Idle: the values of enum ibv_qp_state. RESET from the creation on, and
- * whenever the queue pair comes to Idle again; INIT or RTR from a Modify that says so.
+ * whenever the queue pair comes to Idle again; INIT or RTR from a Modify that says so. RTS: one that
+ * has been given its peer (RNIC_MODIFY_PEER) and waits for it.
  */
-enum rnic_idle_name { RNIC_IDLE_RESET = 0, RNIC_IDLE_INIT = 1, RNIC_IDLE_RTR = 2 };
+enum rnic_idle_name { RNIC_IDLE_RESET = 0, RNIC_IDLE_INIT = 1, RNIC_IDLE_RTR = 2, RNIC_IDLE_RTS = 3 };
 
 #define RNIC_MODIFY_STATE 0x1u
 #define RNIC_MODIFY_ACCESS 0x2u
 #define RNIC_MODIFY_ORD 0x4u
 #define RNIC_MODIFY_IRD 0x8u
+/*
+ * Where the device has RNIC_CAP_OOB_CONNECT. PEER, with RNIC_IDLE_RTR out of RNIC_IDLE_INIT: the daemon
+ * connects it with that queue pair, as soon as that has been given this one. PSN, with RNIC_IDLE_RTS
+ * after it, connected or not: what is posted from then on waits for the peer.
+ */
+#define RNIC_MODIFY_PEER 0x10u
+#define RNIC_MODIFY_PSN 0x20u
 
 struct rnic_modify_qp {
 	uint32_t qp_number;
@@ -352,7 +361,12 @@ struct rnic_modify_qp {
 	uint32_t access;
 	uint32_t ord, ird;
 	uint32_t idle_name; /* rnic_idle_name; with RNIC_MODIFY_STATE to RNIC_QP_IDLE */
-	uint32_t reserved;
+	uint32_t psn;       /* PEER: the one due from the peer; PSN: its own */
+	uint32_t peer_number;
+	uint32_t gid_index; /* which of its device's GIDs the peer knows it by */
+	uint32_t has_route; /* the address vector has a GRH; else there is no peer_gid, which is refused */
+	uint32_t traffic_class;
+	uint8_t peer_gid[16];
 };
 
 struct rnic_query_qp_reply {
@@ -361,7 +375,7 @@ struct rnic_query_qp_reply {
 	uint32_t ord, ird;
 	uint32_t terminate_length; /* octets of terminate[] */
 	uint32_t terminate_origin; /* 0 none, 1 local, 2 remote */
-	uint32_t idle_name;        /* rnic_idle_name; of RNIC_QP_IDLE */
+	uint32_t idle_name;        /* rnic_idle_name; of RNIC_QP_IDLE, and of RNIC_QP_RTS where PEER was given */
 	uint32_t reserved;
 	struct rnic_address local, remote;
 	uint8_t terminate[64];

@@ -86,7 +86,7 @@
 	X(rnic_resize_cq, 8) X(rnic_resize_cq_reply, 40) X(rnic_destroy_cq_reply, 8) X(rnic_hold_events, 8)          \
 	X(rnic_create_srq, 24) X(rnic_create_srq_reply, 56) X(rnic_modify_srq, 8)                                    \
 	X(rnic_query_srq_reply, 16) X(rnic_create_qp, 48) X(rnic_create_qp_reply, 104)                               \
-	X(rnic_modify_qp, 32) X(rnic_query_qp_reply, 144) X(rnic_alloc_mw, 16) X(rnic_alloc_mw_reply, 8)              \
+	X(rnic_modify_qp, 64) X(rnic_query_qp_reply, 144) X(rnic_alloc_mw, 16) X(rnic_alloc_mw_reply, 8)              \
 	X(rnic_cm_open, 16) X(rnic_cm_open_reply, 24) X(rnic_cm_create_id, 24)                                       \
 	X(rnic_cm_destroy_id_reply, 8) X(rnic_cm_bind, 32) X(rnic_cm_resolve_address, 56)                            \
 	X(rnic_cm_resolve_route, 8) X(rnic_cm_query_reply, 64) X(rnic_cm_parameters, 528)                            \

@@ -213,6 +213,11 @@ struct Qp : QpFace {
   Attachment send_attachment;
   Attachment receive_attachment;
   ibv_qp_cap cap;
+  // InfiniBand's attributes as its application has set them (which: enum ibv_qp_attr_mask), where the device connects
+  // without rdma_cm.
+  ibv_qp_attr asked;
+  int asked_mask;
+  bool meets;  // it has been given its peer
   std::uint32_t async_taken;
   bool told_of_death;
   bool told_last_wqe;
@@ -238,6 +243,10 @@ struct Srq {
 inline Context& context_of(const ibv_context* context) {
   auto* at = reinterpret_cast<const char*>(context) - offsetof(verbs_context, context);
   return *reinterpret_cast<Context*>(const_cast<char*>(at));
+}
+// Queue pairs meet by ibv_modify_qp, without rdma_cm.
+inline bool connects_oob(const Context& context) {
+  return (context.attributes.capabilities & RNIC_CAP_OOB_CONNECT) != 0;
 }
 inline Context& context_of(const ibv_pd* pd) { return context_of(pd->context); }
 inline Cq& of(ibv_cq* cq) { return *reinterpret_cast<Cq*>(cq); }

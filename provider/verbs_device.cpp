@@ -80,6 +80,7 @@ int query_port(ibv_context* ibv, std::uint8_t port, ibv_port_attr* attributes) {
   attributes->max_mtu = IBV_MTU_4096;
   attributes->active_mtu = mtu_name(context.attributes.mtu);
   attributes->gid_tbl_len = std::size(rnic_device_info{}.addresses);
+  if (connects_oob(context)) ++attributes->gid_tbl_len;  // the first address has two places
   attributes->pkey_tbl_len = 0;
   attributes->port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_DEVICE_MGMT_SUP;
   attributes->max_msg_sz = UINT32_MAX;  // V-SR-04

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 #include "verbs_objects.hpp"
 
@@ -203,9 +204,9 @@ namespace {
 
 // What an application calls Idle travels as it is.
 static_assert(int{IBV_QPS_RESET} == RNIC_IDLE_RESET && int{IBV_QPS_INIT} == RNIC_IDLE_INIT &&
-              int{IBV_QPS_RTR} == RNIC_IDLE_RTR);
+              int{IBV_QPS_RTR} == RNIC_IDLE_RTR && int{IBV_QPS_RTS} == RNIC_IDLE_RTS);
 
-int modify(Qp& qp, std::uint32_t mask, std::uint32_t state, const ibv_qp_attr& attributes) {
+rnic_modify_qp modification(const Qp& qp, std::uint32_t mask, std::uint32_t state, const ibv_qp_attr& attributes) {
   rnic_modify_qp request{};
   request.qp_number = qp.ibv.qp_num;
   request.mask = mask;
@@ -215,7 +216,15 @@ int modify(Qp& qp, std::uint32_t mask, std::uint32_t state, const ibv_qp_attr& a
   request.ord = attributes.max_rd_atomic;
   request.ird = attributes.max_dest_rd_atomic;
   if (state == RNIC_QP_IDLE && (mask & RNIC_MODIFY_STATE) != 0) request.idle_name = attributes.qp_state;
+  return request;
+}
+
+int ask_for(Qp& qp, const rnic_modify_qp& request) {
   return qp.context->control.call(RNIC_MODIFY_QP, &request, sizeof request, nullptr, 0);
+}
+
+int modify(Qp& qp, std::uint32_t mask, std::uint32_t state, const ibv_qp_attr& attributes) {
+  return ask_for(qp, modification(qp, mask, state, attributes));
 }
 
 int ask_state(Qp& qp, rnic_query_qp_reply& reply) {
@@ -234,11 +243,12 @@ int already_down(Qp& qp, int error, bool idle_too) {
   return now.state == RNIC_QP_IDLE && !idle_too ? error : 0;
 }
 
-// V-MOD-10: from RTS by way of Error; from Error, as soon as all has been flushed.
+// V-MOD-10: from RTS by way of Error; from Error, as soon as all has been flushed. So does one that waits for its peer:
+// what was posted for that is not the next one's.
 int reset(Qp& qp, const ibv_qp_attr& attributes) {
   rnic_query_qp_reply now{};
   int error = ask_state(qp, now);
-  if (error == 0 && now.state == RNIC_QP_RTS) {
+  if (error == 0 && (now.state == RNIC_QP_RTS || (qp.meets && now.state == RNIC_QP_IDLE))) {
     error = modify(qp, RNIC_MODIFY_STATE, RNIC_QP_ERROR, attributes);
     if (error == EINVAL) error = 0;  // it has gone down by itself meanwhile
   }
@@ -269,42 +279,140 @@ int stay_in_rts(Qp& qp, std::uint32_t mask, const ibv_qp_attr& attributes) {
   return mask == 0 ? 0 : modify(qp, mask, RNIC_QP_RTS, attributes);
 }
 
-}  // namespace
+// ---- connection without rdma_cm ------------------------------------------------------------------
 
-int modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
-  Qp& qp = of(ibv);
+constexpr int kOfPeer = IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+
+// Of the attributes that are only kept. 0 or EINVAL, as a RoCE device would say.
+int check_kept(const ibv_qp_attr& attributes, int mask) {
+  if ((mask & IBV_QP_PKEY_INDEX) != 0 && attributes.pkey_index != 0) return EINVAL;
+  if ((mask & IBV_QP_PORT) != 0 && attributes.port_num != 1) return EINVAL;
+  if ((mask & IBV_QP_PATH_MTU) != 0 && (attributes.path_mtu < IBV_MTU_256 || attributes.path_mtu > IBV_MTU_4096))
+    return EINVAL;
+  if ((mask & IBV_QP_TIMEOUT) != 0 && attributes.timeout > 31) return EINVAL;
+  if ((mask & IBV_QP_RETRY_CNT) != 0 && attributes.retry_cnt > 7) return EINVAL;
+  if ((mask & IBV_QP_RNR_RETRY) != 0 && attributes.rnr_retry > 7) return EINVAL;
+  if ((mask & IBV_QP_MIN_RNR_TIMER) != 0 && attributes.min_rnr_timer > 31) return EINVAL;
+  return 0;
+}
+
+void keep(Qp& qp, const ibv_qp_attr& from, int mask) {
+  ibv_qp_attr& to = qp.asked;
+  if ((mask & IBV_QP_PKEY_INDEX) != 0) to.pkey_index = from.pkey_index;
+  if ((mask & IBV_QP_QKEY) != 0) to.qkey = from.qkey;
+  if ((mask & IBV_QP_AV) != 0) to.ah_attr = from.ah_attr;
+  if ((mask & IBV_QP_PATH_MTU) != 0) to.path_mtu = from.path_mtu;
+  if ((mask & IBV_QP_TIMEOUT) != 0) to.timeout = from.timeout;
+  if ((mask & IBV_QP_RETRY_CNT) != 0) to.retry_cnt = from.retry_cnt;
+  if ((mask & IBV_QP_RNR_RETRY) != 0) to.rnr_retry = from.rnr_retry;
+  if ((mask & IBV_QP_RQ_PSN) != 0) to.rq_psn = from.rq_psn;
+  if ((mask & IBV_QP_SQ_PSN) != 0) to.sq_psn = from.sq_psn;
+  if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) to.min_rnr_timer = from.min_rnr_timer;
+  if ((mask & IBV_QP_DEST_QPN) != 0) to.dest_qp_num = from.dest_qp_num;
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) to.max_rd_atomic = from.max_rd_atomic;
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) to.max_dest_rd_atomic = from.max_dest_rd_atomic;
+  qp.asked_mask |= mask;
+}
+
+void fill_in_kept(const Qp& qp, ibv_qp_attr& to) {
+  const ibv_qp_attr& from = qp.asked;
+  const int mask = qp.asked_mask;
+  to.pkey_index = from.pkey_index;
+  to.qkey = from.qkey;
+  to.ah_attr = from.ah_attr;
+  if ((mask & IBV_QP_PATH_MTU) != 0) to.path_mtu = from.path_mtu;
+  to.timeout = from.timeout;
+  to.retry_cnt = from.retry_cnt;
+  to.rnr_retry = from.rnr_retry;
+  to.rq_psn = from.rq_psn;
+  to.sq_psn = from.sq_psn;
+  to.min_rnr_timer = from.min_rnr_timer;
+  to.dest_qp_num = from.dest_qp_num;
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) to.max_rd_atomic = from.max_rd_atomic;
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) to.max_dest_rd_atomic = from.max_dest_rd_atomic;
+}
+
+// Modify to RTR with what InfiniBand needs for it: the daemon looks for the peer from now on.
+int name_peer(Qp& qp, std::uint32_t changes, const ibv_qp_attr& attributes, int mask) {
+  if ((mask & kOfPeer) != kOfPeer) return EINVAL;
+  const ibv_ah_attr& route = attributes.ah_attr;
+  rnic_modify_qp request = modification(qp, changes | RNIC_MODIFY_STATE | RNIC_MODIFY_PEER, RNIC_QP_IDLE, attributes);
+  request.psn = attributes.rq_psn;
+  request.peer_number = attributes.dest_qp_num;
+  request.has_route = route.is_global;
+  if (route.is_global != 0) {
+    request.gid_index = route.grh.sgid_index;
+    request.traffic_class = route.grh.traffic_class;
+    std::memcpy(request.peer_gid, route.grh.dgid.raw, sizeof request.peer_gid);
+  }
+  const int error = ask_for(qp, request);
+  if (error == 0) qp.meets = true;
+  return error;
+}
+
+int count_from(Qp& qp, std::uint32_t changes, const ibv_qp_attr& attributes, int mask) {
+  if ((mask & IBV_QP_SQ_PSN) == 0) return EINVAL;
+  rnic_modify_qp request =
+      modification(qp, (changes & ~RNIC_MODIFY_IRD) | RNIC_MODIFY_STATE | RNIC_MODIFY_PSN, RNIC_QP_IDLE, attributes);
+  request.psn = attributes.sq_psn;
+  return ask_for(qp, request);
+}
+
+int change(Qp& qp, const ibv_qp_attr& attributes, int mask) {
   if ((mask & IBV_QP_CAP) != 0) return EOPNOTSUPP;  // V-QRN-20: not advertised
   std::uint32_t changes = 0;
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) changes |= RNIC_MODIFY_ACCESS;
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) changes |= RNIC_MODIFY_ORD;
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) changes |= RNIC_MODIFY_IRD;
   if ((mask & IBV_QP_STATE) == 0) {
-    return changes == 0 ? 0 : modify(qp, changes, 0, *attributes);
+    return changes == 0 ? 0 : modify(qp, changes, 0, attributes);
   }
 
-  const ibv_qp_state wanted = attributes->qp_state;
+  const ibv_qp_state wanted = attributes.qp_state;
   if (changes != 0 && wanted != IBV_QPS_INIT && wanted != IBV_QPS_RTR && wanted != IBV_QPS_RTS)
     return EINVAL;  // V-MOD-01
   int error = 0;
   switch (wanted) {
     case IBV_QPS_RESET:
-      return reset(qp, *attributes);
-    case IBV_QPS_INIT:
+      return reset(qp, attributes);
     case IBV_QPS_RTR:
-      return modify(qp, changes | RNIC_MODIFY_STATE, RNIC_QP_IDLE, *attributes);
+      if (connects_oob(*qp.context) && (mask & kOfPeer) != 0) return name_peer(qp, changes, attributes, mask);
+      [[fallthrough]];
+    case IBV_QPS_INIT:
+      return modify(qp, changes | RNIC_MODIFY_STATE, RNIC_QP_IDLE, attributes);
     case IBV_QPS_RTS:
-      return stay_in_rts(qp, changes, *attributes);
+      if (qp.meets && qp.ibv.state == IBV_QPS_RTR) return count_from(qp, changes, attributes, mask);
+      return stay_in_rts(qp, changes, attributes);
     case IBV_QPS_SQD:
-      error = modify(qp, RNIC_MODIFY_STATE, RNIC_QP_CLOSING, *attributes);
+      if (qp.meets) return EINVAL;
+      error = modify(qp, RNIC_MODIFY_STATE, RNIC_QP_CLOSING, attributes);
       return error == 0 ? 0 : already_down(qp, error, true);
     case IBV_QPS_SQE:
-      return modify(qp, RNIC_MODIFY_STATE, RNIC_QP_TERMINATE, *attributes);
+      return modify(qp, RNIC_MODIFY_STATE, RNIC_QP_TERMINATE, attributes);
     case IBV_QPS_ERR:
-      error = modify(qp, RNIC_MODIFY_STATE, RNIC_QP_ERROR, *attributes);
+      error = modify(qp, RNIC_MODIFY_STATE, RNIC_QP_ERROR, attributes);
       return error == 0 ? 0 : already_down(qp, error, false);
     default:
       return EINVAL;
   }
+}
+
+}  // namespace
+
+int modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
+  Qp& qp = of(ibv);
+  if (!connects_oob(*qp.context)) return change(qp, *attributes, mask);
+  if (const int error = check_kept(*attributes, mask); error != 0) return error;
+  const int error = change(qp, *attributes, mask);
+  if (error != 0) return error;
+  if ((mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET) {
+    qp.asked = {};
+    qp.asked_mask = 0;
+    qp.meets = false;
+  } else {
+    keep(qp, *attributes, mask);
+  }
+  return 0;
 }
 
 namespace {
@@ -314,7 +422,7 @@ ibv_qp_state state_name(const rnic_query_qp_reply& now) {
     case RNIC_QP_IDLE:
       return static_cast<ibv_qp_state>(now.idle_name);
     case RNIC_QP_RTS:
-      return IBV_QPS_RTS;
+      return now.idle_name == RNIC_IDLE_RTR ? IBV_QPS_RTR : IBV_QPS_RTS;
     case RNIC_QP_CLOSING:
       return IBV_QPS_SQD;
     case RNIC_QP_TERMINATE:
@@ -344,6 +452,7 @@ int query_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int /*mask*/, ibv_qp_init_att
   attributes->max_rd_atomic = clamp_octet(reply.ord);
   attributes->max_dest_rd_atomic = clamp_octet(reply.ird);
   attributes->port_num = 1;
+  if (qp.asked_mask != 0) fill_in_kept(qp, *attributes);
   *init = {};
   init->qp_context = ibv->qp_context;
   init->send_cq = ibv->send_cq;

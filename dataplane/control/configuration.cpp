@@ -314,6 +314,10 @@ constexpr Key<DeviceConfiguration> kDeviceKeys[] = {
      [](const Field& field, auto& device) {
        field.take_choice("strict", "local", device.queue_pairs.strict_read_sink);
      }},
+    {"oob_connect", "false", "connect queue pairs by ibv_modify_qp too, without rdma_cm; with other rnics only",
+     [](const Field& field, auto& device) { field.take(device.options.oob_connect); }},
+    {"oob_port", "26580", "the TCP port where they meet, the same at both ends",
+     [](const Field& field, auto& device) { field.take_number(1, 65'535, device.options.oob_port); }},
     {"streams_max", "16384", "connections",
      [](const Field& field, auto& device) { field.take_number(16, 1'048'576, device.options.streams_max); }},
 

@@ -158,6 +158,7 @@ class ConnectionManager {
   std::size_t id_count() const { return ids_.size(); }
   Shares& shares() { return shares_; }
   const Shares& streams(std::uint32_t device) const { return streams_[device]; }
+  Shares& streams_of(std::uint32_t device) { return streams_[device]; }
   const Shares& ports(std::uint16_t port) const {
     return PortSpace::is_ephemeral(port) ? ephemeral_ports_ : other_ports_;
   }

@@ -33,6 +33,7 @@
 #include "shm/mapping.hpp"
 #include "shm/queue_host.hpp"
 #include "shm/queues.hpp"
+#include "wire/mark.hpp"
 
 namespace rnic::control {
 
@@ -125,6 +126,14 @@ struct Qp {
   std::unique_ptr<qp::QueuePair> qp;
   EventSocket::Subject events;
   rnic_address local{}, remote{};  // of its connection
+  // The peer that its application has named by Modify, from RTR until it is in RESET or INIT again.
+  struct Meets {
+    wire::Meeting meeting;
+    bool counts = false;  // it is in RTS to its application
+    std::uint8_t traffic_class = 0;
+  };
+  std::optional<Meets> meets;
+  Share stream_share;  // of a connection with that
 };
 
 class Context {
@@ -225,6 +234,7 @@ class Context {
   void start(Qp& qp, const QpSizes& sizes);
   Reply described(const Qp& qp, const QpSizes& sizes);
   void destroy_on_worker(Qp& qp, Instant now);
+  int check_meeting(const Qp& qp, const rnic_modify_qp& request) const;
   void forget(Qp& qp);
   void forget(Srq& srq);
   void forget(Cq& cq);

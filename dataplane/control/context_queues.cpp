@@ -366,20 +366,42 @@ Reply Context::described(const Qp& qp, const QpSizes& sizes) {
 // an error (V-IMM-01).
 Reply Context::modify_qp(const rnic_modify_qp& request) {
   Qp* qp = find(qps_, request.qp_number);
-  constexpr std::uint32_t kKnown = RNIC_MODIFY_STATE | RNIC_MODIFY_ACCESS | RNIC_MODIFY_ORD | RNIC_MODIFY_IRD;
+  constexpr std::uint32_t kMeets = RNIC_MODIFY_PEER | RNIC_MODIFY_PSN;
+  constexpr std::uint32_t kKnown = RNIC_MODIFY_STATE | RNIC_MODIFY_ACCESS | RNIC_MODIFY_ORD | RNIC_MODIFY_IRD | kMeets;
   if (qp == nullptr || (request.mask & ~kKnown) != 0) return Reply::error(EINVAL);
   if ((request.mask & RNIC_MODIFY_ORD) != 0 && request.ord > kReadDepthMax) return Reply::error(EINVAL);  // V-IS-20
   if ((request.mask & RNIC_MODIFY_IRD) != 0 && request.ird > kReadDepthMax) return Reply::error(EINVAL);  // V-IS-21
   const bool changes_state = (request.mask & RNIC_MODIFY_STATE) != 0;
   if (changes_state && request.state > RNIC_QP_ERROR) return Reply::error(EINVAL);
   const bool names_idle = changes_state && request.state == RNIC_QP_IDLE;
-  if (names_idle && request.idle_name > RNIC_IDLE_RTR) return Reply::error(EINVAL);
+  if (names_idle && request.idle_name > RNIC_IDLE_RTS) return Reply::error(EINVAL);
+  const bool counts = names_idle && request.idle_name == RNIC_IDLE_RTS;
+  if ((request.mask & kMeets) != 0 || counts) {
+    if (const int error = check_meeting(*qp, request); error != 0) return Reply::error(error);
+  }
   constexpr std::uint32_t kEnables =
       RNIC_ACCESS_REMOTE_READ | RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_REMOTE_ATOMIC | RNIC_ACCESS_WINDOW_BIND;
   int error = 0;
   const auto change = [&](qp::QueuePair& machine, Instant now) {
     const auto wanted = static_cast<qp::State>(request.state);
-    const bool attributes = (request.mask & ~RNIC_MODIFY_STATE) != 0;
+    const bool attributes = (request.mask & ~(RNIC_MODIFY_STATE | kMeets)) != 0;
+    if (counts && machine.state() == qp::State::rts) {  // connected while it was in RTR
+      if ((request.mask & RNIC_MODIFY_ORD) != 0)
+        (void)machine.set_depths(machine.config().ird, std::min(request.ord, machine.config().ord));
+      if ((request.mask & RNIC_MODIFY_ACCESS) != 0)
+        (void)machine.set_access(static_cast<tpt::Rights>(request.access & kEnables));
+      return;
+    }
+    if (counts && machine.state() != qp::State::idle) {  // it has gone down meanwhile
+      error = EINVAL;
+      return;
+    }
+    if ((request.mask & RNIC_MODIFY_PEER) != 0 &&
+        (machine.state() != qp::State::idle || machine.idle_name() != qp::IdleName::init ||
+         device_.device->has_stream(machine))) {
+      error = EINVAL;
+      return;
+    }
     if (changes_state && wanted == qp::State::rts && machine.state() != qp::State::rts) {
       error = EINVAL;  // the connection manager's
       return;
@@ -412,9 +434,43 @@ Reply Context::modify_qp(const rnic_modify_qp& request) {
   };
   device_.worker->call([&](Instant now) {
     change(*qp->qp, now);
-    if (names_idle && error == 0) qp->qp->set_idle_name(static_cast<qp::IdleName>(request.idle_name));
+    if (names_idle && error == 0 && qp->qp->state() == qp::State::idle)
+      qp->qp->set_idle_name(static_cast<qp::IdleName>(request.idle_name));
   });
+  if (error != 0) return Reply::error(error);
+  if ((request.mask & RNIC_MODIFY_PEER) != 0) {
+    std::array<std::uint8_t, 16> peer_gid;
+    std::memcpy(peer_gid.data(), request.peer_gid, peer_gid.size());
+    qp->meets.emplace();
+    qp->meets->meeting = {.own_gid = *device_.gid(request.gid_index),
+                          .peer_gid = wire::IpAddress::from_octets(peer_gid),
+                          .own_number = qp->number,
+                          .peer_number = {request.peer_number},
+                          .own_psn = std::nullopt,
+                          .due_psn = request.psn};
+    qp->meets->traffic_class = static_cast<std::uint8_t>(request.traffic_class);
+  } else if (counts) {
+    qp->meets->counts = true;
+  } else if (names_idle) {
+    qp->meets.reset();
+  }
   return Reply::error(error);
+}
+
+// What a Modify says of a peer, and of what is counted toward it. 0, or an errno.
+int Context::check_meeting(const Qp& qp, const rnic_modify_qp& request) const {
+  constexpr std::uint32_t kNumberMax = wire::Meeting::kNumberMask;
+  if (!device_.device->options().oob_connect || request.state != RNIC_QP_IDLE) return EINVAL;
+  if ((request.mask & RNIC_MODIFY_STATE) == 0 || request.psn > kNumberMax) return EINVAL;
+  if ((request.mask & RNIC_MODIFY_PSN) != 0) {
+    const bool once = qp.meets && !qp.meets->counts;
+    return once && (request.mask & RNIC_MODIFY_PEER) == 0 && request.idle_name == RNIC_IDLE_RTS ? 0 : EINVAL;
+  }
+  if ((request.mask & RNIC_MODIFY_PEER) == 0 || request.idle_name != RNIC_IDLE_RTR) return EINVAL;
+  if (request.has_route == 0 || !device_.gid(request.gid_index)) return EINVAL;
+  // Those that InfiniBand gives to nobody.
+  if (request.peer_number < 2 || request.peer_number >= kNumberMax || request.traffic_class > 0xFF) return EINVAL;
+  return 0;
 }
 
 Reply Context::query_qp(std::uint32_t number) {
@@ -425,6 +481,8 @@ Reply Context::query_qp(std::uint32_t number) {
     const qp::QueuePair& machine = *qp->qp;
     reply.state = static_cast<std::uint32_t>(machine.state());
     reply.idle_name = static_cast<std::uint32_t>(machine.idle_name());
+    if (machine.state() == qp::State::rts)
+      reply.idle_name = qp->meets && !qp->meets->counts ? RNIC_IDLE_RTR : RNIC_IDLE_RTS;
     reply.access = static_cast<std::uint32_t>(machine.config().access);
     reply.ord = machine.config().ord;
     reply.ird = machine.config().ird;

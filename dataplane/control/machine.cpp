@@ -19,6 +19,14 @@ std::vector<core::DeviceAddress> ServedDevice::addresses() const {
   return used;
 }
 
+std::size_t ServedDevice::gid_count() const { return own.size() + (device->options().oob_connect ? 1 : 0); }
+
+std::optional<wire::IpAddress> ServedDevice::gid(std::size_t index) const {
+  if (index >= gid_count()) return std::nullopt;
+  const ip::OwnAddress& place = own[device->options().oob_connect && index > 0 ? index - 1 : index];
+  return place.usable() ? std::optional(place.address) : std::nullopt;
+}
+
 namespace {
 std::uint64_t descriptors_for_applications() {
   rlimit limit{};
@@ -54,7 +62,7 @@ QpNumber Machine::new_qp_number() {
   constexpr std::uint32_t kMask = 0xFFFFFF;
   if (next_qp_number_ == 0) next_qp_number_ = std::random_device{}();
   do next_qp_number_ = (next_qp_number_ + 1) & kMask;
-  while (next_qp_number_ < 2 || qps.contains(next_qp_number_));  // 0 and 1 are special on InfiniBand
+  while (next_qp_number_ < 2 || next_qp_number_ == kMask || qps.contains(next_qp_number_));  // special on InfiniBand
   return QpNumber{next_qp_number_};
 }
 
@@ -147,7 +155,8 @@ rnic_device_attributes Machine::attributes(const ServedDevice& device) const {
   a.max_inline = kInlineMax;
   a.completion_vectors = kCompletionVectors;
   a.atomics = device.queue_pairs.extensions ? 1 : 0;
-  a.capabilities = RNIC_CAP_INVALIDATE | (device.queue_pairs.extensions ? RNIC_CAP_IMMEDIATE : 0u);
+  a.capabilities = RNIC_CAP_INVALIDATE | (device.queue_pairs.extensions ? RNIC_CAP_IMMEDIATE : 0u) |
+                   (device.device->options().oob_connect ? RNIC_CAP_OOB_CONNECT : 0u);
   a.mtu = device.port->facts().mtu_bytes;
   a.speed_mbps = device.port->facts().speed_mbps;
   std::strncpy(a.firmware, RNIC_VERSION, sizeof a.firmware - 1);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -56,6 +57,11 @@ struct ServedDevice {
   ip::Routes routes;
   std::uint32_t scope = 0;                             // sin6_scope_id of its link-local addresses
   std::vector<core::DeviceAddress> addresses() const;  // those in use
+
+  // The table of GIDs has a place for each of its addresses. Where queue pairs connect by GIDs the first address has
+  // the first two: programs take 0 or 1 where nobody tells them, as RoCE devices have it.
+  std::size_t gid_count() const;
+  std::optional<wire::IpAddress> gid(std::size_t index) const;  // none: an empty place, or no place
 };
 
 // What is left of a context, until a copy that waits for a page of its application's is over.

@@ -47,6 +47,13 @@ std::uint8_t state_of(qp::State state, qp::IdleName idle) {
   return 6;
 }
 
+// As ibv_query_qp says it.
+std::uint8_t state_of(const Qp& qp) {
+  const bool receives_only = qp.meets && !qp.meets->counts;
+  if (receives_only && qp.qp->state() == qp::State::rts) return static_cast<std::uint8_t>(qp::IdleName::rtr);
+  return state_of(qp.qp->state(), qp.qp->idle_name());
+}
+
 std::uint8_t state_of(IdState state) {
   switch (state) {
     case IdState::idle:
@@ -316,8 +323,7 @@ class Answer {
     device_->worker->call([&](Instant) {
       of_contexts([&](const Context& context) {
         for (const auto& [number, qp] : context.qps())
-          if (!wanted_ || *wanted_ == number)
-            seen.push_back({&context, qp.get(), state_of(qp->qp->state(), qp->qp->idle_name())});
+          if (!wanted_ || *wanted_ == number) seen.push_back({&context, qp.get(), state_of(*qp)});
       });
     });
     for (const Seen& it : seen)

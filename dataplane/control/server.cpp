@@ -62,7 +62,11 @@ std::vector<CmDevice> cm_devices(const Machine& machine) {
 }  // namespace
 
 Server::Server(Machine& machine, Loop& loop, std::uint64_t seed, Log log)
-    : machine_(machine), loop_(loop), log_(std::move(log)), cm_(cm_devices(machine), *this, seed) {
+    : machine_(machine),
+      loop_(loop),
+      log_(std::move(log)),
+      cm_(cm_devices(machine), *this, seed),
+      oob_(machine, loop, cm_, log_) {
   for (const auto& worker : machine_.workers) {
     worker_watches_.push_back(
         loop_.add(worker->event_fd(), EPOLLIN, [this, &worker](std::uint32_t) { on_worker_news(*worker); }));
@@ -307,6 +311,8 @@ void Server::end(std::uint64_t number) {
          going(*session->context, "as process " + std::to_string(session->peer.pid) + " has let go of its context", 0))
       log_.debug([&] { return line; });
   if (session->context != nullptr && session->context->qps().size() >= kTrimQps) trim_soon();
+  if (session->context != nullptr)
+    for (const auto& [number, qp] : session->context->qps()) oob_.gone(qp->number);
   session->context.reset();
   if (session->capture != nullptr)
     log_.info("the capture of process " + std::to_string(session->peer.pid) + " has ended");
@@ -397,7 +403,10 @@ void Server::on_worker_news(core::Worker& worker) {
   core::StreamEvent stream_event;
   while (worker.pop_stream_event(stream_event)) {
     log_.debug([&] { return in_words(stream_event); });
-    cm_.on_stream_event(stream_event);
+    if (Rendezvous::is_ours(stream_event.cookie))
+      oob_.on_stream_event(stream_event);
+    else
+      cm_.on_stream_event(stream_event);
   }
   core::WorkerEvent event;
   while (worker.pop_event(event)) {

@@ -25,6 +25,7 @@
 #include "control/loop.hpp"
 #include "control/machine.hpp"
 #include "control/message.hpp"
+#include "control/oob.hpp"
 
 namespace rnic::control {
 
@@ -48,6 +49,7 @@ class Server final : private CmHost {
   void refresh_networks();
 
   const ConnectionManager& connection_manager() const { return cm_; }
+  const Rendezvous& rendezvous() const { return oob_.rendezvous(); }
   std::size_t session_count() const { return sessions_.size(); }
   std::size_t context_count() const;
   // Of applications' descriptors, that are to be closed still.
@@ -156,6 +158,7 @@ class Server final : private CmHost {
   const Session* asking_ = nullptr;  // whose command to the connection manager is being served; null: nobody's
   std::function<void()> stop_;
   ConnectionManager cm_;
+  Oob oob_;
   Descriptor listener_;
   Loop::Watch listener_watch_ = Loop::kNone;
   bool listener_paused_ = false;

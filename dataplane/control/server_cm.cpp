@@ -209,7 +209,8 @@ Qp* Server::claimed(std::uint32_t device, const QpClaim& claim) const {
   if (found == machine_.qps.end()) return nullptr;
   Context& context = *found->second->context;
   const bool own = asking_ != nullptr && same_process(context.peer(), asking_->peer);
-  return own && context.device().index == device ? found->second : nullptr;
+  // One that has been given its peer otherwise is not the connection manager's.
+  return own && context.device().index == device && !found->second->meets ? found->second : nullptr;
 }
 
 // Who wants it, for the log.

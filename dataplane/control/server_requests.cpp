@@ -313,7 +313,14 @@ Reply Server::serve_create_qp(Session& session, Request&, const rnic_create_qp& 
 }
 
 Reply Server::serve_modify_qp(Session& session, Request&, const rnic_modify_qp& body) {
-  return session.context->modify_qp(body);
+  const auto found = session.context->qps().find(body.qp_number);
+  Reply reply = session.context->modify_qp(body);
+  if (found == session.context->qps().end()) return reply;
+  if (reply.status == 0)
+    oob_.modified(*found->second, body);
+  else if ((body.mask & RNIC_MODIFY_PEER) != 0 && body.has_route == 0)
+    oob_.tell_no_route(*found->second);
+  return reply;
 }
 
 Reply Server::serve_query_qp(Session& session, Request&, const rnic_handle& body) {
@@ -324,6 +331,7 @@ Reply Server::serve_destroy_qp(Session& session, Request&, const rnic_handle& bo
   std::vector<std::string> lines;
   if (body.handle != 0) lines = going(*session.context, "its application's wish", body.handle);
   Reply reply = session.context->destroy_qp(body.handle);
+  if (reply.status == 0 && !reply.later) oob_.gone(QpNumber{body.handle});
   if (reply.status == 0 && !reply.later)  // a window may be bound to it (V-QP-15)
     for (const std::string& line : lines) log_.debug([&] { return line; });
   return reply;

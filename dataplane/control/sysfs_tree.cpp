@@ -139,13 +139,13 @@ void write_bus_device(Tree& tree, const ServedDevice& device) {
   tree.member("infiniband_verbs/uverbs" + std::to_string(device.index), base);
 }
 
-// A place of the table for each of the device's addresses; an empty one is zeros, as in the kernel's.
+// An empty place of the table is zeros, as in the kernel's.
 void write_gids(Tree& tree, const ServedDevice& device) {
   const std::string port = "infiniband/" + device.name + "/ports/1/";
   const std::string netdev = netdev_of(device);
-  for (std::size_t i = 0; i < device.own.size(); ++i) {
+  for (std::size_t i = 0; i < device.gid_count(); ++i) {
     const std::string index = std::to_string(i);
-    tree.file(port + "gids/" + index, gid_text(device.own[i].usable() ? device.own[i].address : wire::IpAddress()));
+    tree.file(port + "gids/" + index, gid_text(device.gid(i).value_or(wire::IpAddress())));
     // The one name of a type that libibverbs takes beside RoCE v2.
     tree.file(port + "gid_attrs/types/" + index, "IB/RoCE v1");
     tree.file(port + "gid_attrs/ndevs/" + index, netdev);

@@ -152,6 +152,16 @@ class Wired {
     channel_.expect(RNIC_CM_ESTABLISHED);
     return ids;
   }
+  // Whether rdma_connect takes it, from a's device to where nobody accepts.
+  bool may_connect(ibv_qp* caller) {
+    const std::uint32_t id = channel_.create_id();
+    REQUIRE(channel_.bind(id, bare::address_of(a.context->device)).good());
+    REQUIRE(channel_.resolve_address(id, channel_.query(listener_).source).good());
+    channel_.expect(RNIC_CM_ADDRESS_RESOLVED);
+    REQUIRE(channel_.resolve_route(id).good());
+    channel_.expect(RNIC_CM_ROUTE_RESOLVED);
+    return channel_.connect(id, caller->qp_num).good();
+  }
   // When the connection has ended, however it did.
   void forget(const Ids& ids) {
     for (int i = 0; i < 2; ++i) channel_.expect(RNIC_CM_DISCONNECTED);

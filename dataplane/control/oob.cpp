@@ -1,0 +1,277 @@
+#include "control/oob.hpp"
+
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <ctime>
+
+#include "control/addresses.hpp"
+#include "control/limits.hpp"
+#include "host/ephemeral_ports.hpp"
+
+namespace rnic::control {
+namespace {
+
+using core::StreamEvent;
+
+Instant clock_now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return {std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec};
+}
+
+core::PrivateData to_private_data(const wire::Mark& mark) {
+  core::PrivateData data;
+  data.length = static_cast<std::uint16_t>(wire::emit(mark, data.octets));
+  return data;
+}
+
+// For a connection with itself; where it is taken the next attempt has another.
+std::uint16_t port_of_itself(std::uint64_t cookie) {
+  using host::EphemeralPorts;
+  return static_cast<std::uint16_t>(EphemeralPorts::kFirst + (cookie * 7919) % EphemeralPorts::kCount);
+}
+
+std::string in_words(const Qp& qp) {
+  return "queue pair " + std::to_string(qp.number.value) + " of process " + std::to_string(qp.context->peer().pid);
+}
+
+// What it may ask of the peer at once: what its application has said, or, before RTS, as much as there is.
+std::uint32_t ord_of(const Qp& qp) { return qp.meets->counts ? qp.qp->config().ord : kReadDepthMax; }
+
+}  // namespace
+
+Oob::Oob(Machine& machine, Loop& loop, ConnectionManager& cm, const Log& log)
+    : machine_(machine), loop_(loop), cm_(cm), log_(log) {
+  for (const auto& served : machine_.devices) {
+    const core::DeviceOptions& options = served->device->options();
+    if (!options.oob_connect) continue;
+    served->worker->call(
+        [&](Instant) { (void)served->device->listen(wire::IpAddress(), options.oob_port, 0, Rendezvous::kCookieBit); });
+  }
+  timer_ = Descriptor(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  watch_ = loop_.add(timer_.get(), EPOLLIN, [this](std::uint32_t) {
+    std::uint64_t times;
+    if (read(timer_.get(), &times, sizeof times) != sizeof times) return;
+    rendezvous_.on_time(clock_now());
+    act();
+  });
+}
+
+Oob::~Oob() {
+  if (watch_ != Loop::kNone) loop_.remove(watch_);
+}
+
+Qp* Oob::find(QpNumber number) const {
+  const auto found = machine_.qps.find(number.value);
+  return found == machine_.qps.end() ? nullptr : found->second;
+}
+
+// ---- what is said --------------------------------------------------------------------------------
+
+void Oob::modified(Qp& qp, const rnic_modify_qp& request) {
+  if ((request.mask & RNIC_MODIFY_PEER) != 0)
+    rendezvous_.ready(qp.context->device().index, qp.meets->meeting, clock_now());
+  else if ((request.mask & RNIC_MODIFY_PSN) != 0)
+    rendezvous_.count_from(qp.number, request.psn, clock_now());
+  else if ((request.mask & RNIC_MODIFY_STATE) != 0 && request.state != RNIC_QP_RTS) {
+    rendezvous_.forget(qp.number);
+    qp.stream_share = {};
+  }
+  act();
+}
+
+void Oob::gone(QpNumber qp) {
+  rendezvous_.forget(qp);
+  act();
+}
+
+void Oob::on_stream_event(const StreamEvent& event) {
+  const Instant now = clock_now();
+  switch (event.kind) {
+    case StreamEvent::Kind::connect_request: {
+      const Rendezvous::Request request{.stream = {event.device, event.stream},
+                                        .from = event.remote,
+                                        .to = event.local,
+                                        .private_data = bytes_of(event.private_data)};
+      const auto number = Rendezvous::number_asked(request);
+      const Qp* qp = number ? find(*number) : nullptr;
+      rendezvous_.on_request(request, qp != nullptr && qp->context->device().index == event.device, now);
+      break;
+    }
+    case StreamEvent::Kind::established:
+      rendezvous_.on_established(event.cookie);
+      break;
+    case StreamEvent::Kind::rejected:
+    case StreamEvent::Kind::failed:
+    case StreamEvent::Kind::disconnected:
+      if (rendezvous_.on_ended(event.cookie, now))
+        if (Qp* qp = find(Rendezvous::qp_of(event.cookie))) qp->stream_share = {};
+      break;
+  }
+  act();
+}
+
+void Oob::tell_no_route(const Qp& qp) {
+  std::uint64_t left_out = 0;
+  if (!lines_.take(clock_now(), left_out)) return;
+  log_.info(in_words(qp) + " (" + qp.context->program() +
+            "): RTR without a GRH: there are no LIDs here. Have the program use the GID of index 1 (ibv_rc_pingpong -g "
+            "1, perftest -x 1), or connect by rdma_cm (perftest -R, qperf -cm1)");
+}
+
+// ---- what is done --------------------------------------------------------------------------------
+
+void Oob::act() {
+  while (const auto next = rendezvous_.next_act()) {
+    using Kind = Rendezvous::Act::Kind;
+    switch (next->kind) {
+      case Kind::call:
+      case Kind::join:
+        call(*next);
+        break;
+      case Kind::answer:
+        answer(*next);
+        break;
+      case Kind::refuse:
+        refuse(*next);
+        break;
+      case Kind::drop: {
+        ServedDevice& served = *machine_.devices[next->stream.device];
+        served.worker->call(
+            [&](Instant now) { served.device->disconnect(next->stream.id, core::Disconnect::abrupt, now); });
+        break;
+      }
+      case Kind::look:
+        look(next->qp);
+        break;
+      case Kind::give_up:
+        give_up(next->qp);
+        break;
+    }
+  }
+  set_timer();
+}
+
+bool Oob::take_share(Qp& qp) {
+  qp.stream_share = cm_.streams_of(qp.context->device().index).take(holder_of(qp.context->peer()));
+  return static_cast<bool>(qp.stream_share);
+}
+
+void Oob::call(const Rendezvous::Act& act) {
+  Qp* qp = find(act.qp);
+  if (qp == nullptr) return rendezvous_.forget(act.qp);
+  const Instant now = clock_now();
+  if (!take_share(*qp)) {
+    rendezvous_.on_ended(act.cookie, now);
+    return;
+  }
+  ServedDevice& served = *machine_.devices[act.stream.device];
+  const wire::Meeting& meeting = qp->meets->meeting;
+  core::ConnectOptions options;
+  options.local = meeting.own_gid;
+  options.remote = meeting.peer_gid;
+  options.remote_port = served.device->options().oob_port;
+  options.cookie = act.cookie;
+  options.traffic_class = qp->meets->traffic_class;
+  if (act.mark) {
+    options.meeting = act.mark->meeting;
+    options.private_data = to_private_data(*act.mark);
+  } else {
+    options.itself = true;
+    options.local_port = options.remote_port = port_of_itself(act.cookie);
+  }
+  Result<core::StreamId, core::StreamError> called = Failure{core::StreamError::wrong_state};
+  served.worker->call([&](Instant turn) {
+    options.ird = qp->qp->config().ird;
+    options.ord = ord_of(*qp);
+    called = served.device->connect(options, *qp->qp, turn);
+  });
+  if (called) {
+    qp->local = to_abi(options.local, 0);
+    qp->remote = to_abi(options.remote, options.remote_port);
+    rendezvous_.on_called(act.cookie, {act.stream.device, *called});
+    return;
+  }
+  qp->stream_share = {};
+  // One that has gone to Error meanwhile calls nobody.
+  if (called.error() == core::StreamError::wrong_state)
+    rendezvous_.forget(act.qp);
+  else
+    rendezvous_.on_ended(act.cookie, now);
+}
+
+void Oob::answer(const Rendezvous::Act& act) {
+  Qp* qp = find(act.qp);
+  ServedDevice& served = *machine_.devices[act.stream.device];
+  Result<Done, core::StreamError> accepted = Failure{core::StreamError::wrong_state};
+  if (qp != nullptr && take_share(*qp)) {
+    core::AcceptOptions options;
+    options.private_data = to_private_data(*act.mark);
+    options.cookie = act.cookie;
+    options.traffic_class = qp->meets->traffic_class;
+    served.worker->call([&](Instant now) {
+      options.ird = qp->qp->config().ird;
+      options.ord = ord_of(*qp);
+      accepted = served.device->accept(act.stream.id, options, *qp->qp, now);
+    });
+  }
+  if (accepted) {
+    qp->local = to_abi(qp->meets->meeting.own_gid, served.device->options().oob_port);
+    qp->remote = to_abi(qp->meets->meeting.peer_gid, 0);
+    return;
+  }
+  if (qp != nullptr) qp->stream_share = {};
+  if (accepted.error() == core::StreamError::wrong_state)
+    rendezvous_.forget(act.qp);
+  else
+    rendezvous_.on_not_answered(act.cookie);
+  if (accepted.error() != core::StreamError::unknown) refuse({.stream = act.stream});
+}
+
+void Oob::refuse(const Rendezvous::Act& act) {
+  ServedDevice& served = *machine_.devices[act.stream.device];
+  const core::PrivateData data = act.mark ? to_private_data(*act.mark) : core::PrivateData{};
+  log_.debug([&] {
+    return served.name + ": a Request of another rnic's queue pair is refused, reason " +
+           std::to_string(act.mark ? static_cast<std::uint32_t>(act.mark->refusal) : 0);
+  });
+  served.worker->call([&](Instant now) { (void)served.device->reject(act.stream.id, data, now); });
+}
+
+void Oob::look(QpNumber number) {
+  Qp* qp = find(number);
+  if (qp == nullptr) return rendezvous_.forget(number);
+  bool any = false;
+  qp->context->device().worker->call([&](Instant) { any = qp->send->has_work(); });
+  rendezvous_.posted(number, any, clock_now());
+}
+
+void Oob::give_up(QpNumber number) {
+  Qp* qp = find(number);
+  if (qp == nullptr) return;
+  ServedDevice& served = qp->context->device();
+  served.worker->call([&](Instant now) {
+    if (qp->qp->state() != qp::State::idle || served.device->has_stream(*qp->qp)) return;
+    qp->qp->give_up(now);
+    served.device->touch(*qp->qp);
+  });
+  std::uint64_t left_out = 0;
+  if (!lines_.take(clock_now(), left_out)) return;
+  const wire::Meeting& meeting = qp->meets->meeting;
+  log_.info(in_words(*qp) + ": its peer, queue pair " + std::to_string(meeting.peer_number.value) + " at " +
+            wire::to_string(meeting.peer_gid) + ", has not come; what it has posted ends with an error");
+}
+
+void Oob::set_timer() {
+  const Instant next = rendezvous_.next_deadline();
+  itimerspec when{};
+  if (next != kNever) {
+    const std::int64_t ns = std::max<std::int64_t>(next.ns, 1);  // 0 would mean never
+    when.it_value.tv_sec = ns / 1'000'000'000;
+    when.it_value.tv_nsec = ns % 1'000'000'000;
+  }
+  timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+}
+
+}  // namespace rnic::control

@@ -1,0 +1,348 @@
+// Connection without rdma_cm as an application sees it: queue pairs that are told each other's numbers by
+// ibv_modify_qp, with the real provider, daemon and data plane.
+#include <arpa/inet.h>
+
+#include <cstring>
+
+#include "unit/provider/wired.hpp"
+
+using namespace rnic;
+using namespace rnic::test;
+
+namespace {
+
+constexpr const char* kOobDevices =
+    "sched_fifo = false\n"
+    "[[device]]\nport = \"pair:o\"\naddress = \"127.0.9.1/24\"\nmtu = 1500\noob_connect = true\n"
+    "[[device]]\nport = \"pair:o\"\naddress = \"127.0.9.2/24\"\nmtu = 1500\noob_connect = true\n";
+
+constexpr int kRemote = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+constexpr int kRtrMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+constexpr int kRtsMask =
+    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+constexpr int kInitMask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+
+ibv_gid gid_of(std::uint8_t last) {
+  ibv_gid gid{};
+  gid.raw[10] = gid.raw[11] = 0xFF;
+  const std::uint8_t address[] = {127, 0, 9, last};
+  std::memcpy(gid.raw + 12, address, sizeof address);
+  return gid;
+}
+
+// One queue pair of an application and what it is told.
+struct End {
+  Application& app;
+  std::uint8_t host;  // the last number of its address
+  ibv_cq* cq;
+  ibv_qp* qp;
+  std::uint32_t psn;
+  std::vector<char> memory = std::vector<char>(4096);
+  ibv_mr* mr;
+
+  End(Application& application, std::uint8_t last, std::uint32_t from)
+      : app(application), host(last), cq(app.make_cq(1024)), qp(app.make_qp(cq, cq, 64, nullptr)), psn(from) {
+    mr = app.make_mr(memory.data(), memory.size(), kRemote);
+    REQUIRE(qp != nullptr);
+    REQUIRE(mr != nullptr);
+  }
+
+  ibv_qp_attr init() const {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_INIT;
+    attributes.port_num = 1;
+    attributes.qp_access_flags = kRemote;
+    return attributes;
+  }
+  ibv_qp_attr rtr(const End& peer) const {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RTR;
+    attributes.path_mtu = IBV_MTU_1024;
+    attributes.dest_qp_num = peer.qp->qp_num;
+    attributes.rq_psn = peer.psn;
+    attributes.max_dest_rd_atomic = 3;
+    attributes.min_rnr_timer = 12;
+    attributes.ah_attr.is_global = 1;
+    attributes.ah_attr.port_num = 1;
+    attributes.ah_attr.sl = 2;
+    attributes.ah_attr.grh.dgid = gid_of(peer.host);
+    attributes.ah_attr.grh.sgid_index = 1;
+    attributes.ah_attr.grh.hop_limit = 9;
+    return attributes;
+  }
+  ibv_qp_attr rts() const {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RTS;
+    attributes.sq_psn = psn;
+    attributes.timeout = 14;
+    attributes.retry_cnt = 7;
+    attributes.rnr_retry = 6;
+    attributes.max_rd_atomic = 2;
+    return attributes;
+  }
+  int modify(ibv_qp_attr attributes, int mask) {
+    const int error = provider::modify_qp(qp, &attributes, mask);
+    if (error == 0) qp->state = attributes.qp_state;  // as libibverbs does
+    return error;
+  }
+  int to_init() { return modify(init(), kInitMask); }
+  int to_rtr(const End& peer) { return modify(rtr(peer), kRtrMask); }
+  int to_rts() { return modify(rts(), kRtsMask); }
+  void ready(const End& peer) {
+    REQUIRE(to_init() == 0);
+    REQUIRE(to_rtr(peer) == 0);
+    REQUIRE(to_rts() == 0);
+  }
+  int reset() {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RESET;
+    return modify(attributes, IBV_QP_STATE);
+  }
+  int fail() {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_ERR;
+    return modify(attributes, IBV_QP_STATE);
+  }
+  int send(std::uint64_t id) { return post(qp, {id}, {sge_of(mr, memory.data(), 64)}); }
+  int receive(std::uint64_t id) { return post_receive(qp, id, {sge_of(mr, memory.data() + 1024, 64)}); }
+  ibv_qp_attr asked() {
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr made{};
+    REQUIRE(provider::query_qp(qp, &attributes, ~0, &made) == 0);
+    return attributes;
+  }
+  void drain() {
+    ibv_wc wc{};
+    while (provider::poll_cq(cq, 1, &wc) == 1) {
+    }
+  }
+};
+
+// The octets arrive, from the first End to the second.
+void passes(End& from, End& to, std::uint64_t id) {
+  std::memset(from.memory.data(), static_cast<int>('A' + id % 26), 64);
+  std::memset(to.memory.data() + 1024, 0, 64);
+  REQUIRE(to.receive(id) == 0);
+  REQUIRE(from.send(id + 1) == 0);
+  expect(from.cq, id + 1);
+  expect(to.cq, id);
+  CHECK(std::memcmp(from.memory.data(), to.memory.data() + 1024, 64) == 0);
+}
+
+struct TwoEnds : Wired {
+  End x{a, 1, 0xABCDEF}, y{b, 2, 0x123456};
+  TwoEnds() : Wired(kOobDevices) {}
+};
+
+}  // namespace
+
+TEST_CASE("two queue pairs that are told each other's numbers are connected, and either may send first",
+          "[wired][oob]") {
+  TwoEnds t;
+  const bool lower_first = GENERATE(true, false);
+  End& first = lower_first ? t.x : t.y;
+  End& second = lower_first ? t.y : t.x;
+  first.ready(second);
+  CHECK(state_of(first.qp) == IBV_QPS_RTS);
+  second.ready(first);
+  const bool first_speaks = GENERATE(true, false);
+  passes(first_speaks ? first : second, first_speaks ? second : first, 10);
+  passes(first_speaks ? second : first, first_speaks ? first : second, 20);
+  CHECK(state_of(first.qp) == IBV_QPS_RTS);
+  CHECK(state_of(second.qp) == IBV_QPS_RTS);
+}
+
+TEST_CASE("in RTR a queue pair receives and completes, and sends once it is in RTS", "[wired][oob]") {
+  TwoEnds t;
+  End& in_rtr = GENERATE(true, false) ? t.x : t.y;
+  End& in_rts = &in_rtr == &t.x ? t.y : t.x;
+  REQUIRE(in_rtr.to_init() == 0);
+  REQUIRE(in_rtr.to_rtr(in_rts) == 0);
+  in_rts.ready(in_rtr);
+  passes(in_rts, in_rtr, 1);
+  CHECK(state_of(in_rtr.qp) == IBV_QPS_RTR);
+  CHECK(state_of(in_rts.qp) == IBV_QPS_RTS);
+  REQUIRE(in_rtr.to_rts() == 0);
+  CHECK(state_of(in_rtr.qp) == IBV_QPS_RTS);
+  passes(in_rtr, in_rts, 3);
+}
+
+TEST_CASE("what is posted in RTS waits for a peer that comes later", "[wired][oob]") {
+  TwoEnds t;
+  End& early = GENERATE(true, false) ? t.x : t.y;
+  End& late = &early == &t.x ? t.y : t.x;
+  early.ready(late);
+  REQUIRE(early.send(1) == 0);
+  ibv_wc wc{};
+  usleep(50'000);
+  CHECK(provider::poll_cq(early.cq, 1, &wc) == 0);
+  REQUIRE(late.to_init() == 0);
+  REQUIRE(late.receive(2) == 0);
+  REQUIRE(late.to_rtr(early) == 0);
+  expect(late.cq, 2);
+  expect(early.cq, 1);
+}
+
+TEST_CASE("InfiniBand's attributes are kept and told", "[wired][oob]") {
+  TwoEnds t;
+  t.x.ready(t.y);
+  const ibv_qp_attr told = t.x.asked();
+  CHECK(told.qp_state == IBV_QPS_RTS);
+  CHECK(told.pkey_index == 0);
+  CHECK(told.port_num == 1);
+  CHECK(told.path_mtu == IBV_MTU_1024);
+  CHECK(told.dest_qp_num == t.y.qp->qp_num);
+  CHECK(told.rq_psn == 0x123456);
+  CHECK(told.sq_psn == 0xABCDEF);
+  CHECK(told.max_dest_rd_atomic == 3);
+  CHECK(told.max_rd_atomic == 2);
+  CHECK(told.min_rnr_timer == 12);
+  CHECK(told.timeout == 14);
+  CHECK(told.retry_cnt == 7);
+  CHECK(told.rnr_retry == 6);
+  CHECK(told.ah_attr.is_global == 1);
+  CHECK(told.ah_attr.sl == 2);
+  CHECK(told.ah_attr.grh.sgid_index == 1);
+  CHECK(told.ah_attr.grh.hop_limit == 9);
+  CHECK(std::memcmp(told.ah_attr.grh.dgid.raw, gid_of(2).raw, 16) == 0);
+  CHECK((told.qp_access_flags & kRemote) == (kRemote & ~IBV_ACCESS_LOCAL_WRITE));
+  REQUIRE(t.x.reset() == 0);
+  CHECK(t.x.asked().dest_qp_num == 0);
+  CHECK(t.x.asked().sq_psn == 0);
+}
+
+TEST_CASE("a Modify that names no peer, or one that cannot be, changes nothing", "[wired][oob]") {
+  TwoEnds t;
+  CHECK(t.x.to_rtr(t.y) == EINVAL);  // not out of RESET
+  REQUIRE(t.x.to_init() == 0);
+  CHECK(t.x.to_rts() == EINVAL);
+  const auto refused = [&](auto change, int mask = kRtrMask) {
+    ibv_qp_attr attributes = t.x.rtr(t.y);
+    change(attributes);
+    return t.x.modify(attributes, mask) == EINVAL && state_of(t.x.qp) == IBV_QPS_INIT;
+  };
+  const auto as_it_is = [](ibv_qp_attr&) {};
+  CHECK(refused([](ibv_qp_attr& to) { to.ah_attr.is_global = 0; }));
+  CHECK(refused([](ibv_qp_attr& to) { to.ah_attr.grh.sgid_index = 2; }));  // an empty place
+  CHECK(refused([](ibv_qp_attr& to) { to.ah_attr.grh.sgid_index = 200; }));
+  CHECK(refused([](ibv_qp_attr& to) { to.dest_qp_num = 1; }));
+  CHECK(refused([](ibv_qp_attr& to) { to.dest_qp_num = 0xFFFFFF; }));
+  CHECK(refused([](ibv_qp_attr& to) { to.rq_psn = 0x1000000; }));
+  CHECK(refused([](ibv_qp_attr& to) { to.path_mtu = static_cast<ibv_mtu>(0); }));
+  CHECK(refused(as_it_is, kRtrMask & ~IBV_QP_DEST_QPN));
+  CHECK(refused(as_it_is, kRtrMask & ~IBV_QP_RQ_PSN));
+  CHECK(refused(as_it_is, kRtrMask & ~IBV_QP_AV));
+  REQUIRE(t.x.to_rtr(t.y) == 0);
+  CHECK(t.x.to_rtr(t.y) == EINVAL);
+  ibv_qp_attr drained{};
+  drained.qp_state = IBV_QPS_SQD;
+  CHECK(t.x.modify(drained, IBV_QP_STATE) == EINVAL);
+  REQUIRE(t.x.to_rts() == 0);
+  CHECK(t.x.modify(drained, IBV_QP_STATE) == EINVAL);
+  t.y.ready(t.x);
+  passes(t.x, t.y, 1);
+  CHECK(t.x.modify(drained, IBV_QP_STATE) == EINVAL);
+  CHECK(state_of(t.x.qp) == IBV_QPS_RTS);
+}
+
+TEST_CASE("one that names another PSN, number or GID is never connected", "[wired][oob]") {
+  TwoEnds t;
+  End z{t.b, 2, 0x777};
+  REQUIRE(t.x.to_init() == 0);
+  SECTION("PSN") {
+    ibv_qp_attr wrong = t.x.rtr(t.y);
+    wrong.rq_psn ^= 1;
+    REQUIRE(t.x.modify(wrong, kRtrMask) == 0);
+  }
+  SECTION("number") {
+    ibv_qp_attr wrong = t.x.rtr(t.y);
+    wrong.dest_qp_num = z.qp->qp_num;
+    REQUIRE(t.x.modify(wrong, kRtrMask) == 0);
+  }
+  SECTION("GID") {
+    ibv_qp_attr wrong = t.x.rtr(t.y);
+    wrong.ah_attr.grh.dgid = gid_of(3);
+    REQUIRE(t.x.modify(wrong, kRtrMask) == 0);
+  }
+  REQUIRE(t.x.to_rts() == 0);
+  t.y.ready(t.x);
+  REQUIRE(t.y.receive(1) == 0);
+  REQUIRE(t.x.send(2) == 0);
+  usleep(300'000);
+  ibv_wc wc{};
+  CHECK(provider::poll_cq(t.x.cq, 1, &wc) == 0);
+  CHECK(provider::poll_cq(t.y.cq, 1, &wc) == 0);
+  // As soon as they mean each other they are.
+  REQUIRE(t.x.reset() == 0);
+  t.x.drain();
+  t.x.ready(t.y);
+  REQUIRE(t.x.send(3) == 0);
+  expect(t.x.cq, 3);
+  expect(t.y.cq, 1);
+}
+
+TEST_CASE("two queue pairs of one device, and one with itself", "[wired][oob]") {
+  TwoEnds t;
+  End z{t.a, 1, 0x42};
+  t.x.ready(z);
+  z.ready(t.x);
+  passes(t.x, z, 1);
+  passes(z, t.x, 3);
+  End alone{t.a, 1, 0x99};
+  alone.ready(alone);
+  std::memset(alone.memory.data(), 's', 64);
+  REQUIRE(alone.receive(1) == 0);
+  REQUIRE(alone.send(2) == 0);
+  const auto both = poll(alone.cq, 2);
+  CHECK(both[0].status == IBV_WC_SUCCESS);
+  CHECK(both[1].status == IBV_WC_SUCCESS);
+  CHECK(std::memcmp(alone.memory.data(), alone.memory.data() + 1024, 64) == 0);
+  // A Read of its own memory, too.
+  alone.memory[2048] = 'r';
+  REQUIRE(post(alone.qp,
+               {5,
+                IBV_WR_RDMA_READ,
+                IBV_SEND_SIGNALED,
+                {reinterpret_cast<std::uintptr_t>(alone.memory.data()) + 2048, alone.mr->rkey}},
+               {sge_of(alone.mr, alone.memory.data() + 3000, 1)}) == 0);
+  expect(alone.cq, 5);
+  CHECK(alone.memory[3000] == 'r');
+}
+
+TEST_CASE("ERR, RESET and RTS, to the same peer and to another, again and again", "[wired][oob]") {
+  TwoEnds t;
+  End z{t.b, 2, 0x500};
+  constexpr int kRounds = 200;
+  for (int i = 0; i < kRounds; ++i) {
+    End& peer = i % 3 == 2 ? z : t.y;
+    if (i % 2 == 0) t.x.psn = peer.psn = static_cast<std::uint32_t>(i);  // every second time as before
+    t.x.ready(peer);
+    peer.ready(t.x);
+    passes(i % 2 != 0 ? t.x : peer, i % 2 != 0 ? peer : t.x, 10);
+    // What is under way when it ends comes late, if at all.
+    (void)t.x.send(90);
+    (void)peer.send(91);
+    // Both or one after the other's reset.
+    if (i % 2 != 0) REQUIRE(t.x.fail() == 0);
+    REQUIRE(t.x.reset() == 0);
+    if (i % 5 == 0) {
+      for (int waited = 0; waited < 20'000 && state_of(peer.qp) == IBV_QPS_RTS; ++waited) usleep(100);
+      CHECK(state_of(peer.qp) == IBV_QPS_ERR);
+    }
+    REQUIRE(peer.reset() == 0);
+    for (End* end : {&t.x, &peer}) {
+      CHECK(state_of(end->qp) == IBV_QPS_RESET);
+      end->drain();
+    }
+  }
+}
+
+TEST_CASE("rdma_cm does not take a queue pair that has its peer by Modify", "[wired][oob]") {
+  TwoEnds t;
+  REQUIRE(t.x.to_init() == 0);
+  REQUIRE(t.x.to_rtr(t.y) == 0);
+  CHECK_FALSE(t.may_connect(t.x.qp));
+  REQUIRE(t.x.reset() == 0);
+  CHECK(t.may_connect(t.x.qp));
+}
