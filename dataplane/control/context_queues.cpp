@@ -481,8 +481,10 @@ Reply Context::query_qp(std::uint32_t number) {
     const qp::QueuePair& machine = *qp->qp;
     reply.state = static_cast<std::uint32_t>(machine.state());
     reply.idle_name = static_cast<std::uint32_t>(machine.idle_name());
-    if (machine.state() == qp::State::rts)
-      reply.idle_name = qp->meets && !qp->meets->counts ? RNIC_IDLE_RTR : RNIC_IDLE_RTS;
+    if (qp->meets && machine.state() <= qp::State::rts)
+      reply.idle_name = qp->meets->counts ? RNIC_IDLE_RTS : RNIC_IDLE_RTR;
+    else if (machine.state() == qp::State::rts)
+      reply.idle_name = RNIC_IDLE_RTS;
     reply.access = static_cast<std::uint32_t>(machine.config().access);
     reply.ord = machine.config().ord;
     reply.ird = machine.config().ird;

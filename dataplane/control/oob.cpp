@@ -39,6 +39,13 @@ std::string in_words(const Qp& qp) {
 // What it may ask of the peer at once: what its application has said, or, before RTS, as much as there is.
 std::uint32_t ord_of(const Qp& qp) { return qp.meets->counts ? qp.qp->config().ord : kReadDepthMax; }
 
+// Its peer has gone, and it has lost nothing by that.
+bool is_left_alone(const Qp& qp) {
+  bool idle = false;
+  qp.context->device().worker->call([&](Instant) { idle = qp.qp->state() == qp::State::idle; });
+  return idle;
+}
+
 }  // namespace
 
 Oob::Oob(Machine& machine, Loop& loop, ConnectionManager& cm, const Log& log)
@@ -102,9 +109,14 @@ void Oob::on_stream_event(const StreamEvent& event) {
     case StreamEvent::Kind::established:
       rendezvous_.on_established(event.cookie);
       break;
+    case StreamEvent::Kind::disconnected:
+      if (Qp* qp = find(Rendezvous::qp_of(event.cookie)); qp != nullptr && is_left_alone(*qp)) {
+        if (rendezvous_.on_left(event.cookie, now)) qp->stream_share = {};
+        break;
+      }
+      [[fallthrough]];
     case StreamEvent::Kind::rejected:
     case StreamEvent::Kind::failed:
-    case StreamEvent::Kind::disconnected:
       if (rendezvous_.on_ended(event.cookie, now))
         if (Qp* qp = find(Rendezvous::qp_of(event.cookie))) qp->stream_share = {};
       break;
@@ -210,6 +222,7 @@ void Oob::answer(const Rendezvous::Act& act) {
     options.private_data = to_private_data(*act.mark);
     options.cookie = act.cookie;
     options.traffic_class = qp->meets->traffic_class;
+    options.outlives_peer = true;
     served.worker->call([&](Instant now) {
       options.ird = qp->qp->config().ird;
       options.ord = ord_of(*qp);

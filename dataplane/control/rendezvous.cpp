@@ -77,7 +77,8 @@ void Rendezvous::count_from(QpNumber qp, std::uint32_t psn, Instant now) {
   if (waiter == nullptr) return;
   waiter->meeting.own_psn = psn;
   if (waiter->stage == Stage::together) return;
-  change(*waiter, [&] { waiter->look_at = now + kLookEvery; });
+  change(*waiter, [&] { waiter->look_at = now + kLookFirst; });
+  if (waiter->stage == Stage::left) return;
   if (waiter->role == mpa::Role::itself) {
     if (psn != waiter->meeting.due_psn) return;
     change(*waiter, [&] { waiter->call_at = now; });
@@ -182,7 +183,7 @@ void Rendezvous::on_request(const Request& request, bool exists, Instant now) {
   Waiter* waiter = find(theirs.peer_number);
   if (waiter != nullptr && waiter->device != request.stream.device)
     return refuse(request.stream, MarkRefusal::no_such_queue_pair);
-  if (waiter == nullptr || waiter->stage == Stage::together) {
+  if (waiter == nullptr || waiter->stage == Stage::together || waiter->stage == Stage::left) {
     // Its application may be about to name this peer.
     if (!exists) return refuse(request.stream, MarkRefusal::no_such_queue_pair);
     return keep(request, theirs, now);
@@ -236,6 +237,15 @@ bool Rendezvous::on_ended(std::uint64_t cookie, Instant now) {
   return true;
 }
 
+bool Rendezvous::on_left(std::uint64_t cookie, Instant now) {
+  Waiter* waiter = of(cookie);
+  if (waiter == nullptr) return false;
+  waiter->stage = Stage::left;
+  waiter->look_pause = kLookFirst;
+  if (waiter->meeting.own_psn) change(*waiter, [&] { waiter->look_at = now + kLookFirst; });
+  return true;
+}
+
 void Rendezvous::on_not_answered(std::uint64_t cookie) {
   Waiter* waiter = of(cookie);
   if (waiter == nullptr) return;
@@ -273,7 +283,8 @@ void Rendezvous::on_time(Instant now) {
     if (waiter.look_at <= now) {
       // Once it is known when the patience ends there is nothing more to look for.
       const bool known = waiter.give_up_at != kNever;
-      change(waiter, [&] { waiter.look_at = known ? kNever : now + kLookEvery; });
+      change(waiter, [&] { waiter.look_at = known ? kNever : now + waiter.look_pause; });
+      waiter.look_pause = std::min(waiter.look_pause * 2, kLookMax);
       if (!known) acts_.push_back({.kind = Act::Kind::look, .qp = number, .stream = {waiter.device, {}}});
     }
     if (waiter.call_at <= now) {

@@ -30,7 +30,7 @@ class Rendezvous {
  public:
   // Of what is posted, from when it is noticed: then the first fails with "retries exceeded".
   static constexpr Duration kPatience = seconds(30);
-  static constexpr Duration kLookEvery = milliseconds(500);
+  static constexpr Duration kLookFirst = milliseconds(500), kLookMax = seconds(2);
   // Between a call that failed and the next: twice as long each time.
   static constexpr Duration kPauseFirst = milliseconds(20), kPauseMax = seconds(4);
   // A Request whose queue pair is not in RTR yet is kept for so long, so many of them, so many of a caller's address
@@ -88,6 +88,9 @@ class Rendezvous {
   void on_established(std::uint64_t cookie);
   // A call came to nothing, or a connection to its end. False: it is one that had been given up before.
   bool on_ended(std::uint64_t cookie, Instant now);
+  // The peer has gone, and the queue pair is as it was before: what is posted from now on waits for one who does not
+  // come.
+  bool on_left(std::uint64_t cookie, Instant now);
   // The caller was gone when it was answered.
   void on_not_answered(std::uint64_t cookie);
   // What was looked for.
@@ -100,7 +103,7 @@ class Rendezvous {
   std::optional<Act> next_act();
 
   // ---- what it is ----
-  enum class Stage : std::uint8_t { apart, calling, together };
+  enum class Stage : std::uint8_t { apart, calling, together, left };
   std::optional<Stage> stage(QpNumber qp) const;
   std::size_t waiting_requests() const { return asked_.size(); }
   std::size_t known() const { return waiters_.size(); }
@@ -114,6 +117,7 @@ class Rendezvous {
     std::uint64_t cookie = 0;  // of the last call or answer
     std::optional<Stream> call;
     unsigned calls = 0;
+    Duration look_pause = kLookFirst;
     Instant call_at = kNever, look_at = kNever, give_up_at = kNever;
     Instant due() const;
   };

@@ -98,6 +98,7 @@ struct AcceptOptions {
   PrivateData private_data;
   std::uint64_t cookie = 0;
   std::uint8_t traffic_class = 0;  // as in ConnectOptions, from the Reply on
+  bool outlives_peer = false;      // qp/start.hpp; a call's does where it has a `meeting`
 };
 
 }  // namespace rnic::core

@@ -97,7 +97,8 @@ Result<Done, StreamError> RdmaStreams::accept(StreamId id, const AcceptOptions& 
   }
   // The QP takes FPDUs before the Reply is out: it leaves in send() (W-MPA-80).
   bind(qp, *stream);
-  const qp::Start start = stream->startup->start();
+  qp::Start start = stream->startup->start();
+  start.outlives_peer = options.outlives_peer;
   const bool first_fpdu_due = start.peer_to_peer;
   attach(*stream, start, now);
   if (first_fpdu_due) {
@@ -273,7 +274,9 @@ void RdmaStreams::on_accepted(Stream& stream, Instant now) {
     return;
   }
   const Startup::Depths heard = stream.startup->depths_of_reply();
-  attach(stream, stream.startup->start(), now);
+  qp::Start start = stream.startup->start();
+  start.outlives_peer = stream.wishes.meeting.has_value();
+  attach(stream, start, now);
   stream.established_ird = heard.ird;
   stream.established_ord = heard.ord;
   stream.deadline = kNever;

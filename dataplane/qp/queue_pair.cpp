@@ -61,6 +61,7 @@ struct QueuePair::Impl {
   enum class Reset : std::uint8_t { stream, nothing };
   void to_error(std::optional<Event> event, Cause cause, Reset reset, Instant now);
   void to_idle();
+  void be_left_alone();
   void changed(State from, Cause cause);
   bool nothing_is_lost();
   void apply(StreamStep step, Instant now);
@@ -93,6 +94,7 @@ struct QueuePair::Impl {
   std::optional<Stream> stream_;
 
   State state_ = State::idle;
+  bool outlives_peer_ = false;  // of this stream
   IdleName idle_name_ = IdleName::reset;
   TerminateRecord record_;
   Instant deadline_ = kNever;  // of Closing and Terminate
@@ -124,6 +126,7 @@ void QueuePair::Impl::attach(tcp::Connection& connection, const Start& start, In
   RNIC_ASSERT(state_ == State::idle && !stream_);
   config_.ird = start.ird;
   config_.ord = start.ord;
+  outlives_peer_ = start.outlives_peer;
   record_ = {};
   way_down_ = {};
   deadline_ = kNever;
@@ -274,6 +277,7 @@ void QueuePair::Impl::begin_terminate(rdmap::Fault fault, const rdmap::Culprit& 
 // A Terminate came: nothing is sent back (V-RTS-10), nor anything else any more (W-RDMAP-32).
 void QueuePair::Impl::stop_after_terminate(Instant now) {
   const Event told = nothing_is_lost() ? Event::peer_gone : Event::terminate_received;
+  if (told == Event::peer_gone && outlives_peer_) return be_left_alone();
   static_assert(sizeof record_.octets >= rdmap::kTerminateMax);
   record_ = TerminateRecord::heard(responder().terminate());
   // Sends and Writes have completed long since.
@@ -316,6 +320,15 @@ void QueuePair::Impl::to_idle() {
   idle_name_ = IdleName::reset;
   host_.raise(Event::close_complete);
   changed(State::closing, Cause::finished);
+}
+
+// Of one that outlives its peer: as it was before it had a stream, and its receives with it.
+void QueuePair::Impl::be_left_alone() {
+  cancel_moves();
+  forget_stream();
+  state_ = State::idle;
+  host_.raise(Event::peer_gone);
+  changed(State::rts, Cause::peer_terminated);
 }
 
 void QueuePair::Impl::apply(StreamStep step, Instant now) {

@@ -420,17 +420,17 @@ TEST_CASE("what is posted waits for 30 s, then it fails", "[control][oob]") {
     w.rendezvous.posted(kOwn, any, at_ms(ms));
   };
   look(500, false);
-  look(1000, false);
-  look(1500, true);
-  std::int64_t now = 1500;
-  while (now < 31'499) {
-    now = std::min<std::int64_t>(31'499, (w.rendezvous.next_deadline() - at_ms(0)).ns / 1'000'000);
+  look(1000, false);  // twice as long after each
+  look(2000, true);
+  std::int64_t now = 2000;
+  while (now < 31'999) {
+    now = std::min<std::int64_t>(31'999, (w.rendezvous.next_deadline() - at_ms(0)).ns / 1'000'000);
     w.rendezvous.on_time(at_ms(now));
     CHECK(w.silent());
-    if (w.rendezvous.next_deadline() > at_ms(31'499)) break;
+    if (w.rendezvous.next_deadline() > at_ms(31'999)) break;
   }
-  CHECK(w.rendezvous.next_deadline() == at_ms(31'500));
-  w.rendezvous.on_time(at_ms(31'500));
+  CHECK(w.rendezvous.next_deadline() == at_ms(32'000));
+  w.rendezvous.on_time(at_ms(32'000));
   const auto end = w.act();
   CHECK(end.kind == Kind::give_up);
   CHECK(end.qp == kOwn);
@@ -500,6 +500,35 @@ TEST_CASE("the end of a connection is the end of the waiting", "[control][oob]")
   CHECK(w.rendezvous.known() == 0);
   w.rendezvous.on_time(at_ms(100'000));
   CHECK(w.silent());
+}
+
+TEST_CASE("one whose peer has gone calls nobody and answers nobody, and what it posts fails in time",
+          "[control][oob]") {
+  World w;
+  w.rendezvous.ready(0, meets(kHigher), at_ms(0));
+  const auto call = w.act();
+  w.rendezvous.on_established(call.cookie);
+  w.rendezvous.count_from(kOwn, 3, at_ms(0));
+  CHECK(w.rendezvous.on_left(call.cookie, at_ms(0)));
+  CHECK(w.rendezvous.stage(kOwn) == Stage::left);
+  w.rendezvous.on_time(at_ms(500));
+  CHECK(w.act().kind == Kind::look);
+  w.rendezvous.posted(kOwn, true, at_ms(500));
+  w.ask(peers(kHigher), 600);  // waits for a Modify
+  CHECK(w.silent());
+  w.rendezvous.on_time(at_ms(30'499));
+  for (const auto& act : w.acts()) CHECK(act.kind == Kind::refuse);
+  w.rendezvous.on_time(at_ms(30'500));
+  CHECK(w.act().kind == Kind::give_up);
+  CHECK_FALSE(w.rendezvous.on_left(call.cookie, at_ms(30'501)));
+  // In RTR nothing is posted, so nothing is looked for before RTS.
+  w.rendezvous.ready(0, meets(kHigher), at_ms(0));
+  const auto again = w.act();
+  w.rendezvous.on_established(again.cookie);
+  CHECK(w.rendezvous.on_left(again.cookie, at_ms(0)));
+  CHECK(w.rendezvous.next_deadline() == kNever);
+  w.rendezvous.count_from(kOwn, 3, at_ms(10));
+  CHECK(w.rendezvous.next_deadline() == at_ms(510));
 }
 
 TEST_CASE("a thousand connections of one queue pair, and nothing is left of them", "[control][oob]") {

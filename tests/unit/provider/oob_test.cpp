@@ -338,6 +338,38 @@ TEST_CASE("ERR, RESET and RTS, to the same peer and to another, again and again"
   }
 }
 
+TEST_CASE("a peer that goes when nothing is under way is not noticed", "[wired][oob]") {
+  TwoEnds t;
+  End& stays = GENERATE(true, false) ? t.x : t.y;
+  End& goes = &stays == &t.x ? t.y : t.x;
+  const bool in_rtr = GENERATE(true, false);
+  goes.ready(stays);
+  REQUIRE(stays.to_init() == 0);
+  REQUIRE(stays.to_rtr(goes) == 0);
+  if (!in_rtr) REQUIRE(stays.to_rts() == 0);
+  for (std::uint64_t i = 0; i < 8; ++i) REQUIRE(stays.receive(100 + i) == 0);
+  REQUIRE(goes.send(1) == 0);
+  expect(goes.cq, 1);
+  REQUIRE(provider::destroy_qp(goes.qp) == 0);
+  goes.qp = nullptr;
+  expect(stays.cq, 100);
+  usleep(100'000);
+  ibv_wc wc{};
+  CHECK(provider::poll_cq(stays.cq, 1, &wc) == 0);
+  CHECK(state_of(stays.qp) == (in_rtr ? IBV_QPS_RTR : IBV_QPS_RTS));
+  CHECK_FALSE(next_async(stays.app, 0).has_value());
+  if (in_rtr) REQUIRE(stays.to_rts() == 0);
+  REQUIRE(stays.send(5) == 0);  // waits
+  CHECK(provider::poll_cq(stays.cq, 1, &wc) == 0);
+  // And the queue pair is as good as before.
+  REQUIRE(stays.reset() == 0);
+  stays.drain();
+  End other{goes.app, goes.host, 0x4242};
+  stays.ready(other);
+  other.ready(stays);
+  passes(other, stays, 7);
+}
+
 TEST_CASE("rdma_cm does not take a queue pair that has its peer by Modify", "[wired][oob]") {
   TwoEnds t;
   REQUIRE(t.x.to_init() == 0);
