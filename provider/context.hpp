@@ -123,8 +123,16 @@ struct Context {
 };
 static_assert(std::is_standard_layout_v<Context>);
 
+struct Td {
+  ibv_td ibv;          // first
+  std::uint32_t uses;  // by parent domains
+};
+
 struct Pd {
-  ibv_pd ibv;
+  ibv_pd ibv;          // first
+  Pd* stands_for;      // of a parent domain; its handle is the same
+  Td* thread_domain;   // of a parent domain that has one
+  std::uint32_t uses;  // by parent domains that stand for this one
 };
 
 // Begins as libibverbs expects a verbs_mr to begin; provider.cpp checks that.
@@ -249,6 +257,8 @@ inline bool connects_oob(const Context& context) {
   return (context.attributes.capabilities & RNIC_CAP_OOB_CONNECT) != 0;
 }
 inline Context& context_of(const ibv_pd* pd) { return context_of(pd->context); }
+inline Pd& of(ibv_pd* pd) { return *reinterpret_cast<Pd*>(pd); }
+inline Td& of(ibv_td* td) { return *reinterpret_cast<Td*>(td); }
 inline Cq& of(ibv_cq* cq) { return *reinterpret_cast<Cq*>(cq); }
 inline Qp& of(ibv_qp* qp) { return *static_cast<Qp*>(reinterpret_cast<QpFace*>(qp)); }
 inline Qp& of(ibv_qp_ex* qp) { return of(&qp->qp_base); }
@@ -325,6 +335,9 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes);
 ibv_pd* alloc_pd(ibv_context* context);
 int dealloc_pd(ibv_pd* pd);
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attributes);
+ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes);
+int dealloc_td(ibv_td* td);
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, int access);
 int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access);
 int dereg_mr(ibv_mr* mr);

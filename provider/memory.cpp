@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-// Protection domains and memory regions.
+// Memory regions.
 //
 // A registration faults the range in with the rights it asks for, here, where only the application
 // waits: that proves the rights (V-SEC-13). Where the range is a shared mapping of a file in
@@ -311,27 +311,6 @@ unsigned to_ibv_access(std::uint32_t access) {
   if ((access & RNIC_ACCESS_REMOTE_WRITE) != 0) result |= IBV_ACCESS_REMOTE_WRITE;
   if ((access & RNIC_ACCESS_REMOTE_ATOMIC) != 0) result |= IBV_ACCESS_REMOTE_ATOMIC;
   return result;
-}
-
-ibv_pd* alloc_pd(ibv_context* ibv) {
-  auto* pd = static_cast<Pd*>(std::calloc(1, sizeof(Pd)));
-  if (pd == nullptr) return nullptr;
-  rnic_handle_reply reply{};
-  const int error = context_of(ibv).control.call(RNIC_ALLOC_PD, nullptr, 0, &reply, sizeof reply);
-  if (error != 0) {
-    std::free(pd);
-    errno = error;
-    return nullptr;
-  }
-  pd->ibv.context = ibv;
-  pd->ibv.handle = reply.handle;
-  return &pd->ibv;
-}
-
-int dealloc_pd(ibv_pd* pd) {
-  const int error = destroyed(context_of(pd).control.call(RNIC_DEALLOC_PD, pd->handle));
-  if (error == 0) std::free(reinterpret_cast<Pd*>(pd));
-  return error;
 }
 
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, int access) {

@@ -43,7 +43,9 @@ void offer_operations(Context& context, int layout) {
   using enum pabi::Operation;
   const Offer offers[] = {
       {alloc_mw, address(provider::alloc_mw)},
+      {alloc_parent_domain, address(provider::alloc_parent_domain)},
       {alloc_pd, address(provider::alloc_pd)},
+      {alloc_td, address(provider::alloc_td)},
       {async_event, address(provider::async_event)},
       {bind_mw, address(provider::bind_mw)},
       {cq_event, address(provider::cq_event)},
@@ -53,6 +55,7 @@ void offer_operations(Context& context, int layout) {
       {create_srq, address(provider::create_srq)},
       {dealloc_mw, address(provider::dealloc_mw)},
       {dealloc_pd, address(provider::dealloc_pd)},
+      {dealloc_td, address(provider::dealloc_td)},
       {dereg_mr, address(dereg_verbs_mr)},
       {destroy_cq, address(provider::destroy_cq)},
       {destroy_qp, address(provider::destroy_qp)},
