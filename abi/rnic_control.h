@@ -241,7 +241,10 @@ struct rnic_create_cq {
 	uint32_t vector;
 	uint64_t user_pointer;   /* struct ibv_cq *, the content of its events */
 	uint64_t channel_cookie; /* 0: no channel */
+	uint32_t flags;          /* RNIC_CQ_TIMES */
+	uint32_t reserved;
 };
+#define RNIC_CQ_TIMES 0x1u /* its completions say when they were made */
 
 struct rnic_create_cq_reply { /* descriptors: arena if new; with a channel, its writing end */
 	uint32_t cq;

@@ -81,8 +81,8 @@
 	X(rnic_msg, 16) X(rnic_address, 24) X(rnic_hello, 64) X(rnic_hello_reply, 24)                                \
 	X(rnic_device_info, 296) X(rnic_list_devices_reply, 8) X(rnic_device_attributes, 152)                        \
 	X(rnic_open_context, 40) X(rnic_open_context_reply, 456) X(rnic_area, 32) X(rnic_handle, 8)                  \
-	X(rnic_handle_reply, 8) X(rnic_reg_mr, 48) X(rnic_rereg_mr, 56) X(rnic_reg_mr_reply, 16)                                          \
-	X(rnic_create_channel_reply, 16) X(rnic_create_cq, 24) X(rnic_create_cq_reply, 40)                           \
+	X(rnic_handle_reply, 8) X(rnic_reg_mr, 48) X(rnic_rereg_mr, 56) X(rnic_reg_mr_reply, 16)                     \
+	X(rnic_create_channel_reply, 16) X(rnic_create_cq, 32) X(rnic_create_cq_reply, 40)                           \
 	X(rnic_resize_cq, 8) X(rnic_resize_cq_reply, 40) X(rnic_destroy_cq_reply, 8) X(rnic_hold_events, 8)          \
 	X(rnic_create_srq, 24) X(rnic_create_srq_reply, 56) X(rnic_modify_srq, 8)                                    \
 	X(rnic_query_srq_reply, 16) X(rnic_create_qp, 48) X(rnic_create_qp_reply, 104)                               \

@@ -203,7 +203,8 @@ struct rnic_cqe {
 	uint8_t reserved;
 	uint32_t detail;    /* for vendor_err: the status in more words; REMOTE_TERMINATION: 0xLTCC */
 	uint32_t qp_cookie; /* lower half of the number the provider gave with the QP */
-	uint32_t reserved2[8];
+	uint64_t time;      /* of queues made with RNIC_CQ_TIMES: ns of CLOCK_MONOTONIC; else 0 */
+	uint32_t reserved2[5];
 	uint32_t phase;
 };
 RNIC_STATIC_ASSERT(sizeof(struct rnic_cqe) == 64, "a CQE fills one cache line");

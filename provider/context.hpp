@@ -152,7 +152,10 @@ struct Attachment {
 };
 
 struct Cq {
-  ibv_cq ibv;  // first
+  union {  // first
+    ibv_cq ibv;
+    ibv_cq_ex ex;
+  };
 
   alignas(RNIC_CACHE_LINE) Spinlock lock;
   std::uint32_t shift;  // the ring has 2^shift entries
@@ -173,6 +176,13 @@ struct Cq {
   std::uint32_t async_taken;
   bool told_of_death;
   Link in_context;
+
+  // From ibv_start_poll to ibv_end_poll: verbs_iterate.cpp.
+  Spinlock iteration;    // taken before `lock`
+  bool single_threaded;  // the application says that nobody else comes
+  bool iterating;
+  ibv_wc current;
+  std::uint64_t current_time;
 };
 
 struct SendSlot {
@@ -260,6 +270,7 @@ inline Context& context_of(const ibv_pd* pd) { return context_of(pd->context); }
 inline Pd& of(ibv_pd* pd) { return *reinterpret_cast<Pd*>(pd); }
 inline Td& of(ibv_td* td) { return *reinterpret_cast<Td*>(td); }
 inline Cq& of(ibv_cq* cq) { return *reinterpret_cast<Cq*>(cq); }
+inline Cq& of(ibv_cq_ex* cq) { return *reinterpret_cast<Cq*>(cq); }
 inline Qp& of(ibv_qp* qp) { return *static_cast<Qp*>(reinterpret_cast<QpFace*>(qp)); }
 inline Qp& of(ibv_qp_ex* qp) { return of(&qp->qp_base); }
 inline Srq& of(ibv_srq* srq) { return *reinterpret_cast<Srq*>(srq); }
@@ -332,6 +343,7 @@ unsigned to_ibv_access(std::uint32_t access);
 
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attributes,
                     std::size_t size);
+int query_rt_values(ibv_context* context, ibv_values_ex* values);
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes);
 ibv_pd* alloc_pd(ibv_context* context);
 int dealloc_pd(ibv_pd* pd);
@@ -345,6 +357,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
 int dealloc_mw(ibv_mw* window);
 int bind_mw(ibv_qp* qp, ibv_mw* window, ibv_mw_bind* bind);
 ibv_cq* create_cq(ibv_context* context, int entries, ibv_comp_channel* channel, int vector);
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes);
 int resize_cq(ibv_cq* cq, int entries);
 int destroy_cq(ibv_cq* cq);
 void cq_event(ibv_cq* cq);
@@ -364,6 +377,14 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad);
 int poll_cq(ibv_cq* cq, int count, ibv_wc* completions);
 int req_notify_cq(ibv_cq* cq, int solicited_only);
+
+// What poll_cq() does, of one completion, and when that was made; 0: not told.
+bool poll_one(Cq& cq, ibv_wc& completion, std::uint64_t& time);
+// ibv_start_poll and what may be called after it.
+void set_iterators(ibv_cq_ex& cq);
+
+// Nanoseconds of CLOCK_MONOTONIC: the raw clock of a device, by which the daemon goes, too.
+std::uint64_t raw_clock();
 
 // Writes a send queue's entry of this index, which is the queue's head or follows it with all between written. Nobody
 // sees it. An error leaves the queue as it was. Under the queue's lock.

@@ -44,18 +44,19 @@ int ask_for_cq(Context& context, Cq& cq, const rnic_create_cq& request) {
 
 }  // namespace
 
-ibv_cq* create_cq(ibv_context* ibv, int entries, ibv_comp_channel* channel, int vector) {
+namespace {
+
+// `request`: what it is to be, but for what names the channel and us.
+Cq* make_cq(ibv_context* ibv, rnic_create_cq request, ibv_comp_channel* channel) {
   Context& context = context_of(ibv);
-  rnic_create_cq request{};
   request.channel_cookie = cookie_of(channel);
-  if (entries <= 0 || vector < 0 || (channel != nullptr && request.channel_cookie == 0)) {
+  if (request.entries_min > INT32_MAX || request.vector > INT32_MAX ||
+      (channel != nullptr && request.channel_cookie == 0)) {
     errno = EINVAL;
     return nullptr;
   }
   auto* cq = static_cast<Cq*>(allocate_zeroed(sizeof(Cq)));
   if (cq == nullptr) return nullptr;
-  request.entries_min = static_cast<std::uint32_t>(entries);
-  request.vector = static_cast<std::uint32_t>(vector);
   request.user_pointer = pointer_value(&cq->ibv);
   cq->attached.make_head();
   const int error = ask_for_cq(context, *cq, request);
@@ -70,7 +71,44 @@ ibv_cq* create_cq(ibv_context* ibv, int entries, ibv_comp_channel* channel, int 
   pthread_mutex_lock(&context.objects);
   cq->in_context.insert_after(context.cq_list, cq);
   pthread_mutex_unlock(&context.objects);
-  return &cq->ibv;
+  return cq;
+}
+
+}  // namespace
+
+ibv_cq* create_cq(ibv_context* ibv, int entries, ibv_comp_channel* channel, int vector) {
+  rnic_create_cq request{};
+  request.entries_min = static_cast<std::uint32_t>(entries);
+  request.vector = static_cast<std::uint32_t>(vector);
+  Cq* cq = make_cq(ibv, request, channel);
+  return cq == nullptr ? nullptr : &cq->ibv;
+}
+
+ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* init) {
+  constexpr std::uint64_t kTimes = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+  const std::uint32_t flags = (init->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ? init->flags : 0;
+  const bool in_domain = (init->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0;
+  if ((init->comp_mask & ~std::uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD}) != 0 ||
+      (in_domain && (init->parent_domain == nullptr || init->parent_domain->context != ibv ||
+                     of(init->parent_domain).stands_for == nullptr))) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  // A queue that overruns is in error (V-CQ-06); the daemon overwrites nothing that waits to be polled.
+  if ((init->wc_flags & ~(IBV_WC_STANDARD_FLAGS | kTimes)) != 0 ||
+      (flags & ~std::uint32_t{IBV_CREATE_CQ_ATTR_SINGLE_THREADED}) != 0) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  rnic_create_cq request{};
+  request.entries_min = init->cqe;
+  request.vector = init->comp_vector;
+  request.flags = (init->wc_flags & kTimes) != 0 ? RNIC_CQ_TIMES : 0;
+  Cq* cq = make_cq(ibv, request, init->channel);
+  if (cq == nullptr) return nullptr;
+  cq->single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
+  set_iterators(cq->ex);
+  return &cq->ex;
 }
 
 int resize_cq(ibv_cq* ibv, int entries) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 // What a device and its port say of themselves.
+#include <time.h>
+
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -30,8 +32,23 @@ ibv_mtu mtu_name(std::uint32_t octets) {
   return octets >= 512 ? IBV_MTU_512 : IBV_MTU_256;
 }
 
-int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* /*input*/, ibv_device_attr_ex* attributes,
+std::uint64_t raw_clock() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+// As with hardware, tv_nsec is the clock's count, all of it, in units of hca_core_clock.
+int query_rt_values(ibv_context* /*context*/, ibv_values_ex* values) {
+  const bool wanted = (values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0;
+  values->comp_mask = wanted ? IBV_VALUES_MASK_RAW_CLOCK : 0;
+  if (wanted) values->raw_clock = {0, static_cast<long>(raw_clock())};
+  return 0;
+}
+
+int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attributes,
                     std::size_t size) {
+  if (input != nullptr && input->comp_mask != 0) return EINVAL;
   const rnic_device_attributes& ours = context_of(ibv).attributes;
   std::memset(attributes, 0, size);
   ibv_device_attr& to = attributes->orig_attr;
@@ -66,9 +83,16 @@ int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* /*input*/
   to.max_srq_wr = clamp_int(ours.max_srq_wr);
   to.max_srq_sge = clamp_int(ours.max_srq_sge);
   to.phys_port_cnt = 1;
-  if (size >= offsetof(ibv_device_attr_ex, phys_port_cnt_ex) + sizeof(std::uint32_t)) {
-    attributes->phys_port_cnt_ex = 1;
-  }
+
+  // The caller's structure may end before these. What is not named here we have none of.
+  const auto set = [size, attributes](auto& field, auto value) {
+    const auto end = reinterpret_cast<const char*>(&field + 1) - reinterpret_cast<const char*>(attributes);
+    if (size >= static_cast<std::size_t>(end)) field = value;
+  };
+  set(attributes->completion_timestamp_mask, UINT64_MAX);
+  set(attributes->hca_core_clock, std::uint64_t{1'000'000});  // kHz
+  set(attributes->device_cap_flags_ex, std::uint64_t{to.device_cap_flags});
+  set(attributes->phys_port_cnt_ex, 1U);
   return 0;
 }
 

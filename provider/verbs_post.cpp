@@ -363,15 +363,27 @@ bool published(const Cq& cq, std::uint64_t index) {
   return load(entry_at(cq, index).phase, std::memory_order_acquire) == phase_at(cq, index);
 }
 
-int poll_ring(Context& context, Cq& cq, int count, ibv_wc* completions) {
+// Where completions go. Of a single one that is asked for its time, that as well.
+struct Room {
+  int count;
+  ibv_wc* completions;
+  std::uint64_t* time;
+
+  Room after(int used) const { return {count - used, completions + used, time}; }
+};
+
+int poll_ring(Context& context, Cq& cq, const Room& room) {
   const std::uint64_t before = cq.consumer;
   int found = 0;
-  while (found < count && published(cq, cq.consumer)) {
+  while (found < room.count && published(cq, cq.consumer)) {
     const rnic_cqe& cqe = entry_at(cq, cq.consumer);
     __builtin_prefetch(&entry_at(cq, cq.consumer + 1));
     Qp* qp = find_qp(context, cq, cqe);
     std::uint64_t wr_id = 0;
-    if (qp != nullptr && take_work(*qp, cqe, wr_id)) fill(completions[found++], wr_id, cqe);
+    if (qp != nullptr && take_work(*qp, cqe, wr_id)) {
+      fill(room.completions[found++], wr_id, cqe);
+      if (room.time != nullptr) *room.time = cqe.time;
+    }
     ++cq.consumer;
   }
   if (cq.consumer != before) {
@@ -411,15 +423,15 @@ int flush_all(Cq& cq, int count, ibv_wc* completions) {
 }
 
 // The ring is empty and the daemon is no more. What it published before its end comes first.
-int poll_dead(Context& context, Cq& cq, int count, ibv_wc* completions) {
+int poll_dead(Context& context, Cq& cq, const Room& room) {
   if (load(context.dead, std::memory_order_acquire) == 0) report_death(context);
   int found = 0;
   if (!cq.flushing) {
-    found = poll_ring(context, cq, count, completions);
-    if (found == count) return found;
+    found = poll_ring(context, cq, room);
+    if (found == room.count) return found;
     cq.flushing = true;
   }
-  return found + flush_all(cq, count - found, completions + found);
+  return found + flush_all(cq, room.count - found, room.completions + found);
 }
 
 bool anything_outstanding(const Cq& cq) {
@@ -434,17 +446,14 @@ bool anything_outstanding(const Cq& cq) {
   return false;
 }
 
-}  // namespace
-
-int poll_cq(ibv_cq* ibv, int count, ibv_wc* completions) {
-  Cq& cq = of(ibv);
-  Context& context = context_of(ibv->context);
+int poll_into(Cq& cq, const Room& room) {
+  Context& context = context_of(cq.ibv.context);
   bool yield = false;
   const auto look = [&] {
     const SpinGuard guard(cq.lock);
     int found = 0;
-    if (!cq.flushing) found = poll_ring(context, cq, count, completions);
-    if (found < count && is_dead(context)) found += poll_dead(context, cq, count - found, completions + found);
+    if (!cq.flushing) found = poll_ring(context, cq, room);
+    if (found < room.count && is_dead(context)) found += poll_dead(context, cq, room.after(found));
     yield = cq.courtesy.after_poll(found);
     return found;
   };
@@ -454,6 +463,15 @@ int poll_cq(ibv_cq* ibv, int count, ibv_wc* completions) {
   // the connection has ended would take it that all it brought had been polled (libfabric's rxm does).
   cq.courtesy.yield();
   return look();
+}
+
+}  // namespace
+
+int poll_cq(ibv_cq* ibv, int count, ibv_wc* completions) { return poll_into(of(ibv), {count, completions, nullptr}); }
+
+bool poll_one(Cq& cq, ibv_wc& completion, std::uint64_t& time) {
+  time = 0;
+  return poll_into(cq, {1, &completion, &time}) == 1;
 }
 
 int req_notify_cq(ibv_cq* ibv, int solicited_only) {

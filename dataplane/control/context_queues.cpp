@@ -50,6 +50,7 @@ int errno_of(qp::ModifyError error) {
 Reply Context::create_cq(const rnic_create_cq& request, std::shared_ptr<EventSocket> channel) {
   if (request.entries_min == 0 || request.entries_min > kCqesMax) return Reply::error(EINVAL);  // V-CQ-02
   if (request.vector >= kCompletionVectors) return Reply::error(EINVAL);                        // V-CQ-03
+  if ((request.flags & ~RNIC_CQ_TIMES) != 0) return Reply::error(EINVAL);
   Share share = device_.cqs.take(holder_);
   if (!share) return Reply::error(ENOMEM);
   const std::uint32_t entries = std::bit_ceil(request.entries_min);
@@ -63,7 +64,8 @@ Reply Context::create_cq(const rnic_create_cq& request, std::shared_ptr<EventSoc
   cq->user_pointer = request.user_pointer;
   cq->context = this;
   cq->piece = std::move(*piece);
-  cq->queue = std::make_unique<shm::CompletionQueue>(cq->piece.bytes(), entries, cq->cookie);
+  const bool timed = (request.flags & RNIC_CQ_TIMES) != 0;
+  cq->queue = std::make_unique<shm::CompletionQueue>(cq->piece.bytes(), entries, cq->cookie, timed);
   cq->channel = std::move(channel);
   machine_.cqs_by_cookie[cq->cookie] = cq.get();
   ++device_.counts.cqs;

@@ -170,6 +170,8 @@ void Worker::on_cq_overflow(std::uint64_t cookie) {
   tell({WorkerEvent::Kind::cq_overflow, qp::Event::close_complete, cookie, {}, {}});
 }
 
+Instant Worker::clock() const { return clock_now(); }
+
 void Worker::on_stream_event(const StreamEvent& event) {
   stream_events_.push(event);
   news_ = true;

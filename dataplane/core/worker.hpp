@@ -106,6 +106,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   void on_srq_limit(std::uint64_t srq_cookie) override;
   void on_cq_overflow(std::uint64_t cq_cookie) override;
   void cq_pushed(shm::CompletionQueue& cq) override { dirty_.push_back(cq); }
+  Instant clock() const override;
   void on_stream_event(const StreamEvent& event) override;
   void on_network_change(std::uint32_t device_index) override;
   void on_ended_for_buffers(std::uint32_t device_index, std::uint32_t streams) override;

@@ -28,6 +28,7 @@ bool QueueHost::complete(const qp::Completion& completion) {
   entry.detail = completion.detail;
   entry.qp_cookie = static_cast<std::uint32_t>(parts_.user_pointer);
   CompletionQueue& cq = completion.of_send_queue ? *parts_.send_cq : *parts_.receive_cq;
+  if (cq.timed()) entry.time = static_cast<std::uint64_t>(events_->clock().ns);
   const bool overflowed_before = cq.overflowed();
   if (!cq.push(entry)) {
     if (!overflowed_before) events_->on_cq_overflow(cq.cookie());

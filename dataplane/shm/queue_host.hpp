@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/time.hpp"
 #include "qp/work.hpp"
 #include "shm/queues.hpp"
 
@@ -21,6 +22,8 @@ class WorkerEvents {
   virtual void on_cq_overflow(std::uint64_t cq_cookie) = 0;
   // CQEs were pushed: look at its arming before the turn ends.
   virtual void cq_pushed(CompletionQueue& cq) = 0;
+  // The time now, which is later than the turn's: for completions that are to tell when they were made.
+  virtual Instant clock() const = 0;
 
  protected:
   ~WorkerEvents() = default;

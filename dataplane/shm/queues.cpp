@@ -212,10 +212,11 @@ std::uint32_t SharedReceiveQueue::available() const {
 
 // ---- CompletionQueue ---------------------------------------------------------------------------
 
-CompletionQueue::CompletionQueue(MutableBytes area, std::uint32_t size, std::uint64_t cookie)
+CompletionQueue::CompletionQueue(MutableBytes area, std::uint32_t size, std::uint64_t cookie, bool timed)
     : control_(reinterpret_cast<rnic_cq_control*>(area.data())),
       entries_(reinterpret_cast<rnic_cqe*>(area.data() + sizeof(rnic_cq_control))),
       size_(size),
+      timed_(timed),
       cookie_(cookie) {
   RNIC_ASSERT(std::has_single_bit(size) && area.size() >= area_bytes(size));
 }

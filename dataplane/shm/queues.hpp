@@ -88,7 +88,7 @@ struct DirtyTag {};
 // Many producers. The tail is private; `consumed` is a hint for overflow only.
 class CompletionQueue : public ListLink<DirtyTag> {
  public:
-  CompletionQueue(MutableBytes area, std::uint32_t size, std::uint64_t cookie);
+  CompletionQueue(MutableBytes area, std::uint32_t size, std::uint64_t cookie, bool timed = false);
   // False: full; the queue has overflowed and takes nothing more (V-CQ-06, V-AE-37).
   bool push(const rnic_cqe& entry);
   // After a seq_cst fence that follows push(): does the application wait for what was pushed since
@@ -100,6 +100,7 @@ class CompletionQueue : public ListLink<DirtyTag> {
   bool resize(MutableBytes area, std::uint32_t size);
   std::uint32_t size() const { return size_; }
   std::uint64_t cookie() const { return cookie_; }
+  bool timed() const { return timed_; }  // its entries are to have their time
   std::uint32_t unpolled() const;
   static std::uint64_t area_bytes(std::uint32_t size) {
     return sizeof(rnic_cq_control) + std::uint64_t{size} * sizeof(rnic_cqe);
@@ -109,6 +110,7 @@ class CompletionQueue : public ListLink<DirtyTag> {
   rnic_cq_control* control_;
   rnic_cqe* entries_;
   std::uint32_t size_;
+  bool timed_;
   std::uint64_t cookie_;
   std::atomic<std::uint64_t> tail_{0};  // 64 bits: phases go on counting where 32 would begin again
   std::uint32_t fired_ = 0;

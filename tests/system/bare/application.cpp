@@ -122,7 +122,7 @@ std::uint32_t Application::protection_domain() {
 }
 
 Answer Application::try_completion_queue(std::uint32_t entries, std::uint64_t channel_cookie, std::uint64_t pointer) {
-  return control.ask(RNIC_CREATE_CQ, rnic_create_cq{entries, 0, pointer, channel_cookie});
+  return control.ask(RNIC_CREATE_CQ, rnic_create_cq{entries, 0, pointer, channel_cookie, 0, 0});
 }
 
 CompletionQueue Application::completion_queue(std::uint32_t entries, std::uint64_t channel_cookie) {

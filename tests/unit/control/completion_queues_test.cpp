@@ -25,6 +25,17 @@ TEST_CASE("V-CQ-03: an unknown channel or vector is refused", "[control][objects
   CHECK(app.ask(RNIC_CREATE_CQ, body).status == EINVAL);
 }
 
+TEST_CASE("V-VBX-01: a wish of a CQ that the daemon does not know is refused", "[control][objects][V-VBX-01]") {
+  Daemon daemon;
+  App app(daemon);
+  rnic_create_cq body{};
+  body.entries_min = 1;
+  body.flags = RNIC_CQ_TIMES;
+  CHECK(app.ask(RNIC_CREATE_CQ, body).status == 0);
+  body.flags |= 0x2;
+  CHECK(app.ask(RNIC_CREATE_CQ, body).status == EINVAL);
+}
+
 TEST_CASE("V-CQ-09: a CQ in use cannot be destroyed", "[control][objects][V-CQ-09][V-IS-12][V-VB-09]") {
   Daemon daemon;
   App app(daemon);

@@ -338,6 +338,36 @@ TEST_CASE("device attributes fit a caller who knows only the old structure", "[p
   CHECK(old.guard == 0x5A5A);
 }
 
+TEST_CASE("the longer attributes of a device are told as far as the caller has room for them", "[provider]") {
+  OneQp t;
+  ibv_context* context = &t.app.context->verbs.context;
+  ibv_device_attr_ex all{};
+  std::memset(&all, 0xFF, sizeof all);
+  REQUIRE(provider::query_device_ex(context, nullptr, &all, sizeof all) == 0);
+  CHECK(all.comp_mask == 0);
+  CHECK(all.completion_timestamp_mask == UINT64_MAX);
+  CHECK(all.hca_core_clock == 1'000'000);  // kHz: a tick is a nanosecond
+  CHECK(all.device_cap_flags_ex == all.orig_attr.device_cap_flags);
+  CHECK(all.phys_port_cnt_ex == 1);
+  CHECK(all.odp_caps.general_caps == 0);
+  CHECK(all.max_dm_size == 0);
+  CHECK(all.tm_caps.max_rndv_hdr_size == 0);
+  CHECK(all.raw_packet_caps == 0);
+  CHECK(all.tso_caps.max_tso == 0);
+
+  ibv_device_attr_ex part{};
+  part.hca_core_clock = ~std::uint64_t{0};
+  constexpr std::size_t kUpToTheClock = offsetof(ibv_device_attr_ex, hca_core_clock) + sizeof(std::uint64_t) - 1;
+  REQUIRE(provider::query_device_ex(context, nullptr, &part, kUpToTheClock) == 0);
+  CHECK(part.completion_timestamp_mask == UINT64_MAX);
+  CHECK(part.hca_core_clock == std::uint64_t{0xFF} << 56);  // its last octet is the caller's own
+  CHECK(part.phys_port_cnt_ex == 0);
+
+  ibv_query_device_ex_input unknown{};
+  unknown.comp_mask = 1;
+  CHECK(provider::query_device_ex(context, &unknown, &all, sizeof all) == EINVAL);
+}
+
 // ---- Tables --------------------------------------------------------------------------------------
 
 TEST_CASE("V-CS-05: the code of a Terminate chooses the status", "[provider][V-CS-05]") {

@@ -101,6 +101,108 @@ void make_tree(const std::filesystem::path& root) {
 
 }  // namespace
 
+namespace {
+
+using rnic::test::TestDaemon;
+
+// What is refused, and how it says so.
+template <typename Call>
+int refusal(const Call& call) {
+  errno = 0;
+  return call() == nullptr ? errno : 0;
+}
+
+void refused_interfaces(ibv_context* context, ibv_pd* pd, const ibv_mr& mr) {
+  ibv_srq_init_attr_ex srq{};
+  srq.attr = {4, 1, 0};
+  srq.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+  srq.pd = pd;
+  srq.srq_type = IBV_SRQT_TM;
+  CHECK(refusal([&] { return ibv_create_srq_ex(context, &srq); }) == EOPNOTSUPP);
+  srq.srq_type = IBV_SRQT_XRC;
+  CHECK(refusal([&] { return ibv_create_srq_ex(context, &srq); }) == EOPNOTSUPP);
+  srq.srq_type = IBV_SRQT_BASIC;
+  ibv_srq* basic = ibv_create_srq_ex(context, &srq);
+  REQUIRE(basic != nullptr);
+  CHECK(ibv_destroy_srq(basic) == 0);
+
+  CHECK(refusal([&] { return ibv_import_pd(context, pd->handle); }) == EOPNOTSUPP);
+  CHECK(refusal([&] { return ibv_import_mr(pd, mr.handle); }) == EOPNOTSUPP);
+  CHECK(refusal([&] { return ibv_import_dm(context, 0); }) == EOPNOTSUPP);
+  CHECK(refusal([&] { return ibv_import_device(context->cmd_fd); }) != 0);
+  CHECK(refusal([&] { return ibv_reg_dmabuf_mr(pd, 0, 4096, 0, 0, IBV_ACCESS_LOCAL_WRITE); }) == EOPNOTSUPP);
+  CHECK(refusal([&] { return ibv_reg_mr(pd, mr.addr, 64, IBV_ACCESS_ON_DEMAND); }) == EOPNOTSUPP);
+  ibv_sge range{reinterpret_cast<std::uintptr_t>(mr.addr), 64, mr.lkey};
+  CHECK(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &range, 1) == EOPNOTSUPP);
+}
+
+// By the names that applications use: what the plugin offers arrives where libibverbs' header looks for it.
+void newer_interfaces(TestDaemon& daemon, ibv_context* context, ibv_pd* pd, const ibv_mr& mr) {
+  refused_interfaces(context, pd, mr);
+  ibv_device_attr_ex device{};
+  REQUIRE(ibv_query_device_ex(context, nullptr, &device) == 0);
+  CHECK(device.hca_core_clock == 1'000'000);
+  ibv_values_ex values{};
+  values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+  REQUIRE(ibv_query_rt_values_ex(context, &values) == 0);
+  CHECK(values.raw_clock.tv_nsec != 0);
+
+  ibv_td_init_attr nothing{};
+  ibv_td* td = ibv_alloc_td(context, &nothing);
+  ibv_parent_domain_init_attr domain{};
+  domain.pd = pd;
+  domain.td = td;
+  ibv_pd* parent = ibv_alloc_parent_domain(context, &domain);
+  REQUIRE((td != nullptr && parent != nullptr));
+
+  ibv_cq_init_attr_ex attributes{};
+  attributes.cqe = 8;
+  attributes.wc_flags = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+  attributes.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
+  attributes.parent_domain = parent;
+  ibv_cq_ex* cq = ibv_create_cq_ex(context, &attributes);
+  REQUIRE(cq != nullptr);
+  ibv_qp_init_attr_ex init{};
+  init.send_cq = init.recv_cq = ibv_cq_ex_to_cq(cq);
+  init.qp_type = IBV_QPT_RC;
+  init.cap = {4, 4, 1, 1, 16};
+  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  init.pd = parent;
+  init.send_ops_flags = IBV_QP_EX_WITH_SEND;
+  ibv_qp* qp = ibv_create_qp_ex(context, &init);
+  REQUIRE(qp != nullptr);
+  // Not promised: within a message only the last octets are sure to be last.
+  CHECK(ibv_query_qp_data_in_order(qp, IBV_WR_RDMA_WRITE, 0) == 0);
+  ibv_qp_ex* ex = ibv_qp_to_qp_ex(qp);
+  REQUIRE(ex != nullptr);
+  ibv_wr_start(ex);
+  ex->wr_id = 43;
+  ex->wr_flags = IBV_SEND_SIGNALED;
+  ibv_wr_send(ex);
+  ibv_wr_set_sge(ex, mr.lkey, reinterpret_cast<std::uintptr_t>(mr.addr), 8);
+  REQUIRE(ibv_wr_complete(ex) == 0);
+
+  rnic_cqe cqe{};
+  cqe.qp_number = qp->qp_num;
+  cqe.flags = RNIC_CQE_SEND_QUEUE;
+  cqe.time = 99;
+  daemon.push(ibv_cq_ex_to_cq(cq), cqe);
+  ibv_poll_cq_attr none{};
+  REQUIRE(ibv_start_poll(cq, &none) == 0);
+  CHECK((cq->wr_id == 43 && cq->status == IBV_WC_SUCCESS));
+  CHECK(ibv_wc_read_qp_num(cq) == qp->qp_num);
+  CHECK(ibv_wc_read_completion_ts(cq) == 99);
+  ibv_end_poll(cq);
+
+  CHECK(ibv_destroy_qp(qp) == 0);
+  CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0);
+  CHECK(ibv_dealloc_td(td) == EBUSY);
+  CHECK(ibv_dealloc_pd(parent) == 0);
+  CHECK(ibv_dealloc_td(td) == 0);
+}
+
+}  // namespace
+
 TEST_CASE("stock libibverbs finds the plugin, and works through it", "[provider][plugin]") {
   rnic::test::TestDaemon daemon;
   g_device = daemon.client;
@@ -153,6 +255,11 @@ TEST_CASE("stock libibverbs finds the plugin, and works through it", "[provider]
   CHECK(wc.wr_id == 42);
   CHECK(ibv_req_notify_cq(cq, 0) == 0);
   CHECK(ibv_alloc_mw(pd, IBV_MW_TYPE_1) == nullptr);  // an operation that is not offered
+
+  {
+    INFO("the newer interfaces");
+    newer_interfaces(daemon, context, pd, *mr);
+  }
 
   CHECK(ibv_destroy_qp(qp) == 0);
   CHECK(ibv_destroy_cq(cq) == 0);

@@ -355,3 +355,42 @@ TEST_CASE("V-LIM-02: the limit of a shared queue is told once for each arming",
   t.send(0, 6);
   CHECK_FALSE(next_async(t.b, 50));
 }
+
+// ---- Completions that say when they were made ------------------------------------------------------
+
+TEST_CASE("a completion's time is when it was made, where that was asked for, and else it has none", "[wired]") {
+  const bool timed = GENERATE(true, false);
+  Wired t;
+  ibv_cq_init_attr_ex init{};
+  init.cqe = 16;
+  init.wc_flags = timed ? IBV_WC_EX_WITH_COMPLETION_TIMESTAMP : 0;
+  ibv_cq_ex* ex = provider::create_cq_ex(&t.a.context->verbs.context, &init);
+  REQUIRE(ex != nullptr);
+  ibv_cq* cq = ibv_cq_ex_to_cq(ex);
+  ibv_cq* other = t.b.make_cq(16);
+  ibv_qp* caller = t.a.make_qp(cq, cq, 16);
+  ibv_qp* called = t.b.make_qp(other, other, 16);
+  t.join(caller, called);
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    REQUIRE(post_receive(called, i) == 0);
+    const std::uint64_t before = provider::raw_clock();
+    REQUIRE(post(caller, {i}) == 0);
+    ibv_wc wc{};
+    std::uint64_t made = 0;
+    REQUIRE(comes_true([&] { return provider::poll_one(provider::of(cq), wc, made); }));
+    CHECK(wc.wr_id == i);
+    if (timed) {
+      CHECK(made >= before);
+      CHECK(made <= provider::raw_clock());
+    } else {
+      CHECK(made == 0);
+    }
+  }
+  CHECK(provider::resize_cq(cq, 64) == 0);  // which changes nothing of that
+  REQUIRE(post_receive(called, 5) == 0);
+  REQUIRE(post(caller, {5}) == 0);
+  ibv_wc wc{};
+  std::uint64_t made = 0;
+  REQUIRE(comes_true([&] { return provider::poll_one(provider::of(cq), wc, made); }));
+  CHECK((made != 0) == timed);
+}
