@@ -3,6 +3,9 @@
 
 #include <array>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "control/sent_file.hpp"
 #include "unit/control/cm_app.hpp"
@@ -195,6 +198,27 @@ TEST_CASE("of a process whose descriptors do not close no more are taken until t
   first.far.reset();
   wait_until_closed(daemon);
   CHECK(status_of_answer(daemon, app) == 0);
+}
+
+TEST_CASE("threads that close end with their closer", "[control][blocking]") {
+  const auto threads = [] {
+    std::size_t count = 0;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::string name;
+      std::getline(std::ifstream(task.path() / "comm"), name);
+      count += name == "rnic-closer" ? 1 : 0;
+    }
+    return count;
+  };
+  const std::size_t before = threads();
+  {
+    control::Closer closer;
+    for (pid_t owner = 1; owner <= 3; ++owner) closer.close(open("/dev/null", O_RDONLY | O_CLOEXEC), owner);
+    while (closer.waiting() != 0) usleep(1000);
+    CHECK(threads() > before);  // one waits for more
+  }
+  for (int i = 0; i < 5000 && threads() > before; ++i) usleep(1000);
+  CHECK(threads() <= before);
 }
 
 TEST_CASE("V-SEC-25: process memory is known without a question to a file system", "[control][blocking][V-SEC-25]") {

@@ -118,6 +118,14 @@ TEST_CASE("when all ephemeral ports are taken, there is none", "[control][cm]") 
   CHECK(ports.bind(all + 1, binding));
 }
 
+TEST_CASE("a binding that does not say so is not for IPv6 alone", "[control][cm]") {
+  control::PortSpace ports(3);
+  control::Binding any6{.address = wire::IpAddress(), .port = 7174, .devices = 1};
+  control::Binding any4{.address = wire::IpAddress::v4(0), .port = 7174, .devices = 1};
+  REQUIRE(ports.bind(1, any6));
+  CHECK_FALSE(ports.bind(2, any4));
+}
+
 TEST_CASE("an IPv6 wildcard takes IPv4's port too, unless it is for IPv6 alone", "[control][cm]") {
   CmWorld w;
   const rnic_address any6 = control::to_abi(wire::IpAddress(), 7174);

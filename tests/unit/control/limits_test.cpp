@@ -418,9 +418,11 @@ TEST_CASE("Memory that was taken away leaves the table, and does not become the 
   rnic_alloc_mw alloc{};
   alloc.pd = pd;
   const auto window = app.ask(RNIC_ALLOC_MW, alloc).as<rnic_alloc_mw_reply>();
+  const auto elsewhere = app.ask(RNIC_ALLOC_MW, alloc).as<rnic_alloc_mw_reply>();
   const PdId pd_id = table.query(stag)->pd;
   const QpNumber qp{5};
   REQUIRE(table.bind(Stag{window.stag}, 1, stag, pd_id, qp, tpt::Rights::remote_write, 0x10000, 4096));
+  REQUIRE(table.bind(Stag{elsewhere.stag}, 1, kept, pd_id, qp, tpt::Rights::remote_write, 0x10000, 4096));
   std::byte* const octets = table.query(stag)->memory.direct;
 
   REQUIRE(ftruncate(file.get(), 0) == 0);
@@ -447,6 +449,7 @@ TEST_CASE("Memory that was taken away leaves the table, and does not become the 
   CHECK_FALSE(table.check_remote(stag, pd_id, qp, tpt::Rights::remote_write, 0x10000, 8));
   CHECK(resident() == 0);
   CHECK(table.query(kept)->valid);
+  CHECK(table.query(Stag{elsewhere.stag})->valid);
   CHECK(lines_with(daemon, "has taken away memory") == 1);
   // The application's business with it goes on as with any other.
   CHECK(app.by_handle(RNIC_DEREG_MR, region).status == 0);

@@ -247,6 +247,25 @@ TEST_CASE("V-IS-20: depths above the device's are refused", "[control][objects][
   CHECK(app.ask(RNIC_MODIFY_QP, body).status == EINVAL);
 }
 
+TEST_CASE("V-IS-20: a depth that is not asked for is not looked at", "[control][objects][V-IS-20][V-IS-21]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto number = app.qp(app.pd(), app.cq());
+  rnic_modify_qp body{};
+  body.qp_number = number;
+  body.mask = RNIC_MODIFY_ORD;
+  body.ord = 2;
+  body.ird = control::kReadDepthMax + 1;
+  CHECK(app.ask(RNIC_MODIFY_QP, body).status == 0);
+  body.mask = RNIC_MODIFY_IRD;
+  body.ord = control::kReadDepthMax + 1;
+  body.ird = 3;
+  CHECK(app.ask(RNIC_MODIFY_QP, body).status == 0);
+  const auto q = app.by_handle(RNIC_QUERY_QP, number).as<rnic_query_qp_reply>();
+  CHECK(q.ord == 2);
+  CHECK(q.ird == 3);
+}
+
 TEST_CASE("a QP goes to RTS by a connection alone, and to Closing and Terminate only from there",
           "[control][objects][V-IDLE-03]") {
   Daemon daemon;

@@ -120,6 +120,7 @@ TEST_CASE("swapped pages are taken only from a file that keeps its size and hold
   CHECK(reg_swapped(app, pd, good.get(), 0, 0x2800).status == 0);
   CHECK(reg_swapped(app, pd, good.get(), 0, 0x3800).status == EINVAL);  // one page more than it has
   CHECK(reg_swapped(app, pd, good.get(), 0, 0x700).status == EINVAL);   // no whole page
+  CHECK(reg_swapped(app, pd, good.get(), 0, 0x1000).status == EINVAL);  // nor here: the half of two
   const auto shrinks = sealed_file(2 * 4096, F_SEAL_GROW | F_SEAL_SEAL);
   CHECK(reg_swapped(app, pd, shrinks.get(), 0, 0x2800).status == EINVAL);
 }

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "control/limits.hpp"
 #include "control/sysfs_tree.hpp"
@@ -102,4 +103,32 @@ TEST_CASE("a bus device has the kernel's interface that its device is at, lo whe
   CHECK(fs::read_symlink(net / "lo") == "/sys/class/net/lo");
   CHECK(text_of(net / "lo/type") == "772");  // ARPHRD_LOOPBACK, of the kernel's own
   CHECK(fs::exists(trees.root / "sysfs-rnic0/class/infiniband/rnic0/device/net/lo"));
+}
+
+TEST_CASE("a node GUID is the same in sysfs and in what is shown", "[control][sysfs]") {
+  Trees trees;
+  Client admin(trees.daemon, RNIC_CLIENT_ADMIN, "");
+  const Answer answer = admin.ask(RNIC_SHOW, rnic_show{"dev"});
+  std::string text(answer.as<rnic_handle_reply>().handle, '\0');
+  REQUIRE(answer.fds.size() == 1);
+  REQUIRE(pread(answer.fds[0].get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
+  const auto shown = nlohmann::json::parse(text, nullptr, false);
+  for (const char* device : {"rnic0", "rnic1"}) {
+    const auto& row = shown["dev"][device[4] - '0'];
+    CHECK(row["name"] == device);
+    CHECK(row["guid"] == text_of(trees.root / "sysfs/class/infiniband" / device / "node_guid"));
+  }
+}
+
+TEST_CASE("trees are removed, and nothing else that is called so", "[control][sysfs]") {
+  Trees trees;
+  const fs::path elsewhere = trees.root / "mine", link = trees.root / "sysfs-link", file = trees.root / "sysfs-file";
+  fs::create_directory(elsewhere);
+  fs::create_directory_symlink(elsewhere, link);
+  std::ofstream(file) << "mine";
+  control::remove_sysfs_trees(trees.root);
+  CHECK_FALSE(fs::exists(trees.root / "sysfs"));
+  CHECK_FALSE(fs::exists(trees.root / "sysfs-rnic0"));
+  CHECK(fs::is_symlink(link));
+  CHECK(fs::is_regular_file(file));
 }
