@@ -1,6 +1,7 @@
 // Callers: who has a place in a listener's backlog, who waits in line for one, and who goes when many only connect.
 #include "host/callers.hpp"
 
+#include "host/host.hpp"
 #include "kit/catch.hpp"
 #include "unit/host/host_parts.hpp"
 
@@ -115,4 +116,17 @@ TEST_CASE("a listener that is closed ends those that its user was not told of, a
   CHECK(told.stage == host::Stream::Stage::opening);
   CHECK_FALSE(bench.callers.any_in_line());
   CHECK_FALSE(bench.callers.close(listener, kNow));
+}
+
+TEST_CASE("an orphan has half a minute", "[host]") {
+  KeepingPort port;
+  NotingUser user;
+  host::Host host({.addresses = {{kOurs, 24}}, .seed = 1}, port, user);
+  (void)host.receive(kNow);
+  const auto called = host.call({.local = {}, .remote = kPeer, .remote_port = 7}, kNow);
+  REQUIRE(called);
+  host::Stream& stream = **called;
+  host.orphan(stream, host::Host::Fin::at_once, kNow);
+  CHECK(stream.stage == host::Stream::Stage::orphan);
+  CHECK(stream.deadline == kNow + seconds(30));
 }

@@ -2,6 +2,8 @@
 #include "host/ephemeral_ports.hpp"
 
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "kit/catch.hpp"
 
@@ -33,6 +35,18 @@ TEST_CASE("for a call some ports are looked at, none of them twice, and never al
     CHECK_FALSE(port);
     CHECK(looks == EphemeralPorts::kTriesMax);
     CHECK(looked_at.size() == looks);
+  }
+}
+
+TEST_CASE("what is looked at next is an odd number of ports on, as all the upper bits of chance say", "[host]") {
+  for (const auto& [upper, stride] : {std::pair{10u, 11u}, {11u, 11u}, {12u, 13u}, {3528u, 3531u}}) {
+    std::vector<std::uint16_t> looked_at;
+    EphemeralPorts::choose(std::uint64_t{upper} << 32, [&](std::uint16_t each) {
+      looked_at.push_back(each);
+      return Use::taken;
+    });
+    const unsigned second = looked_at[1] - EphemeralPorts::kFirst, first = looked_at[0] - EphemeralPorts::kFirst;
+    CHECK((second + EphemeralPorts::kCount - first) % EphemeralPorts::kCount == stride);
   }
 }
 

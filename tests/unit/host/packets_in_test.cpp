@@ -42,6 +42,17 @@ TEST_CASE("a segment finds the stream of its four names, and makes it active", "
   CHECK(stream.initial_receive == tcp::Seq{900});
 }
 
+TEST_CASE("what is next on a stream is behind what went before, and behind the FIN where that counts", "[host]") {
+  HostParts host;
+  const host::Stream& stream = host.connected();
+  CHECK(stream.receive_next(false) == tcp::Seq{901});
+  CHECK(stream.send_next(false) == tcp::Seq{5001});
+  host.hears(HostParts::segment(next_segment(), kPeer, pattern(10)));
+  CHECK(stream.receive_next(false) == tcp::Seq{911});
+  CHECK(stream.receive_next(true) == tcp::Seq{912});
+  CHECK(stream.send_next(true) == tcp::Seq{5002});
+}
+
 TEST_CASE("a segment of nobody's is answered by a RST; one that no sender can have sent is not", "[host]") {
   HostParts host;
   host.hears_tcp({.source_port = 5, .destination_port = 6, .sequence = 1, .acknowledgement = 2, .flags = flags::kAck});
@@ -137,4 +148,28 @@ TEST_CASE("unreachable ends a call that has no answer yet, and is a hint to all 
   CHECK(other.user.unreachable.empty());
   other.hears(quoting(wire::icmp_type::kUnreachable, 1, 0, 5000));
   CHECK(other.user.unreachable == std::vector{calling.id()});
+}
+
+TEST_CASE("a fragment of IPv6 from nobody, to a group, or cut short is counted as bad, and kept nowhere", "[host]") {
+  HostParts host;
+  const auto six = [](const char* text) { return *wire::parse_ip(text); };
+  Octets payload(wire::Ipv6Fragment::kSize + 8);
+  payload[0] = std::byte{wire::protocol::kUdp};
+  payload[3] = std::byte{1};  // the first of several
+  const auto take = [&](const wire::IpAddress& from, const wire::IpAddress& to, std::size_t size) {
+    const Octets whole =
+        frames::ipv6({.next_header = 44, .source = from, .destination = to}, Bytes(payload).first(size));
+    CHECK_FALSE(host.fragments.take_v6({.from = from, .to = to, .whole = whole},
+                                       Bytes(whole).subspan(wire::Ipv6Header::kSize), 0, kNow));
+  };
+  take(six("::"), six("fe80::1"), payload.size());
+  CHECK(host.counters.bad_frames == 1);
+  take(six("fe80::2"), wire::kAllNodes, payload.size());
+  CHECK(host.counters.bad_frames == 2);
+  take(six("fe80::2"), six("fe80::1"), wire::Ipv6Fragment::kSize - 1);
+  CHECK(host.counters.bad_frames == 3);
+  CHECK(host.counters.fragments_in == 0);
+  take(six("fe80::2"), six("fe80::1"), payload.size());
+  CHECK(host.counters.bad_frames == 3);
+  CHECK(host.counters.fragments_in == 1);
 }

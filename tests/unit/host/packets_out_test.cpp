@@ -105,3 +105,32 @@ TEST_CASE("there are so many answers to strangers in a turn, and none to a RST",
   CHECK(host.take_sent().empty());
   CHECK(host.out.may_answer());
 }
+
+TEST_CASE("a neighbour in doubt is asked while a stream's segments are not answered, and not where they are",
+          "[host]") {
+  for (const bool answered : {false, true}) {
+    HostParts host;
+    host::Stream& stream = host.connected();
+    const auto send = [&](Instant now) {
+      BufferRef buffer = BufferRef::take(host.port.pool(), 100);
+      buffer->append(100);
+      REQUIRE(stream.tcp.append(std::move(buffer)));
+      unsigned budget = 8;
+      host.out.send_segments(stream, now, budget);
+      CHECK_FALSE(host.take_sent(now).empty());
+    };
+    send(kNow);
+    if (answered)
+      host.hears_tcp({.source_port = 7000,
+                      .destination_port = 1000,
+                      .sequence = 901,
+                      .acknowledgement = 5001 + 100,
+                      .flags = flags::kAck,
+                      .window = 65535});
+    // Before the question is due it is seen whether it is needed.
+    send(kNow + seconds(4));
+    Octets room(ip::Station::kMessageMax);
+    while (host.station.next_message(kNow + seconds(4), room)) continue;
+    CHECK(host.station.next_message(kNow + seconds(6), room).has_value() == !answered);
+  }
+}

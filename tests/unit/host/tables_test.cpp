@@ -289,3 +289,17 @@ TEST_CASE("transmitted data may hold three quarters of the buffers, and not one 
   CHECK(data.take(taken.data() + 74, 2) == 1);
   for (std::size_t i = 0; i < 75; ++i) BufferRef{taken[i]}.reset();
 }
+
+TEST_CASE("what is short of buffers says how many it wants back", "[host]") {
+  host::DynamicThreshold shares(1000, 8);  // 250 are the reserve
+  CHECK(shares.shortage() == 0);
+  shares.refresh(250 + 8 * 8);
+  CHECK(shares.shortage() == 0);
+  // Tight: so that 8 times the minimum is to spare, and half of the reserve above that.
+  shares.refresh(300);
+  CHECK(shares.shortage() == 125 + 64 - 50);
+  // Pressed: so that three quarters of the reserve are there.
+  shares.refresh(100);
+  CHECK(shares.pressed());
+  CHECK(shares.shortage() == 188 - 100);
+}
