@@ -125,6 +125,13 @@ TEST_CASE("where nobody is asked an address is ours at once, and announced once"
   CHECK(t.run_until(at(10'000)) == "av");
 }
 
+TEST_CASE("where it is not asked for, nobody is asked whether he has an address", "[ip]") {
+  OwnAddresses machine({.mac = kMac});
+  machine.set_link(true, at(0));
+  REQUIRE(machine.add(kOurs, 24, AddressOrigin::configured, at(0)));
+  CHECK(machine.find(kOurs)->state == AddressState::preferred);
+}
+
 TEST_CASE("a link that comes back is told of the addresses that we have", "[ip]") {
   Ours t(true);
   (void)t.machine.add(kOurs, 24, AddressOrigin::configured, at(0));

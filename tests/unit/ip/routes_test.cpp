@@ -174,6 +174,21 @@ TEST_CASE("who speaks: of the destination's scope, preferred, of the next hop's 
   CHECK_FALSE(routes.source_for(IpAddress::v4(8, 8, 8, 8)));
 }
 
+TEST_CASE("who speaks: of two that are equal else, the one with the most bits in common, to the last of an octet",
+          "[ip]") {
+  const auto six = [](const char* text) { return *wire::parse_ip(text); };
+  const auto to = six("2001:db8:100::7");
+  // They differ from it in a bit of their own: the last of an octet, and the first of the next.
+  const auto earlier = six("2001:db8:0::1"), later = six("2001:db8:180::1");
+  for (const bool earlier_first : {true, false}) {
+    ip::Routes routes;
+    routes.add_own(earlier_first ? earlier : later, 64);
+    routes.add_own(earlier_first ? later : earlier, 64);
+    routes.set_gateway(six("fe80::fe"));
+    CHECK(routes.source_for(to) == later);
+  }
+}
+
 TEST_CASE("127.0.0.1 and ::1 are oneself without being own addresses; no gateway gets what goes there", "[ip]") {
   ip::Routes routes = one_network();
   routes.set_gateway(IpAddress::v4(10, 1, 2, 1));

@@ -641,3 +641,30 @@ TEST_CASE("a group is reported twice when it is joined, and once to each who ask
   CHECK(t.hears_message(kListenerQuery, kTheirs6, 1, 20'000));
   CHECK(reports(20'000, 40'000) == 0);
 }
+
+TEST_CASE("a link that comes back is told of the groups again, and of the addresses, by advertisements to all",
+          "[ip]") {
+  Conversation t({.addresses = {{kOurs6, 64}}});
+  t.settled();
+  t.station.set_link(false, at(0));
+  for (std::int64_t ms = 0; ms < 5'000; ms += 10) (void)t.says(ms);
+  t.station.set_link(true, at(5'000));
+  int reports = 0, advertised = 0;
+  for (std::int64_t ms = 5'000; ms < 15'000; ms += 10)
+    for (const Said& said : t.says(ms)) {
+      if (wire::parse_ipv6(said.octets)->next_header == wire::ipv6_next::kHopByHop) {
+        ++reports;
+        continue;
+      }
+      const auto [ip, message] = discovery(said);
+      if (!message.advertisement) continue;
+      ++advertised;
+      CHECK(ip.destination == wire::kAllNodes);
+      CHECK(message.target == kOurs6);
+      CHECK(message.link_address == kMac);
+      CHECK(message.override_entry);
+      CHECK_FALSE(message.solicited);
+    }
+  CHECK(reports == 2);
+  CHECK(advertised >= 1);
+}
