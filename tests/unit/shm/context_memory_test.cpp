@@ -1,6 +1,7 @@
 // What a context shares with the data plane, and how it is sealed.
 #include "shm/context_memory.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -153,6 +154,21 @@ TEST_CASE("V-SEC-11: memory that its application takes away becomes other memory
   CHECK_FALSE((*next)->dead());
   CHECK(rnic::shm::take_dead_owners().empty());
   close(fd);
+}
+
+TEST_CASE("what a context shares is given back, a descriptor 0 too", "[shm]") {
+  const int kept = dup(STDIN_FILENO);
+  close(STDIN_FILENO);
+  {
+    auto memory = ContextMemory::create(1, 1);
+    REQUIRE(memory);
+    REQUIRE((*memory)->status_fd() == STDIN_FILENO);
+  }
+  CHECK(fcntl(STDIN_FILENO, F_GETFD) == -1);
+  if (kept >= 0) {
+    dup2(kept, STDIN_FILENO);
+    close(kept);
+  }
 }
 
 TEST_CASE("applications' mappings are a quarter of what the process may have, and a place comes free", "[shm][swap]") {

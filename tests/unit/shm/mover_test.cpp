@@ -1,6 +1,8 @@
 // Remote copies into and out of a real other process.
 #include "shm/mover.hpp"
 
+#include <unistd.h>
+
 #include <cstring>
 #include <vector>
 
@@ -96,16 +98,18 @@ TEST_CASE("pieces that follow one another are copied as one, up to so many octet
   }
 }
 
+struct RefusingThreads final : shm::Copier {
+  void copy(shm::CopyCall& call) override {
+    if (!call.by_thread) return Copier::copy(call);
+    ++refused;
+    call.moved = -1;
+    call.error = error;
+  }
+  int error = EPERM, refused = 0;
+};
+
 TEST_CASE("where copies by thread are refused the descriptor is used, for atomics too", "[shm][mover]") {
-  struct Refusing final : shm::Copier {
-    void copy(shm::CopyCall& call) override {
-      if (!call.by_thread) return Copier::copy(call);
-      ++refused;
-      call.moved = -1;
-      call.error = error;
-    }
-    int error = EPERM, refused = 0;
-  } copier;
+  RefusingThreads copier;
   Application application;
   shm::ApplicationMover mover(copier);
   Owner owner;
@@ -134,6 +138,56 @@ TEST_CASE("where copies by thread are refused the descriptor is used, for atomic
   REQUIRE(mover.place(octets, application.at(16, 8), tpt::Part::body, {&owner, 2}) == tpt::Moved::later);
   mover.flush();
   CHECK(copier.refused == 1);  // it is not tried again
+}
+
+TEST_CASE("a descriptor that is used instead may be 0", "[shm][mover]") {
+  RefusingThreads copier;
+  const Application application;
+  const int kept = dup(STDIN_FILENO);
+  REQUIRE(dup2(application.by_descriptor().mem_fd, STDIN_FILENO) == STDIN_FILENO);
+  shm::ApplicationMover mover(copier);
+  mover.add_space(SpaceId{1}, {application.by_thread().helper_tid, STDIN_FILENO});
+  mover.add_space(SpaceId{2}, {application.by_thread().helper_tid, STDIN_FILENO});
+  Owner owner;
+  const std::vector<std::byte> octets(8, std::byte{0x5a});
+  std::uint64_t original = 0;
+  tpt::Access word = application.at(8, 8);
+  word.space = SpaceId{2};
+  REQUIRE(mover.place(octets, application.at(16, 8), tpt::Part::body, {&owner, 1}) == tpt::Moved::later);
+  REQUIRE(mover.fetch_add(word, 1, 0, original, {&owner, 2}) == tpt::Moved::later);
+  mover.flush();
+  CHECK(owner.told == std::vector<std::pair<std::uint32_t, bool>>{{1, true}, {2, true}});
+  CHECK(application.look(16, 8) == octets);
+  CHECK(application.word(8) == original + 1);
+  close(STDIN_FILENO);
+  if (kept >= 0) {
+    dup2(kept, STDIN_FILENO);
+    close(kept);
+  }
+}
+
+TEST_CASE("W-EXT-08: compare and swap by copies puts a word there where it compares equal, else tells what is there",
+          "[shm][mover][W-EXT-08]") {
+  for (const bool by_thread : {true, false}) {
+    Application application;
+    shm::ApplicationMover mover;
+    mover.add_space(SpaceId{1}, reach(application, by_thread));
+    Owner owner;
+    const std::uint64_t before = application.word(8);
+    std::uint64_t original = 0;
+    REQUIRE(mover.compare_swap(application.at(8, 8), before + 1, ~std::uint64_t{0}, 77, ~std::uint64_t{0}, original,
+                               {&owner, 1}) == tpt::Moved::later);
+    mover.flush();
+    CHECK(original == before);
+    CHECK(application.word(8) == before);
+    original = 0;
+    REQUIRE(mover.compare_swap(application.at(8, 8), before, ~std::uint64_t{0}, 77, ~std::uint64_t{0}, original,
+                               {&owner, 2}) == tpt::Moved::later);
+    mover.flush();
+    CHECK(original == before);
+    CHECK(application.word(8) == 77);
+    CHECK(owner.told == std::vector<std::pair<std::uint32_t, bool>>{{1, true}, {2, true}});
+  }
 }
 
 TEST_CASE("where copies are refused and there is no descriptor they fail", "[shm][mover]") {
