@@ -495,6 +495,25 @@ TEST_CASE("V-CLS-05: work posted in Closing is flushed and the stream is reset",
   CHECK(pair.b->tcp.ended() == tcp::Ended::reset);
 }
 
+TEST_CASE("V-CLS-05: so is work posted in Closing when the close is through and not yet seen", "[qp][V-CLS-05]") {
+  Raw raw;
+  raw.run();
+  raw.tcp.close();
+  while (raw.us->qp.receive(raw.wire.now), raw.us->qp.settle(raw.wire.now), raw.us->qp.state() != State::closing)
+    raw.wire.carry();
+  // Our FIN, and what the peer says to it.
+  raw.wire.collect(raw.wire.a, raw.wire.b, true);
+  raw.wire.deliver(raw.wire.b);
+  raw.wire.collect(raw.wire.b, raw.wire.a, false);
+  raw.wire.deliver(raw.wire.a);
+  REQUIRE(raw.us->tcp.ended() == tcp::Ended::gracefully);
+  raw.us->post(send());
+  raw.us->qp.receive(raw.wire.now);
+  CHECK(raw.us->qp.state() == State::error);
+  CHECK(raw.us->app.events == Events{qp::Event::bad_close});
+  CHECK(statuses(raw.us->app.completions) == std::vector{qp::Status::flushed});
+}
+
 TEST_CASE("V-CLS-03: a receive posted in Closing is flushed",
           "[qp][V-CLS-03][V-CLS-02][V-CLS-08][V-CLS-09][V-TDN-08][V-SEC-24]") {
   Raw raw;

@@ -416,6 +416,15 @@ TEST_CASE("W-TCP-07: segments in flight that became too long go again, cut", "[t
   CHECK(c.pool().available() == 4096);
 }
 
+TEST_CASE("what may be sent is due at once, and no more when it is", "[tcp]") {
+  auto c = Conversation::established();
+  CHECK(c->next_deadline() > c.now());
+  c.appends("abc");
+  CHECK(c->next_deadline() <= c.now());
+  c.says(data(1, "abc"));
+  CHECK(c->next_deadline() > c.now());
+}
+
 // A deadline that has passed would have the worker ask again and again until an ACK comes.
 TEST_CASE("W-TCP-04: with no slot to cut in, a segment that became too long waits for an ACK", "[tcp][W-TCP-04]") {
   tcp::Options options = no_tail_probe();
