@@ -96,8 +96,8 @@ def expression_around(code, start, end, ends):
 
 
 class Mutant:
-    def __init__(self, path, line, number, start, end, text, switch=None):
-        self.path, self.line, self.number = path, line, number
+    def __init__(self, path, line, number, start, end, text, switch=None, once=False):
+        self.path, self.line, self.number, self.once = path, line, number, once
         self.made = line[:start] + text + line[end:]
         self.start, self.end, self.text = start, end, text
         # (from, to, how): how the part of the line is written with both in it.
@@ -148,16 +148,32 @@ def switch_of(code, match, made):
     return (*around, "either") if around else None
 
 
+def made_once(lines, number):
+    """In what a static begins with: the first that comes by has it made for all others."""
+    least = len(lines[number])
+    for line in reversed(lines[:number + 1]):
+        indent = len(line) - len(line.lstrip())
+        if not line.strip() or indent >= least:
+            continue
+        if re.match(r"\s+static (?!constexpr)[^(]* = ", line):
+            return True
+        least = indent
+    return False
+
+
 def mutants_in(path, text):
-    for number, line in enumerate(text.splitlines()):
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
         if PASSED_OVER.match(line):
             continue
         code = line.split("//")[0]
+        once = made_once(lines, number)
         code = re.sub(r'"(?:[^"\\]|\\.)*"', lambda m: '"' + " " * (len(m[0]) - 2) + '"', code)
         for rule, made in RULES:
             for match in rule.finditer(code):
                 text = made if made is not None else moved(match[0])
-                yield Mutant(path, line, number, match.start(), match.end(), text, switch_of(code, match, made))
+                yield Mutant(path, line, number, match.start(), match.end(), text, switch_of(code, match, made),
+                             once)
         for match in re.finditer(r"\b(?:if|while) \(", code):
             end = closing(code, match.end())
             if end is not None:
@@ -168,7 +184,7 @@ def mutants_in(path, text):
                 if declared and match[0].startswith("while"):
                     continue  # no place for a condition beside it
                 made = f"{condition}; !{declared[1]}" if declared else f"!({condition})"
-                yield Mutant(path, line, number, begin, end, made, (begin, end, "declared" if declared else "negated"))
+                yield Mutant(path, line, number, begin, end, made, (begin, end, "declared" if declared else "negated"), once)
 
 
 def all_mutants(only):
