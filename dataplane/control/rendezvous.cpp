@@ -68,7 +68,7 @@ void Rendezvous::ready(std::uint32_t device, const wire::Meeting& meeting, Insta
   waiter.meeting = meeting;
   waiter.role = mpa::role_of(meeting);
   if (waiter.role == mpa::Role::calls) change(waiter, [&] { waiter.call_at = now; });
-  look_through_requests(waiter);
+  look_through_requests(waiter, now);
   on_time(now);
 }
 
@@ -84,7 +84,7 @@ void Rendezvous::count_from(QpNumber qp, std::uint32_t psn, Instant now) {
     change(*waiter, [&] { waiter->call_at = now; });
     return on_time(now);
   }
-  look_through_requests(*waiter);
+  look_through_requests(*waiter, now);
 }
 
 void Rendezvous::forget(QpNumber qp) {
@@ -144,13 +144,16 @@ void Rendezvous::refuse(const Stream& stream, MarkRefusal why) {
 }
 
 // Those that were too early.
-void Rendezvous::look_through_requests(Waiter& waiter) {
+void Rendezvous::look_through_requests(Waiter& waiter, Instant now) {
   // Whoever calls for it last is who is there.
   for (std::size_t i = asked_.size(); i-- > 0;) {
     const Asked asked = asked_[i];
     if (asked.meeting.peer_number != waiter.meeting.own_number || asked.stream.device != waiter.device) continue;
     const mpa::Match fits = mpa::match(waiter.meeting, asked.meeting);
-    if (fits == mpa::Match::not_yet && waiter.role == mpa::Role::answers) continue;
+    if (fits == mpa::Match::not_yet && waiter.role == mpa::Role::answers) {
+      asked_[i].until = std::min(asked_[i].until, now + kUnprovenKept);
+      continue;
+    }
     asked_.erase(asked_.begin() + static_cast<std::ptrdiff_t>(i));
     if (fits == mpa::Match::yes && waiter.role == mpa::Role::answers && waiter.stage == Stage::apart)
       answer(waiter, asked.stream);
@@ -186,16 +189,16 @@ void Rendezvous::on_request(const Request& request, bool exists, Instant now) {
   if (waiter == nullptr || waiter->stage == Stage::together || waiter->stage == Stage::left) {
     // Its application may be about to name this peer.
     if (!exists) return refuse(request.stream, MarkRefusal::no_such_queue_pair);
-    return keep(request, theirs, now);
+    return keep(request, theirs, now + kRequestKept);
   }
   const mpa::Match fits = mpa::match(waiter->meeting, theirs);
   if (fits == mpa::Match::no || waiter->role != mpa::Role::answers)
     return refuse(request.stream, MarkRefusal::not_the_peer);
-  if (fits == mpa::Match::not_yet) return keep(request, theirs, now);
+  if (fits == mpa::Match::not_yet) return keep(request, theirs, now + kUnprovenKept);
   answer(*waiter, request.stream);
 }
 
-void Rendezvous::keep(const Request& request, const wire::Meeting& theirs, Instant now) {
+void Rendezvous::keep(const Request& request, const wire::Meeting& theirs, Instant until) {
   std::size_t of_caller = 0, for_one = 0;
   auto oldest_for_one = asked_.end();
   for (auto each = asked_.begin(); each != asked_.end(); ++each) {
@@ -209,7 +212,7 @@ void Rendezvous::keep(const Request& request, const wire::Meeting& theirs, Insta
   } else if (asked_.size() >= kRequestsMax || of_caller >= kRequestsOfCaller) {
     return refuse(request.stream, MarkRefusal::busy);
   }
-  asked_.push_back({request.stream, theirs, now + kRequestKept});
+  asked_.push_back({request.stream, theirs, until});
 }
 
 void Rendezvous::on_called(std::uint64_t cookie, Stream stream) {
@@ -263,15 +266,16 @@ void Rendezvous::posted(QpNumber qp, bool any, Instant now) {
 
 Instant Rendezvous::next_deadline() const {
   Instant next = due_.empty() ? kNever : due_.begin()->first;
-  if (!asked_.empty()) next = std::min(next, asked_.front().until);
+  for (const Asked& each : asked_) next = std::min(next, each.until);
   return next;
 }
 
 void Rendezvous::on_time(Instant now) {
-  while (!asked_.empty() && asked_.front().until <= now) {
-    refuse(asked_.front().stream, MarkRefusal::not_ready);
-    asked_.erase(asked_.begin());
-  }
+  std::erase_if(asked_, [&](const Asked& each) {
+    if (each.until > now) return false;
+    refuse(each.stream, MarkRefusal::not_ready);
+    return true;
+  });
   while (!due_.empty() && due_.begin()->first <= now) {
     const QpNumber number = due_.begin()->second;
     Waiter& waiter = waiters_.at(number);

@@ -36,6 +36,8 @@ class Rendezvous {
   // A Request whose queue pair is not in RTR yet is kept for so long, so many of them, so many of a caller's address
   // and for a queue pair: who is refused calls again.
   static constexpr Duration kRequestKept = seconds(5);
+  // And one of which nothing can be compared yet: its caller may be able to say more by now.
+  static constexpr Duration kUnprovenKept = milliseconds(200);
   static constexpr std::size_t kRequestsMax = 256, kRequestsOfCaller = 64, kRequestsForOne = 2;
 
   struct Stream {
@@ -134,14 +136,14 @@ class Rendezvous {
   void call(Waiter& waiter);
   void answer(Waiter& waiter, const Stream& stream);
   void refuse(const Stream& stream, wire::MarkRefusal why);
-  void keep(const Request& request, const wire::Meeting& meeting, Instant now);
-  void look_through_requests(Waiter& waiter);
+  void keep(const Request& request, const wire::Meeting& meeting, Instant until);
+  void look_through_requests(Waiter& waiter, Instant now);
   void remove(QpNumber qp);
   std::uint64_t next_cookie(QpNumber qp);
 
   std::unordered_map<QpNumber, Waiter> waiters_;
   std::set<std::pair<Instant, QpNumber>> due_;
-  std::vector<Asked> asked_;  // the longest kept first
+  std::vector<Asked> asked_;  // in the order in which they came
   std::deque<Act> acts_;
   std::uint64_t attempts_ = 0;
 };

@@ -346,6 +346,25 @@ TEST_CASE("neither has named where it counts from: they wait for one of them", "
     const auto again = w.ask(theirs, 1);
     CHECK(w.answered(again));
   }
+  SECTION("and its caller is soon asked to say more") {
+    w.rendezvous.on_time(at_ms(199));
+    CHECK(w.silent());
+    w.rendezvous.on_time(at_ms(200));
+    CHECK(w.refused(stream, MarkRefusal::not_ready));
+  }
+  SECTION("one that came before RTR, too") {
+    const auto early = w.ask(peers(kLower, {77}), 0);
+    CHECK(w.silent());
+    Meeting before = peers(kLower, {78});
+    before.own_psn.reset();
+    const auto unproven = w.ask(before, 0);
+    w.rendezvous.ready(0, meets(kLower, {78}), at_ms(1000));
+    CHECK(w.refused(stream, MarkRefusal::not_ready));
+    w.rendezvous.on_time(at_ms(1200));
+    CHECK(w.refused(unproven, MarkRefusal::not_ready));
+    w.rendezvous.on_time(at_ms(5000));
+    CHECK(w.refused(early, MarkRefusal::not_ready));
+  }
 }
 
 TEST_CASE("strangers' Requests are bounded, of one and of all, and a queue pair in RTR is found all the same",
