@@ -19,6 +19,7 @@
 
 #include "context.hpp"
 #include "mappings.hpp"
+#include "memcheck.hpp"
 #include "page_swap.hpp"
 
 namespace rnic::provider {
@@ -221,6 +222,7 @@ int prepare(Context& context, const Range& range, Wish& wish) {
   int error = check_registration(range.address, range.length, flags);
   if (error == 0) error = populate(range.address, range.length, write);
   if (error != 0) return error;
+  if (write) tell_memcheck_written(range.address, range.length);
   rnic_reg_mr& request = wish.request;
   request.pd = range.pd;
   request.access = to_rnic_access(flags);

@@ -211,10 +211,12 @@ rnic_modify_qp modification(const Qp& qp, std::uint32_t mask, std::uint32_t stat
   request.qp_number = qp.ibv.qp_num;
   request.mask = mask;
   request.state = state;
-  // There is no bind enable in ibverbs, so it is on.
-  request.access = to_rnic_access(attributes.qp_access_flags) | RNIC_ACCESS_WINDOW_BIND;
-  request.ord = attributes.max_rd_atomic;
-  request.ird = attributes.max_dest_rd_atomic;
+  // What the mask does not name, the application may have left as it found it. There is no bind enable in ibverbs, so
+  // it is on.
+  if ((mask & RNIC_MODIFY_ACCESS) != 0)
+    request.access = to_rnic_access(attributes.qp_access_flags) | RNIC_ACCESS_WINDOW_BIND;
+  if ((mask & RNIC_MODIFY_ORD) != 0) request.ord = attributes.max_rd_atomic;
+  if ((mask & RNIC_MODIFY_IRD) != 0) request.ird = attributes.max_dest_rd_atomic;
   if (state == RNIC_QP_IDLE && (mask & RNIC_MODIFY_STATE) != 0) request.idle_name = attributes.qp_state;
   return request;
 }

@@ -174,6 +174,14 @@ def rping(wire, size, count=10000):
     wire.pair(["rping", "-s", "-a", wire.address, *common], ["rping", "-c", "-a", wire.address, *common], limit)
 
 
+def under_valgrind(wire):
+    """Placed data is no uninitialised data, and what is sent to the daemon is none."""
+    words = ["valgrind", "--error-exitcode=9", "rping", "-a", wire.address, "-C", "5", "-v"]
+    for text in wire.pair([*words, "-s"], [*words, "-c"], 120):
+        if "ERROR SUMMARY: 0 errors" not in text:
+            raise Failed(f"valgrind complains:\n{tail(text, 60)}")
+
+
 def rping_no_listener(wire):
     start = time.monotonic()
     text = wire.world.run([*wire.client, "rping", "-c", "-a", wire.address, "-p", "9", "-C", "1"], 20, expect=None)
