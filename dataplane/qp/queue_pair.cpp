@@ -94,8 +94,8 @@ struct QueuePair::Impl {
   std::optional<Stream> stream_;
 
   State state_ = State::idle;
-  bool outlives_peer_ = false;  // of this stream
-  IdleName idle_name_ = IdleName::reset;
+  bool outlives_peer_ = false;           // of this stream
+  IdleName idle_name_ = IdleName::init;  // a new one's, as that of every iWARP device in the kernel
   TerminateRecord record_;
   Instant deadline_ = kNever;  // of Closing and Terminate
   bool receive_hint_ = false;  // a receive may have been posted

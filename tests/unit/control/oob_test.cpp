@@ -85,6 +85,7 @@ TEST_CASE("what a provider of ours would not say is refused, too", "[control][oo
     const auto after = app.by_handle(RNIC_QUERY_QP, qp).as<rnic_query_qp_reply>();
     return no && before.idle_name == after.idle_name && before.state == after.state;
   };
+  REQUIRE(app.ask(RNIC_MODIFY_QP, to_idle(qp, RNIC_IDLE_RESET)).status == 0);
   CHECK(refused(to_rtr(qp, 1234)));  // out of RESET
   REQUIRE(app.ask(RNIC_MODIFY_QP, to_idle(qp, RNIC_IDLE_INIT)).status == 0);
   CHECK(refused(to_idle(qp, RNIC_IDLE_RTS)));

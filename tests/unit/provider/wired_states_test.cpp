@@ -89,14 +89,14 @@ TEST_CASE("V-ST-02: a queue pair's state changes by its own Modify, or as the ma
   REQUIRE(post_receive(t.end_a.qp, 1) == 0);
   REQUIRE(post_receive(bystander, 2) == 0);
   REQUIRE(post(bystander, {3}) == 0);
-  CHECK(state_of(bystander) == IBV_QPS_RESET);
+  CHECK(state_of(bystander) == IBV_QPS_INIT);
   CHECK(state_of(t.end_a.qp) == IBV_QPS_RTS);
   REQUIRE(to_state(bystander, IBV_QPS_ERR) == 0);
   CHECK(state_of(t.end_a.qp) == IBV_QPS_RTS);
-  REQUIRE(to_state(bystander, IBV_QPS_INIT) == 0);
+  REQUIRE(to_state(bystander, IBV_QPS_RTR) == 0);
   REQUIRE(to_state(t.end_b.qp, IBV_QPS_SQD) == 0);
   REQUIRE(comes_true([&] { return state_of(t.end_a.qp) == IBV_QPS_RESET; }));
-  CHECK(state_of(bystander) == IBV_QPS_INIT);
+  CHECK(state_of(bystander) == IBV_QPS_RTR);
 }
 
 namespace {

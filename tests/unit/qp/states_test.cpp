@@ -165,11 +165,11 @@ TEST_CASE("V-TDN-01: a clean close ends in Idle on both sides, receives flushed,
   }
 }
 
-TEST_CASE("Idle is RESET until a Modify names it, and again whenever the queue pair comes back to it",
+TEST_CASE("Idle is INIT until a Modify names it, and RESET whenever the queue pair comes back to it",
           "[qp][V-QP-08][V-CLS-07][V-ERRST-08]") {
   Alone alone;
-  CHECK(alone.side.qp.idle_name() == qp::IdleName::reset);
-  for (const auto name : {qp::IdleName::init, qp::IdleName::rtr, qp::IdleName::reset, qp::IdleName::init}) {
+  CHECK(alone.side.qp.idle_name() == qp::IdleName::init);
+  for (const auto name : {qp::IdleName::rtr, qp::IdleName::reset, qp::IdleName::init}) {
     alone.side.qp.set_idle_name(name);
     CHECK(alone.side.qp.idle_name() == name);
   }
