@@ -220,7 +220,7 @@ struct rnic_reg_mr_reply {
  */
 struct rnic_rereg_mr {
 	uint32_t mr;
-	uint32_t impossible; /* the application cannot have what it wants: not 0, and `to` is not looked at */
+	uint32_t impossible;   /* the application cannot have what it wants: not 0, and `to` is not looked at */
 	struct rnic_reg_mr to; /* all that it is to be, changed or not */
 };
 
