@@ -218,12 +218,16 @@ class Application {
     error = provider::open_context(*context, client, device);
     if (error == 0) pd = provider::alloc_pd(&context->verbs.context);
   }
-  ~Application() {
+  ~Application() { end(); }
+  // From then on no memory of its regions is written to. Whatever has such memory ends the application first.
+  void end() {
+    if (context == nullptr) return;
     if (error == 0) {
       provider::close_context(*context);
       close(context->async_fd);
     }
     std::free(context);
+    context = nullptr;
   }
 
   ibv_cq* make_cq(int entries, ibv_comp_channel* channel = nullptr) {

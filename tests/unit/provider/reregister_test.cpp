@@ -207,6 +207,7 @@ TEST_CASE("V-MR-06: a region with a window bound stays as it is, whatever was as
   std::memset(t.end_b.memory.data() + 8, 'h', 8);
   REQUIRE(post(t.end_b.qp, {5}, {{t.address(8), 8, t.region->lkey}}) == 0);
   expect(t.end_a.receive_cq, 4);
+  expect(t.end_b.send_cq, 5);
   CHECK(t.end_a.memory[107] == 'h');
   REQUIRE(Windowed::invalidated(t.end_b, rkey).status == IBV_WC_SUCCESS);
   CHECK(reregister_access(t.region, WiredPair::kRemote) == 0);

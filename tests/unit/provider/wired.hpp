@@ -176,6 +176,11 @@ class Wired {
     channel.fd = dup(answer.take(0).get());
     return channel;
   }
+  // Before memory goes that the data plane may write to.
+  void end() {
+    a.end();
+    b.end();
+  }
   // From here on no worker turns: what comes next is what the application asks for, and no more.
   void stop_turning() {
     live_.run([&] {
@@ -241,6 +246,7 @@ struct WiredPair : Wired {
       REQUIRE(to_state(end->qp, IBV_QPS_INIT, IBV_QP_ACCESS_FLAGS, static_cast<unsigned>(rights)) == 0);
     ids = accept(call(end_a.qp), end_b.qp);
   }
+  ~WiredPair() { end(); }
   static void set_up(Application& app, End& end, std::uint32_t depth, ibv_srq* srq, int rights = kRemote) {
     REQUIRE(app.error == 0);
     end.send_cq = app.make_cq(1024);

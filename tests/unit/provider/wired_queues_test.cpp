@@ -305,6 +305,7 @@ struct Sharing : Wired {
       join(callers[i], called[i]);
     }
   }
+  ~Sharing() { end(); }
   int take(std::uint64_t id, std::uint32_t lkey = 0) {
     ibv_sge sge = sge_of(mr, memory.data() + 16 * (id % 64), 16);
     if (lkey != 0) sge.lkey = lkey;

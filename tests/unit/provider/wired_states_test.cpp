@@ -237,8 +237,8 @@ TEST_CASE("V-MOD-04: queues are not resized: it is not advertised, and refused, 
 
 TEST_CASE("V-IDLE-07: what is posted in Idle is not begun, and done in its order when the connection is there",
           "[wired][V-IDLE-01][V-IDLE-02][V-IDLE-07][V-RTS-01][V-CONN-06][V-ORD-01]") {
-  Wired t;
   WiredPair::End from, to;
+  Wired t;
   WiredPair::set_up(t.a, from, 16, nullptr);
   WiredPair::set_up(t.b, to, 16, nullptr);
   const auto nothing_is_told = [&] {

@@ -282,6 +282,7 @@ struct SharedReceives : Wired {
     }
     b.pd = pd_of_srq;
   }
+  ~SharedReceives() { end(); }
   void post_receives(std::uint64_t first, std::uint64_t count) {
     for (std::uint64_t i = first; i < first + count; ++i)
       REQUIRE(post_receive(srq, i, {sge_of(mr, memory.data() + 8 * i, 8)}) == 0);

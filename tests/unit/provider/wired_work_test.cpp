@@ -95,8 +95,8 @@ TEST_CASE("V-POLL-04: signaled work is told, unsignaled is not, receives always 
 
 TEST_CASE("V-SGL-01: sixteen SGEs are gathered and scattered, and 512 octets travel inline",
           "[wired][V-SGL-01][V-QRN-05][V-QRN-03][V-WR-11][V-WR-16][V-IS-41]") {
-  Wired t;
   WiredPair::End from, to;
+  Wired t;
   WiredPair::set_up(t.a, from, 4, nullptr);
   WiredPair::set_up(t.b, to, 4, nullptr);
   ibv_qp_init_attr init{};
