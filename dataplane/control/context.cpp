@@ -379,10 +379,7 @@ int Context::change(Region& region, const rnic_rereg_mr& request, int fd) {
   region.before = std::move(region.mapping);
   region.pd = error == 0 ? made.pd : nullptr;
   region.dead = region.ends = error != 0;
-  if (error != 0) {
-    region.share = Share();
-    return error;
-  }
+  if (error != 0) return error;  // its share stays with the handle
   ++region.pd->uses;
   region.start = made.start;
   region.length = made.length;
