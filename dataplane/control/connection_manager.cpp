@@ -6,6 +6,7 @@
 
 #include "control/addresses.hpp"
 #include "ip/host_loopback.hpp"
+#include "wire/mark.hpp"
 
 namespace rnic::control {
 namespace {
@@ -540,6 +541,9 @@ int ConnectionManager::check(const Id& id, const rnic_cm_parameters& parameters)
   const CmDevice& device = devices_[static_cast<std::size_t>(id.device)];
   if (parameters.valid == 0 || parameters.private_data_length > kPrivateDataMax) return EINVAL;
   if (parameters.responder_resources > device.ird_max || parameters.initiator_depth > device.ord_max) return EINVAL;
+  // The mark speaks for a queue pair: only the daemon does, which knows whose it is.
+  const core::PrivateData data = to_private_data(parameters);
+  if (wire::has_mark(core::bytes_of(data))) return EACCES;
   return 0;
 }
 

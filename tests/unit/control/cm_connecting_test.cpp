@@ -54,6 +54,15 @@ TEST_CASE("private data is as long as MPA carries it beside its own block, and n
   CHECK(w.cm.connect(id, CmWorld::parameters(1, std::string(508, 'x'))) == 0);
 }
 
+TEST_CASE("who calls by rdma_cm speaks for no queue pair: private data that begins with rnic's mark is refused",
+          "[control][cm][oob]") {
+  CmWorld w;
+  const auto id = w.route_resolved();
+  const std::string mark = std::string("rnic-mpa") + std::string(60, '\1');
+  CHECK(w.cm.connect(id, CmWorld::parameters(1, mark)) == EACCES);
+  CHECK(w.cm.connect(id, CmWorld::parameters(1, "x" + mark)) == 0);
+}
+
 TEST_CASE("W-MPA-38: an established connection is told once, with the peer's private data and depths",
           "[control][cm][W-MPA-38]") {
   CmWorld w;
