@@ -399,14 +399,20 @@ std::vector<std::string> Server::going(Context& context, const std::string& why,
 void Server::on_worker_news(core::Worker& worker) {
   std::uint64_t count;
   [[maybe_unused]] const auto got = read(worker.event_fd(), &count, sizeof count);
-  // Bounded by what stood in the rings: what comes meanwhile sets the descriptor again.
+  // Strangers' Requests come as fast as they are refused: so many of them, and then whoever else waits.
+  constexpr int kStreamEventsMax = 256;
   core::StreamEvent stream_event;
-  while (worker.pop_stream_event(stream_event)) {
+  int left = kStreamEventsMax;
+  for (; left > 0 && worker.pop_stream_event(stream_event); --left) {
     log_.debug([&] { return in_words(stream_event); });
     if (Rendezvous::is_ours(stream_event.cookie))
       oob_.on_stream_event(stream_event);
     else
       cm_.on_stream_event(stream_event);
+  }
+  if (left == 0) {
+    constexpr std::uint64_t kAgain = 1;
+    [[maybe_unused]] const auto said = write(worker.event_fd(), &kAgain, sizeof kAgain);
   }
   core::WorkerEvent event;
   while (worker.pop_event(event)) {
