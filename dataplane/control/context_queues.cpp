@@ -388,10 +388,12 @@ Reply Context::modify_qp(const rnic_modify_qp& request) {
     const auto wanted = static_cast<qp::State>(request.state);
     const bool attributes = (request.mask & ~(RNIC_MODIFY_STATE | kMeets)) != 0;
     if (counts && machine.state() == qp::State::rts) {  // connected while it was in RTR
-      if ((request.mask & RNIC_MODIFY_ORD) != 0)
+      if ((request.mask & RNIC_MODIFY_ACCESS) != 0) {
+        const auto done = machine.set_access(static_cast<tpt::Rights>(request.access & kEnables));
+        if (!done) error = errno_of(done.error());
+      }
+      if (error == 0 && (request.mask & RNIC_MODIFY_ORD) != 0)
         (void)machine.set_depths(machine.config().ird, std::min(request.ord, machine.config().ord));
-      if ((request.mask & RNIC_MODIFY_ACCESS) != 0)
-        (void)machine.set_access(static_cast<tpt::Rights>(request.access & kEnables));
       return;
     }
     if (counts && machine.state() != qp::State::idle) {  // it has gone down meanwhile
