@@ -60,6 +60,7 @@ Oob::Oob(Machine& machine, Loop& loop, ConnectionManager& cm, const Log& log)
   watch_ = loop_.add(timer_.get(), EPOLLIN, [this](std::uint32_t) {
     std::uint64_t times;
     if (read(timer_.get(), &times, sizeof times) != sizeof times) return;
+    timer_at_ = kNever;
     rendezvous_.on_time(clock_now());
     act();
   });
@@ -77,6 +78,7 @@ Qp* Oob::find(QpNumber number) const {
 // ---- what is said --------------------------------------------------------------------------------
 
 void Oob::modified(Qp& qp, const rnic_modify_qp& request) {
+  if (!qp.context->device().device->options().oob_connect) return;
   if ((request.mask & RNIC_MODIFY_PEER) != 0)
     rendezvous_.ready(qp.context->device().index, qp.meets->meeting, clock_now());
   else if ((request.mask & RNIC_MODIFY_PSN) != 0)
@@ -216,8 +218,12 @@ void Oob::call(const Rendezvous::Act& act) {
 void Oob::answer(const Rendezvous::Act& act) {
   Qp* qp = find(act.qp);
   ServedDevice& served = *machine_.devices[act.stream.device];
+  if (qp != nullptr && !take_share(*qp)) {  // later there may be one: the peer calls again
+    rendezvous_.on_not_answered(act.cookie);
+    return refuse({.stream = act.stream});
+  }
   Result<Done, core::StreamError> accepted = Failure{core::StreamError::wrong_state};
-  if (qp != nullptr && take_share(*qp)) {
+  if (qp != nullptr) {
     core::AcceptOptions options;
     options.private_data = to_private_data(*act.mark);
     options.cookie = act.cookie;
@@ -278,6 +284,8 @@ void Oob::give_up(QpNumber number) {
 
 void Oob::set_timer() {
   const Instant next = rendezvous_.next_deadline();
+  if (next == timer_at_) return;
+  timer_at_ = next;
   itimerspec when{};
   if (next != kNever) {
     const std::int64_t ns = std::max<std::int64_t>(next.ns, 1);  // 0 would mean never

@@ -52,6 +52,7 @@ class Oob {
   LineLimit lines_;
   Rendezvous rendezvous_;
   Descriptor timer_;
+  Instant timer_at_ = kNever;  // it is set to
   Loop::Watch watch_ = Loop::kNone;
 };
 

@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 
 #include <cstring>
+#include <memory>
+#include <string>
 
 #include "unit/provider/wired.hpp"
 
@@ -135,7 +137,7 @@ void passes(End& from, End& to, std::uint64_t id) {
 
 struct TwoEnds : Wired {
   End x{a, 1, 0xABCDEF}, y{b, 2, 0x123456};
-  TwoEnds() : Wired(kOobDevices) {}
+  explicit TwoEnds(const char* devices = kOobDevices) : Wired(devices) {}
 };
 
 }  // namespace
@@ -284,6 +286,32 @@ TEST_CASE("one that names another PSN, number or GID is never connected", "[wire
   REQUIRE(t.x.send(3) == 0);
   expect(t.x.cq, 3);
   expect(t.y.cq, 1);
+}
+
+TEST_CASE("one for which its process has no connection left is connected when another ends", "[wired][oob]") {
+  // Of 16 connections a process has twelve.
+  TwoEnds t((std::string(kOobDevices) + "streams_max = 16\n").c_str());
+  t.x.ready(t.y);
+  t.y.ready(t.x);
+  passes(t.x, t.y, 1);
+  std::vector<std::unique_ptr<End>> ends;
+  for (std::uint32_t i = 0; i < 12; ++i) {
+    ends.push_back(std::make_unique<End>(t.a, 1, 0x100 + i));
+    ends.push_back(std::make_unique<End>(t.b, 2, 0x200 + i));
+    End &caller = *ends[2 * i], &called = *ends[2 * i + 1];
+    caller.ready(called);
+    called.ready(caller);
+    if (i < 11) passes(caller, called, 10 * i);
+  }
+  End &caller = *ends[22], &called = *ends[23];
+  REQUIRE(called.receive(500) == 0);
+  REQUIRE(caller.send(501) == 0);
+  usleep(200'000);
+  ibv_wc wc{};
+  CHECK(provider::poll_cq(caller.cq, 1, &wc) == 0);
+  REQUIRE(t.y.reset() == 0);
+  expect(caller.cq, 501);
+  expect(called.cq, 500);
 }
 
 TEST_CASE("two queue pairs of one device, and one with itself", "[wired][oob]") {
