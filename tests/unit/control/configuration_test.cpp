@@ -191,7 +191,7 @@ TEST_CASE("a number is taken from its least to its most, and no further", "[cont
   constexpr Bound kOfDevice[] = {
       {"mtu", 576, 65'535},           {"vlan", 1, 4094},      {"keepalive_s", 0, 86'400},   {"retransmissions", 3, 100},
       {"hop_limit", 1, 255},          {"mpa_revision", 1, 2}, {"rnr_timeout_s", 0, 86'400}, {"buffers", 512, 4'194'304},
-      {"streams_max", 16, 1'048'576}, {"core", 0, 4095}};
+      {"streams_max", 16, 1'048'576}, {"core", 0, 4095},      {"oob_port", 1, 65'535}};
   const auto check = [](const std::string& head, const Bound& bound) {
     INFO(bound.key);
     const auto why = [&](std::int64_t value) {
