@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <ctime>
+#include <utility>
+#include <vector>
 
 #include "control/addresses.hpp"
 #include "control/limits.hpp"
@@ -39,11 +41,10 @@ std::string in_words(const Qp& qp) {
 // What it may ask of the peer at once: what its application has said, or, before RTS, as much as there is.
 std::uint32_t ord_of(const Qp& qp) { return qp.meets->counts ? qp.qp->config().ord : kReadDepthMax; }
 
-// Its peer has gone, and it has lost nothing by that.
-bool is_left_alone(const Qp& qp) {
-  bool idle = false;
-  qp.context->device().worker->call([&](Instant) { idle = qp.qp->state() == qp::State::idle; });
-  return idle;
+qp::State state_of(const Qp& qp) {
+  qp::State state{};
+  qp.context->device().worker->call([&](Instant) { state = qp.qp->state(); });
+  return state;
 }
 
 }  // namespace
@@ -112,16 +113,13 @@ void Oob::on_stream_event(const StreamEvent& event) {
       rendezvous_.on_established(event.cookie);
       break;
     case StreamEvent::Kind::disconnected:
-      if (Qp* qp = find(Rendezvous::qp_of(event.cookie)); qp != nullptr && is_left_alone(*qp)) {
-        if (rendezvous_.on_left(event.cookie, now)) qp->stream_share = {};
-        break;
-      }
-      [[fallthrough]];
     case StreamEvent::Kind::rejected:
-    case StreamEvent::Kind::failed:
-      if (rendezvous_.on_ended(event.cookie, now))
-        if (Qp* qp = find(Rendezvous::qp_of(event.cookie))) qp->stream_share = {};
+    case StreamEvent::Kind::failed: {
+      Qp* qp = find(Rendezvous::qp_of(event.cookie));
+      const qp::State state = qp != nullptr ? state_of(*qp) : qp::State::error;
+      if (rendezvous_.on_ended(event.cookie, state, now) && qp != nullptr) qp->stream_share = {};
       break;
+    }
   }
   act();
 }
@@ -157,7 +155,7 @@ void Oob::act() {
         break;
       }
       case Kind::look:
-        look(next->qp);
+        look(*next);
         break;
       case Kind::give_up:
         give_up(next->qp);
@@ -177,7 +175,7 @@ void Oob::call(const Rendezvous::Act& act) {
   if (qp == nullptr) return rendezvous_.forget(act.qp);
   const Instant now = clock_now();
   if (!take_share(*qp)) {
-    rendezvous_.on_ended(act.cookie, now);
+    rendezvous_.on_ended(act.cookie, qp::State::idle, now);
     return;
   }
   ServedDevice& served = *machine_.devices[act.stream.device];
@@ -212,7 +210,7 @@ void Oob::call(const Rendezvous::Act& act) {
   if (called.error() == core::StreamError::wrong_state)
     rendezvous_.forget(act.qp);
   else
-    rendezvous_.on_ended(act.cookie, now);
+    rendezvous_.on_ended(act.cookie, qp::State::idle, now);
 }
 
 void Oob::answer(const Rendezvous::Act& act) {
@@ -258,25 +256,35 @@ void Oob::refuse(const Rendezvous::Act& act) {
   served.worker->call([&](Instant now) { (void)served.device->reject(act.stream.id, data, now); });
 }
 
-void Oob::look(QpNumber number) {
-  Qp* qp = find(number);
-  if (qp == nullptr) return rendezvous_.forget(number);
-  bool any = false;
-  qp->context->device().worker->call([&](Instant) { any = qp->send->has_work(); });
-  rendezvous_.posted(number, any, clock_now());
+void Oob::look(const Rendezvous::Act& act) {
+  std::vector<std::pair<Qp*, bool>> looks;
+  looks.reserve(act.qps.size());
+  for (const QpNumber number : act.qps) {
+    if (Qp* qp = find(number))
+      looks.push_back({qp, false});
+    else
+      rendezvous_.forget(number);
+  }
+  machine_.devices[act.stream.device]->worker->call([&](Instant) {
+    for (auto& [qp, any] : looks) any = qp->send->has_work();
+  });
+  const Instant now = clock_now();
+  for (const auto& [qp, any] : looks) rendezvous_.posted(qp->number, any, now);
 }
 
 void Oob::give_up(QpNumber number) {
   Qp* qp = find(number);
   if (qp == nullptr) return;
   ServedDevice& served = qp->context->device();
+  bool waited = false;
   served.worker->call([&](Instant now) {
-    if (qp->qp->state() != qp::State::idle || served.device->has_stream(*qp->qp)) return;
+    waited = qp->qp->state() == qp::State::idle && !served.device->has_stream(*qp->qp);
+    if (!waited) return;
     qp->qp->give_up(now);
     served.device->touch(*qp->qp);
   });
   std::uint64_t left_out = 0;
-  if (!lines_.take(clock_now(), left_out)) return;
+  if (!waited || !lines_.take(clock_now(), left_out)) return;
   const wire::Meeting& meeting = qp->meets->meeting;
   log_.info(in_words(*qp) + ": its peer, queue pair " + std::to_string(meeting.peer_number.value) + " at " +
             wire::to_string(meeting.peer_gid) + ", has not come; what it has posted ends with an error");

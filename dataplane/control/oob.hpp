@@ -39,7 +39,7 @@ class Oob {
   void call(const Rendezvous::Act& act);
   void answer(const Rendezvous::Act& act);
   void refuse(const Rendezvous::Act& act);
-  void look(QpNumber number);
+  void look(const Rendezvous::Act& act);
   void give_up(QpNumber number);
   void set_timer();
   Qp* find(QpNumber number) const;

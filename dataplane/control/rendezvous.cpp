@@ -1,6 +1,8 @@
 #include "control/rendezvous.hpp"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace rnic::control {
 namespace {
@@ -26,7 +28,9 @@ Duration pause_after(unsigned calls) {
 
 }  // namespace
 
-Instant Rendezvous::Waiter::due() const { return std::min({call_at, look_at, give_up_at}); }
+Instant Rendezvous::Waiter::due() const {
+  return stage == Stage::together ? kNever : std::min({call_at, look_at, give_up_at});
+}
 
 Rendezvous::Waiter* Rendezvous::find(QpNumber qp) {
   const auto found = waiters_.find(qp);
@@ -100,8 +104,10 @@ void Rendezvous::remove(QpNumber qp) {
   due_.erase({found->second.due(), qp});
   waiters_.erase(found);
   // Nothing is begun for one that is gone.
+  for (Act& act : acts_) std::erase(act.qps, qp);
   std::erase_if(acts_, [&](const Act& act) {
-    return act.qp == qp && (act.kind == Act::Kind::call || act.kind == Act::Kind::join || act.kind == Act::Kind::look);
+    if (act.kind == Act::Kind::look) return act.qps.empty();
+    return act.qp == qp && (act.kind == Act::Kind::call || act.kind == Act::Kind::join);
   });
 }
 
@@ -126,8 +132,11 @@ void Rendezvous::call(Waiter& waiter) {
 
 void Rendezvous::answer(Waiter& waiter, const Stream& stream) {
   waiter.cookie = next_cookie(waiter.meeting.own_number);
-  waiter.stage = Stage::together;
-  change(waiter, [&] { waiter.call_at = waiter.look_at = waiter.give_up_at = kNever; });
+  // Its patience stays as it is: a caller that has gone meanwhile was not there.
+  change(waiter, [&] {
+    waiter.stage = Stage::together;
+    waiter.call_at = waiter.look_at = kNever;
+  });
   acts_.push_back({.kind = Act::Kind::answer,
                    .qp = waiter.meeting.own_number,
                    .stream = stream,
@@ -222,16 +231,26 @@ void Rendezvous::on_called(std::uint64_t cookie, Stream stream) {
 void Rendezvous::on_established(std::uint64_t cookie) {
   Waiter* waiter = of(cookie);
   if (waiter == nullptr) return;
-  waiter->stage = Stage::together;
   waiter->calls = 0;
-  change(*waiter, [&] { waiter->call_at = waiter->look_at = waiter->give_up_at = kNever; });
+  change(*waiter, [&] {
+    waiter->stage = Stage::together;
+    waiter->call_at = waiter->look_at = waiter->give_up_at = kNever;
+  });
 }
 
-bool Rendezvous::on_ended(std::uint64_t cookie, Instant now) {
+bool Rendezvous::on_ended(std::uint64_t cookie, qp::State state, Instant now) {
   Waiter* waiter = of(cookie);
   if (waiter == nullptr) return false;
-  if (waiter->stage == Stage::together) {  // its queue pair is in Error
-    remove(waiter->meeting.own_number);
+  if (waiter->stage == Stage::together) {
+    if (state != qp::State::idle && state != qp::State::closing) {
+      remove(waiter->meeting.own_number);
+      return true;
+    }
+    waiter->look_pause = kLookFirst;
+    change(*waiter, [&] {
+      waiter->stage = Stage::left;
+      if (waiter->meeting.own_psn) waiter->look_at = now + kLookFirst;
+    });
     return true;
   }
   waiter->stage = Stage::apart;
@@ -240,20 +259,13 @@ bool Rendezvous::on_ended(std::uint64_t cookie, Instant now) {
   return true;
 }
 
-bool Rendezvous::on_left(std::uint64_t cookie, Instant now) {
-  Waiter* waiter = of(cookie);
-  if (waiter == nullptr) return false;
-  waiter->stage = Stage::left;
-  waiter->look_pause = kLookFirst;
-  if (waiter->meeting.own_psn) change(*waiter, [&] { waiter->look_at = now + kLookFirst; });
-  return true;
-}
-
 void Rendezvous::on_not_answered(std::uint64_t cookie) {
   Waiter* waiter = of(cookie);
   if (waiter == nullptr) return;
-  waiter->stage = Stage::apart;
-  if (waiter->meeting.own_psn) change(*waiter, [&] { waiter->look_at = Instant{0}; });
+  change(*waiter, [&] {
+    waiter->stage = Stage::apart;
+    if (waiter->meeting.own_psn) waiter->look_at = Instant{0};
+  });
 }
 
 void Rendezvous::posted(QpNumber qp, bool any, Instant now) {
@@ -276,7 +288,8 @@ void Rendezvous::on_time(Instant now) {
     refuse(each.stream, MarkRefusal::not_ready);
     return true;
   });
-  while (!due_.empty() && due_.begin()->first <= now) {
+  std::map<std::uint32_t, std::vector<QpNumber>> looks;  // a look asks a device's worker, once for all
+  for (std::size_t left = kDueAtOnce; left > 0 && !due_.empty() && due_.begin()->first <= now; --left) {
     const QpNumber number = due_.begin()->second;
     Waiter& waiter = waiters_.at(number);
     if (waiter.give_up_at <= now) {
@@ -289,12 +302,17 @@ void Rendezvous::on_time(Instant now) {
       const bool known = waiter.give_up_at != kNever;
       change(waiter, [&] { waiter.look_at = known ? kNever : now + waiter.look_pause; });
       waiter.look_pause = std::min(waiter.look_pause * 2, kLookMax);
-      if (!known) acts_.push_back({.kind = Act::Kind::look, .qp = number, .stream = {waiter.device, {}}});
+      if (!known) looks[waiter.device].push_back(number);
     }
     if (waiter.call_at <= now) {
       change(waiter, [&] { waiter.call_at = kNever; });
       if (waiter.stage == Stage::apart) call(waiter);
     }
+  }
+  for (auto& [device, qps] : looks) {
+    Act& act = acts_.emplace_back();
+    act.stream.device = device;
+    act.qps = std::move(qps);
   }
 }
 

@@ -21,6 +21,7 @@
 #include "base/time.hpp"
 #include "core/connection.hpp"
 #include "mpa/meeting.hpp"
+#include "qp/work.hpp"
 #include "wire/address.hpp"
 #include "wire/mark.hpp"
 
@@ -39,6 +40,8 @@ class Rendezvous {
   // And one of which nothing can be compared yet: its caller may be able to say more by now.
   static constexpr Duration kUnprovenKept = milliseconds(200);
   static constexpr std::size_t kRequestsMax = 256, kRequestsOfCaller = 64, kRequestsForOne = 2;
+  // Of those whose time has come, at a time: others than queue pairs that wait are to be served, too.
+  static constexpr std::size_t kDueAtOnce = 256;
 
   struct Stream {
     std::uint32_t device = 0;
@@ -58,13 +61,14 @@ class Rendezvous {
       refuse,  // reject the stream, saying `mark` if there is one
       drop,    // end the queue pair's call
       join,    // connect the queue pair with itself
-      look,    // whether anything is posted: posted()
+      look,    // at each of the device's `qps`, whether anything is posted: posted()
       give_up  // the peer has not come: the first that is posted fails
     } kind = Kind::look;
     QpNumber qp{};
     Stream stream{};
     std::uint64_t cookie = 0;
     std::optional<wire::Mark> mark{};
+    std::vector<QpNumber> qps{};
   };
 
   // Cookies of ours, and of no id's of the connection manager.
@@ -88,16 +92,16 @@ class Rendezvous {
   void on_request(const Request& request, bool exists, Instant now);
   void on_called(std::uint64_t cookie, Stream stream);
   void on_established(std::uint64_t cookie);
-  // A call came to nothing, or a connection to its end. False: it is one that had been given up before.
-  bool on_ended(std::uint64_t cookie, Instant now);
-  // The peer has gone, and the queue pair is as it was before: what is posted from now on waits for one who does not
-  // come.
-  bool on_left(std::uint64_t cookie, Instant now);
+  // A call came to nothing, or a connection to its end, which left the queue pair in that state: in Idle, or after a
+  // FIN on the way there, where its peer went and took nothing with it. What it posts from now on waits for one who
+  // does not come. False: it is one that had been given up before.
+  bool on_ended(std::uint64_t cookie, qp::State state, Instant now);
   // The caller was gone when it was answered.
   void on_not_answered(std::uint64_t cookie);
   // What was looked for.
   void posted(QpNumber qp, bool any, Instant now);
 
+  // The first kDueAtOnce of those whose time has come; of the others next_deadline() is past.
   void on_time(Instant now);
   Instant next_deadline() const;
 

@@ -384,7 +384,9 @@ void RdmaStreams::attach(Stream& stream, const qp::Start& start, Instant now) {
 
 void RdmaStreams::review(Stream& stream) {
   if (!stream.attached()) return;
-  if (stream.phase() == Stream::Phase::starting && stream.qp->gate_open()) {
+  // One that is in Idle again has been connected, if for no longer than its peer's first word and Terminate take.
+  const bool was_connected = stream.qp->gate_open() || stream.qp->state() == qp::State::idle;
+  if (stream.phase() == Stream::Phase::starting && was_connected) {
     stream.enter(Stream::Phase::running);
     stream.deadline = kNever;
     news_.tell_established(stream);

@@ -187,6 +187,7 @@ class Wire:
         self.local = local  # the kernel serves the address too (qperf's control connection)
         self.slow = False
         self.inside = []   # before a command in the server's namespace
+        self.exchange = "127.0.0.1"  # where programs that do without rdma_cm tell each other what they need
         self.netdev = None  # its interface there
 
     def with_options(self, *options):
@@ -312,8 +313,10 @@ def memif_wire(world, mtu=None):
     return Wire(world, "memif" + label, [RNIC, "run", "--name", "ma"], [RNIC, "run", "--name", "mb"], "127.0.1.3", local=True)
 
 
-def veth_wire(world, kind, lossy_permille=0, addresses=("10.77.0.1/24", "10.77.0.2/24"), options=(), label=None):
-    """Two namespaces joined by a veth (or by two, with a man in the middle), no address on the kernel's side."""
+def veth_wire(world, kind, lossy_permille=0, addresses=("10.77.0.1/24", "10.77.0.2/24"), options=(), label=None,
+              keys=""):
+    """Two namespaces joined by a veth (or by two, with a man in the middle), no address on the kernel's side. `keys`:
+    of the devices, where they have more than options say."""
     tag = f"{os.getpid() % 10000}{'p' if kind == 'af_packet' else 'x'}"
     a, b = f"rnicA{tag}", f"rnicB{tag}"
     world.namespace(a)
@@ -346,8 +349,12 @@ def veth_wire(world, kind, lossy_permille=0, addresses=("10.77.0.1/24", "10.77.0
     with concurrent.futures.ThreadPoolExecutor() as threads:
         for namespace, device, address, name in ((a, "ra", addresses[0], "va"), (b, "rb", addresses[1], "vb")):
             inside = ["ip", "netns", "exec", namespace]
-            starts.append(threads.submit(world.up, name + kind,
-                                         ["--port", f"{kind}:{device}", "--address", address, *options], inside))
+            words = ["--port", f"{kind}:{device}", "--address", address, *options]
+            if keys:
+                config = pathlib.Path(world.directory, name + ".toml")
+                config.write_text(f'[[device]]\nport = "{kind}:{device}"\naddress = "{address}"\n{keys}\n')
+                words = ["--config", str(config)]
+            starts.append(threads.submit(world.up, name + kind, words, inside))
             sides.append([*inside, RNIC, "run", "--name", name + kind])
     for start in starts:
         start.result()

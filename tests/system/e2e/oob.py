@@ -1,12 +1,15 @@
 """Programs that connect their queue pairs without rdma_cm: they tell each other GIDs, queue pair and packet numbers over
 the kernel's TCP, and call ibv_modify_qp. Devices with oob_connect."""
+import json
 import pathlib
 import re
+import signal
 import socket
+import sys
 import time
 
 import programs as stock
-from harness import RNIC, Failed, Wire, tail
+from harness import RNIC, Failed, KernelLink, Wire, World, tail, veth_wire
 
 EXCHANGE_PORT = 18515  # of ibverbs' examples and of perftest alike
 
@@ -42,12 +45,24 @@ def memif(world):
 WIRES = (pair, loopback, memif)
 
 
+def af_packet(world):
+    """Two daemons in namespaces of their own. The programs tell each other what they need over a wire besides."""
+    wire = veth_wire(world, "af_packet", keys="oob_connect = true", label="af_packet")
+    wire.exchange = "10.79.0.1"
+    server, client = (side[side.index("exec") + 1] for side in (wire.server, wire.client))
+    KernelLink.ip("link", "add", "xa", "netns", server, "type", "veth", "peer", "name", "xb", "netns", client)
+    for namespace, device, address in ((server, "xa", "10.79.0.1/24"), (client, "xb", "10.79.0.2/24")):
+        KernelLink.ip("-n", namespace, "addr", "add", address, "dev", device)
+        KernelLink.ip("-n", namespace, "link", "set", "dev", device, "up")
+    return wire
+
+
 def meets(wire, words, good=(0,), client_words=None):
     """Runs both sides; what the client printed."""
     server = wire.world.start([*wire.server, *words])
-    server.until(lambda: stock.kernel_listens(EXCHANGE_PORT), "listens")
+    server.until(lambda: stock.kernel_listens(EXCHANGE_PORT, wire.inside), "listens")
     try:
-        client = wire.start_client([*(client_words or words), "127.0.0.1"])
+        client = wire.start_client([*(client_words or words), wire.exchange])
         code = client.wait(60)
         if code not in good or server.wait(20) not in good:
             raise Failed(f"exit codes {code}, {server.handle.returncode}\n{tail(client.text())}\n--- server\n"
@@ -129,3 +144,131 @@ def suite(report, wire):
     test("ib_atomic_lat", lambda: perftest(wire, "ib_atomic_lat", "-n", "200"))
     # And those that use rdma_cm do so as ever.
     test("rping", lambda: stock.rping(wire, 64, 100))
+
+
+def suite_over_veth(report, wire):
+    for options in (("-g", "1"), ("-g", "1", "-e"), ("-g", "1", "-s", "1000000", "-n", "20")):
+        report.test(f"{wire.name}, without rdma_cm: ibv_rc_pingpong {' '.join(options)}",
+                    lambda o=options: pingpong(wire, "ibv_rc_pingpong", *o))
+
+
+# ---- who means no good ----
+
+# Asks at oob_port of 10.77.0.1, from as many addresses, until it is told to end, and counts what it hears. `numbers`: of
+# queue pairs that there are.
+FLOOD = r"""
+import json, select, signal, socket, struct, sys, time
+kind, count, numbers = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+told_to_end = []
+signal.signal(signal.SIGTERM, lambda *_: told_to_end.append(True))
+TARGET = "10.77.0.1"
+def gid(address):
+    return bytes(10) + b"\xff\xff" + socket.inet_aton(address)
+def mark(own, meant, number, psn=7, due=9):
+    return b"rnic-mpa" + struct.pack(">BBHII", 1, 1, 68, 1, 1) + gid(own) + gid(meant) + struct.pack(
+        ">IIII", 0x80000000 | 0x123, number, psn, due)
+def request(data):
+    data = b"\x80\x10\xc0\x20" + data
+    return b"MPA ID Req Frame" + struct.pack(">BBH", 0x50, 2, len(data)) + data
+def private_data(own, turn):
+    number = numbers[turn % len(numbers)] if numbers else turn & 0xffffff
+    if kind == "without a mark":
+        return b"hello"
+    if kind == "half a mark":
+        return mark(own, TARGET, number)[: 8 + turn % 60]
+    if kind == "of a foreign queue pair":
+        return mark(TARGET, TARGET, number)
+    if kind == "of no queue pair":
+        return mark(own, TARGET, 2 + turn % 0xfffff0)
+    return mark(own, TARGET, number, turn & 0xffffff, turn >> 3 & 0xffffff)
+heard = {"calls": 0, "refused": 0, "accepted": 0, "ended": 0}
+under_way = {}
+turn = 0
+print("attacking", flush=True)
+while not told_to_end:
+    while len(under_way) < 200:
+        own = "10.77.%d.%d" % (1 + turn % count // 200, 1 + turn % count % 200)
+        call = socket.socket()
+        call.setblocking(False)
+        call.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        call.bind((own, 0))
+        call.connect_ex((TARGET, 26580))
+        under_way[call] = (request(private_data(own, turn)), time.monotonic())
+        heard["calls"] += 1
+        turn += 1
+    wait_to_write = [each for each, (words, _) in under_way.items() if words]
+    readable, writable, _ = select.select(list(under_way), wait_to_write, [], 0.05)
+    for call in writable:
+        words, since = under_way[call]
+        try:
+            call.send(words)
+            under_way[call] = (b"", since)
+        except OSError:
+            heard["ended"] += 1
+            del under_way[call]
+            call.close()
+    for call in readable:
+        if call not in under_way:
+            continue
+        try:
+            reply = call.recv(600)
+        except BlockingIOError:
+            continue
+        except OSError:
+            reply = b""
+        heard["ended" if len(reply) < 20 else "refused" if reply[16] & 0x20 else "accepted"] += 1
+        del under_way[call]
+        call.close()
+    for call in [each for each, (_, since) in under_way.items() if time.monotonic() - since > 2]:
+        del under_way[call]
+        call.close()
+print(json.dumps(heard), flush=True)
+"""
+
+
+def strangers(report):
+    """Requests of nobody's at oob_port, from the kernel's end of a veth, and two queue pairs that mean each other."""
+    with World() as world:
+        link = KernelLink(world, "s")
+
+        def start():
+            link.ip("-n", link.ours, "link", "set", "dev", "lo", "up")
+            for number in range(400):
+                link.ip("-n", link.theirs, "addr", "add", f"10.77.{1 + number // 200}.{1 + number % 200}/16", "dev",
+                        "rb")
+            config = pathlib.Path(world.directory, "strangers.toml")
+            config.write_text(_device("af_packet:ra", link.OURS + "/16"))
+            world.up(link.name, ["--config", str(config)], link.inside)
+
+        def meanwhile(kind, addresses):
+            wire = Wire(world, "veth", link.run, link.run, link.OURS)
+            wire.inside = link.inside
+            # One that waits in INIT, so that there is a number for which Requests are kept.
+            waits = world.start([*link.run, "ibv_rc_pingpong", "-g", "1", "-p", "18600"])
+            waits.until(lambda: stock.kernel_listens(18600, link.inside), "listens")
+            numbers = [row["qp"] for row in world.show(link.name, "qp")["qp"]]
+            flood = world.start([*link.kernel, sys.executable, "-c", FLOOD, kind, str(addresses),
+                                 json.dumps(numbers)])
+            flood.until(lambda: "attacking" in flood.text(), "attacks")
+            time.sleep(1)
+            said = [pingpong(wire, "ibv_rc_pingpong", "-g", "1") for _ in range(3)]
+            time.sleep(1)
+            flood.handle.send_signal(signal.SIGTERM)
+            if flood.wait(30) != 0:
+                raise Failed(tail(flood.text()))
+            heard = json.loads(flood.text().strip().splitlines()[-1])
+            if heard["accepted"] or heard["refused"] < 100:
+                raise Failed(f"{heard}")
+            # And the one that has waited meets its peer, too.
+            client = world.start([*link.run, "ibv_rc_pingpong", "-g", "1", "-p", "18600", "127.0.0.1"])
+            if client.wait(30) != 0 or waits.wait(30) != 0:
+                raise Failed(f"{tail(client.text())}\n--- server\n{tail(waits.text())}")
+            return f"{heard['calls']} calls, {heard['refused']} refused; {said[-1]}"
+
+        report.test("oob_port and strangers: rnic up", start, always=True)
+        for kind in ("for a queue pair that waits", "of a foreign queue pair", "of no queue pair", "without a mark",
+                     "half a mark"):
+            for addresses in (1, 400):
+                report.test(f"oob_port and strangers: Requests {kind}, of {addresses} address"
+                            f"{'es' if addresses > 1 else ''}",
+                            lambda k=kind, a=addresses: meanwhile(k, a))

@@ -60,6 +60,44 @@ TEST_CASE("without oob_connect a peer is refused, and nobody listens", "[control
   CHECK_FALSE(listens(1));
 }
 
+TEST_CASE("a RoCE face keeps how patient a queue pair is to be", "[control][oob][roce]") {
+  Daemon daemon(
+      "sched_fifo = false\n"
+      "[[device]]\nport = \"pair:o\"\naddress = \"127.0.9.1/24\"\nface = \"roce\"\n"
+      "[[device]]\nport = \"pair:o\"\naddress = \"127.0.9.2/24\"\noob_connect = true\n");
+  App app(daemon, "rnic0");
+  const auto attributes = app.opened.as<rnic_open_context_reply>();
+  CHECK(attributes.device.face == RNIC_FACE_ROCE);
+  CHECK((attributes.attributes.capabilities & (RNIC_CAP_ROCE | RNIC_CAP_OOB_CONNECT)) ==
+        (RNIC_CAP_ROCE | RNIC_CAP_OOB_CONNECT));
+  const auto qp = app.qp(app.pd(), app.cq());
+  const auto kept = [&] { return daemon.machine.qps.at(qp)->qp->config(); };
+  CHECK(kept().face == Face::roce);
+  CHECK(kept().patience == rdmap::Patience{});
+  rnic_modify_qp body = to_idle(qp, RNIC_IDLE_INIT, RNIC_MODIFY_PATIENCE);
+  body.timeout = 31;
+  body.retry_count = 7;
+  body.rnr_retry = 6;
+  body.min_rnr_timer = 30;
+  const auto set = [](std::uint8_t rnic_modify_qp::*field, std::uint8_t value, rnic_modify_qp to) {
+    to.*field = value;
+    return to;
+  };
+  CHECK(app.ask(RNIC_MODIFY_QP, set(&rnic_modify_qp::timeout, 32, body)).status == EINVAL);
+  CHECK(app.ask(RNIC_MODIFY_QP, set(&rnic_modify_qp::retry_count, 8, body)).status == EINVAL);
+  CHECK(app.ask(RNIC_MODIFY_QP, set(&rnic_modify_qp::rnr_retry, 8, body)).status == EINVAL);
+  CHECK(app.ask(RNIC_MODIFY_QP, set(&rnic_modify_qp::min_rnr_timer, 32, body)).status == EINVAL);
+  CHECK(kept().patience == rdmap::Patience{});
+  CHECK(app.ask(RNIC_MODIFY_QP, body).status == 0);
+  CHECK(kept().patience == rdmap::Patience{.timeout = 31, .retry_count = 7, .rnr_retry = 6, .min_rnr_timer = 30});
+
+  App iwarp(daemon, "rnic1");
+  CHECK(iwarp.opened.as<rnic_open_context_reply>().device.face == RNIC_FACE_IWARP);
+  CHECK((iwarp.opened.as<rnic_open_context_reply>().attributes.capabilities & RNIC_CAP_ROCE) == 0);
+  const auto other = iwarp.qp(iwarp.pd(), iwarp.cq());
+  CHECK(iwarp.ask(RNIC_MODIFY_QP, to_idle(other, RNIC_IDLE_INIT, RNIC_MODIFY_PATIENCE)).status == EINVAL);
+}
+
 TEST_CASE("RTR without a GRH is refused, and the log says what to give the program", "[control][oob]") {
   Daemon daemon(kOob);
   App app(daemon, "rnic0");

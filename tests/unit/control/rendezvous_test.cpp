@@ -14,6 +14,7 @@ using namespace rnic;
 using control::Rendezvous;
 using Kind = Rendezvous::Act::Kind;
 using Stage = Rendezvous::Stage;
+using qp::State;
 using wire::MarkRefusal;
 using wire::Meeting;
 
@@ -143,7 +144,7 @@ TEST_CASE("a call that fails is made again, with longer and longer pauses", "[co
   std::uint64_t cookie = w.act().cookie;
   std::int64_t longest = 0;
   for (int i = 0; i < 16; ++i) {
-    w.rendezvous.on_ended(cookie, at_ms(now));
+    w.rendezvous.on_ended(cookie, State::idle, at_ms(now));
     CHECK(w.rendezvous.stage(kOwn) == Stage::apart);
     const Instant due = w.rendezvous.next_deadline();
     const std::int64_t pause = (due - at_ms(now)).ns / 1'000'000;
@@ -158,7 +159,7 @@ TEST_CASE("a call that fails is made again, with longer and longer pauses", "[co
     const auto again = w.act();
     CHECK(again.kind == Kind::call);
     CHECK(again.cookie != cookie);  // what comes late of the one before is nobody's
-    w.rendezvous.on_ended(cookie, at_ms(now));
+    w.rendezvous.on_ended(cookie, State::idle, at_ms(now));
     CHECK(w.rendezvous.stage(kOwn) == Stage::calling);
     cookie = again.cookie;
   }
@@ -175,7 +176,7 @@ TEST_CASE("a peer that comes after an hour finds who waits in RTR", "[control][o
   std::size_t calls = 0;
   std::int64_t now = 0;
   while (now < 3'600'000) {
-    w.rendezvous.on_ended(cookie, at_ms(now));
+    w.rendezvous.on_ended(cookie, State::idle, at_ms(now));
     now = (w.rendezvous.next_deadline() - at_ms(0)).ns / 1'000'000;
     w.rendezvous.on_time(at_ms(now));
     cookie = w.act().cookie;
@@ -456,6 +457,48 @@ TEST_CASE("what is posted waits for 30 s, then it fails", "[control][oob]") {
   CHECK(w.rendezvous.known() == 0);
 }
 
+TEST_CASE("of many that are due at once so many are seen to at a time, in one look of a device", "[control][oob]") {
+  World w;
+  constexpr std::uint32_t kMany = 1000;
+  for (std::uint32_t i = 0; i < kMany; ++i) {
+    w.rendezvous.ready(i % 2, meets(kLower, {1000 + i}), at_ms(0));
+    w.rendezvous.count_from({1000 + i}, 3, at_ms(0));
+  }
+  w.rendezvous.forget({1000});
+  std::vector<bool> looked(kMany);
+  for (int turn = 0; turn < 4; ++turn) {
+    CHECK(w.rendezvous.next_deadline() <= at_ms(500));
+    w.rendezvous.on_time(at_ms(500));
+    if (turn == 0) w.rendezvous.forget({1001});  // nobody looks for it
+    const auto acts = w.acts();
+    CHECK(acts.size() == 2);
+    std::size_t seen = 0;
+    for (const auto& act : acts) {
+      REQUIRE(act.kind == Kind::look);
+      for (const QpNumber number : act.qps) {
+        CHECK(number.value % 2 == act.stream.device);
+        CHECK_FALSE(looked[number.value - 1000]);
+        looked[number.value - 1000] = true;
+        w.rendezvous.posted(number, true, at_ms(500));
+      }
+      seen += act.qps.size();
+    }
+    CHECK(seen <= Rendezvous::kDueAtOnce);
+  }
+  CHECK(std::count(looked.begin(), looked.end(), true) == kMany - 2);
+  CHECK(w.rendezvous.next_deadline() > at_ms(500));
+  // A Modify is not held up by them for long, and nothing is lost: all give up.
+  std::size_t given_up = 0;
+  for (int turn = 0; w.rendezvous.known() > 0; ++turn) {
+    REQUIRE(turn < 8);  // once more before that, to find that it is known
+    w.rendezvous.on_time(at_ms(30'500));
+    const auto acts = w.acts();
+    CHECK(acts.size() <= Rendezvous::kDueAtOnce);
+    for (const auto& act : acts) given_up += act.kind == Kind::give_up;
+  }
+  CHECK(given_up == kMany - 2);
+}
+
 TEST_CASE("a peer that comes in time ends the waiting", "[control][oob]") {
   World w;
   w.rendezvous.ready(0, meets(kLower), at_ms(0));
@@ -467,6 +510,45 @@ TEST_CASE("a peer that comes in time ends the waiting", "[control][oob]") {
   w.rendezvous.on_time(at_ms(40'000));
   CHECK(w.silent());
   CHECK(w.rendezvous.stage(kOwn) == Stage::together);
+}
+
+TEST_CASE("callers that come and go do not make the waiting longer", "[control][oob]") {
+  World w;
+  w.rendezvous.ready(0, meets(kLower), at_ms(0));
+  w.rendezvous.count_from(kOwn, 3, at_ms(0));
+  w.rendezvous.on_time(at_ms(500));
+  w.rendezvous.posted(kOwn, true, at_ms(500));
+  w.acts();
+  for (const std::int64_t ms : {10'000, 20'000, 30'000}) {
+    w.ask(peers(kLower), ms);
+    const auto answer = w.act();
+    REQUIRE(answer.kind == Kind::answer);
+    w.rendezvous.on_not_answered(answer.cookie);
+    w.rendezvous.on_time(at_ms(ms));
+    CHECK(w.silent());
+  }
+  SECTION("it gives up when it would have") {
+    CHECK(w.rendezvous.next_deadline() == at_ms(30'500));
+    w.rendezvous.on_time(at_ms(30'500));
+    CHECK(w.act().kind == Kind::give_up);
+  }
+  SECTION("one that has been answered by then may still speak") {
+    w.ask(peers(kLower), 30'400);
+    const auto answer = w.act();
+    CHECK(w.rendezvous.next_deadline() == kNever);
+    w.rendezvous.on_time(at_ms(30'600));
+    CHECK(w.silent());
+    w.rendezvous.on_established(answer.cookie);
+    CHECK(w.rendezvous.on_ended(answer.cookie, State::idle, at_ms(30'700)));
+    CHECK(w.rendezvous.next_deadline() == at_ms(31'200));
+  }
+  SECTION("and where he never does it is as late as it was") {
+    w.ask(peers(kLower), 30'400);
+    const auto answer = w.act();
+    CHECK(w.rendezvous.on_ended(answer.cookie, State::idle, at_ms(40'400)));
+    w.rendezvous.on_time(at_ms(40'400));
+    CHECK(w.act().kind == Kind::give_up);
+  }
 }
 
 TEST_CASE("one that gives up ends its call", "[control][oob]") {
@@ -498,7 +580,7 @@ TEST_CASE("one that is forgotten is called by nobody and calls nobody", "[contro
   w.rendezvous.on_called(call.cookie, {0, {5}});
   w.rendezvous.forget(kOwn);
   CHECK(w.act().kind == Kind::drop);
-  w.rendezvous.on_ended(call.cookie, at_ms(1));  // late news
+  w.rendezvous.on_ended(call.cookie, State::idle, at_ms(1));  // late news
   w.rendezvous.on_established(call.cookie);
   w.rendezvous.posted(kOwn, true, at_ms(1));
   w.rendezvous.on_time(at_ms(100'000));
@@ -510,15 +592,40 @@ TEST_CASE("one that is forgotten is called by nobody and calls nobody", "[contro
   CHECK(w.refused(w.ask(peers(kLower, {101}), 1, false), MarkRefusal::no_such_queue_pair));
 }
 
+TEST_CASE("nothing that was begun for one that is forgotten is done", "[control][oob]") {
+  World w;
+  w.rendezvous.ready(1, meets(kHere, {11}, {11}), at_ms(0));
+  w.rendezvous.count_from({11}, 7, at_ms(1));  // to be joined
+  w.rendezvous.forget({11});
+  CHECK(w.silent());
+  w.rendezvous.ready(0, meets(kLower), at_ms(0));
+  w.rendezvous.count_from(kOwn, 3, at_ms(0));
+  w.rendezvous.on_time(w.rendezvous.next_deadline());  // to be looked at
+  w.rendezvous.forget(kOwn);
+  CHECK(w.silent());
+}
+
 TEST_CASE("the end of a connection is the end of the waiting", "[control][oob]") {
   World w;
   w.rendezvous.ready(0, meets(kHigher), at_ms(0));
   const auto call = w.act();
   w.rendezvous.on_established(call.cookie);
-  w.rendezvous.on_ended(call.cookie, at_ms(5));
+  w.rendezvous.on_ended(call.cookie, State::error, at_ms(5));
   CHECK(w.rendezvous.known() == 0);
   w.rendezvous.on_time(at_ms(100'000));
   CHECK(w.silent());
+}
+
+TEST_CASE("a queue pair that lives on when its connection ends waits for its peer", "[control][oob]") {
+  for (const State state : {State::idle, State::rts, State::closing, State::terminate, State::error}) {
+    World w;
+    w.rendezvous.ready(0, meets(kHigher), at_ms(0));
+    const auto call = w.act();
+    w.rendezvous.on_established(call.cookie);
+    CHECK(w.rendezvous.on_ended(call.cookie, state, at_ms(5)));
+    const bool lives_on = state == State::idle || state == State::closing;
+    CHECK(w.rendezvous.stage(kOwn) == (lives_on ? std::optional(Stage::left) : std::nullopt));
+  }
 }
 
 TEST_CASE("one whose peer has gone calls nobody and answers nobody, and what it posts fails in time",
@@ -528,7 +635,7 @@ TEST_CASE("one whose peer has gone calls nobody and answers nobody, and what it 
   const auto call = w.act();
   w.rendezvous.on_established(call.cookie);
   w.rendezvous.count_from(kOwn, 3, at_ms(0));
-  CHECK(w.rendezvous.on_left(call.cookie, at_ms(0)));
+  CHECK(w.rendezvous.on_ended(call.cookie, State::idle, at_ms(0)));
   CHECK(w.rendezvous.stage(kOwn) == Stage::left);
   w.rendezvous.on_time(at_ms(500));
   CHECK(w.act().kind == Kind::look);
@@ -539,12 +646,12 @@ TEST_CASE("one whose peer has gone calls nobody and answers nobody, and what it 
   for (const auto& act : w.acts()) CHECK(act.kind == Kind::refuse);
   w.rendezvous.on_time(at_ms(30'500));
   CHECK(w.act().kind == Kind::give_up);
-  CHECK_FALSE(w.rendezvous.on_left(call.cookie, at_ms(30'501)));
+  CHECK_FALSE(w.rendezvous.on_ended(call.cookie, State::idle, at_ms(30'501)));
   // In RTR nothing is posted, so nothing is looked for before RTS.
   w.rendezvous.ready(0, meets(kHigher), at_ms(0));
   const auto again = w.act();
   w.rendezvous.on_established(again.cookie);
-  CHECK(w.rendezvous.on_left(again.cookie, at_ms(0)));
+  CHECK(w.rendezvous.on_ended(again.cookie, State::idle, at_ms(0)));
   CHECK(w.rendezvous.next_deadline() == kNever);
   w.rendezvous.count_from(kOwn, 3, at_ms(10));
   CHECK(w.rendezvous.next_deadline() == at_ms(510));
@@ -557,7 +664,7 @@ TEST_CASE("a thousand connections of one queue pair, and nothing is left of them
     Meeting own = meets(i % 2 == 0 ? kHigher : kLower);
     own.due_psn = static_cast<std::uint32_t>(i);
     w.rendezvous.ready(0, own, at_ms(i));
-    if (last != 0) w.rendezvous.on_ended(last, at_ms(i));  // of the connection before, late
+    if (last != 0) w.rendezvous.on_ended(last, State::error, at_ms(i));  // of the connection before, late
     if (i % 2 == 0) {
       const auto call = w.act();
       w.rendezvous.on_established(call.cookie);
@@ -640,7 +747,7 @@ struct TwoDaemons {
           drop(index);
           break;
         case Kind::look:
-          daemon[who].posted(act->qp, false, now);
+          for (const QpNumber qp : act->qps) daemon[who].posted(qp, false, now);
           break;
         case Kind::join:
         case Kind::give_up:
@@ -676,7 +783,8 @@ struct TwoDaemons {
   }
   void tell_end(std::size_t index, unsigned who) {
     const Connection& it = connections[index];
-    if (it.lives[who] == lives[who]) daemon[who].on_ended(who == it.caller ? it.caller_cookie : it.answer_cookie, now);
+    if (it.lives[who] == lives[who])
+      daemon[who].on_ended(who == it.caller ? it.caller_cookie : it.answer_cookie, State::error, now);
   }
   // The queue pair's connections end with it.
   void reset(unsigned who) {

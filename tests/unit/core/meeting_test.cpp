@@ -42,14 +42,17 @@ core::PrivateData saying(const Meeting& meeting) {
 struct Meet {
   World world;
   sim::Endpoint *a = nullptr, *b = nullptr;
+  bool first_is_lost = false;  // what A says first behind its Request
 
   explicit Meet(const core::PrivateData& answer, WorldOptions options = {}) : world(options) {
     REQUIRE(world.b.device.listen({}, kPort, 8, 77));
     world.b.on_event = [this, answer](const StreamEvent& event) {
       if (event.kind != StreamEvent::Kind::connect_request) return;
       b = &world.b.make_qp(plain());
-      REQUIRE(world.b.device.accept(event.stream, {.ird = 4, .ord = 4, .private_data = answer, .cookie = 5}, *b->qp,
-                                    world.clock.now));
+      REQUIRE(world.b.device.accept(event.stream,
+                                    {.ird = 4, .ord = 4, .private_data = answer, .cookie = 5, .outlives_peer = true},
+                                    *b->qp, world.clock.now));
+      if (first_is_lost) set_loss(1000);
     };
     a = &world.a.make_qp(plain());
     core::ConnectOptions options_of_call;
@@ -59,6 +62,11 @@ struct Meet {
     options_of_call.meeting = of_a();
     options_of_call.private_data = saying(of_a());
     REQUIRE(world.a.device.connect(options_of_call, *a->qp, world.clock.now));
+  }
+  void set_loss(std::uint32_t per_1000) {
+    sim::LinkOptions options;
+    options.loss_per_1000 = per_1000;
+    world.a_to_b.set_options(options);
   }
   static const StreamEvent* heard(const sim::Rnic& rnic, StreamEvent::Kind kind) {
     for (const StreamEvent& event : rnic.events)
@@ -89,6 +97,28 @@ TEST_CASE("the peer's queue pair answers, and both are connected", "[core][oob]"
   send.signaled = true;
   m.world.b.post_send(*m.b, send);
   CHECK(m.world.run_until([&] { return !m.b->host.completions.empty(); }, seconds(5)));
+}
+
+TEST_CASE("a peer that says a word and goes, both of which come at once, was there all the same", "[core][oob]") {
+  Meet m(saying(of_b()));
+  m.first_is_lost = true;
+  REQUIRE(m.until(m.world.a, StreamEvent::Kind::established));
+  m.world.b.post_receive(*m.b, {});
+  m.world.run_for(microseconds(50));  // the first FPDU is under way, and lost
+  m.set_loss(0);
+  m.world.a.post_send(*m.a, {});
+  m.world.run_for(microseconds(3));  // it has left, and waits there for what was lost
+  CHECK(m.b->host.completions.empty());
+  REQUIRE(m.a->qp->modify_state(qp::State::terminate, m.world.clock.now));
+  m.world.a.device.touch(*m.a->qp);
+  REQUIRE(m.until(m.world.b, StreamEvent::Kind::disconnected));
+  CHECK(m.b->qp->state() == qp::State::idle);
+  REQUIRE(m.b->host.completions.size() == 1);
+  CHECK(m.b->host.completions[0].status == qp::Status::success);
+  std::vector<StreamEvent::Kind> told;
+  for (const StreamEvent& event : m.world.b.events) told.push_back(event.kind);
+  using Kind = StreamEvent::Kind;
+  CHECK(told == std::vector{Kind::connect_request, Kind::established, Kind::disconnected});
 }
 
 TEST_CASE("an answer of anybody else is none: the queue pair never has that connection", "[core][oob]") {

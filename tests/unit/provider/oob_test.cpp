@@ -402,6 +402,41 @@ TEST_CASE("a peer that goes when nothing is under way is not noticed", "[wired][
   passes(other, stays, 7);
 }
 
+TEST_CASE("one whose peer says FIN and no more waits for a Modify, and not for ever", "[wired][oob]") {
+  TwoEnds t;
+  End& stays = GENERATE(true, false) ? t.x : t.y;
+  End& goes = &stays == &t.x ? t.y : t.x;
+  stays.ready(goes);
+  goes.ready(stays);
+  passes(stays, goes, 1);
+  passes(goes, stays, 3);
+  // No application of ours can do so; what calls itself an rnic may.
+  t.at_daemon([&](control::Machine& machine, control::Server&) {
+    control::Qp& qp = *machine.qps.at(goes.qp->qp_num);
+    control::ServedDevice& device = qp.context->device();
+    device.worker->call([&](Instant now) {
+      REQUIRE(qp.qp->modify_state(qp::State::closing, now));
+      device.device->touch(*qp.qp);
+    });
+  });
+  using Stage = control::Rendezvous::Stage;
+  const QpNumber number{stays.qp->qp_num};
+  std::optional<Stage> stage;
+  const auto left = [&] {
+    t.at_daemon([&](control::Machine&, control::Server& server) { stage = server.rendezvous().stage(number); });
+    return stage != Stage::together;
+  };
+  REQUIRE(comes_true(left));
+  CHECK(stage == Stage::left);  // so what is posted fails in time
+  CHECK(state_of(stays.qp) == IBV_QPS_RTS);
+  REQUIRE(stays.reset() == 0);
+  stays.drain();
+  REQUIRE(goes.reset() == 0);
+  stays.ready(goes);
+  goes.ready(stays);
+  passes(goes, stays, 5);
+}
+
 TEST_CASE("rdma_cm does not take a queue pair that has its peer by Modify", "[wired][oob]") {
   TwoEnds t;
   REQUIRE(t.x.to_init() == 0);
