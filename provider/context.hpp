@@ -180,7 +180,7 @@ struct Cq {
   // From ibv_start_poll to ibv_end_poll: verbs_iterate.cpp.
   Spinlock iteration;    // taken before `lock`
   bool single_threaded;  // the application says that nobody else comes
-  bool iterating;
+  pthread_t iterates;    // the thread that does; 0: none
   ibv_wc current;
   std::uint64_t current_time;
 };

@@ -5,8 +5,10 @@
 // Each step takes one completion, as ibv_poll_cq would, and keeps a copy: its slot is free. So the application may do
 // all that it likes between two steps, arm the queue and destroy queue pairs too; a second thread that iterates waits
 // for the end, one that calls ibv_poll_cq does not.
+#include <pthread.h>
 #include <time.h>
 
+#include <atomic>
 #include <cerrno>
 
 #include "context.hpp"
@@ -22,8 +24,10 @@ bool step(Cq& cq) {
   return true;
 }
 
+void set_iterates(Cq& cq, pthread_t thread) { std::atomic_ref(cq.iterates).store(thread, std::memory_order_relaxed); }
+
 void leave(Cq& cq) {
-  cq.iterating = false;
+  set_iterates(cq, 0);
   if (!cq.single_threaded) cq.iteration.unlock();
 }
 
@@ -31,7 +35,7 @@ int start_poll(ibv_cq_ex* ex, ibv_poll_cq_attr* attributes) {
   if (attributes != nullptr && attributes->comp_mask != 0) return EINVAL;
   Cq& cq = of(ex);
   if (!cq.single_threaded) cq.iteration.lock();
-  cq.iterating = true;
+  set_iterates(cq, pthread_self());
   if (step(cq)) return 0;
   leave(cq);
   return ENOENT;
@@ -39,9 +43,10 @@ int start_poll(ibv_cq_ex* ex, ibv_poll_cq_attr* attributes) {
 
 int next_poll(ibv_cq_ex* ex) { return step(of(ex)) ? 0 : ENOENT; }
 
-// Some call it after a start that found nothing, too.
+// Some call it after a start that found nothing, too; another thread may iterate by then.
 void end_poll(ibv_cq_ex* ex) {
-  if (of(ex).iterating) leave(of(ex));
+  Cq& cq = of(ex);
+  if (std::atomic_ref(cq.iterates).load(std::memory_order_relaxed) == pthread_self()) leave(cq);
 }
 
 const ibv_wc& current(ibv_cq_ex* ex) { return of(ex).current; }

@@ -205,6 +205,28 @@ TEST_CASE("who iterates is alone; but not on a queue for one thread", "[provider
   CHECK(t.ex->wr_id == 2);
 }
 
+TEST_CASE("an end after a start that found nothing ends nobody else's iteration", "[provider][iterate]") {
+  Iterated t;
+  std::atomic<bool> in = false;
+  CHECK(t.start() == ENOENT);
+  ibv_end_poll(t.ex);  // of nothing
+  t.receive(0);
+  REQUIRE(t.start() == 0);
+  std::thread([&] { ibv_end_poll(t.ex); }).join();
+  t.receive(1);
+  std::thread third([&] {
+    CHECK(t.start() == 0);
+    in = true;
+    ibv_end_poll(t.ex);
+  });
+  usleep(20'000);
+  CHECK_FALSE(in);
+  CHECK(t.ex->wr_id == 0);
+  ibv_end_poll(t.ex);
+  third.join();
+  CHECK(in);
+}
+
 TEST_CASE("threads that iterate together take every completion once", "[provider][iterate]") {
   constexpr std::uint32_t kCount = 60;
   Iterated t(64);
