@@ -15,7 +15,16 @@ namespace rnic::shm {
 namespace {
 
 constexpr std::uint64_t kArenaBytes = std::uint64_t{8} << 20;
-constexpr std::uint64_t kPieceMinBytes = 256;
+constexpr std::uint64_t kPieceStepBytes = 256;
+// From here on the pages of what is given back go back to the system.
+constexpr std::uint64_t kReturnedFromBytes = std::uint64_t{128} << 10;
+constexpr std::uint64_t kPageBytes = 4096;
+
+// Eighths of a power of two: a ring's control, which makes it a little longer than a power of two, does not double it.
+std::uint64_t size_of_piece(std::uint64_t bytes) {
+  const std::uint64_t step = std::max(std::bit_floor(bytes) / 8, kPieceStepBytes);
+  return (bytes + step - 1) / step * step;
+}
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -62,24 +71,26 @@ ContextMemory::~ContextMemory() {
   if (doorbells_fd_ >= 0) close(doorbells_fd_);
 }
 
-bool ContextMemory::needs_arena(std::uint64_t bytes) const {
+bool ContextMemory::needs_arena(std::uint64_t bytes) {
   if (bytes > kQuotaBytes) return false;  // it is refused
-  const std::uint64_t size = std::bit_ceil(std::max(bytes, kPieceMinBytes));
-  if (const auto spots = free_.find(size); spots != free_.end() && !spots->second.empty()) return false;
+  const std::uint64_t size = size_of_piece(bytes);
+  if (free_for(size) != free_.end()) return false;
   return arenas_.empty() || arenas_.back().size - arenas_.back().used < size;
 }
 
 Result<ContextMemory::Piece, int> ContextMemory::allocate(std::uint64_t bytes) {
   if (bytes == 0 || bytes > kQuotaBytes) return Failure{ENOMEM};
-  // Powers of two, so that what was given back fits the next of its kind.
-  const std::uint64_t size = std::bit_ceil(std::max(bytes, kPieceMinBytes));
+  std::uint64_t size = size_of_piece(bytes);
+  const auto spots = free_for(size);
+  if (spots != free_.end()) size = spots->first;
   if (allocated_bytes_ + size > kQuotaBytes) return Failure{ENOMEM};
 
   Spot spot{};
-  if (auto spots = free_.find(size); spots != free_.end() && !spots->second.empty()) {
+  if (spots != free_.end()) {
     spot = spots->second.back();
     spots->second.pop_back();
-    std::memset(arenas_[spot.arena].base + spot.offset, 0, size);  // nothing of the last owner is left (V-SEC-26)
+    if (spots->second.empty()) free_.erase(spots);
+    clear(spot, size);  // nothing of the last owner is left (V-SEC-26)
   } else {
     if (arenas_.empty() || arenas_.back().size - arenas_.back().used < size) {
       const std::uint64_t arena_bytes = std::max(kArenaBytes, size);
@@ -100,9 +111,31 @@ Result<ContextMemory::Piece, int> ContextMemory::allocate(std::uint64_t bytes) {
   return piece;
 }
 
+// What was given back, of this size or the next larger that does not waste as much again.
+ContextMemory::FreeSpots::iterator ContextMemory::free_for(std::uint64_t size) {
+  const auto spots = free_.lower_bound(size);
+  return spots != free_.end() && spots->first < 2 * size ? spots : free_.end();
+}
+
+// Of what is large no page is touched: it reads as zeros, and is nowhere.
+void ContextMemory::clear(const Spot& spot, std::uint64_t size) {
+  const Arena& arena = arenas_[spot.arena];
+  const std::uint64_t end = spot.offset + size;
+  const std::uint64_t pages = (spot.offset + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const std::uint64_t pages_end = end / kPageBytes * kPageBytes;
+  if (size < kReturnedFromBytes || fallocate(arena.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                             static_cast<off_t>(pages), static_cast<off_t>(pages_end - pages)) != 0) {
+    std::memset(arena.base + spot.offset, 0, size);
+    return;
+  }
+  std::memset(arena.base + spot.offset, 0, pages - spot.offset);
+  std::memset(arena.base + pages_end, 0, end - pages_end);
+}
+
 void ContextMemory::release(const Piece& piece) {
   RNIC_ASSERT(piece.arena_ < arenas_.size() && allocated_bytes_ >= piece.length_);
   allocated_bytes_ -= piece.length_;
+  if (piece.length_ >= kReturnedFromBytes) clear({piece.arena_, piece.offset_}, piece.length_);
   free_[piece.length_].push_back({piece.arena_, piece.offset_});
 }
 

@@ -58,7 +58,7 @@ class ContextMemory {
   };
   // Zeroed, aligned to a page's 64th; at most kQuotaBytes in all (ENOMEM).
   Result<Piece, int> allocate(std::uint64_t bytes);
-  bool needs_arena(std::uint64_t bytes) const;  // and so a descriptor more
+  bool needs_arena(std::uint64_t bytes);  // and so a descriptor more
   // By their numbers, which count from 0.
   std::size_t arena_count() const { return arenas_.size(); }
   int arena_fd(std::uint32_t arena) const { return arenas_[arena].fd; }
@@ -78,7 +78,14 @@ class ContextMemory {
 
  private:
   ContextMemory() = default;
+  struct Spot {
+    std::uint32_t arena;
+    std::uint64_t offset;
+  };
+  using FreeSpots = std::map<std::uint64_t, std::vector<Spot>>;  // by size; each has some
+  FreeSpots::iterator free_for(std::uint64_t size);
   void release(const Piece& piece);
+  void clear(const Spot& spot, std::uint64_t size);
   struct Arena {
     int fd = -1;
     std::byte* base = nullptr;
@@ -93,11 +100,7 @@ class ContextMemory {
   rnic_doorbells* doorbells_ = nullptr;
   std::vector<Arena> arenas_;
   std::uint64_t allocated_bytes_ = 0;
-  struct Spot {
-    std::uint32_t arena;
-    std::uint64_t offset;
-  };
-  std::map<std::uint64_t, std::vector<Spot>> free_;  // by size
+  FreeSpots free_;
 };
 
 inline ContextMemory::Piece& ContextMemory::Piece::operator=(Piece&& other) noexcept {

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -61,6 +62,37 @@ TEST_CASE("V-SEC-26: a piece that was given back comes out as zeros, to one owne
   REQUIRE(again);
   CHECK(again->bytes().data() == base);
   for (int i = 0; i < 1000; ++i) REQUIRE(again->bytes()[i] == std::byte{0});
+}
+
+TEST_CASE("V-SEC-26: a large piece that was given back comes out as zeros, and until then is nowhere",
+          "[shm][V-SEC-26]") {
+  auto memory = ContextMemory::create(1, 1);
+  REQUIRE(memory);
+  const auto small = (*memory)->allocate(256);  // so that the next begins within a page
+  REQUIRE(small);
+  const auto blocks = [&] {
+    struct stat status {};
+    REQUIRE(fstat((*memory)->arena_fd(0), &status) == 0);
+    return status.st_blocks;
+  };
+  constexpr std::uint64_t kBytes = (std::uint64_t{1} << 20) + 128;
+  auto first = (*memory)->allocate(kBytes);
+  REQUIRE(first);
+  CHECK(first->length() < kBytes + kBytes / 8);
+  const std::uint64_t offset = first->offset();
+  std::byte* const base = first->bytes().data();
+  CHECK(offset % 4096 != 0);
+  const auto before = blocks();
+  std::memset(base, 0xff, first->length());
+  CHECK(blocks() > before + 2000);
+  *first = {};
+  CHECK(blocks() <= before + 16);    // a page at either end is not its alone
+  std::memset(base, 0xff, 100'000);  // its last owner has it mapped still
+  const auto again = (*memory)->allocate(kBytes);
+  REQUIRE(again);
+  REQUIRE(again->offset() == offset);
+  for (std::uint64_t i = 0; i < again->length(); ++i)
+    if (base[i] != std::byte{0}) FAIL("at " << i);
 }
 
 TEST_CASE("a piece is given back once, by whoever has it last", "[shm]") {
