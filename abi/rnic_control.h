@@ -302,9 +302,23 @@ struct rnic_create_srq_reply {
 	struct rnic_area area;
 };
 
+#define RNIC_SRQ_LIMIT 0x1u
+#define RNIC_SRQ_ENTRIES 0x2u
+
+/* All that is asked for, or nothing. */
 struct rnic_modify_srq {
 	uint32_t srq;
+	uint32_t set;   /* RNIC_SRQ_* */
 	uint32_t limit; /* sets and arms; 0 disarms */
+	uint32_t wr_min;
+	uint32_t in_use; /* receives that are posted and whose completions are not polled: it will not be smaller */
+	uint32_t reserved;
+};
+
+struct rnic_modify_srq_reply {
+	uint32_t entries; /* 0: as in rnic_resize_cq_reply; or the size was not to change, and all is done */
+	uint32_t reserved;
+	struct rnic_area area; /* of a new size: the ring is there now, each entry at its index, `produced` too */
 };
 
 struct rnic_query_srq_reply {

@@ -35,7 +35,7 @@
 	X(RESIZE_CQ, resize_cq, 24, RNIC_OF_VERBS, rnic_resize_cq, rnic_resize_cq_reply, 0, 1)                       \
 	X(DESTROY_CQ, destroy_cq, 25, RNIC_OF_VERBS, rnic_handle, rnic_destroy_cq_reply, 0, 0)                       \
 	X(CREATE_SRQ, create_srq, 26, RNIC_OF_VERBS, rnic_create_srq, rnic_create_srq_reply, 0, 1)                   \
-	X(MODIFY_SRQ, modify_srq, 27, RNIC_OF_VERBS, rnic_modify_srq, rnic_nothing, 0, 0)                            \
+	X(MODIFY_SRQ, modify_srq, 27, RNIC_OF_VERBS, rnic_modify_srq, rnic_modify_srq_reply, 0, 1)                   \
 	X(QUERY_SRQ, query_srq, 28, RNIC_OF_VERBS, rnic_handle, rnic_query_srq_reply, 0, 0)                          \
 	X(DESTROY_SRQ, destroy_srq, 29, RNIC_OF_VERBS, rnic_handle, rnic_nothing, 0, 0)                              \
 	X(CREATE_QP, create_qp, 30, RNIC_OF_VERBS, rnic_create_qp, rnic_create_qp_reply, 0, 2)                       \
@@ -84,9 +84,9 @@
 	X(rnic_handle_reply, 8) X(rnic_reg_mr, 48) X(rnic_rereg_mr, 56) X(rnic_reg_mr_reply, 16)                     \
 	X(rnic_create_channel_reply, 16) X(rnic_create_cq, 32) X(rnic_create_cq_reply, 40)                           \
 	X(rnic_resize_cq, 8) X(rnic_resize_cq_reply, 40) X(rnic_destroy_cq_reply, 8) X(rnic_hold_events, 8)          \
-	X(rnic_create_srq, 24) X(rnic_create_srq_reply, 56) X(rnic_modify_srq, 8)                                    \
-	X(rnic_query_srq_reply, 16) X(rnic_create_qp, 48) X(rnic_create_qp_reply, 104)                               \
-	X(rnic_modify_qp, 64) X(rnic_query_qp_reply, 144) X(rnic_alloc_mw, 16) X(rnic_alloc_mw_reply, 8)              \
+	X(rnic_create_srq, 24) X(rnic_create_srq_reply, 56) X(rnic_modify_srq, 24)                                   \
+	X(rnic_modify_srq_reply, 40) X(rnic_query_srq_reply, 16) X(rnic_create_qp, 48) X(rnic_create_qp_reply, 104)   \
+	X(rnic_modify_qp, 68) X(rnic_query_qp_reply, 144) X(rnic_alloc_mw, 16) X(rnic_alloc_mw_reply, 8)              \
 	X(rnic_cm_open, 16) X(rnic_cm_open_reply, 24) X(rnic_cm_create_id, 24)                                       \
 	X(rnic_cm_destroy_id_reply, 8) X(rnic_cm_bind, 32) X(rnic_cm_resolve_address, 56)                            \
 	X(rnic_cm_resolve_route, 8) X(rnic_cm_query_reply, 64) X(rnic_cm_parameters, 528)                            \

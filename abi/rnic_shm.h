@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RNIC_ABI_VERSION 4u
+#define RNIC_ABI_VERSION 5u
 #define RNIC_CACHE_LINE 64u
 #define RNIC_WORKERS_MAX 16u
 
@@ -139,14 +139,13 @@ RNIC_STATIC_ASSERT(sizeof(struct rnic_sqe) == 32, "SGEs begin in the middle of t
 /* A receive entry: this header, then sge_count SGEs; stride given at creation. */
 struct rnic_rqe {
 	uint32_t sge_count;
-	uint32_t reserved[3];
+	uint32_t id; /* of a shared receive queue: comes back with the completion, and is the application's affair */
+	uint32_t reserved[2];
 };
 RNIC_STATIC_ASSERT(sizeof(struct rnic_rqe) == 16, "receive entry header");
 
 /*
- * A send or receive queue's area: rnic_ring_control, then size * stride octets of slots.
- * A shared receive queue's area: rnic_ring_control, then size uint32_t slot numbers (the index
- * ring that `produced` counts), padded to 64, then size * stride octets of slots.
+ * A send, receive or shared receive queue's area: rnic_ring_control, then size * stride octets of slots.
  */
 
 /* ---- Completion queues ------------------------------------------------------------------- */
@@ -185,7 +184,7 @@ enum rnic_status {
 #define RNIC_CQE_INVALIDATED 0x02u /* `word` is the STag that was invalidated */
 #define RNIC_CQE_IMMEDIATE 0x04u   /* `word` is the immediate, network order */
 #define RNIC_CQE_SEND_QUEUE 0x10u  /* of a send queue; else of a receive queue */
-#define RNIC_CQE_SHARED 0x20u      /* `slot` is a slot of the QP's shared receive queue */
+#define RNIC_CQE_SHARED 0x20u      /* of the QP's shared receive queue */
 
 /*
  * `phase` is written last, with release: the number of times the ring has been gone round, plus 1
@@ -194,7 +193,7 @@ enum rnic_status {
  */
 struct rnic_cqe {
 	uint32_t qp_number;
-	uint32_t slot;   /* the index (not masked) of the WQE; SHARED: the slot number */
+	uint32_t slot;   /* the index (not masked) of the WQE; SHARED: its `id` */
 	uint32_t length; /* octets received; valid for receives */
 	uint32_t word;
 	uint8_t opcode;

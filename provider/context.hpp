@@ -200,7 +200,7 @@ struct SendQueue : WorkQueue {
 };
 
 struct ReceiveQueue : WorkQueue {
-  std::uint64_t* wr_ids;  // of its slots
+  std::uint64_t* wr_ids;  // of its slots; of an SRQ, by id
 };
 
 // What ibv_wr_start begins and ibv_wr_complete or ibv_wr_abort ends, all under the send queue's lock. The entries are
@@ -250,9 +250,11 @@ struct Srq {
   ibv_srq ibv;  // first
 
   Context* context;
-  ReceiveQueue queue;  // of its indexes, `head` alone is used: slots come free in any order
-  std::uint32_t* index_ring;
-  std::uint32_t* free_slots;
+  ReceiveQueue queue;  // of its indexes, `head` alone is used: places come free in any order
+  // An id is a receive's from its post until its completion is polled. There are as many as the queue has ever been
+  // deep, so that receives keep theirs when it is made smaller.
+  std::uint32_t id_count;
+  std::uint32_t* free_ids;
   std::uint32_t free_count;
   std::uint32_t handle;
   std::uint32_t async_taken;

@@ -68,6 +68,7 @@ int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* input, ib
   }
   to.max_sge = clamp_int(ours.max_sge);
   to.max_sge_rd = clamp_int(ours.max_sge_read);
+  if (ours.max_srq != 0) to.device_cap_flags |= IBV_DEVICE_SRQ_RESIZE;
   to.max_cq = clamp_int(ours.max_cq);
   to.max_cqe = clamp_int(ours.max_cqe);
   to.max_mr = clamp_int(ours.max_mr);

@@ -224,14 +224,13 @@ int check_receive(const ReceiveQueue& queue, const ibv_recv_wr& wr) {
   return 0;
 }
 
-void write_receive_entry(ReceiveQueue& queue, std::uint32_t index, const ibv_recv_wr& wr) {
-  std::byte* slot = queue.slot(index);
+void write_receive_entry(std::byte* slot, const ibv_recv_wr& wr, std::uint32_t id = 0) {
   rnic_rqe entry{};
   entry.sge_count = static_cast<std::uint32_t>(wr.num_sge);
+  entry.id = id;
   std::memcpy(slot, &entry, sizeof entry);
   const std::size_t bytes = entry.sge_count * sizeof(rnic_sge);
   if (bytes != 0) std::memcpy(slot + sizeof entry, wr.sg_list, bytes);
-  queue.wr_ids[index & (queue.size - 1)] = wr.wr_id;
 }
 
 }  // namespace
@@ -250,7 +249,8 @@ int post_recv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     error = check_receive(queue, *wr);
     if (error == 0 && queue.full()) error = ENOMEM;
     if (error != 0) break;
-    write_receive_entry(queue, queue.head, *wr);
+    write_receive_entry(queue.slot(queue.head), *wr);
+    queue.wr_ids[queue.head & (queue.size - 1)] = wr->wr_id;
     store(queue.head, queue.head + 1, std::memory_order_release);
   }
   if (error != 0) *bad = wr;
@@ -266,11 +266,11 @@ int post_srq_recv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   std::uint32_t head = queue.head;
   for (; wr != nullptr && error == 0; wr = wr->next) {
     error = check_receive(queue, *wr);
-    if (error == 0 && srq.free_count == 0) error = ENOMEM;  // V-SRQ-06
+    if (error == 0 && srq.id_count - srq.free_count >= queue.size) error = ENOMEM;  // V-SRQ-06
     if (error != 0) break;
-    const std::uint32_t slot = srq.free_slots[--srq.free_count];
-    write_receive_entry(queue, slot, *wr);
-    store(srq.index_ring[head & (queue.size - 1)], slot, std::memory_order_relaxed);
+    const std::uint32_t id = srq.free_ids[--srq.free_count];
+    write_receive_entry(queue.slot(head), *wr, id);
+    queue.wr_ids[id] = wr->wr_id;
     ++head;
   }
   if (error != 0) *bad = wr;
@@ -282,9 +282,13 @@ int post_srq_recv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 
 namespace {
 
-void free_shared_slot(Srq& srq, std::uint32_t slot) {
+// False: there is no such receive.
+bool take_shared(Srq& srq, std::uint32_t id, std::uint64_t& wr_id) {
   const SpinGuard guard(srq.queue.lock);
-  if (srq.free_count < srq.queue.size) srq.free_slots[srq.free_count++] = slot;
+  if (id >= srq.id_count || srq.free_count == srq.id_count) return false;
+  wr_id = srq.queue.wr_ids[id];
+  srq.free_ids[srq.free_count++] = id;
+  return true;
 }
 
 // Finds the WR a completion is of, and frees its slot. False: there is no such WR, and the entry is passed over.
@@ -296,16 +300,11 @@ bool take_work(Qp& qp, const rnic_cqe& cqe, std::uint64_t& wr_id) {
     queue.free_through(cqe.slot);
     return true;
   }
-  const bool shared = (cqe.flags & RNIC_CQE_SHARED) != 0;
-  if (shared && (qp.srq == nullptr || cqe.slot >= qp.srq->queue.size)) return false;
-  ReceiveQueue& queue = shared ? qp.srq->queue : qp.receive;
-  if (!shared && !queue.outstanding(cqe.slot)) return false;
+  if ((cqe.flags & RNIC_CQE_SHARED) != 0) return qp.srq != nullptr && take_shared(*qp.srq, cqe.slot, wr_id);
+  ReceiveQueue& queue = qp.receive;
+  if (!queue.outstanding(cqe.slot)) return false;
   wr_id = queue.wr_ids[cqe.slot & (queue.size - 1)];
-  if (shared) {
-    free_shared_slot(*qp.srq, cqe.slot);
-  } else {
-    queue.free_through(cqe.slot);
-  }
+  queue.free_through(cqe.slot);
   return true;
 }
 
@@ -504,9 +503,8 @@ void remove_completions(Cq& cq, const Qp& qp) {
   for (std::uint64_t i = cq.consumer; i - cq.consumer < size && published(cq, i); ++i) {
     rnic_cqe& cqe = entry_at(cq, i);
     if (!is_of(cqe, qp)) continue;
-    if ((cqe.flags & RNIC_CQE_SHARED) != 0 && qp.srq != nullptr && cqe.slot < qp.srq->queue.size) {
-      free_shared_slot(*qp.srq, cqe.slot);  // V-SRQ-07
-    }
+    std::uint64_t wr_id = 0;
+    if ((cqe.flags & RNIC_CQE_SHARED) != 0 && qp.srq != nullptr) take_shared(*qp.srq, cqe.slot, wr_id);  // V-SRQ-07
     cqe.qp_number = 0;
   }
   while (published(cq, cq.consumer) && entry_at(cq, cq.consumer).qp_number == 0) ++cq.consumer;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 // The life of shared receive queues, and what they have in common with those of a QP.
+#include <bit>
 #include <cerrno>
 #include <cstdlib>
 
@@ -17,31 +18,39 @@ void free_receives(ReceiveQueue& queue) { std::free(queue.wr_ids); }
 
 namespace {
 
-std::uint64_t index_ring_bytes(std::uint32_t entries) {
-  return (std::uint64_t{entries} * sizeof(std::uint32_t) + RNIC_CACHE_LINE - 1) / RNIC_CACHE_LINE * RNIC_CACHE_LINE;
+bool take_ring(ReceiveQueue& queue, char* at, std::uint32_t entries, std::uint64_t length) {
+  if (at == nullptr || !is_power_of_two(entries)) return false;
+  if (length < sizeof(rnic_ring_control) + std::uint64_t{entries} * queue.stride) return false;
+  queue.size = entries;
+  queue.control = reinterpret_cast<rnic_ring_control*>(at);
+  queue.slots = reinterpret_cast<std::byte*>(at + sizeof(rnic_ring_control));
+  return true;
+}
+
+// So many ids, where there are not. False, and nothing has changed: out of memory.
+bool grow_ids(Srq& srq, std::uint32_t count) {
+  if (count <= srq.id_count) return true;
+  auto* wr_ids = static_cast<std::uint64_t*>(std::realloc(srq.queue.wr_ids, count * sizeof *srq.queue.wr_ids));
+  if (wr_ids == nullptr) return false;
+  srq.queue.wr_ids = wr_ids;
+  auto* free_ids = static_cast<std::uint32_t*>(std::realloc(srq.free_ids, count * sizeof *srq.free_ids));
+  if (free_ids == nullptr) return false;
+  srq.free_ids = free_ids;
+  for (std::uint32_t id = count; id-- > srq.id_count;) srq.free_ids[srq.free_count++] = id;
+  srq.id_count = count;
+  return true;
 }
 
 bool set_up_srq(Srq& srq, const rnic_create_srq_reply& reply, char* at) {
-  const std::uint64_t indexes = index_ring_bytes(reply.entries);
-  const std::uint64_t needed = sizeof(rnic_ring_control) + indexes + std::uint64_t{reply.entries} * reply.stride;
-  if (at == nullptr || !is_power_of_two(reply.entries) || reply.area.length < needed) return false;
   if (reply.stride < sizeof(rnic_rqe) + std::uint64_t{reply.sge_max} * sizeof(rnic_sge)) {
     return false;
   }
   ReceiveQueue& queue = srq.queue;
-  queue.size = reply.entries;
   queue.stride = reply.stride;
   queue.sge_max = reply.sge_max;
   queue.doorbell = reply.doorbell;
-  queue.control = reinterpret_cast<rnic_ring_control*>(at);
-  srq.index_ring = reinterpret_cast<std::uint32_t*>(at + sizeof(rnic_ring_control));
-  queue.slots = reinterpret_cast<std::byte*>(at + sizeof(rnic_ring_control) + indexes);
-  srq.free_slots = static_cast<std::uint32_t*>(std::calloc(queue.size, sizeof(std::uint32_t)));
-  if (srq.free_slots == nullptr || !allocate_receives(queue)) return false;
-  for (std::uint32_t i = 0; i < queue.size; ++i) srq.free_slots[i] = queue.size - 1 - i;
-  srq.free_count = queue.size;
   srq.handle = reply.srq;
-  return true;
+  return take_ring(queue, at, reply.entries, reply.area.length) && grow_ids(srq, reply.entries);
 }
 
 int ask_for_srq(Context& context, Srq& srq, const rnic_create_srq& request, rnic_create_srq_reply& reply) {
@@ -59,7 +68,7 @@ int ask_for_srq(Context& context, Srq& srq, const rnic_create_srq& request, rnic
 
 void free_srq(Srq& srq) {
   free_receives(srq.queue);
-  std::free(srq.free_slots);
+  std::free(srq.free_ids);
   std::free(&srq);
 }
 
@@ -88,14 +97,50 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
   return &srq->ibv;
 }
 
+namespace {
+
+// Nobody posts meanwhile, nor is a place freed: both are under the queue's lock.
+int resize_srq(Srq& srq, rnic_modify_srq& request) {
+  Context& context = *srq.context;
+  const ArenaGuard arenas(context);
+  int error = map_missing_arenas(context);  // as for resize_cq()
+  if (error != 0) return error;
+  const SpinGuard guard(srq.queue.lock);
+  request.in_use = srq.id_count - srq.free_count;
+  // The ids are there before the daemon moves the ring: there is no way back then.
+  if (!grow_ids(srq, std::bit_ceil(request.wr_min))) return ENOMEM;
+  rnic_modify_srq_reply reply{};
+  char* at = nullptr;
+  while (reply.entries == 0) {  // each time with an arena that is new
+    Descriptors fds{};
+    error = context.control.call(RNIC_MODIFY_SRQ, request, reply, &fds);
+    if (error == 0) error = map_area(context, reply.area, fds, at);
+    fds.close_rest();
+    if (error != 0) return error;
+  }
+  return reply.entries <= srq.id_count && take_ring(srq.queue, at, reply.entries, reply.area.length) ? 0 : ENOMEM;
+}
+
+}  // namespace
+
 int modify_srq(ibv_srq* ibv, ibv_srq_attr* attributes, int mask) {
   Srq& srq = of(ibv);
   if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;  // V-IS-03
-  if ((mask & IBV_SRQ_MAX_WR) != 0) return EOPNOTSUPP;                 // V-QRN-20: not advertised
-  if ((mask & IBV_SRQ_LIMIT) == 0) return 0;
-  if (attributes->srq_limit > srq.queue.size) return EINVAL;  // V-LIM-04
-  const rnic_modify_srq request{srq.handle, attributes->srq_limit};
-  return srq.context->control.call(RNIC_MODIFY_SRQ, &request, sizeof request, nullptr, 0);
+  if (mask == 0) return 0;
+  rnic_modify_srq request{};
+  request.srq = srq.handle;
+  if ((mask & IBV_SRQ_LIMIT) != 0) {
+    request.set |= RNIC_SRQ_LIMIT;
+    request.limit = attributes->srq_limit;
+  }
+  if ((mask & IBV_SRQ_MAX_WR) != 0) {
+    if (attributes->max_wr == 0 || attributes->max_wr > srq.context->attributes.max_srq_wr) return EINVAL;
+    request.set |= RNIC_SRQ_ENTRIES;
+    request.wr_min = attributes->max_wr;
+    return resize_srq(srq, request);
+  }
+  rnic_modify_srq_reply reply{};
+  return srq.context->control.call(RNIC_MODIFY_SRQ, request, reply);
 }
 
 int query_srq(ibv_srq* ibv, ibv_srq_attr* attributes) {

@@ -228,6 +228,7 @@ class Context {
   // What a request asks for, but for its place in the table. An errno, or 0.
   int prepare(const rnic_reg_mr& request, int fd, Region& region, tpt::RegionOptions& options);
   int change(Region& region, const rnic_rereg_mr& request, int fd);
+  Reply resize_srq(Srq& srq, const rnic_modify_srq& request, std::uint32_t entries);
   // The steps of create_qp.
   struct QpSizes;
   int carve(Qp& qp, const QpSizes& sizes);

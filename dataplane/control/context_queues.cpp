@@ -190,9 +190,40 @@ Reply Context::create_srq(const rnic_create_srq& request) {
 
 Reply Context::modify_srq(const rnic_modify_srq& request) {
   Srq* srq = find(srqs_, request.srq);
-  if (srq == nullptr || request.limit > srq->entries) return Reply::error(EINVAL);  // V-LIM-04
-  device_.worker->call([&](Instant) { srq->queue->arm_limit(request.limit); });     // V-LIM-03
-  return {};
+  if (srq == nullptr || (request.set & ~(RNIC_SRQ_LIMIT | RNIC_SRQ_ENTRIES)) != 0) return Reply::error(EINVAL);
+  const bool limits = (request.set & RNIC_SRQ_LIMIT) != 0, resizes = (request.set & RNIC_SRQ_ENTRIES) != 0;
+  if (resizes && (request.wr_min == 0 || request.wr_min > kSrqWorkRequestsMax)) return Reply::error(EINVAL);
+  const std::uint32_t entries = resizes ? std::bit_ceil(request.wr_min) : srq->entries;
+  const std::uint32_t limit = limits ? request.limit : srq->queue->limit();
+  if (limit > entries) return Reply::error(EINVAL);  // V-LIM-04
+  if (resizes) return resize_srq(*srq, request, entries);
+  if (limits) device_.worker->call([&](Instant) { srq->queue->arm_limit(request.limit); });  // V-LIM-03
+  return Reply::with(rnic_modify_srq_reply{});
+}
+
+// The provider holds the queue's lock, so that nobody posts; who takes is stopped here.
+Reply Context::resize_srq(Srq& srq, const rnic_modify_srq& request, std::uint32_t entries) {
+  if (request.in_use > entries) return Reply::error(EINVAL);  // V-SRZ-02
+  auto piece = allocate(shm::SharedReceiveQueue::area_bytes(entries, receive_stride_of(srq.sge_max)));
+  if (!piece) return Reply::error(piece.error());
+  Reply reply;
+  rnic_modify_srq_reply body{};
+  if (!arenas_[piece->arena()].announced) {  // as in resize_cq()
+    describe(reply, body.area, *piece);
+    reply.append(&body, sizeof body);
+    return reply;
+  }
+  bool done = false;
+  device_.worker->call([&](Instant) {
+    done = srq.queue->resize(piece->bytes(), entries);
+    if (done && (request.set & RNIC_SRQ_LIMIT) != 0) srq.queue->arm_limit(request.limit);
+  });
+  if (!done) return Reply::error(EINVAL);
+  srq.piece = std::move(*piece);
+  srq.entries = body.entries = entries;
+  describe(reply, body.area, srq.piece);
+  reply.append(&body, sizeof body);
+  return reply;
 }
 
 Reply Context::query_srq(std::uint32_t handle) {

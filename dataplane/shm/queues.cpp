@@ -6,10 +6,6 @@
 namespace rnic::shm {
 namespace {
 
-constexpr std::uint64_t rounded_to_line(std::uint64_t n) {
-  return (n + RNIC_CACHE_LINE - 1) / RNIC_CACHE_LINE * RNIC_CACHE_LINE;
-}
-
 // Copies the SGEs behind a header; false if they are more than the queue was made for.
 bool copy_sges(const std::byte* at, std::uint32_t count, std::uint32_t count_max, qp::Sge* out) {
   if (count > count_max || count > qp::kSgesMax) return false;
@@ -39,11 +35,13 @@ bool known_opcode(std::uint8_t opcode) {
   }
 }
 
-void copy_receive(const std::byte* slot, std::uint32_t sge_max, qp::ReceiveRequest& out) {
+// Returns its id, which is the application's affair.
+std::uint32_t copy_receive(const std::byte* slot, std::uint32_t sge_max, qp::ReceiveRequest& out) {
   rnic_rqe header;
   std::memcpy(&header, slot, sizeof header);
   out.malformed = !copy_sges(slot + sizeof header, header.sge_count, sge_max, out.sges.data());
   out.sge_count = out.malformed ? std::uint8_t{0} : static_cast<std::uint8_t>(header.sge_count);
+  return header.id;
 }
 
 void check_area(MutableBytes area, std::uint64_t needed, std::uint32_t size, std::uint32_t stride) {
@@ -156,8 +154,7 @@ bool ReceiveQueue::take(qp::ReceiveRequest& out) {
 SharedReceiveQueue::SharedReceiveQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride,
                                        std::uint32_t sge_max)
     : control_(reinterpret_cast<rnic_ring_control*>(area.data())),
-      ring_(reinterpret_cast<std::uint32_t*>(area.data() + sizeof(rnic_ring_control))),
-      slots_(area.data() + sizeof(rnic_ring_control) + rounded_to_line(std::uint64_t{size} * sizeof(std::uint32_t))),
+      slots_(area.data() + sizeof(rnic_ring_control)),
       size_(size),
       stride_(stride),
       sge_max_(sge_max) {
@@ -165,8 +162,7 @@ SharedReceiveQueue::SharedReceiveQueue(MutableBytes area, std::uint32_t size, st
 }
 
 std::uint64_t SharedReceiveQueue::area_bytes(std::uint32_t size, std::uint32_t stride) {
-  return sizeof(rnic_ring_control) + rounded_to_line(std::uint64_t{size} * sizeof(std::uint32_t)) +
-         std::uint64_t{size} * stride;
+  return SendQueue::area_bytes(size, stride);
 }
 
 void SharedReceiveQueue::set_worker(std::uint32_t worker) {
@@ -176,15 +172,8 @@ void SharedReceiveQueue::set_worker(std::uint32_t worker) {
 bool SharedReceiveQueue::take(qp::ReceiveRequest& out) {
   const std::uint32_t produced = std::atomic_ref(control_->produced).load(std::memory_order_acquire);
   if (produced == taken_ || produced - taken_ > size_) return false;
-  const std::uint32_t slot = std::atomic_ref(ring_[taken_ & (size_ - 1)]).load(std::memory_order_relaxed);
   out.shared = true;
-  out.slot = slot;
-  if (slot < size_) {
-    copy_receive(slots_ + std::size_t{slot} * stride_, sge_max_, out);
-  } else {
-    out.malformed = true;
-    out.sge_count = 0;
-  }
+  out.slot = copy_receive(slots_ + std::size_t{taken_ & (size_ - 1)} * stride_, sge_max_, out);
   ++taken_;
   std::atomic_ref(control_->taken).store(taken_, std::memory_order_relaxed);
   const std::uint32_t limit = limit_.load(std::memory_order_relaxed);
@@ -208,6 +197,24 @@ bool SharedReceiveQueue::take_limit_event() {
 std::uint32_t SharedReceiveQueue::available() const {
   const std::uint32_t waiting = std::atomic_ref(control_->produced).load(std::memory_order_acquire) - taken_;
   return waiting > size_ ? 0 : waiting;
+}
+
+bool SharedReceiveQueue::resize(MutableBytes area, std::uint32_t size) {
+  check_area(area, area_bytes(size, stride_), size, stride_);
+  const std::uint32_t produced = std::atomic_ref(control_->produced).load(std::memory_order_acquire);
+  if (produced - taken_ > std::min(size, size_)) return false;
+  auto* control = reinterpret_cast<rnic_ring_control*>(area.data());
+  std::byte* slots = area.data() + sizeof(rnic_ring_control);
+  for (std::uint32_t index = taken_; index != produced; ++index)
+    std::memcpy(slots + std::size_t{index & (size - 1)} * stride_, slots_ + std::size_t{index & (size_ - 1)} * stride_,
+                stride_);
+  control->produced = produced;
+  control->taken = taken_;
+  control->worker = std::atomic_ref(control_->worker).load(std::memory_order_relaxed);
+  control_ = control;
+  slots_ = slots;
+  size_ = size;
+  return true;
 }
 
 // ---- CompletionQueue ---------------------------------------------------------------------------

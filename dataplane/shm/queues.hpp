@@ -68,12 +68,14 @@ class SharedReceiveQueue {
   bool take_limit_event();
   std::uint32_t available() const;
   void set_worker(std::uint32_t worker);
+  // On the worker, and the application posts nothing meanwhile: what is posted and not taken goes to a new ring, at its
+  // index. False if it does not fit there (V-SRZ-02).
+  bool resize(MutableBytes area, std::uint32_t size);
   static std::uint64_t area_bytes(std::uint32_t size, std::uint32_t stride);
   std::uint64_t cookie = 0;  // control's name for it in events
 
  private:
   rnic_ring_control* control_;
-  std::uint32_t* ring_;
   std::byte* slots_;
   std::uint32_t size_;
   std::uint32_t stride_;

@@ -28,12 +28,13 @@ TEST_CASE("memory that a failed command was the first to take is announced when 
   descriptors.set_total(before + 3);  // of which it may not have them all (shares.hpp)
   REQUIRE(app.ask(RNIC_CREATE_QP, request).status == EMFILE);
   REQUIRE(descriptors.used() == before + 1);
-  const auto first = app.try_cq(control::kCqesMax);  // as large as the first of the two
+  constexpr std::uint32_t kEntries = 262'144;  // as large as the first of the two
+  const auto first = app.try_cq(kEntries);
   CHECK(first.as<rnic_create_cq_reply>().area.arena_is_new == 1);
   CHECK(first.fds.size() == 1);
   CHECK(descriptors.used() == before + 1);
   REQUIRE(app.by_handle(RNIC_DESTROY_CQ, first.as<rnic_create_cq_reply>().cq).status == 0);
-  const auto second = app.try_cq(control::kCqesMax);
+  const auto second = app.try_cq(kEntries);
   CHECK(second.as<rnic_create_cq_reply>().area.arena_is_new == 0);
   CHECK(second.as<rnic_create_cq_reply>().area.arena == first.as<rnic_create_cq_reply>().area.arena);
   CHECK(second.fds.empty());
@@ -78,4 +79,24 @@ TEST_CASE("a ring that would go to a new arena stays where it is until the arena
   CHECK((resized.area.arena_is_new == 0 && resized.area.arena == new_arena.area.arena));
   CHECK(second.fds.empty());
   CHECK((object->queue->unpolled() == 3 && object->queue->size() == 131'072));
+}
+
+TEST_CASE("V-IMM-01: nor does a shared receive queue go there before, nor is its limit changed",
+          "[control][objects][V-IMM-01][V-SRZ-01]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto made = app.try_srq(app.pd(), 4, 0, control::kSgesMax).as<rnic_create_srq_reply>();
+  const rnic_modify_srq body{made.srq, RNIC_SRQ_ENTRIES | RNIC_SRQ_LIMIT, 7, control::kSrqWorkRequestsMax, 0, 0};
+  const auto first = app.ask(RNIC_MODIFY_SRQ, body);
+  const auto new_arena = first.as<rnic_modify_srq_reply>();
+  CHECK(new_arena.entries == 0);
+  CHECK(new_arena.area.arena_is_new == 1);
+  CHECK(first.fds.size() == 1);
+  const auto query = [&] { return app.by_handle(RNIC_QUERY_SRQ, made.srq).as<rnic_query_srq_reply>(); };
+  CHECK((query().entries == 4 && query().limit == 0));
+  const auto second = app.ask(RNIC_MODIFY_SRQ, body);
+  CHECK(second.as<rnic_modify_srq_reply>().entries == control::kSrqWorkRequestsMax);
+  CHECK(second.as<rnic_modify_srq_reply>().area.arena == new_arena.area.arena);
+  CHECK(second.fds.empty());
+  CHECK((query().entries == control::kSrqWorkRequestsMax && query().limit == 7));
 }

@@ -479,7 +479,7 @@ TEST_CASE("V-LIM-03: a limit is armed where receives are taken, so that nobody w
   App app(daemon);
   const auto srq = app.try_srq(app.pd(), 8).as<rnic_create_srq_reply>().srq;
   const std::uint64_t before = daemon.machine.workers[0]->counters().calls;
-  CHECK(app.ask(RNIC_MODIFY_SRQ, rnic_modify_srq{srq, 4}).status == 0);
+  CHECK(app.ask(RNIC_MODIFY_SRQ, rnic_modify_srq{srq, RNIC_SRQ_LIMIT, 4, 0, 0, 0}).status == 0);
   CHECK(daemon.machine.workers[0]->counters().calls == before + 1);
   CHECK(app.by_handle(RNIC_QUERY_SRQ, srq).as<rnic_query_srq_reply>().limit == 4);
 }

@@ -45,10 +45,40 @@ TEST_CASE("V-LIM-04: a limit above the SRQ's size is refused", "[control][object
   CHECK(app.try_srq(pd, 8, 9).status == EINVAL);
   const auto srq = app.try_srq(pd, 8, 8).as<rnic_create_srq_reply>().srq;
   CHECK(app.by_handle(RNIC_QUERY_SRQ, srq).as<rnic_query_srq_reply>().limit == 8);
-  CHECK(app.ask(RNIC_MODIFY_SRQ, rnic_modify_srq{srq, 9}).status == EINVAL);
+  CHECK(app.ask(RNIC_MODIFY_SRQ, rnic_modify_srq{srq, RNIC_SRQ_LIMIT, 9, 0, 0, 0}).status == EINVAL);
   CHECK(app.by_handle(RNIC_QUERY_SRQ, srq).as<rnic_query_srq_reply>().limit == 8);
-  CHECK(app.ask(RNIC_MODIFY_SRQ, rnic_modify_srq{srq, 0}).status == 0);
+  CHECK(app.ask(RNIC_MODIFY_SRQ, rnic_modify_srq{srq, RNIC_SRQ_LIMIT, 0, 0, 0, 0}).status == 0);
   CHECK(app.by_handle(RNIC_QUERY_SRQ, srq).as<rnic_query_srq_reply>().limit == 0);
+}
+
+TEST_CASE("V-SRZ-02: an SRQ is resized, but not below what is posted, in use, or its limit",
+          "[control][objects][V-SRZ-01][V-SRZ-02][V-LIM-04][V-IMM-01]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto made = app.try_srq(app.pd(), 8).as<rnic_create_srq_reply>();
+  const auto ask = [&](std::uint32_t set, std::uint32_t limit, std::uint32_t wr_min, std::uint32_t in_use = 0) {
+    return app.ask(RNIC_MODIFY_SRQ, rnic_modify_srq{made.srq, set, limit, wr_min, in_use, 0});
+  };
+  const auto query = [&] { return app.by_handle(RNIC_QUERY_SRQ, made.srq).as<rnic_query_srq_reply>(); };
+  constexpr std::uint32_t kBoth = RNIC_SRQ_LIMIT | RNIC_SRQ_ENTRIES;
+  for (int i = 0; i < 2; ++i) {
+    CHECK(ask(RNIC_SRQ_ENTRIES, 0, 0).status == EINVAL);
+    CHECK(ask(RNIC_SRQ_ENTRIES, 0, control::kSrqWorkRequestsMax + 1).status == EINVAL);
+    CHECK(ask(RNIC_SRQ_ENTRIES, 0, 4, 5).status == EINVAL);
+    CHECK(ask(kBoth, 5, 4).status == EINVAL);
+    CHECK(ask(0x4, 0, 0).status == EINVAL);
+    CHECK(query().entries == 8);
+    CHECK(query().limit == 0);
+  }
+  const auto larger = ask(kBoth, 9, 9).as<rnic_modify_srq_reply>();  // a limit that only the new size has room for
+  CHECK(larger.entries == 16);
+  CHECK(larger.area.length >= sizeof(rnic_ring_control) + 16 * made.stride);
+  CHECK((larger.area.arena != made.area.arena || larger.area.offset != made.area.offset));
+  CHECK((query().entries == 16 && query().limit == 9));
+  CHECK(ask(RNIC_SRQ_ENTRIES, 0, 8).status == EINVAL);  // V-LIM-04
+  CHECK((query().entries == 16 && query().limit == 9));
+  CHECK(ask(kBoth, 4, 4, 4).as<rnic_modify_srq_reply>().entries == 4);
+  CHECK((query().entries == 4 && query().limit == 4));
 }
 
 TEST_CASE("V-SRQ-21: an SRQ with a QP cannot be destroyed", "[control][objects][V-SRQ-21][V-IS-19][V-VB-13]") {

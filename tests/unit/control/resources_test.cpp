@@ -96,7 +96,7 @@ TEST_CASE("V-IS-22: what is named by a number of nothing is refused, whatever is
   modify.state = RNIC_QP_ERROR;
   CHECK(app.ask(RNIC_MODIFY_QP, modify).status == EINVAL);
   CHECK(app.ask(RNIC_RESIZE_CQ, rnic_resize_cq{kNothing, 64}).status == EINVAL);
-  CHECK(app.ask(RNIC_MODIFY_SRQ, rnic_modify_srq{kNothing, 1}).status == EINVAL);
+  CHECK(app.ask(RNIC_MODIFY_SRQ, rnic_modify_srq{kNothing, RNIC_SRQ_LIMIT, 1, 0, 0, 0}).status == EINVAL);
   for (const std::uint32_t type : {RNIC_QUERY_QP, RNIC_DESTROY_QP, RNIC_DESTROY_CQ, RNIC_QUERY_SRQ, RNIC_DESTROY_SRQ,
                                    RNIC_DEALLOC_PD, RNIC_DEREG_MR})
     CHECK(app.by_handle(type, kNothing).status == EINVAL);

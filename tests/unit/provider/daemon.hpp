@@ -43,7 +43,7 @@ struct QpView {
 
 struct SrqView {
   QueueView queue;
-  std::uint32_t* indexes = nullptr;
+  std::uint32_t id(std::uint32_t index) const { return reinterpret_cast<rnic_rqe*>(queue.slot(index))->id; }
 };
 
 class TestDaemon {
@@ -261,7 +261,7 @@ class Application {
 
   static rnic_cq_control& control_of(ibv_cq* cq) { return *provider::of(cq).control; }
   static QpView view(ibv_qp* qp) { return {QueueView(provider::of(qp).send), QueueView(provider::of(qp).receive)}; }
-  static SrqView view(ibv_srq* srq) { return {QueueView(provider::of(srq).queue), provider::of(srq).index_ring}; }
+  static SrqView view(ibv_srq* srq) { return {QueueView(provider::of(srq).queue)}; }
 
   provider::Context* context = nullptr;
   ibv_pd* pd = nullptr;

@@ -295,7 +295,7 @@ TEST_CASE("V-QP-19: removed completions of a shared queue give their slots back"
   REQUIRE(provider::post_srq_recv(srq, &wr, &bad) == 0);
   rnic_cqe cqe{};
   cqe.qp_number = qp->qp_num;
-  cqe.slot = app.view(srq).indexes[0];
+  cqe.slot = app.view(srq).id(0);
   cqe.opcode = RNIC_OP_RECEIVE;
   cqe.flags = RNIC_CQE_SHARED;
   daemon.push(cq, cqe);

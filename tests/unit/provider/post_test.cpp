@@ -451,15 +451,98 @@ TEST_CASE("V-SRQ-07: a shared slot is free once its completion was polled, in an
   SharedPair t(4);
   for (std::uint64_t i = 0; i < 4; ++i) REQUIRE(t.post(i) == 0);
   const SrqView view = t.app.view(t.srq);
-  const std::uint32_t second = view.indexes[1];
+  const std::uint32_t second = view.id(1);
   t.complete(second);
   CHECK(t.post(4) == ENOMEM);
   ibv_wc wc{};
   REQUIRE(provider::poll_cq(t.cq, 1, &wc) == 1);
   CHECK(wc.wr_id == 1);
   CHECK(t.post(4) == 0);
-  CHECK(view.indexes[4 & 3] == second);
+  CHECK(view.id(4) == second);
   CHECK(t.post(5) == ENOMEM);
+}
+
+TEST_CASE("V-SRZ-02: a shared queue is not made smaller than what is posted or not polled, and keeps whose each is",
+          "[provider][V-SRZ-01][V-SRZ-02][V-SRQ-06][V-SRQ-07]") {
+  SharedPair t(8);
+  const auto resize = [&](std::uint32_t max_wr) {
+    ibv_srq_attr attributes{};
+    attributes.max_wr = max_wr;
+    return provider::modify_srq(t.srq, &attributes, IBV_SRQ_MAX_WR);
+  };
+  const auto depth = [&] {
+    ibv_srq_attr attributes{};
+    REQUIRE(provider::query_srq(t.srq, &attributes) == 0);
+    return attributes.max_wr;
+  };
+  for (std::uint64_t i = 0; i < 6; ++i) REQUIRE(t.post(i) == 0);
+  // The data plane has taken none: what completes here is still in its ring, as far as it knows.
+  const std::uint32_t ids[] = {t.app.view(t.srq).id(0), t.app.view(t.srq).id(4), t.app.view(t.srq).id(5)};
+  for (const std::uint32_t id : ids) t.complete(id);
+  ibv_wc wc{};
+  REQUIRE(provider::poll_cq(t.cq, 1, &wc) == 1);
+  CHECK(wc.wr_id == 0);  // five are left, two of them to be polled
+  CHECK(resize(4) == EINVAL);
+  CHECK(resize(0) == EINVAL);
+  CHECK(resize(control::kSrqWorkRequestsMax + 1) == EINVAL);
+  CHECK(depth() == 8);
+  REQUIRE(resize(32) == 0);
+  CHECK(depth() == 32);
+  for (std::uint64_t i = 5; i < 32; ++i) REQUIRE(t.post(100 + i) == 0);
+  CHECK(t.post(7) == ENOMEM);
+  CHECK(resize(16) == EINVAL);
+  for (const std::uint64_t expected : {4, 5}) {
+    REQUIRE(provider::poll_cq(t.cq, 1, &wc) == 1);
+    CHECK(wc.wr_id == expected);
+  }
+  // Those of the old ring stand in the new one, and are who they were.
+  const SrqView view = t.app.view(t.srq);
+  CHECK(view.queue.size == 32);
+  CHECK(view.queue.produced() == 33);
+  for (std::uint32_t i = 1; i < 4; ++i) {
+    t.complete(view.id(i));
+    REQUIRE(provider::poll_cq(t.cq, 1, &wc) == 1);
+    CHECK(wc.wr_id == i);
+  }
+}
+
+TEST_CASE("V-SRZ-01: receives with ids beyond a smaller queue's size come back, and it takes no more than it has",
+          "[provider][V-SRZ-01][V-SRQ-06][V-SRQ-07]") {
+  SharedPair t(8);
+  for (std::uint64_t i = 0; i < 8; ++i) REQUIRE(t.post(i) == 0);
+  ibv_wc wc{};
+  rnic_ring_control& control = *t.app.view(t.srq).queue.control;
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    t.complete(t.app.view(t.srq).id(i));
+    REQUIRE(provider::poll_cq(t.cq, 1, &wc) == 1);
+  }
+  const std::uint32_t left[] = {t.app.view(t.srq).id(6), t.app.view(t.srq).id(7)};
+  CHECK(left[1] > 1);
+  qp::ReceiveRequest taken;
+  t.daemon.live().run([&] {
+    auto& queue = *t.daemon.live().machine.srqs_by_cookie.begin()->second->queue;
+    for (int i = 0; i < 7; ++i) REQUIRE(queue.take(taken));
+  });
+  CHECK(taken.slot == left[0]);
+  CHECK(control.taken == 7);
+  ibv_srq_attr attributes{};
+  attributes.max_wr = 2;
+  REQUIRE(provider::modify_srq(t.srq, &attributes, IBV_SRQ_MAX_WR) == 0);
+  CHECK(t.post(8) == ENOMEM);
+  t.complete(left[0]);  // it was under way
+  REQUIRE(provider::poll_cq(t.cq, 1, &wc) == 1);
+  CHECK(wc.wr_id == 6);
+  CHECK(t.post(8) == 0);
+  CHECK(t.post(9) == ENOMEM);
+  CHECK(t.app.view(t.srq).id(7) == left[1]);
+  for (const std::uint64_t expected : {7, 8}) {
+    t.complete(t.app.view(t.srq).id(static_cast<std::uint32_t>(expected)));
+    REQUIRE(provider::poll_cq(t.cq, 1, &wc) == 1);
+    CHECK(wc.wr_id == expected);
+  }
+  CHECK(t.post(9) == 0);
+  CHECK(t.post(10) == 0);
+  CHECK(t.post(11) == ENOMEM);
 }
 
 TEST_CASE("V-SRQ-04: a QP with a shared queue has no receive queue to post to", "[provider][V-SRQ-04]") {

@@ -181,6 +181,11 @@ class Wired {
     a.end();
     b.end();
   }
+  // What the daemon knows, on its control thread.
+  template <typename Look>
+  void at_daemon(Look&& look) {
+    live_.run([&] { look(live_.machine, *live_.server); });
+  }
   // From here on no worker turns: what comes next is what the application asks for, and no more.
   void stop_turning() {
     live_.run([&] {

@@ -1,6 +1,7 @@
 // Completion queues, shared receive queues and their limits under real traffic: provider, daemon and data plane.
 #include "unit/provider/wired.hpp"
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -188,6 +189,39 @@ TEST_CASE("V-CQ-08: a completion queue is not made smaller than what is in it",
   for (std::uint64_t i = 0; i < 20; ++i) expect(t.end_a.send_cq, i);
   expect(t.end_a.send_cq, 21);
   CHECK_FALSE(next_async(t.a, 0));
+}
+
+TEST_CASE("V-CQ-07: a completion queue of a million is resized with work outstanding and a queue's depth unpolled",
+          "[wired][V-CQ-07][V-CQ-08][V-CQ-12][V-VB-08]") {
+  Wired t;
+  constexpr std::uint32_t kDepth = control::kWorkRequestsMax;
+  constexpr int kMost = control::kCqesMax;
+  ibv_cq* cq = t.a.make_cq(4);
+  ibv_cq* far_cq = t.b.make_cq(kMost);
+  ibv_qp* qp = t.a.make_qp(cq, cq, kDepth);
+  ibv_qp* far = t.b.make_qp(far_cq, far_cq, kDepth);
+  t.join(qp, far);
+  REQUIRE(provider::resize_cq(cq, kMost) == 0);
+  CHECK(cq->cqe == kMost);
+  for (std::uint64_t i = 0; i < kDepth; ++i) {
+    if (post_receive(far, i) != 0 || post(qp, {i}) != 0) FAIL("refused at " << i);
+    if (i != kDepth / 2) continue;
+    REQUIRE(provider::resize_cq(far_cq, kDepth) == 0);  // with the half of them under way
+    REQUIRE(provider::resize_cq(far_cq, kMost) == 0);
+  }
+  for (ibv_cq* each : {cq, far_cq}) {
+    const auto& last = provider::of(each).entries[kDepth - 1].phase;
+    REQUIRE(comes_true([&] { return std::atomic_ref(const_cast<std::uint32_t&>(last)).load() != 0; }));
+    CHECK(provider::resize_cq(each, kDepth / 2) == EINVAL);
+    CHECK(each->cqe == kMost);
+    REQUIRE(provider::resize_cq(each, kDepth) == 0);  // it is full
+    REQUIRE(provider::resize_cq(each, kMost) == 0);
+    std::uint64_t next = 0;
+    for (const ibv_wc& wc : poll(each, kDepth))
+      if (wc.wr_id != next++ || wc.status != IBV_WC_SUCCESS) FAIL("wrong at " << next - 1);
+  }
+  CHECK_FALSE(next_async(t.a, 0));
+  CHECK_FALSE(next_async(t.b, 0));
 }
 
 TEST_CASE("V-QRN-03: a queue has all the depth that is reported, and a completion queue its entries",
@@ -468,6 +502,73 @@ TEST_CASE("V-SRQ-05: the send queue of one whose receives are shared is like any
   REQUIRE(post(t.called[1], {8}) == 0);
   expect(t.cq[1], 7, IBV_WC_LOC_PROT_ERR);
   expect(t.cq[1], 8, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST_CASE("V-SRZ-01: a shared queue is resized up and down under traffic, while others post and poll",
+          "[wired][V-SRZ-01][V-SRZ-02][V-SRQ-11][V-SRQ-12][V-VB-12][V-QRN-20]") {
+  Sharing t(64);
+  ibv_device_attr_ex device{};
+  REQUIRE(provider::query_device_ex(&t.b.context->verbs.context, nullptr, &device, sizeof device) == 0);
+  CHECK((device.orig_attr.device_cap_flags & IBV_DEVICE_SRQ_RESIZE) != 0);
+  constexpr std::uint64_t kSends = 3000;  // of each queue pair
+  std::atomic<bool> done = false;
+  std::atomic<int> failures = 0, resizes = 0;
+  std::thread resizer([&] {
+    for (std::uint32_t i = 0; !done; ++i) {
+      ibv_srq_attr attributes{};
+      attributes.max_wr = std::array{64u, 4096u, 128u, control::kSrqWorkRequestsMax}[i % 4];
+      if (provider::modify_srq(t.srq, &attributes, IBV_SRQ_MAX_WR) != 0) ++failures;
+      ++resizes;
+      usleep(200);
+    }
+  });
+  std::vector<char> octets(2 * kSends);
+  const ibv_mr* mr = t.b.make_mr(octets.data(), octets.size(), IBV_ACCESS_LOCAL_WRITE);
+  std::atomic<std::uint64_t> received = 0, posted = 0;
+  std::thread poster([&] {  // no more than 64 at a time: what the smallest size has room for
+    while (!done) {
+      if (posted - received >= 64 || posted == 2 * kSends)
+        sched_yield();
+      else if (post_receive(t.srq, posted, {sge_of(mr, &octets[posted], 1)}) == 0)
+        ++posted;
+      else
+        ++failures;
+    }
+  });
+  std::uint64_t sent[2] = {}, told[2] = {}, came[2] = {};
+  std::vector<bool> ids(2 * kSends);
+  bool right = true;
+  const bool all = comes_true([&] {
+    ibv_wc wc{};
+    for (int i = 0; i < 2; ++i) {
+      while (sent[i] < kSends && sent[i] - told[i] < 16) {
+        // Its number of the queue pair's messages: they come in order, whatever receives they take.
+        const auto number = static_cast<char>(sent[i] % 100);
+        const ibv_sge sge{reinterpret_cast<std::uintptr_t>(&number), 1, 0};
+        right &= post(t.callers[i], {sent[i], IBV_WR_SEND, IBV_SEND_SIGNALED | IBV_SEND_INLINE}, {sge}) == 0;
+        ++sent[i];
+      }
+      while (provider::poll_cq(t.near_cq[i], 1, &wc) == 1)
+        right &= wc.wr_id == told[i]++ && wc.status == IBV_WC_SUCCESS;
+      while (provider::poll_cq(t.cq[i], 1, &wc) == 1) {
+        right &= wc.status == IBV_WC_SUCCESS && wc.wr_id < 2 * kSends && !ids[wc.wr_id];
+        if (!right) return true;
+        ids[wc.wr_id] = true;
+        right &= octets[wc.wr_id] == static_cast<char>(came[i]++ % 100);
+        ++received;
+      }
+    }
+    return received == 2 * kSends;
+  });
+  done = true;
+  resizer.join();
+  poster.join();
+  CHECK(all);
+  CHECK(right);
+  CHECK(failures == 0);
+  CHECK(resizes > 4);
+  CHECK_FALSE(next_async(t.a, 0));
+  CHECK_FALSE(next_async(t.b, 0));
 }
 
 TEST_CASE("V-SRA-01: a shared queue tells its depth, its SGEs and its limit, which is 0 once it has been told",

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "control/limits.hpp"
 #include "kit/catch.hpp"
 
 namespace {
@@ -226,14 +227,15 @@ TEST_CASE("V-SEC-08: a receive entry with too many SGEs is malformed", "[shm][V-
 struct SharedWorld {
   Area area{shm::SharedReceiveQueue::area_bytes(8, 64)};
   shm::SharedReceiveQueue queue{area.bytes(), 8, 64, 2};
-  void post(std::uint32_t slot) {
+  void post(std::uint32_t id) { post_into(area, 8, id); }
+  static void post_into(Area& area, std::uint32_t size, std::uint32_t id) {
     auto& control = area.at<rnic_ring_control>(0);
-    area.at<std::uint32_t>(sizeof(rnic_ring_control) + (control.produced & 7) * 4) = slot;
+    area.at<rnic_rqe>(sizeof(rnic_ring_control) + (control.produced & (size - 1)) * 64).id = id;
     ++control.produced;
   }
 };
 
-TEST_CASE("V-SRQ-08: shared receives are named by slot, in the order of the index ring", "[shm][V-SRQ-08]") {
+TEST_CASE("V-SRQ-08: shared receives are named by their ids, in the order of the ring", "[shm][V-SRQ-08]") {
   SharedWorld world;
   world.post(5);
   world.post(2);
@@ -246,12 +248,55 @@ TEST_CASE("V-SRQ-08: shared receives are named by slot, in the order of the inde
   CHECK_FALSE(world.queue.take(out));
 }
 
-TEST_CASE("V-SEC-08: a forged slot number of a shared receive queue is malformed", "[shm][V-SEC-08]") {
+TEST_CASE("V-SEC-08: a shared receive with too many SGEs is malformed, and its id is its application's affair",
+          "[shm][V-SEC-08]") {
   SharedWorld world;
-  world.post(8);
+  world.area.at<rnic_rqe>(sizeof(rnic_ring_control)).sge_count = 3;
+  world.post(0xffffffff);
   qp::ReceiveRequest out;
   REQUIRE(world.queue.take(out));
   CHECK(out.malformed);
+  CHECK(out.slot == 0xffffffff);
+}
+
+TEST_CASE("V-SRZ-01: a shared queue goes to another ring with what is posted and not taken", "[shm][V-SRZ-01]") {
+  qp::ReceiveRequest out;
+  Area first{shm::SharedReceiveQueue::area_bytes(8, 64)};
+  shm::SharedReceiveQueue queue{first.bytes(), 8, 64, 2};
+  queue.set_worker(3);
+  for (std::uint32_t i = 0; i < 6; ++i) SharedWorld::post_into(first, 8, 100 + i);
+  REQUIRE(queue.take(out));
+  REQUIRE(queue.take(out));
+  for (std::uint32_t i = 6; i < 10; ++i) SharedWorld::post_into(first, 8, 100 + i);  // eight wait
+  queue.arm_limit(2);
+  Area small{shm::SharedReceiveQueue::area_bytes(4, 64)}, large{shm::SharedReceiveQueue::area_bytes(32, 64)};
+  CHECK_FALSE(queue.resize(small.bytes(), 4));
+  CHECK(queue.available() == 8);
+  REQUIRE(queue.resize(large.bytes(), 32));
+  CHECK(queue.available() == 8);
+  CHECK(queue.limit() == 2);
+  CHECK(large.at<rnic_ring_control>(0).worker == 3);
+  SharedWorld::post_into(large, 32, 110);
+  for (std::uint32_t i = 2; i < 8; ++i) {
+    REQUIRE(queue.take(out));
+    CHECK(out.slot == 100 + i);
+  }
+  REQUIRE(queue.resize(small.bytes(), 4));
+  for (std::uint32_t i = 8; i < 11; ++i) {
+    REQUIRE(queue.take(out));
+    CHECK(out.slot == 100 + i);
+  }
+  CHECK_FALSE(queue.take(out));
+  CHECK(queue.take_limit_event());
+}
+
+TEST_CASE("V-SEC-08: a shared queue with a scribbled producer index is not resized", "[shm][V-SEC-08]") {
+  SharedWorld world;
+  Area other{shm::SharedReceiveQueue::area_bytes(32, 64)};
+  world.area.at<rnic_ring_control>(0).produced = 9;  // the ring holds eight
+  CHECK_FALSE(world.queue.resize(other.bytes(), 32));
+  world.area.at<rnic_ring_control>(0).produced = 8;
+  CHECK(world.queue.resize(other.bytes(), 32));
 }
 
 TEST_CASE("V-LIM-02: the limit fires once when available receives fall below it, until armed again",
@@ -431,6 +476,24 @@ TEST_CASE("V-CQ-07: resize loses, repeats and reorders nothing", "[shm][V-CQ-07]
     CHECK(at.phase == 1);
     CHECK(at.slot == i + 1);
   }
+}
+
+TEST_CASE("V-CQ-07: a million completions are moved as they are", "[shm][V-CQ-07][V-CQ-08][V-CQ-06]") {
+  constexpr std::uint32_t kMost = control::kCqesMax;
+  Area area{shm::CompletionQueue::area_bytes(kMost)}, other{shm::CompletionQueue::area_bytes(kMost)};
+  shm::CompletionQueue cq{area.bytes(), kMost, 77};
+  rnic_cqe made{};
+  for (made.slot = 0; made.slot < kMost; ++made.slot)
+    if (!cq.push(made)) FAIL("refused at " << made.slot);
+  CHECK_FALSE(cq.resize(other.bytes(), kMost / 2));
+  CHECK(cq.unpolled() == kMost);
+  REQUIRE(cq.resize(other.bytes(), kMost));
+  for (std::uint32_t i = 0; i < kMost; ++i) {
+    const auto& at = other.at<rnic_cqe>(sizeof(rnic_cq_control) + std::size_t{i} * sizeof(rnic_cqe));
+    if (at.slot != i || at.phase != 1) FAIL("wrong at " << i);
+  }
+  CHECK_FALSE(cq.push(made));
+  CHECK(cq.overflowed());
 }
 
 TEST_CASE("V-CQ-08: resize below what waits fails and changes nothing", "[shm][V-CQ-08]") {
