@@ -142,7 +142,6 @@ void NumberTable<Entry>::clear() {
 }
 
 template struct NumberTable<Qp*>;
-template struct NumberTable<Region>;
 
 int open_context(Context& context, int command_fd, const char* device_name) {
   if (!trusted(command_fd)) return EPERM;

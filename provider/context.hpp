@@ -18,6 +18,7 @@
 
 #include "control_client.hpp"
 #include "courtesy.hpp"
+#include "region_table.hpp"
 #include "ring.hpp"
 #include "rnic_control.h"
 #include "rnic_shm.h"
@@ -42,16 +43,6 @@ struct NumberTable {
   // The entry, its page made if need be; nothing when out of memory. One caller at a time.
   Entry* make(std::uint32_t number);
   void clear();
-};
-
-// A registered region as posting needs it: to copy without asking (gather at post). Its owner stores `stag` last, and
-// clears it first.
-struct Region {
-  std::uint32_t stag;  // 0: none
-  std::uint32_t access;
-  std::uint64_t base;  // the TO of the first octet
-  std::uint64_t length;
-  char* memory;
 };
 
 // Everything that has to be told when the daemon dies hangs in a list of its context.
@@ -96,7 +87,7 @@ struct Context {
   std::uint32_t* not_forked;  // 1; reads 0 in a forked child (the kernel wipes that page)
   std::uint32_t dead;         // the daemon has gone, or ends this context
   NumberTable<Qp*> qps;
-  NumberTable<Region> regions;
+  RegionTable regions;
 
   rnic_device_attributes attributes;
   rnic_device_info device;

@@ -174,9 +174,16 @@ void set_unswapped(Context& context, std::uint32_t count) {
   std::atomic_ref(context.unswapped_left).store(count, std::memory_order_relaxed);
 }
 
-void set_known(Context& context, std::uint32_t stag, bool known) {
+// As its owner knows it, whom no look of others may have it missed.
+Region* region_of(Context& context, std::uint32_t stag) {
+  pthread_mutex_lock(&context.objects);
   Region* region = context.regions.find(stag >> 8);
-  if (region != nullptr) store(region->stag, known ? stag : 0U, std::memory_order_seq_cst);
+  pthread_mutex_unlock(&context.objects);
+  return region;
+}
+
+void set_known(Region* region, std::uint32_t stag) {
+  if (region != nullptr) store(region->stag, stag, std::memory_order_seq_cst);
 }
 
 std::uint32_t new_key(Context& context) { return std::atomic_ref(context.next_key).fetch_add(1) & 0xFF; }
@@ -247,7 +254,7 @@ int reregister(ibv_mr* ibv, int flags, ibv_pd* pd, void* address, std::size_t le
   Context& context = context_of(ibv->context);
   if (context.control.in_forked_child()) return EPERM;
   if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) return EINVAL;
-  const Region& now = *context.regions.find(ibv->lkey >> 8);
+  Region& now = *region_of(context, ibv->lkey);
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   Range to{mr->pd, now.memory, now.length, now.base, mr->access};
   if ((now.access & RNIC_ACCESS_ZERO_BASED) != 0) to.iova = reinterpret_cast<std::uintptr_t>(now.memory);
@@ -266,13 +273,13 @@ int reregister(ibv_mr* ibv, int flags, ibv_pd* pd, void* address, std::size_t le
   // Peers that know its rkey go on with it, by its new rights; to other memory they do not come.
   request.to.key = ibv->rkey & 0xFF;
   while (moves && request.to.key == (ibv->rkey & 0xFF)) request.to.key = new_key(context);
-  set_known(context, ibv->lkey, false);
+  set_known(&now, 0);
   rnic_reg_mr_reply reply{};
   const int told =
       context.control.call(RNIC_REREG_MR, &request, sizeof request, &reply, sizeof reply, wish.descriptor());
   if (told == EBUSY || told == EIO) {  // it is as it was
     release_pages(wish.swapped.use);
-    set_known(context, ibv->lkey, true);
+    set_known(&now, ibv->lkey);
     return told;
   }
   release_pages(mr->swapped);
@@ -363,10 +370,18 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t lengt
 
 int dereg_mr(ibv_mr* mr) {
   Context& context = context_of(mr->context);
-  set_known(context, mr->lkey, false);
+  // Out of the table before the daemon gives its index to another.
+  pthread_mutex_lock(&context.objects);
+  Region* region = context.regions.take(mr->lkey >> 8);
+  set_known(region, 0);
+  pthread_mutex_unlock(&context.objects);
   const int error = destroyed(context.control.call(RNIC_DEREG_MR, mr->handle));
+  pthread_mutex_lock(&context.objects);
+  if (region != nullptr && error == 0) context.regions.forget(region);
+  if (region != nullptr && error != 0) context.regions.put(region);
+  pthread_mutex_unlock(&context.objects);
   if (error != 0) {
-    set_known(context, mr->lkey, true);
+    set_known(region, mr->lkey);
     return error;
   }
   auto* own = reinterpret_cast<Mr*>(mr);

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
-#include <vector>
 
 #include "base/assert.hpp"
 
@@ -201,14 +200,39 @@ class Table::Locked {
   Entry& entry_;
 };
 
-// First freed, first used again: the longest time before an entry is another's.
+// First freed, first used again: the longest time before an entry is another's. Those never used come before, in an
+// order that is made as they are given out, so that what nobody used is nowhere.
 struct Table::Free {
-  explicit Free(std::uint64_t seed) : chance(seed) {}
-  std::vector<std::uint32_t> ring;
+  Free(std::uint32_t entries, std::uint64_t seed)
+      : ring(static_cast<std::uint32_t*>(map_zeroed(std::size_t{entries} * sizeof(std::uint32_t)))),
+        size(entries),
+        fresh(entries),
+        count(entries),
+        chance(seed) {}
+  ~Free() { munmap(ring, std::size_t{size} * sizeof(std::uint32_t)); }
+  Free(const Free&) = delete;
+  Free& operator=(const Free&) = delete;
+
+  std::uint32_t* ring;  // 0: never used, and the slot is its place here, from 1 on
+  std::uint32_t size;
   std::uint32_t first = 0;
-  std::uint32_t count = 0;
+  std::uint32_t fresh;  // so many of the first were never used
+  std::uint32_t count;
   std::uint32_t registrations = 0;
   Unpredictable chance;
+
+  std::uint32_t slot_at(std::uint32_t place) const { return ring[place] != 0 ? ring[place] : place + 1; }
+  // Not while count is 0.
+  std::uint32_t take() {
+    std::uint32_t place = first;
+    if (fresh != 0) place += chance.below(fresh--);
+    const std::uint32_t slot = slot_at(place);
+    ring[place] = slot_at(first);
+    first = (first + 1) % size;
+    --count;
+    return slot;
+  }
+  void give(std::uint32_t slot) { ring[(first + count++) % size] = slot; }
 
   // Never 0. Comes again after 2^32, when nobody holds the first any more.
   std::uint32_t next_registration() {
@@ -218,7 +242,7 @@ struct Table::Free {
 };
 
 Table::Table(std::uint32_t entries_max, std::uint64_t seed)
-    : free_(std::make_unique<Free>(seed)), read_key_{seed, ~seed} {
+    : free_(std::make_unique<Free>(entries_max, seed)), read_key_{seed, ~seed} {
   static_assert(sizeof(Fields) == 56 && sizeof(Entry) == 64, "one check, one cache line");
   RNIC_ASSERT(entries_max >= 1 && entries_max <= kEntriesMax);
   const std::uint32_t bits = static_cast<std::uint32_t>(std::bit_width(entries_max));
@@ -227,14 +251,6 @@ Table::Table(std::uint32_t entries_max, std::uint64_t seed)
   slots_ = entries_max + 1;
   entries_ = static_cast<Entry*>(map_zeroed(slots_ * sizeof(Entry)));
   bound_by_qp_ = static_cast<std::uint32_t*>(map_zeroed(kQpCountersBytes));
-
-  free_->ring.resize(entries_max);
-  free_->count = entries_max;
-  for (std::uint32_t i = 0; i < entries_max; ++i) {
-    const std::uint32_t other = free_->chance.below(i + 1);
-    free_->ring[i] = free_->ring[other];
-    free_->ring[other] = i + 1;
-  }
 }
 
 Table::~Table() {
@@ -267,10 +283,7 @@ Result<Stag, RegisterError> Table::add(Fields fields, std::uint8_t key) {
   {
     const std::lock_guard lock(control_);
     if (free_->count == 0) return Failure{RegisterError::no_resources};
-    const auto size = static_cast<std::uint32_t>(free_->ring.size());
-    slot = free_->ring[free_->first];
-    free_->first = (free_->first + 1) % size;
-    --free_->count;
+    slot = free_->take();
     above = static_cast<std::uint32_t>(free_->chance.next());
     if (fields.kind == Kind::region) fields.set_registration(free_->next_registration());
   }
@@ -288,9 +301,7 @@ void Table::remove(Locked& entry) {
   entry.fields = Fields{};
   entry.write();
   const std::lock_guard lock(control_);
-  const auto size = static_cast<std::uint32_t>(free_->ring.size());
-  free_->ring[(free_->first + free_->count) % size] = slot;
-  ++free_->count;
+  free_->give(slot);
 }
 
 namespace {
@@ -400,7 +411,7 @@ Result<Done, Refusal> Table::deallocate_window(Stag stag) {
 
 std::uint32_t Table::used() const {
   const std::lock_guard lock(control_);
-  return static_cast<std::uint32_t>(free_->ring.size()) - free_->count;
+  return free_->size - free_->count;
 }
 
 std::optional<StagInfo> Table::query(Stag stag) const {
