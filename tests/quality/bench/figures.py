@@ -130,6 +130,18 @@ class Rnic:
         """All of them connected, by the client's clock."""
         return float(re.search(r"([\d.]+) ms", programs.cmtime(self.wire, connections))[1]) / 1000
 
+    def scale(self, connections, messages, queue_pairs, regions):
+        """What scale.cpp says of that many: its lines."""
+        program, pid = str(BUILD / "tests" / "scale"), str(self.pids[0])
+        at = [self.wire.address, "7404"]
+        said, text = self.wire.pair([program, "server", *at, str(connections)],
+                                    [program, "client", *at, str(connections), str(messages), pid], 900)
+        sent = 3 * messages
+        if f"{sent} messages came" not in said:
+            raise Failed(f"not all of {sent} messages came:\n{said}")
+        objects = [program, "objects", self.wire.address, str(queue_pairs), str(regions), pid]
+        return [*text.splitlines(), *self.world.run([*self.wire.server, *objects], 900).splitlines()]
+
     def registration_us(self, regions, size):
         """Of fresh memory, beside so many regions that live: the median of 200."""
         words = ["registration", self.wire.address, str(size), str(regions), "200"]
