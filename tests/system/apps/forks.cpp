@@ -10,6 +10,7 @@
 
 #include <array>
 #include <atomic>
+#include <fstream>
 #include <thread>
 
 #include "rdma_app.hpp"
@@ -22,28 +23,33 @@ constexpr std::size_t kSize = 3 * 4096 + 100;
 constexpr std::size_t kHuge = 2 << 20;
 constexpr int kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
-enum class Kind { plain, shared, huge };
+enum class Kind { plain, shared, huge, transparent };
 enum class Child { idles, writes, execs, exits, spawned, none };
+constexpr const char* kKinds[] = {"plain memory", "shared memory", "huge pages", "transparent huge pages"};
+constexpr const char* kChildren[] = {"a child that idles", "a child that writes", "a child that execs",
+                                     "a child that exits", "posix_spawn",         "no child"};
 
 struct Case {
-  const char* title;
   Kind kind;
   Child child;
-  bool before;  // the connection is made by a child that was forked before
+  bool before = false;  // the connection is made by a child that was forked before
+
+  std::string title() const {
+    return std::string(kKinds[static_cast<int>(kind)]) + ", " + kChildren[static_cast<int>(child)] +
+           (before ? ", of a child that connects" : "");
+  }
 };
-constexpr Case kCases[] = {
-    {"plain memory, a child that idles", Kind::plain, Child::idles, false},
-    {"plain memory, a child that writes to it", Kind::plain, Child::writes, false},
-    {"plain memory, a child that execs", Kind::plain, Child::execs, false},
-    {"plain memory, a child that exits", Kind::plain, Child::exits, false},
-    {"plain memory, posix_spawn", Kind::plain, Child::spawned, false},
-    {"shared memory, a child that writes elsewhere in it", Kind::shared, Child::writes, false},
-    {"shared memory, a child that execs", Kind::shared, Child::execs, false},
-    {"huge pages, a child that writes to them", Kind::huge, Child::writes, false},
-    {"huge pages, a child that exits", Kind::huge, Child::exits, false},
-    {"a child connects", Kind::plain, Child::none, true},
-    {"a child connects, and has one that writes", Kind::plain, Child::writes, true},
-};
+
+// What librdmacm has opened is its process's: those that fork before come first.
+std::vector<Case> all_cases() {
+  std::vector<Case> all;
+  for (const Kind kind : {Kind::plain, Kind::transparent})
+    for (const Child child : {Child::none, Child::writes, Child::execs}) all.push_back({kind, child, true});
+  for (const Kind kind : {Kind::plain, Kind::shared, Kind::huge, Kind::transparent})
+    for (const Child child : {Child::idles, Child::writes, Child::execs, Child::exits, Child::spawned})
+      all.push_back({kind, child});
+  return all;
+}
 
 bool g_fork_init = false;
 
@@ -52,11 +58,37 @@ bool g_fork_init = false;
   std::exit(1);
 }
 
+// Of this process, in huge pages that nobody asked for by name.
+long transparent_kib() {
+  std::ifstream rollup("/proc/self/smaps_rollup");
+  for (std::string line; std::getline(rollup, line);)
+    if (line.rfind("AnonHugePages:", 0) == 0) return std::atol(line.c_str() + sizeof "AnonHugePages:");
+  return 0;
+}
+
+void say_plain(Kind kind) {
+  std::printf("(no %s here: plain memory in their place)\n", kKinds[static_cast<int>(kind)]);
+}
+
+std::byte* transparent_memory() {
+  void* room = mmap(nullptr, 2 * kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) app::fail("mmap");
+  auto* memory = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(room) + kHuge - 1) / kHuge * kHuge);
+  madvise(memory, kHuge, MADV_HUGEPAGE);
+  const long before = transparent_kib();
+  *memory = std::byte{1};
+  if (transparent_kib() < before + static_cast<long>(kHuge >> 10)) say_plain(Kind::transparent);
+  return memory;
+}
+
 // Where there are no huge pages, plain ones: the peer may have some.
 std::byte* memory_of(Kind kind) {
+  if (kind == Kind::transparent) return transparent_memory();
   void* memory = MAP_FAILED;
-  if (kind == Kind::huge)
+  if (kind == Kind::huge) {
     memory = mmap(nullptr, kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+    if (memory == MAP_FAILED) say_plain(kind);
+  }
   if (memory == MAP_FAILED) {
     const int sharing = kind == Kind::shared ? MAP_SHARED : MAP_PRIVATE;
     memory = mmap(nullptr, 2 * kSize, PROT_READ | PROT_WRITE, sharing | MAP_ANONYMOUS, -1, 0);
@@ -263,9 +295,7 @@ int serve(char** words) {
   std::printf("listening\n");
   std::fflush(stdout);
   std::array<app::Endpoint, kThreads> ends;
-  for (const bool before : {true, false})
-    for (const Case& one : kCases)
-      if (one.before == before) serve_one(listener, one);
+  for (const Case& one : all_cases()) serve_one(listener, one);
   for (app::Endpoint& end : ends) {
     end = app::next_request(listener);
     ready(end);
@@ -278,14 +308,11 @@ int serve(char** words) {
 }
 
 int call(char** words) {
-  // What librdmacm has opened is its process's: those that fork before come first.
-  for (const bool before : {true, false})
-    for (const Case& one : kCases) {
-      if (one.before != before) continue;
-      in_its_process(before, [&] { call_one(words, one); });
-      std::printf("%s\n", one.title);
-      std::fflush(stdout);
-    }
+  for (const Case& one : all_cases()) {
+    in_its_process(one.before, [&] { call_one(words, one); });
+    std::printf("%s\n", one.title().c_str());
+    std::fflush(stdout);
+  }
   std::array<app::Endpoint, kThreads> ends;
   for (app::Endpoint& end : ends) {
     end = app::resolve(words[2], words[3]);

@@ -126,13 +126,13 @@ inline ibv_pd* protection_domain(const char* address) {
 }
 
 // With an event channel of its own.
-inline rdma_cm_id* listen(const char* address_text, const char* port) {
+inline rdma_cm_id* listen(const char* address_text, const char* port, int backlog = 4) {
   rdma_event_channel* channel = rdma_create_event_channel();
   rdma_cm_id* listener = nullptr;
   if (channel == nullptr || rdma_create_id(channel, &listener, nullptr, RDMA_PS_TCP) != 0) fail("rdma_create_id");
   sockaddr_storage address = address_of(address_text, port);
   if (rdma_bind_addr(listener, reinterpret_cast<sockaddr*>(&address)) != 0) fail("rdma_bind_addr");
-  if (rdma_listen(listener, 4) != 0) fail("rdma_listen");
+  if (rdma_listen(listener, backlog) != 0) fail("rdma_listen");
   return listener;
 }
 

@@ -207,6 +207,31 @@ TEST_CASE("V-QRN-02: of each kind of object one process may have as many as are 
   CHECK(told.max_srq > 0);
 }
 
+TEST_CASE("V-NTF-10: completion channels are handed out, each under a name of its own, until there are no more",
+          "[control][limits][V-NTF-10][V-RNIC-08]") {
+  Daemon daemon;
+  App app(daemon);
+  auto& channels = daemon.machine.completion_channels;
+  channels.set_total(16);
+  std::set<std::uint64_t> cookies;
+  std::vector<std::uint32_t> handles;
+  int status = 0;
+  for (Answer one = app.ask(RNIC_CREATE_CHANNEL); (status = one.status) == 0; one = app.ask(RNIC_CREATE_CHANNEL)) {
+    const auto made = one.as<rnic_create_channel_reply>();
+    handles.push_back(made.channel);
+    cookies.insert(made.cookie);
+    REQUIRE(handles.size() <= 16);
+  }
+  CHECK(status == ENOMEM);
+  REQUIRE(handles.size() > 1);
+  CHECK(cookies.size() == handles.size());
+  CHECK(cookies.count(0) == 0);  // which names none
+  CHECK(app.try_cq(4, *cookies.begin()).status == 0);
+  REQUIRE(app.by_handle(RNIC_DESTROY_CHANNEL, handles.back()).status == 0);
+  CHECK(app.ask(RNIC_CREATE_CHANNEL).status == 0);
+  CHECK(app.ask(RNIC_CREATE_CHANNEL).status == ENOMEM);
+}
+
 TEST_CASE("Descriptors are shared out, and are back when they are not needed", "[control][limits]") {
   Daemon daemon;
   auto& descriptors = daemon.machine.descriptors;

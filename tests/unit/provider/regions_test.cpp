@@ -253,8 +253,39 @@ void forge(ibv_qp* ibv, const rnic_sqe& entry) {
 
 }  // namespace
 
+TEST_CASE("V-PBL-07: shared memory is what was registered, whatever its application maps at its address since",
+          "[wired][regions][V-PBL-07]") {
+  Windowed t;
+  constexpr std::size_t kPage = 4096;
+  const int fd = memfd_create("registered", MFD_CLOEXEC);
+  REQUIRE(ftruncate(fd, kPage) == 0);
+  const auto map = [&](void* at, int flags, int file) {
+    void* made = mmap(at, kPage, PROT_READ | PROT_WRITE, flags, file, 0);
+    REQUIRE(made != MAP_FAILED);
+    return static_cast<char*>(made);
+  };
+  char* const memory = map(nullptr, MAP_SHARED, fd);
+  ibv_mr* mr = t.b.make_mr(memory, kPage, WiredPair::kRemote);
+  REQUIRE(mr != nullptr);
+  REQUIRE(map(memory, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1) == memory);
+  std::memset(t.end_a.memory.data(), 'r', 64);
+  CHECK(Windowed::writes(t.end_a, address_of(memory) + 100, mr->rkey, 8));
+  char there[8] = {};
+  REQUIRE(pread(fd, there, sizeof there, 100) == sizeof there);
+  CHECK(std::string(there, sizeof there) == "rrrrrrrr");
+  CHECK(memory[100] == 0);
+  // Until it is registered again.
+  REQUIRE(provider::dereg_mr(mr) == 0);
+  mr = t.b.make_mr(memory, kPage, WiredPair::kRemote);
+  CHECK(Windowed::writes(t.end_a, address_of(memory) + 200, mr->rkey, 8));
+  CHECK(memory[207] == 'r');
+  t.end();
+  munmap(memory, kPage);
+  close(fd);
+}
+
 TEST_CASE("V-SEC-12: no forged entry registers memory, or binds by what it is not",
-          "[wired][regions][V-SEC-12][V-STAG-13][V-QP-05][V-CS-03][V-SEC-09]") {
+          "[wired][regions][V-SEC-12][V-MR-23][V-STAG-13][V-QP-05][V-CS-03][V-SEC-09]") {
   Windowed t;
   ibv_mw* window = t.window();
   rnic_sqe entry{};

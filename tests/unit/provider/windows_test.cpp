@@ -165,6 +165,20 @@ TEST_CASE("V-MW-14: while a window is bound its region, queue pair and domain ar
   CHECK(provider::dealloc_pd(t.b.pd) == 0);
 }
 
+TEST_CASE("V-ERRST-10: a window stays bound when its queue pair has failed, which is busy until it is deallocated",
+          "[wired][windows][V-ERRST-10][V-QP-15][V-MW-14]") {
+  Windowed t;
+  ibv_mw* window = t.window();
+  t.bind(window, t.info(0, 64));
+  REQUIRE(to_state(t.end_b.qp, IBV_QPS_ERR) == 0);
+  REQUIRE(comes_true([&] { return state_of(t.end_b.qp) == IBV_QPS_ERR; }));
+  CHECK(provider::destroy_qp(t.end_b.qp) == EBUSY);
+  CHECK(provider::dereg_mr(t.region) == EBUSY);
+  CHECK(provider::dealloc_mw(window) == 0);
+  CHECK(provider::dereg_mr(t.region) == 0);
+  CHECK(provider::destroy_qp(t.end_b.qp) == 0);
+}
+
 TEST_CASE("V-MW-15: a window that is bound is deallocated all the same, and nobody comes through it",
           "[wired][windows][V-MW-15][V-STATE-01][V-VB-21]") {
   Windowed t;

@@ -722,7 +722,7 @@ TEST_CASE("W-EXT-11: an Immediate as first FPDU is no Send RTR", "[qp][W-EXT-11]
 // ---- off --------------------------------------------------------------------------------------------------------
 
 TEST_CASE("W-EXT-14: where they are off, the opcodes are unexpected and the work is refused",
-          "[qp][W-EXT-14][W-RDMAP-04]") {
+          "[qp][W-EXT-14][W-EXT-17][W-RDMAP-04]") {
   const auto off = [](qp::Config& config) {
     extend(config);
     config.extensions = false;
@@ -735,6 +735,9 @@ TEST_CASE("W-EXT-14: where they are off, the opcodes are unexpected and the work
       s.is_refused(immediate(1, 1, true), 0x0206, qp::Event::unexpected_opcode);
     }
     SECTION("Atomic Request") { s.is_refused(atomic_request(1, s.add(1)), 0x0206, qp::Event::unexpected_opcode); }
+    SECTION("a probe, that adds nothing") {
+      s.is_refused(atomic_request(1, s.add(0)), 0x0206, qp::Event::unexpected_opcode);
+    }
     SECTION("Atomic Response") { s.is_refused(atomic_response(1, 1, 1), 0x0206, qp::Event::unexpected_opcode); }
   }
   SECTION("posted") {

@@ -59,6 +59,33 @@ TEST_CASE("V-ACC-03: each use needs its right", "[tpt][V-ACC-03][V-SEC-05]") {
   check_refused(w.table.check_local(read_only, kPd, Rights::local_write, kBase, 1), Refusal::access_rights);
 }
 
+TEST_CASE(
+    "V-MRA-02: a region has a right for each use, to bind too, and a remote one is what lets a peer invalidate it",
+    "[tpt][V-MRA-02][V-ACC-03]") {
+  TptWorld w;
+  int registered = 0;
+  for (std::uint32_t bits = 0; bits < 0x40; ++bits) {
+    const auto rights = static_cast<Rights>(bits & 0x0f) | ((bits & 0x10) != 0 ? Rights::window_bind : Rights::none) |
+                        ((bits & 0x20) != 0 ? Rights::remote_atomic : Rights::none);
+    const auto stag = w.table.register_region(TptWorld::options(rights));
+    if (!stag) continue;  // V-ACC-01
+    ++registered;
+    for (const Rights local : {Rights::local_read, Rights::local_write})
+      CHECK(w.table.check_local(*stag, kPd, local, kBase, 8).has_value() == permits(rights, local));
+    for (const Rights remote : {Rights::remote_read, Rights::remote_write, Rights::remote_atomic})
+      CHECK(w.table.check_remote(*stag, kPd, kQp, remote, kBase, 8).has_value() == permits(rights, remote));
+    const Stag window = *w.table.allocate_window(kPd, 0);
+    const Rights through = permits(rights, Rights::local_read) ? Rights::remote_read : Rights::remote_write;
+    CHECK(w.table.bind(window, kKey, *stag, kPd, kQp, through, kBase, 8).has_value() ==
+          permits(rights, Rights::window_bind));
+    REQUIRE(w.table.deallocate_window(window));
+    const bool any_remote = (rights & (kReadWrite | Rights::remote_atomic)) != Rights::none;
+    CHECK(w.table.invalidate_remote(*stag, kPd, kQp, kReadWrite).has_value() == any_remote);
+    REQUIRE(w.table.deregister(*stag));
+  }
+  CHECK(registered > 16);
+}
+
 TEST_CASE("V-ACC-05: the first and the last octet of a region can be written", "[tpt][V-ACC-05][W-RDMAP-21]") {
   TptWorld w;
   const Stag stag = w.region();
