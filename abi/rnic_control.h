@@ -83,6 +83,9 @@ struct rnic_hello_reply {
 	uint32_t reserved;
 };
 
+/* What applications take a device for, and how its queue pairs speak with their peers. */
+enum rnic_face { RNIC_FACE_IWARP = 0, RNIC_FACE_ROCE = 1 };
+
 struct rnic_device_info {
 	char name[RNIC_NAME_MAX];
 	char netdev[RNIC_NAME_MAX]; /* a kernel interface to name for it ("lo" where there is none) */
@@ -95,6 +98,7 @@ struct rnic_device_info {
 	uint32_t address_count;
 	struct rnic_address addresses[8];
 	uint8_t prefix_lengths[8];
+	uint32_t face; /* enum rnic_face */
 };
 
 struct rnic_list_devices_reply {
@@ -127,6 +131,7 @@ struct rnic_device_attributes {
 #define RNIC_CAP_INVALIDATE 0x1u /* Send with Invalidate and local invalidate */
 #define RNIC_CAP_IMMEDIATE 0x4u
 #define RNIC_CAP_OOB_CONNECT 0x8u /* RNIC_MODIFY_PEER: queue pairs that meet without rdma_cm */
+#define RNIC_CAP_ROCE 0x10u       /* its face: RNIC_FACE_ROCE */
 
 /*
  * Descriptors in: the application's /proc/self/mem, opened read-write (absent where there is no
@@ -370,6 +375,8 @@ enum rnic_idle_name { RNIC_IDLE_RESET = 0, RNIC_IDLE_INIT = 1, RNIC_IDLE_RTR = 2
  */
 #define RNIC_MODIFY_PEER 0x10u
 #define RNIC_MODIFY_PSN 0x20u
+/* Where it has RNIC_CAP_ROCE, in every state: the four of rnic_modify_qp that are octets. */
+#define RNIC_MODIFY_PATIENCE 0x40u
 
 struct rnic_modify_qp {
 	uint32_t qp_number;
@@ -384,6 +391,7 @@ struct rnic_modify_qp {
 	uint32_t has_route; /* the address vector has a GRH; else there is no peer_gid, which is refused */
 	uint32_t traffic_class;
 	uint8_t peer_gid[16];
+	uint8_t timeout, retry_count, rnr_retry, min_rnr_timer; /* in InfiniBand's codes */
 };
 
 struct rnic_query_qp_reply {

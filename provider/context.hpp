@@ -259,6 +259,8 @@ inline Context& context_of(const ibv_context* context) {
 inline bool connects_oob(const Context& context) {
   return (context.attributes.capabilities & RNIC_CAP_OOB_CONNECT) != 0;
 }
+// Its face: what InfiniBand's rules are for.
+inline bool is_roce(const Context& context) { return (context.attributes.capabilities & RNIC_CAP_ROCE) != 0; }
 inline Context& context_of(const ibv_pd* pd) { return context_of(pd->context); }
 inline Pd& of(ibv_pd* pd) { return *reinterpret_cast<Pd*>(pd); }
 inline Td& of(ibv_td* td) { return *reinterpret_cast<Td*>(td); }

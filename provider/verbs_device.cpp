@@ -84,6 +84,7 @@ int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* input, ib
   to.max_srq_wr = clamp_int(ours.max_srq_wr);
   to.max_srq_sge = clamp_int(ours.max_srq_sge);
   to.phys_port_cnt = 1;
+  if (is_roce(context_of(ibv))) to.max_pkeys = 1;
 
   // The caller's structure may end before these. What is not named here we have none of.
   const auto set = [size, attributes](auto& field, auto value) {
@@ -106,9 +107,12 @@ int query_port(ibv_context* ibv, std::uint8_t port, ibv_port_attr* attributes) {
   attributes->active_mtu = mtu_name(context.attributes.mtu);
   attributes->gid_tbl_len = std::size(rnic_device_info{}.addresses);
   if (connects_oob(context)) ++attributes->gid_tbl_len;  // the first address has two places
-  attributes->pkey_tbl_len = 0;
   attributes->port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_DEVICE_MGMT_SUP;
   attributes->max_msg_sz = UINT32_MAX;  // V-SR-04
+  if (is_roce(context)) {
+    attributes->pkey_tbl_len = 1;  // the kernel's stand-in has the table: one, 0xffff
+    attributes->port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+  }
   attributes->max_vl_num = 1;
   for (const LinkSpeed& row : kLinkSpeeds) {
     if (context.attributes.speed_mbps < row.mbps) continue;

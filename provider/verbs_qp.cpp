@@ -217,6 +217,12 @@ rnic_modify_qp modification(const Qp& qp, std::uint32_t mask, std::uint32_t stat
     request.access = to_rnic_access(attributes.qp_access_flags) | RNIC_ACCESS_WINDOW_BIND;
   if ((mask & RNIC_MODIFY_ORD) != 0) request.ord = attributes.max_rd_atomic;
   if ((mask & RNIC_MODIFY_IRD) != 0) request.ird = attributes.max_dest_rd_atomic;
+  if ((mask & RNIC_MODIFY_PATIENCE) != 0) {
+    request.timeout = attributes.timeout;
+    request.retry_count = attributes.retry_cnt;
+    request.rnr_retry = attributes.rnr_retry;
+    request.min_rnr_timer = attributes.min_rnr_timer;
+  }
   if (state == RNIC_QP_IDLE && (mask & RNIC_MODIFY_STATE) != 0) request.idle_name = attributes.qp_state;
   return request;
 }

@@ -314,6 +314,10 @@ constexpr Key<DeviceConfiguration> kDeviceKeys[] = {
      [](const Field& field, auto& device) {
        field.take_choice("strict", "local", device.queue_pairs.strict_read_sink);
      }},
+    {"face", R"("iwarp")", "or \"roce\": shown as such a device; with other rnics only, and with oob_connect",
+     [](const Field& field, auto& device) {
+       field.take_word<Face>({{"iwarp", Face::iwarp}, {"roce", Face::roce}}, device.options.face);
+     }},
     {"oob_connect", "false", "connect queue pairs by ibv_modify_qp too, without rdma_cm; with other rnics only",
      [](const Field& field, auto& device) { field.take(device.options.oob_connect); }},
     {"oob_port", "26580", "the TCP port where they meet, the same at both ends",
@@ -517,6 +521,12 @@ std::string complete_device(DeviceConfiguration& device) {
   // that the kernel hears (docs/configuration.md, mode).
   const bool may_be_local = port::is_memory(device.port->kind);
   // Nobody but rnic is at the other end of such a port.
+  if (device.options.face == Face::roce) {
+    if (device.extensions == false) return called + ": a device of face \"roce\" has extensions, always";
+    device.extensions = true;
+    device.options.oob_connect = true;
+    device.queue_pairs.face = Face::roce;
+  }
   if (!device.extensions) device.extensions = may_be_local;
   // An old segment comes late only on a wire (PAWS), and there SYN cookies need room for SACK and window scale.
   if (!device.timestamps) device.timestamps = !may_be_local;

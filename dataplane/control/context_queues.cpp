@@ -400,7 +400,8 @@ Reply Context::described(const Qp& qp, const QpSizes& sizes) {
 Reply Context::modify_qp(const rnic_modify_qp& request) {
   Qp* qp = find(qps_, request.qp_number);
   constexpr std::uint32_t kMeets = RNIC_MODIFY_PEER | RNIC_MODIFY_PSN;
-  constexpr std::uint32_t kKnown = RNIC_MODIFY_STATE | RNIC_MODIFY_ACCESS | RNIC_MODIFY_ORD | RNIC_MODIFY_IRD | kMeets;
+  constexpr std::uint32_t kKnown =
+      RNIC_MODIFY_STATE | RNIC_MODIFY_ACCESS | RNIC_MODIFY_ORD | RNIC_MODIFY_IRD | RNIC_MODIFY_PATIENCE | kMeets;
   if (qp == nullptr || (request.mask & ~kKnown) != 0) return Reply::error(EINVAL);
   if ((request.mask & RNIC_MODIFY_ORD) != 0 && request.ord > kReadDepthMax) return Reply::error(EINVAL);  // V-IS-20
   if ((request.mask & RNIC_MODIFY_IRD) != 0 && request.ird > kReadDepthMax) return Reply::error(EINVAL);  // V-IS-21
@@ -412,12 +413,16 @@ Reply Context::modify_qp(const rnic_modify_qp& request) {
   if ((request.mask & kMeets) != 0 || counts) {
     if (const int error = check_meeting(*qp, request); error != 0) return Reply::error(error);
   }
+  if ((request.mask & RNIC_MODIFY_PATIENCE) != 0) {
+    const bool known = request.timeout < 32 && request.retry_count < 8 && request.rnr_retry < 8;
+    if (device_.face() != Face::roce || !known || request.min_rnr_timer > 31) return Reply::error(EINVAL);
+  }
   constexpr std::uint32_t kEnables =
       RNIC_ACCESS_REMOTE_READ | RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_REMOTE_ATOMIC | RNIC_ACCESS_WINDOW_BIND;
   int error = 0;
   const auto change = [&](qp::QueuePair& machine, Instant now) {
     const auto wanted = static_cast<qp::State>(request.state);
-    const bool attributes = (request.mask & ~(RNIC_MODIFY_STATE | kMeets)) != 0;
+    const bool attributes = (request.mask & ~(RNIC_MODIFY_STATE | RNIC_MODIFY_PATIENCE | kMeets)) != 0;
     if (counts && machine.state() == qp::State::rts) {  // connected while it was in RTR
       if ((request.mask & RNIC_MODIFY_ACCESS) != 0) {
         const auto done = machine.set_access(static_cast<tpt::Rights>(request.access & kEnables));
@@ -471,6 +476,11 @@ Reply Context::modify_qp(const rnic_modify_qp& request) {
     change(*qp->qp, now);
     if (names_idle && error == 0 && qp->qp->state() == qp::State::idle)
       qp->qp->set_idle_name(static_cast<qp::IdleName>(request.idle_name));
+    if (error == 0 && (request.mask & RNIC_MODIFY_PATIENCE) != 0)
+      qp->qp->set_patience({.timeout = request.timeout,
+                            .retry_count = request.retry_count,
+                            .rnr_retry = request.rnr_retry,
+                            .min_rnr_timer = request.min_rnr_timer});
   });
   if (error != 0) return Reply::error(error);
   if ((request.mask & RNIC_MODIFY_PEER) != 0) {

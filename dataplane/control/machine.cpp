@@ -119,6 +119,7 @@ rnic_device_info Machine::info(const ServedDevice& device) const {
   info.mtu = facts.mtu_bytes;
   std::memcpy(info.mac, facts.mac.octets.data(), sizeof info.mac);
   info.link_up = device.port->link_up() ? 1 : 0;
+  info.face = device.face() == Face::roce ? RNIC_FACE_ROCE : RNIC_FACE_IWARP;
   info.address_mode = static_cast<std::uint8_t>(device.device->options().mode);
   for (const core::DeviceAddress& address : device.addresses()) {
     if (info.address_count == std::size(info.addresses)) break;
@@ -156,7 +157,8 @@ rnic_device_attributes Machine::attributes(const ServedDevice& device) const {
   a.completion_vectors = kCompletionVectors;
   a.atomics = device.queue_pairs.extensions ? 1 : 0;
   a.capabilities = RNIC_CAP_INVALIDATE | (device.queue_pairs.extensions ? RNIC_CAP_IMMEDIATE : 0u) |
-                   (device.device->options().oob_connect ? RNIC_CAP_OOB_CONNECT : 0u);
+                   (device.device->options().oob_connect ? RNIC_CAP_OOB_CONNECT : 0u) |
+                   (device.face() == Face::roce ? RNIC_CAP_ROCE : 0u);
   a.mtu = device.port->facts().mtu_bytes;
   a.speed_mbps = device.port->facts().speed_mbps;
   std::strncpy(a.firmware, RNIC_VERSION, sizeof a.firmware - 1);

@@ -40,6 +40,7 @@ struct ServedDevice {
   std::uint64_t node_guid = 0;  // network order
   int mate = -1;                // the device at the other end of its pair
   qp::Config queue_pairs;       // what they have in common
+  Face face() const { return queue_pairs.face; }
 
   struct Counts {
     std::uint32_t contexts = 0, pds = 0, regions = 0, windows = 0, cqs = 0, srqs = 0, qps = 0;

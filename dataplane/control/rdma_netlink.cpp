@@ -22,7 +22,7 @@ constexpr std::uint32_t kPort = 1;
 // enum ib_port_state and ib_port_phys_state, enum rdma_node_type, ib_qp_type, rdma_cm_state, ib_srq_type of the kernel.
 constexpr std::uint8_t kPortDown = 1, kPortActive = 4;
 constexpr std::uint8_t kPhysDisabled = 3, kPhysLinkUp = 5;
-constexpr std::uint8_t kNodeRnic = 4;
+constexpr std::uint8_t kNodeCa = 1, kNodeRnic = 4;
 constexpr std::uint8_t kTypeRc = 2;
 constexpr std::uint8_t kSrqBasic = 0;
 constexpr std::uint64_t kMemoryManagementExtensions = 1u << 21;  // enum ib_uverbs_device_cap_flags
@@ -189,8 +189,9 @@ class Answer {
     out_.put(RDMA_NLDEV_ATTR_FW_VERSION, RNIC_VERSION);
     out_.put64(RDMA_NLDEV_ATTR_NODE_GUID, from_big(device.node_guid));
     out_.put64(RDMA_NLDEV_ATTR_SYS_IMAGE_GUID, from_big(device.node_guid));
-    out_.put8(RDMA_NLDEV_ATTR_DEV_NODE_TYPE, kNodeRnic);
-    out_.put(RDMA_NLDEV_ATTR_DEV_PROTOCOL, "iw");
+    const bool roce = device.face() == Face::roce;
+    out_.put8(RDMA_NLDEV_ATTR_DEV_NODE_TYPE, roce ? kNodeCa : kNodeRnic);
+    out_.put(RDMA_NLDEV_ATTR_DEV_PROTOCOL, roce ? "roce" : "iw");
   }
 
   void port(const ServedDevice& device) {

@@ -92,6 +92,7 @@ Json devices(const Machine& machine) {
     rows.push_back({{"name", device->name},
                     {"port", device->port_spec},
                     {"state", device->port->link_up() ? "up" : "down"},
+                    {"face", device->face() == Face::roce ? "roce" : "iwarp"},
                     {"addresses", addresses},
                     {"mode", mode_text(device->device->options().mode)},
                     {"mtu", mtu_of(*device->port)},

@@ -146,8 +146,8 @@ void write_gids(Tree& tree, const ServedDevice& device) {
   for (std::size_t i = 0; i < device.gid_count(); ++i) {
     const std::string index = std::to_string(i);
     tree.file(port + "gids/" + index, gid_text(device.gid(i).value_or(wire::IpAddress())));
-    // The one name of a type that libibverbs takes beside RoCE v2.
-    tree.file(port + "gid_attrs/types/" + index, "IB/RoCE v1");
+    // libibverbs takes no other name of a type than these two.
+    tree.file(port + "gid_attrs/types/" + index, device.face() == Face::roce ? "RoCE v2" : "IB/RoCE v1");
     tree.file(port + "gid_attrs/ndevs/" + index, netdev);
   }
 }
@@ -162,7 +162,7 @@ void write_device(Tree& tree, const ServedDevice& device) {
 
   const auto& facts = device.port->facts();
   const std::string base = "infiniband/" + device.name + "/";
-  tree.file(base + "node_type", "4: RNIC");
+  tree.file(base + "node_type", device.face() == Face::roce ? "1: CA" : "4: RNIC");
   tree.file(base + "node_guid", guid_text(device.node_guid));
   tree.file(base + "sys_image_guid", guid_text(device.node_guid));
   tree.file(base + "node_desc", device.name);

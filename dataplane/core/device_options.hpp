@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/face.hpp"
 #include "base/time.hpp"
 #include "ip/routes.hpp"
 #include "mpa/startup.hpp"
@@ -35,6 +36,7 @@ struct DeviceOptions {
   AddressMode mode = AddressMode::own;
   tcp::Options tcp;
   std::uint32_t streams_max = 16384;
+  Face face = Face::iwarp;
   bool oob_connect = false;  // queue pairs meet without rdma_cm, at this TCP port of every address
   std::uint16_t oob_port = 26580;
   bool crc_required = true;

@@ -94,8 +94,9 @@ struct QueuePair::Impl {
   std::optional<Stream> stream_;
 
   State state_ = State::idle;
-  bool outlives_peer_ = false;           // of this stream
-  IdleName idle_name_ = IdleName::init;  // a new one's, as that of every iWARP device in the kernel
+  bool outlives_peer_ = false;  // of this stream
+  // A new one's, as that of every iWARP device in the kernel, and of every other.
+  IdleName idle_name_ = config_.face == Face::roce ? IdleName::reset : IdleName::init;
   TerminateRecord record_;
   Instant deadline_ = kNever;  // of Closing and Terminate
   bool receive_hint_ = false;  // a receive may have been posted
@@ -734,6 +735,8 @@ void QueuePair::on_let_go() {
 }
 
 State QueuePair::state() const { return impl_->state_; }
+void QueuePair::set_patience(const rdmap::Patience& patience) { impl_->config_.patience = patience; }
+
 IdleName QueuePair::idle_name() const { return impl_->idle_name_; }
 const Config& QueuePair::config() const { return impl_->config_; }
 const TerminateRecord& QueuePair::terminate_record() const { return impl_->record_; }

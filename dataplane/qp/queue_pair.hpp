@@ -57,6 +57,8 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
   void set_idle_name(IdleName name);
   Result<Done, ModifyError> set_access(tpt::Rights access);
   Result<Done, ModifyError> set_depths(std::uint32_t ird, std::uint32_t ord);
+  // In every state; of a RoCE face.
+  void set_patience(const rdmap::Patience& patience);
   // Before destruction: lets go of the connection. What was handed to TCP is delivered by it (the
   // caller then close()s the orphan); nothing of the application is touched any more.
   // `last_words`: an empty buffer for the Terminate of one that is destroyed in RTS. Without it the

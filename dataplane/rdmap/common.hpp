@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "base/face.hpp"
 #include "base/ids.hpp"
 #include "base/time.hpp"
 #include "rdmap/host.hpp"
@@ -13,7 +14,19 @@
 
 namespace rnic::rdmap {
 
+// InfiniBand's attributes of patience, as its application sets them by Modify to RTR and RTS: the codes of the
+// InfiniBand specification.
+struct Patience {
+  std::uint8_t timeout = 0;        // 4.096 us * 2^timeout; 0: no end
+  std::uint8_t retry_count = 0;    // 0 to 7
+  std::uint8_t rnr_retry = 0;      // 0 to 6; 7: no end
+  std::uint8_t min_rnr_timer = 0;  // 0 to 31: what this side, as responder, asks the peer to wait
+
+  constexpr bool operator==(const Patience&) const = default;
+};
+
 struct Settings {
+  Face face = Face::iwarp;
   QpNumber number;
   PdId pd;
   SpaceId space;                           // whose memory its work is about
@@ -26,6 +39,7 @@ struct Settings {
   bool strict_read_sink = false;  // read_sink = "strict": a Read's sink needs Remote Write (V-RD-03, -04); else "local"
   bool hold_without_receive = true;  // rnr = "hold" (V-SR-06); else "terminate"
   Duration rnr_timeout = seconds(30);
+  Patience patience{};  // of a RoCE face
   std::uint32_t held_bytes_max = 256 * 1024;
 };
 

@@ -122,6 +122,33 @@ TEST_CASE("W-EXT-14: extensions are on where both ends are known to be rnic, or 
   says(parse("[[device]]\nport = \"loopback\"\nextensions = 1\n"), "f.toml:3: extensions is true or false");
 }
 
+TEST_CASE("a device of face roce connects without rdma_cm, and has extensions on every port",
+          "[control][configuration]") {
+  const auto device = [](const std::string& words, std::string why = {}) {
+    Configuration c;
+    REQUIRE(control::parse_configuration("[[device]]\naddress = \"10.0.0.1/24\"\nport = \"af_packet:eth9\"\n" + words,
+                                         "f.toml", c)
+                .empty());
+    CHECK(control::complete(c).find(why) != std::string::npos);
+    return c.devices[0];
+  };
+  const auto roce = device("face = \"roce\"\noob_port = 4000\n");
+  CHECK(roce.options.face == Face::roce);
+  CHECK(roce.queue_pairs.face == Face::roce);
+  CHECK(roce.options.oob_connect);
+  CHECK(roce.options.oob_port == 4000);
+  CHECK(roce.queue_pairs.extensions);
+  for (const char* words : {"", "face = \"iwarp\"\n"}) {
+    const auto iwarp = device(words);
+    CHECK(iwarp.queue_pairs.face == Face::iwarp);
+    CHECK(iwarp.options.face == Face::iwarp);
+    CHECK_FALSE(iwarp.options.oob_connect);
+    CHECK_FALSE(iwarp.queue_pairs.extensions);
+  }
+  device("face = \"roce\"\nextensions = false\n", "of face \"roce\" has extensions");
+  says(parse("[[device]]\nport = \"loopback\"\nface = \"ib\"\n"), "f.toml:3: face is \"iwarp\" or \"roce\"");
+}
+
 TEST_CASE("unknown keys are errors with their lines", "[control][configuration]") {
   says(parse("name = \"a\"\nbogus = 1\n"), "f.toml:2: there is no \"bogus\"");
   says(parse("[[device]]\nport = \"loopback\"\n\nmtuu = 1500\n"), "f.toml:4: a device has no \"mtuu\"");

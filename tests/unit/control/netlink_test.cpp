@@ -172,6 +172,14 @@ TEST_CASE("a dump of devices tells each one, and ends", "[control][netlink]") {
   CHECK(told[2].head.nlmsg_type == NLMSG_DONE);
 }
 
+TEST_CASE("a device of face roce is a channel adapter to netlink", "[control][netlink]") {
+  Daemon daemon("sched_fifo = false\n[[device]]\nport = \"loopback\"\nface = \"roce\"\n");
+  const auto told = Asker(daemon).dump(RDMA_NLDEV_CMD_GET);
+  REQUIRE(told.size() == 2);
+  CHECK(told[0].get<std::uint8_t>(RDMA_NLDEV_ATTR_DEV_NODE_TYPE) == 1);
+  CHECK(told[0].text(RDMA_NLDEV_ATTR_DEV_PROTOCOL) == "roce");
+}
+
 TEST_CASE("one device is told alone, with an acknowledgement where it is asked for", "[control][netlink]") {
   Daemon daemon;
   Asker asker(daemon);

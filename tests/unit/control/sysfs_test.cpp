@@ -20,7 +20,7 @@ struct Trees {
   Daemon daemon;
   fs::path root;
 
-  Trees() {
+  explicit Trees(const std::string& toml = Daemon::kTwoDevices) : daemon(toml) {
     char text[] = "/tmp/rnic-sysfs-XXXXXX";
     REQUIRE(mkdtemp(text) != nullptr);
     root = text;
@@ -38,6 +38,24 @@ std::string text_of(const fs::path& file) {
 }
 
 }  // namespace
+
+TEST_CASE("a device of face roce is a channel adapter with GIDs of RoCE v2, also to who reads files",
+          "[control][sysfs]") {
+  Trees trees(
+      "sched_fifo = false\n"
+      "[[device]]\nport = \"pair:r\"\naddress = \"127.0.9.1/24\"\nface = \"roce\"\n"
+      "[[device]]\nport = \"pair:r\"\naddress = \"127.0.9.2/24\"\n");
+  const fs::path all = trees.root / "sysfs/class/infiniband";
+  CHECK(text_of(all / "rnic0/node_type") == "1: CA");
+  CHECK(text_of(all / "rnic1/node_type") == "4: RNIC");
+  const fs::path port = all / "rnic0/ports/1";
+  CHECK(text_of(port / "link_layer") == "Ethernet");
+  CHECK(text_of(port / "pkeys/0") == "0xffff");
+  for (const char* index : {"0", "1", "2"}) CHECK(text_of(port / "gid_attrs/types" / index) == "RoCE v2");
+  for (const char* index : {"0", "1"})
+    CHECK(text_of(port / "gids" / index) == "0000:0000:0000:0000:0000:ffff:7f00:0901");
+  CHECK(text_of(all / "rnic1/ports/1/gid_attrs/types/0") == "IB/RoCE v1");
+}
 
 TEST_CASE("each device has a bus device of its own behind it, in every tree", "[control][sysfs]") {
   Trees trees;
