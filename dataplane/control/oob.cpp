@@ -9,18 +9,14 @@
 
 #include "control/addresses.hpp"
 #include "control/limits.hpp"
+#include "core/clock.hpp"
 #include "host/ephemeral_ports.hpp"
 
 namespace rnic::control {
 namespace {
 
+using core::clock_now;
 using core::StreamEvent;
-
-Instant clock_now() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return {std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec};
-}
 
 core::PrivateData to_private_data(const wire::Mark& mark) {
   core::PrivateData data;

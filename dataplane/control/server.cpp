@@ -21,6 +21,7 @@
 #include "control/run_directory.hpp"
 #include "control/show.hpp"
 #include "control/sysfs_tree.hpp"
+#include "core/clock.hpp"
 #include "rnic_talk.h"
 
 namespace rnic::control {
@@ -34,12 +35,6 @@ constexpr std::size_t kTrimQps = 256;
 constexpr time_t kTrimDelayS = 2;
 // For one client, and what answering it takes.
 constexpr std::size_t kSpareDescriptors = 4;
-
-Instant clock_now() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return {std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec};
-}
 
 CmDevice cm_device(const ServedDevice& served) {
   CmDevice device;
@@ -82,7 +77,7 @@ Server::Server(Machine& machine, Loop& loop, std::uint64_t seed, Log log)
   resume_listener();
   const Shares::Tell tell = [this](Holder holder, const std::string& what) {
     std::uint64_t left_out = 0;
-    if (refusals_.take(clock_now(), left_out)) log_.info("process " + std::to_string(holder) + " gets " + what);
+    if (refusals_.take(core::clock_now(), left_out)) log_.info("process " + std::to_string(holder) + " gets " + what);
   };
   machine_.tell_refusals(tell);
   cm_.tell_refusals_by(tell);
@@ -186,7 +181,7 @@ bool Server::make_place() {
 void Server::end_silent() {
   std::uint64_t times;
   [[maybe_unused]] const auto got = read(timer_.get(), &times, sizeof times);
-  const Instant now = clock_now();
+  const Instant now = core::clock_now();
   while (!silent_.empty() && silent_.front().until <= now) {
     const auto found = sessions_.find(silent_.front().session);
     silent_.pop_front();
@@ -197,7 +192,7 @@ void Server::end_silent() {
 }
 
 void Server::watch_silent() {
-  const Duration span = silent_.empty() ? patience_ : std::max(silent_.front().until - clock_now(), Duration{1});
+  const Duration span = silent_.empty() ? patience_ : std::max(silent_.front().until - core::clock_now(), Duration{1});
   itimerspec when{};
   when.it_value = {span.ns / 1'000'000'000, span.ns % 1'000'000'000};
   timerfd_settime(timer_.get(), 0, &when, nullptr);
@@ -232,7 +227,7 @@ void Server::adopt(Descriptor socket, const Peer& peer) {
     return found == sessions_.end() || found->second->kind != 0;
   };
   while (!silent_.empty() && has_spoken(silent_.front())) silent_.pop_front();
-  silent_.push_back({number, clock_now() + patience_});
+  silent_.push_back({number, core::clock_now() + patience_});
   if (silent_.size() == 1) watch_silent();
 }
 

@@ -13,6 +13,8 @@
 #include <csignal>
 #include <utility>
 
+#include "core/clock.hpp"
+
 namespace rnic::core {
 namespace {
 
@@ -27,12 +29,6 @@ constexpr std::uint32_t kPort = EPOLLIN;
 constexpr Duration kTimedSleepMin = microseconds(20);
 constexpr Duration kTimedSleepMax = milliseconds(1);
 constexpr Duration kSleepMax = milliseconds(500);
-
-Instant clock_now() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return {std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec};
-}
 
 void signal_eventfd(int fd) {
   const std::uint64_t one = 1;
