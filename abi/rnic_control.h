@@ -424,6 +424,14 @@ struct rnic_alloc_mw_reply {
 	uint32_t stag;
 };
 
+/* An application asked for what its device could do and does not, and was refused: for the log, once of each. */
+enum rnic_extension { RNIC_EXTENSION_ATOMICS = 1, RNIC_EXTENSION_IMMEDIATE = 2 };
+
+struct rnic_not_offered {
+	uint32_t extension; /* enum rnic_extension */
+	uint32_t reserved;
+};
+
 /* ---- Connection management --------------------------------------------------------------- */
 
 /*

@@ -86,6 +86,7 @@ struct Context {
   Doorbells doorbells;
   std::uint32_t* not_forked;  // 1; reads 0 in a forked child (the kernel wipes that page)
   std::uint32_t dead;         // the daemon has gone, or ends this context
+  std::uint32_t not_offered;  // of enum rnic_extension, what was refused and the daemon has been told of
   NumberTable<Qp*> qps;
   RegionTable regions;
 
@@ -384,10 +385,10 @@ std::uint64_t raw_clock();
 // Writes a send queue's entry of this index, which is the queue's head or follows it with all between written. Nobody
 // sees it. An error leaves the queue as it was. Under the queue's lock.
 int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr);
-// Is this an operation that this device's queue pairs know?
-bool can_post(const Context& context, ibv_wr_opcode opcode);
-// Which of IBV_QP_EX_WITH_* queue pairs of this device have, and the builders of one.
-std::uint64_t operations_with_builders(const Context& context);
+// 0 if this is an operation of this device's queue pairs, or EOPNOTSUPP; the daemon's log says once what could be one.
+int check_postable(Context& context, ibv_wr_opcode opcode);
+// Whether queue pairs of this device have all of these IBV_QP_EX_WITH_*, and the builders of one.
+bool has_builders_of(Context& context, std::uint64_t operations);
 void set_builders(ibv_qp_ex& qp);
 
 // V-QP-19: makes polls pass over what the ring still holds of this QP.

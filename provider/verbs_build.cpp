@@ -200,12 +200,11 @@ constexpr Asked kAsked[] = {
 
 }  // namespace
 
-std::uint64_t operations_with_builders(const Context& context) {
-  std::uint64_t operations = 0;
+bool has_builders_of(Context& context, std::uint64_t operations) {
   for (const Asked& each : kAsked) {
-    if (can_post(context, each.opcode)) operations |= each.flag;
+    if ((operations & each.flag) != 0 && check_postable(context, each.opcode) == 0) operations &= ~each.flag;
   }
-  return operations;
+  return operations == 0;
 }
 
 void set_builders(ibv_qp_ex& qp) {

@@ -63,6 +63,16 @@ bool offered(const Context& context, const SendRow& row) {
   return true;
 }
 
+// A refusal. The daemon's log says the first of each kind, and which key would allow it.
+int not_offered(Context& context, const SendRow& row) {
+  const std::uint32_t extension = row.atomic ? RNIC_EXTENSION_ATOMICS : RNIC_EXTENSION_IMMEDIATE;
+  if ((std::atomic_ref(context.not_offered).fetch_or(extension) & extension) == 0) {
+    const rnic_not_offered told{extension, 0};
+    context.control.call(RNIC_NOT_OFFERED, &told, sizeof told, nullptr, 0);
+  }
+  return EOPNOTSUPP;
+}
+
 std::uint8_t sqe_flags(const SendQueue& queue, const SendRow& row, unsigned send_flags) {
   unsigned flags = 0;
   if (queue.signal_all || (send_flags & IBV_SEND_SIGNALED) != 0) flags |= RNIC_SQE_SIGNALED;
@@ -130,9 +140,10 @@ int copy_inline(const SendQueue& queue, const ibv_send_wr& wr, std::byte* room, 
 
 }  // namespace
 
-bool can_post(const Context& context, ibv_wr_opcode opcode) {
+int check_postable(Context& context, ibv_wr_opcode opcode) {
   const SendRow row = send_row(opcode);
-  return row.known && offered(context, row);
+  if (!row.known) return EOPNOTSUPP;
+  return offered(context, row) ? 0 : not_offered(context, row);
 }
 
 int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
@@ -141,7 +152,7 @@ int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
   if (!row.known) {  // V-WR-11, V-IS-38
     return wr.opcode > IBV_WR_DRIVER1 && wr.opcode != IBV_WR_ATOMIC_WRITE ? EINVAL : EOPNOTSUPP;
   }
-  if (!offered(*qp.context, row)) return EOPNOTSUPP;
+  if (!offered(*qp.context, row)) return not_offered(*qp.context, row);
   const bool local_invalidate = row.opcode == RNIC_OP_LOCAL_INVALIDATE;
   const std::uint32_t sge_max = row.opcode == RNIC_OP_READ || row.atomic ? 1 : queue.sge_max;
   const bool bind = row.opcode == RNIC_OP_BIND;

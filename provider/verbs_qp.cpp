@@ -125,7 +125,7 @@ ibv_qp* make_qp(ibv_pd* pd, ibv_qp_init_attr* init, const std::uint64_t* operati
     errno = EINVAL;  // V-QP-01
     return nullptr;
   }
-  if (operations != nullptr && (*operations & ~operations_with_builders(context)) != 0) {
+  if (operations != nullptr && !has_builders_of(context, *operations)) {
     errno = EOPNOTSUPP;
     return nullptr;
   }

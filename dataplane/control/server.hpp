@@ -90,6 +90,7 @@ class Server final : private CmHost {
     std::unique_ptr<Request> waiting;     // to be answered when no copy waits for a page any more
     unsigned stuck_looks = 0;             // while one does: ticks until it has waited too long
     bool stuck = false, told_stuck = false;
+    std::uint32_t told_not_offered = 0;  // of enum rnic_extension
   };
 
   // ---- server.cpp ----

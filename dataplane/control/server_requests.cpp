@@ -15,6 +15,7 @@
 #include "control/rdma_netlink.hpp"
 #include "control/server.hpp"
 #include "control/show.hpp"
+#include "core/clock.hpp"
 
 namespace rnic::control {
 namespace {
@@ -355,6 +356,20 @@ Reply Server::serve_hold_events(Session& session, Request&, const rnic_hold_even
 
 Reply Server::serve_release_events(Session& session, Request&, const rnic_nothing&) {
   return session.context->release_events();
+}
+
+Reply Server::serve_not_offered(Session& session, Request&, const rnic_not_offered& body) {
+  const ServedDevice& device = session.context->device();
+  const bool atomics = body.extension == RNIC_EXTENSION_ATOMICS;
+  if (!atomics && body.extension != RNIC_EXTENSION_IMMEDIATE) return Reply::error(EINVAL);
+  if (device.queue_pairs.extensions || (session.told_not_offered & body.extension) != 0) return {};
+  session.told_not_offered |= body.extension;
+  std::uint64_t left_out = 0;
+  if (refusals_.take(core::clock_now(), left_out))
+    log_.info("process " + std::to_string(session.peer.pid) + " is refused " +
+              (atomics ? "an atomic operation" : "immediate data") + " on " + device.name +
+              ", which is for peers of every kind; where they are all rnics, extensions = true allows it");
+  return {};
 }
 
 Reply Server::serve_map_arena(Session& session, Request&, const rnic_handle& body) {

@@ -91,6 +91,7 @@ TEST_CASE("a body that is an octet too short is EINVAL, and the connection lives
   short_of(app, RNIC_MODIFY_QP, sizeof(rnic_modify_qp));
   short_of(app, RNIC_ALLOC_MW, sizeof(rnic_alloc_mw));
   short_of(app, RNIC_MAP_ARENA, sizeof(rnic_handle));
+  short_of(app, RNIC_NOT_OFFERED, sizeof(rnic_not_offered));
   short_of(cm, RNIC_CM_CREATE_ID, sizeof(rnic_cm_create_id));
   short_of(cm, RNIC_CM_BIND, sizeof(rnic_cm_bind));
   short_of(cm, RNIC_CM_RESOLVE_ADDRESS, sizeof(rnic_cm_resolve_address));
@@ -246,4 +247,35 @@ TEST_CASE("STOP is obeyed from an administrator", "[control][server]") {
   Client admin(daemon, RNIC_CLIENT_ADMIN, "");
   CHECK(admin.ask(RNIC_STOP).status == 0);
   CHECK(stopped);
+}
+
+TEST_CASE("an operation that a device could offer and does not is logged once of each, with the key that allows it",
+          "[control][server]") {
+  const auto lines = [](Daemon& daemon) {
+    std::vector<std::string> of_it;
+    for (const auto& [level, line] : daemon.log)
+      if (level == control::LogLevel::info && line.find("extensions = true") != std::string::npos)
+        of_it.push_back(line);
+    return of_it;
+  };
+  const auto tell = [](App& app, std::uint32_t extension) {
+    return app.ask(RNIC_NOT_OFFERED, rnic_not_offered{extension, 0}).status;
+  };
+  Daemon without("[[device]]\nport = \"loopback\"\naddress = \"127.0.9.1/24\"\nextensions = false\n");
+  App app(without);
+  for (int i = 0; i < 2; ++i) {
+    CHECK(tell(app, RNIC_EXTENSION_ATOMICS) == 0);
+    CHECK(tell(app, RNIC_EXTENSION_IMMEDIATE) == 0);
+  }
+  CHECK(tell(app, 0) == EINVAL);
+  CHECK(tell(app, 3) == EINVAL);
+  REQUIRE(lines(without).size() == 2);
+  CHECK(lines(without)[0].find("atomic") != std::string::npos);
+  CHECK(lines(without)[1].find("immediate") != std::string::npos);
+  for (const std::string& line : lines(without)) CHECK(line.find("rnic0") != std::string::npos);
+
+  Daemon with("[[device]]\nport = \"loopback\"\naddress = \"127.0.9.1/24\"\nextensions = true\n");
+  App other(with);
+  CHECK(tell(other, RNIC_EXTENSION_ATOMICS) == 0);
+  CHECK(lines(with).empty());
 }

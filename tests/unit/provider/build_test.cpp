@@ -517,3 +517,36 @@ TEST_CASE("V-VBX-01: a queue pair is made of what it is asked for, or refused", 
   t.app.context->attributes.capabilities &= ~RNIC_CAP_IMMEDIATE;
   CHECK(t.refusal(init) == EOPNOTSUPP);
 }
+
+TEST_CASE("what a device could offer and does not, the daemon hears of once for each kind, for its log",
+          "[provider][build]") {
+  OneQp t;
+  std::uint64_t result = 0;
+  ibv_sge one = t.sge(8);
+  const auto refused = [&](ibv_wr_opcode opcode) {
+    ibv_send_wr wr = t.write_of(one, 1);
+    wr.opcode = opcode;
+    wr.wr.atomic.remote_addr = reinterpret_cast<std::uintptr_t>(&result);
+    ibv_send_wr* bad = nullptr;
+    CHECK(provider::post_send(t.qp, &wr, &bad) == EOPNOTSUPP);
+    return t.daemon.relay().count(RNIC_NOT_OFFERED);
+  };
+  CHECK(refused(IBV_WR_SEND_WITH_IMM) == 0);  // no key allows it
+  CHECK(refused(IBV_WR_ATOMIC_FETCH_AND_ADD) == 1);
+  CHECK(refused(IBV_WR_ATOMIC_CMP_AND_SWP) == 1);
+  CHECK(refused(IBV_WR_RDMA_WRITE_WITH_IMM) == 2);
+  CHECK(refused(IBV_WR_RDMA_WRITE_WITH_IMM) == 2);
+
+  // Asked for as a queue pair is made, it is told likewise.
+  OneQp other;
+  ibv_qp_init_attr_ex init{};
+  init.send_cq = other.send_cq;
+  init.recv_cq = other.receive_cq;
+  init.qp_type = IBV_QPT_RC;
+  init.cap = {8, 8, 4, 4, 64};
+  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  init.pd = other.app.pd;
+  init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+  for (int i = 0; i < 2; ++i) CHECK(provider::create_qp_ex(&other.app.context->verbs.context, &init) == nullptr);
+  CHECK(other.daemon.relay().count(RNIC_NOT_OFFERED) == 1);
+}
