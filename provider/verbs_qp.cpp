@@ -251,12 +251,12 @@ int already_down(Qp& qp, int error, bool idle_too) {
   return now.state == RNIC_QP_IDLE && !idle_too ? error : 0;
 }
 
-// V-MOD-10: from RTS by way of Error; from Error, as soon as all has been flushed. So does one that waits for its peer:
-// what was posted for that is not the next one's.
+// V-MOD-10: from RTS by way of Error; from Error, as soon as all has been flushed. So does one in Idle where queue
+// pairs meet without rdma_cm: what was posted for one peer is not the next one's.
 int reset(Qp& qp, const ibv_qp_attr& attributes) {
   rnic_query_qp_reply now{};
   int error = ask_state(qp, now);
-  if (error == 0 && (now.state == RNIC_QP_RTS || (qp.meets && now.state == RNIC_QP_IDLE))) {
+  if (error == 0 && (now.state == RNIC_QP_RTS || (connects_oob(*qp.context) && now.state == RNIC_QP_IDLE))) {
     error = modify(qp, RNIC_MODIFY_STATE, RNIC_QP_ERROR, attributes);
     if (error == EINVAL) error = 0;  // it has gone down by itself meanwhile
   }
@@ -275,6 +275,16 @@ int reset(Qp& qp, const ibv_qp_attr& attributes) {
     nanosleep(&moment, nullptr);
   }
   return error;
+}
+
+// What was posted has been flushed, and nobody is to hear of it, nor of what had completed: InfiniBand's RESET.
+void discard_work(Qp& qp) {
+  remove_completions(of(qp.ibv.send_cq), qp);
+  remove_completions(of(qp.ibv.recv_cq), qp);
+  for (WorkQueue* queue : {static_cast<WorkQueue*>(&qp.send), static_cast<WorkQueue*>(&qp.receive)}) {
+    const SpinGuard guard(queue->lock);
+    store(queue->tail, queue->head, std::memory_order_release);
+  }
 }
 
 // RTS comes with the connection, by the connection manager alone. After it, this is a change of
@@ -414,6 +424,7 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
   const int error = change(qp, *attributes, mask);
   if (error != 0) return error;
   if ((mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET) {
+    discard_work(qp);
     qp.asked = {};
     qp.asked_mask = 0;
     qp.meets = false;
