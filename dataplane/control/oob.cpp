@@ -77,7 +77,7 @@ Qp* Oob::find(QpNumber number) const {
 void Oob::modified(Qp& qp, const rnic_modify_qp& request) {
   if (!qp.context->device().device->options().oob_connect) return;
   if ((request.mask & RNIC_MODIFY_PEER) != 0)
-    rendezvous_.ready(qp.context->device().index, qp.meets->meeting, clock_now());
+    rendezvous_.ready(qp.context->device().index, qp.meets->meeting, clock_now(), qp.context->device().face());
   else if ((request.mask & RNIC_MODIFY_PSN) != 0)
     rendezvous_.count_from(qp.number, request.psn, clock_now());
   else if ((request.mask & RNIC_MODIFY_STATE) != 0 && request.state != RNIC_QP_RTS) {
@@ -99,7 +99,8 @@ void Oob::on_stream_event(const StreamEvent& event) {
       const Rendezvous::Request request{.stream = {event.device, event.stream},
                                         .from = event.remote,
                                         .to = event.local,
-                                        .private_data = bytes_of(event.private_data)};
+                                        .private_data = bytes_of(event.private_data),
+                                        .face = machine_.devices[event.device]->face()};
       const auto number = Rendezvous::number_asked(request);
       const Qp* qp = number ? find(*number) : nullptr;
       rendezvous_.on_request(request, qp != nullptr && qp->context->device().index == event.device, now);
@@ -112,6 +113,7 @@ void Oob::on_stream_event(const StreamEvent& event) {
     case StreamEvent::Kind::rejected:
     case StreamEvent::Kind::failed: {
       Qp* qp = find(Rendezvous::qp_of(event.cookie));
+      if (event.kind == StreamEvent::Kind::rejected && qp != nullptr) tell_refused(*qp, event);
       const qp::State state = qp != nullptr ? state_of(*qp) : qp::State::error;
       if (rendezvous_.on_ended(event.cookie, state, now) && qp != nullptr) qp->stream_share = {};
       break;
@@ -126,6 +128,17 @@ void Oob::tell_no_route(const Qp& qp) {
   log_.info(in_words(qp) + " (" + qp.context->program() +
             "): RTR without a GRH: there are no LIDs here. Have the program use the GID of index 1 (ibv_rc_pingpong -g "
             "1, perftest -x 1), or connect by rdma_cm (perftest -R, qperf -cm1)");
+}
+
+// Its peer will not come as long as it is what it is; other refusals may pass.
+void Oob::tell_refused(const Qp& qp, const StreamEvent& event) {
+  const auto mark = wire::parse_mark(bytes_of(event.private_data));
+  if (!mark || mark->kind != wire::Mark::Kind::refusal) return;
+  const bool for_good = mark->refusal == wire::MarkRefusal::other_face || mark->refusal == wire::MarkRefusal::not_able;
+  std::uint64_t left_out = 0;
+  if (!for_good || !lines_.take(clock_now(), left_out)) return;
+  log_.info(in_words(qp) + ": the rnic at " + wire::to_string(event.remote) +
+            " refuses: " + wire::in_words(mark->refusal));
 }
 
 // ---- what is done --------------------------------------------------------------------------------
@@ -245,10 +258,15 @@ void Oob::answer(const Rendezvous::Act& act) {
 void Oob::refuse(const Rendezvous::Act& act) {
   ServedDevice& served = *machine_.devices[act.stream.device];
   const core::PrivateData data = act.mark ? to_private_data(*act.mark) : core::PrivateData{};
-  log_.debug([&] {
-    return served.name + ": a Request of another rnic's queue pair is refused, reason " +
-           std::to_string(act.mark ? static_cast<std::uint32_t>(act.mark->refusal) : 0);
-  });
+  const auto words = [&] {
+    return served.name + ": a Request of another rnic's queue pair is refused: " +
+           (act.mark ? wire::in_words(act.mark->refusal) : "it has no mark");
+  };
+  std::uint64_t left_out = 0;
+  if (act.mark && act.mark->refusal == wire::MarkRefusal::other_face && lines_.take(clock_now(), left_out))
+    log_.info(words());
+  else
+    log_.debug(words);
   served.worker->call([&](Instant now) { (void)served.device->reject(act.stream.id, data, now); });
 }
 

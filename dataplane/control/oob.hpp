@@ -41,6 +41,7 @@ class Oob {
   void refuse(const Rendezvous::Act& act);
   void look(const Rendezvous::Act& act);
   void give_up(QpNumber number);
+  void tell_refused(const Qp& qp, const core::StreamEvent& event);
   void set_timer();
   Qp* find(QpNumber number) const;
   bool take_share(Qp& qp);

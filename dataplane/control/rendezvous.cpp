@@ -12,10 +12,10 @@ using wire::MarkRefusal;
 
 constexpr unsigned kNumberBits = 24;
 
-Mark mark_of(const wire::Meeting& meeting) {
+// One without the face refuses as unable, if it does not know what a face is.
+Mark mark_of(const wire::Meeting& meeting, Face face) {
   Mark mark;
-  mark.capabilities = mpa::kMarkCapabilities;
-  mark.needed = wire::mark_capability::kOob;
+  mark.capabilities = mark.needed = mpa::mark_capabilities(face);
   mark.meeting = meeting;
   return mark;
 }
@@ -65,10 +65,11 @@ void Rendezvous::change(Waiter& waiter, Change&& change) {
 
 // ---- what applications say -------------------------------------------------------------------------
 
-void Rendezvous::ready(std::uint32_t device, const wire::Meeting& meeting, Instant now) {
+void Rendezvous::ready(std::uint32_t device, const wire::Meeting& meeting, Instant now, Face face) {
   forget(meeting.own_number);
   Waiter& waiter = waiters_[meeting.own_number];
   waiter.device = device;
+  waiter.face = face;
   waiter.meeting = meeting;
   waiter.role = mpa::role_of(meeting);
   if (waiter.role == mpa::Role::calls) change(waiter, [&] { waiter.call_at = now; });
@@ -125,7 +126,7 @@ void Rendezvous::call(Waiter& waiter) {
           .mark = std::nullopt};
   if (waiter.role == mpa::Role::calls) {
     act.kind = Act::Kind::call;
-    act.mark = mark_of(waiter.meeting);
+    act.mark = mark_of(waiter.meeting, waiter.face);
   }
   acts_.push_back(act);
 }
@@ -141,13 +142,13 @@ void Rendezvous::answer(Waiter& waiter, const Stream& stream) {
                    .qp = waiter.meeting.own_number,
                    .stream = stream,
                    .cookie = waiter.cookie,
-                   .mark = mark_of(waiter.meeting)});
+                   .mark = mark_of(waiter.meeting, waiter.face)});
 }
 
-void Rendezvous::refuse(const Stream& stream, MarkRefusal why) {
+void Rendezvous::refuse(const Stream& stream, Face face, MarkRefusal why) {
   Mark mark;
   mark.kind = Mark::Kind::refusal;
-  mark.capabilities = mpa::kMarkCapabilities;
+  mark.capabilities = mpa::mark_capabilities(face);
   mark.refusal = why;
   acts_.push_back({.kind = Act::Kind::refuse, .qp = {}, .stream = stream, .cookie = 0, .mark = mark});
 }
@@ -167,7 +168,7 @@ void Rendezvous::look_through_requests(Waiter& waiter, Instant now) {
     if (fits == mpa::Match::yes && waiter.role == mpa::Role::answers && waiter.stage == Stage::apart)
       answer(waiter, asked.stream);
     else
-      refuse(asked.stream, MarkRefusal::not_the_peer);
+      refuse(asked.stream, asked.face, MarkRefusal::not_the_peer);
   }
 }
 
@@ -183,26 +184,25 @@ void Rendezvous::on_request(const Request& request, bool exists, Instant now) {
   const auto mark = wire::parse_mark(request.private_data);
   if (!mark || mark->kind != Mark::Kind::meeting) {
     // Who does not speak our language is answered in his own; who speaks a later one, that we do not.
-    if (wire::has_mark(request.private_data)) return refuse(request.stream, MarkRefusal::not_able);
+    if (wire::has_mark(request.private_data)) return refuse(request.stream, request.face, MarkRefusal::not_able);
     acts_.push_back({.kind = Act::Kind::refuse, .qp = {}, .stream = request.stream});
     return;
   }
-  if ((mark->needed & ~mpa::kMarkCapabilities) != 0 || (mark->capabilities & wire::mark_capability::kOob) == 0)
-    return refuse(request.stream, MarkRefusal::not_able);
+  if (const auto why = mpa::unfit(request.face, *mark)) return refuse(request.stream, request.face, *why);
   const wire::Meeting& theirs = mark->meeting;
   if (theirs.own_gid != request.from || theirs.peer_gid != request.to)
-    return refuse(request.stream, MarkRefusal::not_the_peer);
+    return refuse(request.stream, request.face, MarkRefusal::not_the_peer);
   Waiter* waiter = find(theirs.peer_number);
   if (waiter != nullptr && waiter->device != request.stream.device)
-    return refuse(request.stream, MarkRefusal::no_such_queue_pair);
+    return refuse(request.stream, request.face, MarkRefusal::no_such_queue_pair);
   if (waiter == nullptr || waiter->stage == Stage::together || waiter->stage == Stage::left) {
     // Its application may be about to name this peer.
-    if (!exists) return refuse(request.stream, MarkRefusal::no_such_queue_pair);
+    if (!exists) return refuse(request.stream, request.face, MarkRefusal::no_such_queue_pair);
     return keep(request, theirs, now + kRequestKept);
   }
   const mpa::Match fits = mpa::match(waiter->meeting, theirs);
   if (fits == mpa::Match::no || waiter->role != mpa::Role::answers)
-    return refuse(request.stream, MarkRefusal::not_the_peer);
+    return refuse(request.stream, request.face, MarkRefusal::not_the_peer);
   if (fits == mpa::Match::not_yet) return keep(request, theirs, now + kUnprovenKept);
   answer(*waiter, request.stream);
 }
@@ -216,12 +216,12 @@ void Rendezvous::keep(const Request& request, const wire::Meeting& theirs, Insta
     if (for_one++ == 0) oldest_for_one = each;
   }
   if (for_one >= kRequestsForOne) {  // who calls again has given up his call before
-    refuse(oldest_for_one->stream, MarkRefusal::busy);
+    refuse(oldest_for_one->stream, oldest_for_one->face, MarkRefusal::busy);
     asked_.erase(oldest_for_one);
   } else if (asked_.size() >= kRequestsMax || of_caller >= kRequestsOfCaller) {
-    return refuse(request.stream, MarkRefusal::busy);
+    return refuse(request.stream, request.face, MarkRefusal::busy);
   }
-  asked_.push_back({request.stream, theirs, until});
+  asked_.push_back({request.stream, request.face, theirs, until});
 }
 
 void Rendezvous::on_called(std::uint64_t cookie, Stream stream) {
@@ -285,7 +285,7 @@ Instant Rendezvous::next_deadline() const {
 void Rendezvous::on_time(Instant now) {
   std::erase_if(asked_, [&](const Asked& each) {
     if (each.until > now) return false;
-    refuse(each.stream, MarkRefusal::not_ready);
+    refuse(each.stream, each.face, MarkRefusal::not_ready);
     return true;
   });
   std::map<std::uint32_t, std::vector<QpNumber>> looks;  // a look asks a device's worker, once for all

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "base/face.hpp"
 #include "base/ids.hpp"
 #include "base/time.hpp"
 #include "core/connection.hpp"
@@ -53,6 +54,7 @@ class Rendezvous {
     Stream stream{};
     wire::IpAddress from, to;  // of the connection
     Bytes private_data;
+    Face face = Face::iwarp;  // of its device
   };
   struct Act {
     enum class Kind : std::uint8_t {
@@ -80,7 +82,7 @@ class Rendezvous {
 
   // ---- what applications say ----
   // Modify to RTR. `meeting`: without a PSN of its own.
-  void ready(std::uint32_t device, const wire::Meeting& meeting, Instant now);
+  void ready(std::uint32_t device, const wire::Meeting& meeting, Instant now, Face face = Face::iwarp);
   // Modify to RTS.
   void count_from(QpNumber qp, std::uint32_t psn, Instant now);
   // Modify to RESET or ERR, or the end of it; nothing for one that is not known.
@@ -117,6 +119,7 @@ class Rendezvous {
  private:
   struct Waiter {
     std::uint32_t device = 0;
+    Face face = Face::iwarp;
     wire::Meeting meeting;
     mpa::Role role = mpa::Role::answers;
     Stage stage = Stage::apart;
@@ -129,6 +132,7 @@ class Rendezvous {
   };
   struct Asked {
     Stream stream{};
+    Face face = Face::iwarp;
     wire::Meeting meeting;  // the caller's
     Instant until;
   };
@@ -139,7 +143,7 @@ class Rendezvous {
   void change(Waiter& waiter, Change&& change);
   void call(Waiter& waiter);
   void answer(Waiter& waiter, const Stream& stream);
-  void refuse(const Stream& stream, wire::MarkRefusal why);
+  void refuse(const Stream& stream, Face face, wire::MarkRefusal why);
   void keep(const Request& request, const wire::Meeting& meeting, Instant until);
   void look_through_requests(Waiter& waiter, Instant now);
   void remove(QpNumber qp);

@@ -268,7 +268,7 @@ void RdmaStreams::on_accepted(Stream& stream, Instant now) {
     return;
   }
   stream.reply_data = stream.startup->private_data();
-  if (stream.wishes.meeting && !mpa::answers(*stream.wishes.meeting, bytes_of(stream.reply_data))) {
+  if (stream.wishes.meeting && !mpa::answers(*stream.wishes.meeting, options_.face, bytes_of(stream.reply_data))) {
     news_.tell_failed(stream, StreamFailure::protocol);
     abort(stream, now);
     return;

@@ -4,14 +4,28 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <tuple>
 
+#include "base/face.hpp"
 #include "wire/mark.hpp"
 
 namespace rnic::mpa {
 
-// What is common to all marks of this rnic.
-inline constexpr std::uint32_t kMarkCapabilities = wire::mark_capability::kOob;
+// What a device of that face can, as its marks say it.
+constexpr std::uint32_t mark_capabilities(Face face) {
+  return wire::mark_capability::kOob | (face == Face::roce ? wire::mark_capability::kRoce : 0);
+}
+constexpr Face face_of(const wire::Mark& mark) {
+  return (mark.capabilities & wire::mark_capability::kRoce) != 0 ? Face::roce : Face::iwarp;
+}
+// Why a device of that face has nothing to do with whoever says this, if it is so.
+constexpr std::optional<wire::MarkRefusal> unfit(Face face, const wire::Mark& mark) {
+  if ((mark.capabilities & wire::mark_capability::kOob) == 0) return wire::MarkRefusal::not_able;
+  if (face_of(mark) != face) return wire::MarkRefusal::other_face;
+  if ((mark.needed & ~mark_capabilities(face)) != 0) return wire::MarkRefusal::not_able;
+  return std::nullopt;
+}
 
 enum class Match : std::uint8_t {
   yes,
@@ -39,10 +53,10 @@ constexpr Role role_of(const wire::Meeting& own) {
 }
 
 // Whether what came in a Reply is the answer of the one whom `own` means.
-constexpr bool answers(const wire::Meeting& own, Bytes reply_private_data) {
+constexpr bool answers(const wire::Meeting& own, Face face, Bytes reply_private_data) {
   const auto mark = wire::parse_mark(reply_private_data);
-  if (!mark || mark->kind != wire::Mark::Kind::meeting || (mark->needed & ~kMarkCapabilities) != 0) return false;
-  return (mark->capabilities & wire::mark_capability::kOob) != 0 && match(own, mark->meeting) == Match::yes;
+  if (!mark || mark->kind != wire::Mark::Kind::meeting || unfit(face, *mark)) return false;
+  return match(own, mark->meeting) == Match::yes;
 }
 
 }  // namespace rnic::mpa

@@ -24,7 +24,8 @@
 namespace rnic::wire {
 
 namespace mark_capability {
-inline constexpr std::uint32_t kOob = 0x1;  // queue pairs that meet without rdma_cm
+inline constexpr std::uint32_t kOob = 0x1;   // queue pairs that meet without rdma_cm
+inline constexpr std::uint32_t kRoce = 0x2;  // a RoCE face (base/face.hpp)
 }  // namespace mark_capability
 
 // Of a queue pair for its peer's: who it is, whom it means, where it begins to count and where the peer is to begin.
@@ -48,7 +49,28 @@ enum class MarkRefusal : std::uint32_t {
   not_ready = 3,     // its application has not named its peer in time
   busy = 4,          // too many wait
   not_able = 5,      // `needed` names what the refuser cannot
+  other_face = 6,    // one of the two has a RoCE face, and the other one has not
 };
+
+constexpr const char* in_words(MarkRefusal refusal) {
+  switch (refusal) {
+    case MarkRefusal::unknown:
+      break;
+    case MarkRefusal::no_such_queue_pair:
+      return "no such queue pair";
+    case MarkRefusal::not_the_peer:
+      return "it means another peer";
+    case MarkRefusal::not_ready:
+      return "it has named no peer in time";
+    case MarkRefusal::busy:
+      return "too many wait";
+    case MarkRefusal::not_able:
+      return "unable";
+    case MarkRefusal::other_face:
+      return "a RoCE face and an iWARP face";
+  }
+  return "unknown";
+}
 
 struct Mark {
   static constexpr std::size_t kHeaderSize = 20;
@@ -98,8 +120,8 @@ constexpr std::optional<Mark> parse_mark(Bytes private_data) {
   const Bytes body = private_data.subspan(Mark::kHeaderSize);
   if (mark.kind == Mark::Kind::refusal) {
     const auto why = load_be<std::uint32_t>(body, 0);
-    mark.refusal =
-        why <= static_cast<std::uint32_t>(MarkRefusal::not_able) ? static_cast<MarkRefusal>(why) : MarkRefusal::unknown;
+    mark.refusal = why <= static_cast<std::uint32_t>(MarkRefusal::other_face) ? static_cast<MarkRefusal>(why)
+                                                                              : MarkRefusal::unknown;
     return mark;
   }
   mark.meeting = {.own_gid = IpAddress::load_v6(body, 0),

@@ -61,7 +61,7 @@ struct World {
   }
   Rendezvous::Stream ask(const Meeting& meeting, std::int64_t ms = 0, bool exists = true, std::uint32_t device = 0) {
     wire::Mark mark;
-    mark.capabilities = mpa::kMarkCapabilities;
+    mark.capabilities = wire::mark_capability::kOob;
     mark.needed = wire::mark_capability::kOob;
     mark.meeting = meeting;
     return ask(Bytes(octets).first(wire::emit(mark, octets)), meeting.own_gid, ms, exists, device);
@@ -225,7 +225,7 @@ TEST_CASE("what is not as the queue pair named it is refused", "[control][oob]")
   }
   SECTION("where it comes from") {
     wire::Mark mark;
-    mark.capabilities = mpa::kMarkCapabilities;
+    mark.capabilities = wire::mark_capability::kOob;
     mark.meeting = wrong;
     const Bytes data = Bytes(w.octets).first(wire::emit(mark, w.octets));
     CHECK(w.refused(w.ask(data, kHigher), MarkRefusal::not_the_peer));
@@ -253,22 +253,57 @@ TEST_CASE("a Request without a mark is refused without one, and one of a later r
   CHECK_FALSE(refusal.mark.has_value());
 
   wire::Mark mark;
-  mark.capabilities = mpa::kMarkCapabilities;
+  mark.capabilities = wire::mark_capability::kOob;
   mark.meeting = peers(kLower);
   const auto ask = [&] { return w.ask(Bytes(w.octets).first(wire::Mark::kSizeMax), kLower); };
   mark.needed = 2;
   wire::emit(mark, w.octets);
   CHECK(w.refused(ask(), MarkRefusal::not_able));
   mark.needed = 0;
-  mark.capabilities = ~mpa::kMarkCapabilities;
+  mark.capabilities = ~wire::mark_capability::kOob;
   wire::emit(mark, w.octets);
   CHECK(w.refused(ask(), MarkRefusal::not_able));
-  mark.capabilities = ~0u;
+  mark.capabilities = ~wire::mark_capability::kRoce;
   wire::emit(mark, w.octets);
   w.octets[8] = std::byte{2};
   CHECK(w.refused(ask(), MarkRefusal::not_able));
   w.octets[8] = std::byte{1};
   CHECK(w.answered(ask()));
+}
+
+TEST_CASE("a RoCE face says that it is one, and needs one", "[control][oob][roce]") {
+  World w;
+  w.rendezvous.ready(0, meets(kHigher), at_ms(0), Face::roce);
+  const auto call = w.act();
+  REQUIRE(call.mark);
+  CHECK(call.mark->capabilities == (wire::mark_capability::kOob | wire::mark_capability::kRoce));
+  CHECK(call.mark->needed == call.mark->capabilities);
+}
+
+TEST_CASE("a RoCE face and an iWARP face refuse each other, and say so", "[control][oob][roce]") {
+  const auto here = GENERATE(Face::iwarp, Face::roce);
+  const auto there = GENERATE(Face::iwarp, Face::roce);
+  World w;
+  w.rendezvous.ready(0, meets(kLower), at_ms(0), here);
+  wire::Mark mark;
+  mark.capabilities = mark.needed = mpa::mark_capabilities(there);
+  mark.meeting = peers(kLower);
+  const Bytes data = Bytes(w.octets).first(wire::emit(mark, w.octets));
+  const Rendezvous::Stream stream{0, {7}};
+  w.rendezvous.on_request({.stream = stream, .from = kLower, .to = kHere, .private_data = data, .face = here}, true,
+                          at_ms(1));
+  if (here == there) {
+    const auto answer = w.act();
+    CHECK(answer.kind == Kind::answer);
+    REQUIRE(answer.mark);
+    CHECK(mpa::face_of(*answer.mark) == here);
+    return;
+  }
+  const auto refusal = w.act();
+  REQUIRE(refusal.mark);
+  CHECK(refusal.mark->refusal == MarkRefusal::other_face);
+  CHECK(refusal.mark->capabilities == mpa::mark_capabilities(here));
+  CHECK(w.rendezvous.stage(kOwn) == Stage::apart);
 }
 
 TEST_CASE("a queue pair that is not there is called in vain", "[control][oob]") {
@@ -761,7 +796,7 @@ struct TwoDaemons {
     if (it.lives[1 - it.caller] != lives[1 - it.caller]) return tell_end(index, it.caller);
     std::array<std::byte, wire::Mark::kSizeMax> octets;
     wire::Mark mark;
-    mark.capabilities = mpa::kMarkCapabilities;
+    mark.capabilities = wire::mark_capability::kOob;
     mark.meeting = it.meeting;
     const Bytes data = Bytes(octets).first(wire::emit(mark, octets));
     daemon[1 - it.caller].on_request(

@@ -31,7 +31,7 @@ Meeting of_b() {
 
 core::PrivateData saying(const Meeting& meeting) {
   wire::Mark mark;
-  mark.capabilities = mark.needed = mpa::kMarkCapabilities;
+  mark.capabilities = mark.needed = mpa::mark_capabilities(Face::iwarp);
   mark.meeting = meeting;
   core::PrivateData data;
   data.length = static_cast<std::uint16_t>(wire::emit(mark, data.octets));

@@ -26,10 +26,12 @@ struct Reply {
   std::array<std::byte, wire::Mark::kSizeMax> octets{};
 
   explicit Reply(const Meeting& meeting) {
-    mark.capabilities = mpa::kMarkCapabilities;
+    mark.capabilities = mpa::mark_capabilities(Face::iwarp);
     mark.meeting = meeting;
   }
-  bool answers(const Meeting& own) { return mpa::answers(own, Bytes(octets).first(wire::emit(mark, octets))); }
+  bool answers(const Meeting& own, Face face = Face::iwarp) {
+    return mpa::answers(own, face, Bytes(octets).first(wire::emit(mark, octets)));
+  }
 };
 
 }  // namespace
@@ -84,13 +86,18 @@ TEST_CASE("the lower GID calls, and of one GID the lower number", "[mpa][meeting
 TEST_CASE("only the mark of the one who is meant, and who can, is an answer", "[mpa][meeting]") {
   CHECK(Reply(of_b()).answers(of_a()));
   CHECK_FALSE(Reply(of_a()).answers(of_a()));
-  CHECK_FALSE(mpa::answers(of_a(), {}));
+  CHECK_FALSE(mpa::answers(of_a(), Face::iwarp, {}));
   Reply unable(of_b());
   unable.mark.capabilities = 0;
   CHECK_FALSE(unable.answers(of_a()));
   Reply demands(of_b());
   demands.mark.needed = 0x80000000u | wire::mark_capability::kOob;
   CHECK_FALSE(demands.answers(of_a()));
+  Reply roce(of_b());
+  roce.mark.capabilities = mpa::mark_capabilities(Face::roce);
+  CHECK_FALSE(roce.answers(of_a()));
+  CHECK(roce.answers(of_a(), Face::roce));
+  CHECK_FALSE(Reply(of_b()).answers(of_a(), Face::roce));
   Reply refusal(of_b());
   refusal.mark.kind = wire::Mark::Kind::refusal;
   CHECK_FALSE(refusal.answers(of_a()));

@@ -2,6 +2,8 @@
 #include "wire/mark.hpp"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "kit/catch.hpp"
@@ -17,6 +19,11 @@ constexpr const char* kMeeting =
     "726e69632d6d7061 01 01 0044 00000001 00000001"
     "00000000000000000000ffff0a000001 00000000000000000000ffff0a000002"
     "80000112 00000234 00abcdef 00123456";
+constexpr const char* kRoceMeeting =
+    "726e69632d6d7061 01 01 0044 00000003 00000003"
+    "00000000000000000000ffff0a000001 00000000000000000000ffff0a000002"
+    "80000112 00000234 00abcdef 00123456";
+constexpr const char* kFaceRefusal = "726e69632d6d7061 01 02 0018 00000001 00000000 00000006";
 constexpr const char* kRefusal = "726e69632d6d7061 01 02 0018 00000001 00000000 00000002";
 
 Mark meeting_mark() {
@@ -47,6 +54,23 @@ TEST_CASE("a mark of a meeting is these 68 octets", "[wire][mark]") {
   CHECK(*parsed == meeting_mark());
 }
 
+TEST_CASE("a RoCE face is a capability, and another face is a reason of its own", "[wire][mark][roce]") {
+  Mark mark = meeting_mark();
+  mark.capabilities = mark.needed = wire::mark_capability::kOob | wire::mark_capability::kRoce;
+  CHECK(emitted(mark) == test::hex(kRoceMeeting));
+  Mark refusal;
+  refusal.kind = Mark::Kind::refusal;
+  refusal.capabilities = wire::mark_capability::kOob;
+  refusal.refusal = wire::MarkRefusal::other_face;
+  CHECK(emitted(refusal) == test::hex(kFaceRefusal));
+}
+
+TEST_CASE("each reason has words of its own", "[wire][mark]") {
+  std::set<std::string> words;
+  for (std::uint32_t why = 0; why <= 6; ++why) words.insert(wire::in_words(static_cast<wire::MarkRefusal>(why)));
+  CHECK(words.size() == 7);
+}
+
 TEST_CASE("a PSN that has not been named is no PSN", "[wire][mark]") {
   Mark mark = meeting_mark();
   mark.meeting.own_psn.reset();
@@ -69,6 +93,8 @@ TEST_CASE("a refusal says why, and what it does not know is unknown", "[wire][ma
   octets[23] = std::byte{5};
   CHECK(wire::parse_mark(octets)->refusal == wire::MarkRefusal::not_able);
   octets[23] = std::byte{6};
+  CHECK(wire::parse_mark(octets)->refusal == wire::MarkRefusal::other_face);
+  octets[23] = std::byte{7};
   CHECK(wire::parse_mark(octets)->refusal == wire::MarkRefusal::unknown);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "mpa/meeting.hpp"
 #include "rdmap/receiver.hpp"
 #include "rdmap/terminate.hpp"
 #include "wire/atomic.hpp"
@@ -178,9 +179,11 @@ Json mark_object(const wire::Mark& mark) {
   Json object{{"version", mark.version},
               {"kind", refusal ? "refusal" : "meeting"},
               {"capabilities", mark.capabilities},
+              {"face", mpa::face_of(mark) == Face::roce ? "roce" : "iwarp"},
               {"needed", mark.needed}};
   if (refusal) {
     object["reason"] = static_cast<unsigned>(mark.refusal);
+    object["why"] = wire::in_words(mark.refusal);
     return object;
   }
   const wire::Meeting& meeting = mark.meeting;
