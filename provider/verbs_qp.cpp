@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "modify_rules.hpp"
 #include "verbs_objects.hpp"
 
 namespace rnic::provider {
@@ -307,6 +308,7 @@ int check_kept(const ibv_qp_attr& attributes, int mask) {
   if ((mask & IBV_QP_PORT) != 0 && attributes.port_num != 1) return EINVAL;
   if ((mask & IBV_QP_PATH_MTU) != 0 && (attributes.path_mtu < IBV_MTU_256 || attributes.path_mtu > IBV_MTU_4096))
     return EINVAL;
+  if ((mask & IBV_QP_PATH_MIG_STATE) != 0 && attributes.path_mig_state != IBV_MIG_MIGRATED) return EINVAL;
   if ((mask & IBV_QP_TIMEOUT) != 0 && attributes.timeout > 31) return EINVAL;
   if ((mask & IBV_QP_RETRY_CNT) != 0 && attributes.retry_cnt > 7) return EINVAL;
   if ((mask & IBV_QP_RNR_RETRY) != 0 && attributes.rnr_retry > 7) return EINVAL;
@@ -316,6 +318,7 @@ int check_kept(const ibv_qp_attr& attributes, int mask) {
 
 void keep(Qp& qp, const ibv_qp_attr& from, int mask) {
   ibv_qp_attr& to = qp.asked;
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) to.qp_access_flags = from.qp_access_flags;
   if ((mask & IBV_QP_PKEY_INDEX) != 0) to.pkey_index = from.pkey_index;
   if ((mask & IBV_QP_QKEY) != 0) to.qkey = from.qkey;
   if ((mask & IBV_QP_AV) != 0) to.ah_attr = from.ah_attr;
@@ -335,6 +338,7 @@ void keep(Qp& qp, const ibv_qp_attr& from, int mask) {
 void fill_in_kept(const Qp& qp, ibv_qp_attr& to) {
   const ibv_qp_attr& from = qp.asked;
   const int mask = qp.asked_mask;
+  if (is_roce(*qp.context)) to.qp_access_flags = from.qp_access_flags;
   to.pkey_index = from.pkey_index;
   to.qkey = from.qkey;
   to.ah_attr = from.ah_attr;
@@ -417,11 +421,58 @@ int change(Qp& qp, const ibv_qp_attr& attributes, int mask) {
 
 }  // namespace
 
+namespace {
+
+ibv_qp_state state_name(const Context& context, const rnic_query_qp_reply& now) {
+  switch (now.state) {
+    case RNIC_QP_IDLE:
+      return static_cast<ibv_qp_state>(now.idle_name);
+    case RNIC_QP_RTS:
+      return now.idle_name == RNIC_IDLE_RTR ? IBV_QPS_RTR : IBV_QPS_RTS;
+    case RNIC_QP_CLOSING:  // InfiniBand knows of no peer that goes
+      return is_roce(context) ? IBV_QPS_RTS : IBV_QPS_SQD;
+    case RNIC_QP_TERMINATE:
+      return is_roce(context) ? IBV_QPS_ERR : IBV_QPS_SQE;
+    default:
+      return IBV_QPS_ERR;
+  }
+}
+
+// One whose peer is just leaving goes to Idle first: it is in Error all the same when this returns.
+int fail(Qp& qp, const ibv_qp_attr& attributes) {
+  const timespec moment{0, 1000000};
+  constexpr int kTries = 5000;
+  for (int i = 0;; ++i) {
+    const int error = modify(qp, RNIC_MODIFY_STATE, RNIC_QP_ERROR, attributes);
+    rnic_query_qp_reply now{};
+    if (error != EINVAL || i == kTries || ask_state(qp, now) != 0) return error == EIO ? 0 : error;
+    if (now.state == RNIC_QP_ERROR) return 0;
+    if (now.state != RNIC_QP_IDLE && now.state != RNIC_QP_RTS) nanosleep(&moment, nullptr);
+  }
+}
+
+// On the RoCE face: as InfiniBand has it of what state it is in now.
+int change_as_infiniband(Qp& qp, const ibv_qp_attr& attributes, int mask) {
+  rnic_query_qp_reply now{};
+  if (const int error = ask_state(qp, now); error != 0) return error;
+  const ibv_qp_state from = state_name(*qp.context, now);
+  const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attributes.qp_state : from;
+  if ((mask & IBV_QP_CUR_STATE) != 0 && attributes.cur_qp_state != from) return EINVAL;
+  if (!may_modify(from, to, mask)) return EINVAL;
+  if ((mask & IBV_QP_AV) != 0 && attributes.ah_attr.port_num != 1) return EINVAL;
+  if ((mask & IBV_QP_PATH_MTU) != 0 && attributes.path_mtu > mtu_name(qp.context->attributes.mtu)) return EINVAL;
+  qp.ibv.state = from;  // what libibverbs remembers may be long ago
+  if (to == IBV_QPS_ERR) return fail(qp, attributes);
+  return change(qp, attributes, from == IBV_QPS_RTS && to == IBV_QPS_RTS ? mask & ~IBV_QP_STATE : mask);
+}
+
+}  // namespace
+
 int modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
   Qp& qp = of(ibv);
   if (!connects_oob(*qp.context)) return change(qp, *attributes, mask);
   if (const int error = check_kept(*attributes, mask); error != 0) return error;
-  const int error = change(qp, *attributes, mask);
+  const int error = is_roce(*qp.context) ? change_as_infiniband(qp, *attributes, mask) : change(qp, *attributes, mask);
   if (error != 0) return error;
   if ((mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET) {
     discard_work(qp);
@@ -436,21 +487,6 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
 
 namespace {
 
-ibv_qp_state state_name(const rnic_query_qp_reply& now) {
-  switch (now.state) {
-    case RNIC_QP_IDLE:
-      return static_cast<ibv_qp_state>(now.idle_name);
-    case RNIC_QP_RTS:
-      return now.idle_name == RNIC_IDLE_RTR ? IBV_QPS_RTR : IBV_QPS_RTS;
-    case RNIC_QP_CLOSING:
-      return IBV_QPS_SQD;
-    case RNIC_QP_TERMINATE:
-      return IBV_QPS_SQE;
-    default:
-      return IBV_QPS_ERR;
-  }
-}
-
 std::uint8_t clamp_octet(std::uint32_t value) {
   return value > UINT8_MAX ? UINT8_MAX : static_cast<std::uint8_t>(value);
 }
@@ -463,7 +499,7 @@ int query_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int /*mask*/, ibv_qp_init_att
   const int error = ask_state(qp, reply);
   if (error != 0) return error;
   *attributes = {};
-  attributes->qp_state = state_name(reply);
+  attributes->qp_state = state_name(*qp.context, reply);
   attributes->cur_qp_state = attributes->qp_state;
   attributes->path_mtu = mtu_name(qp.context->attributes.mtu);
   attributes->qp_access_flags = to_ibv_access(reply.access);
