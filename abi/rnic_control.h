@@ -496,6 +496,11 @@ struct rnic_cm_query_reply { /* request: rnic_handle */
 	uint32_t port_number;
 	uint32_t device_index;
 	struct rnic_address source, destination;
+	/* Of a RoCE face: the path record, once there is a route. */
+	uint32_t path_count; /* 0 or 1 */
+	uint8_t path_mtu;    /* enum ibv_mtu */
+	uint8_t path_life_time, traffic_class, hop_limit;
+	uint8_t source_gid[16], destination_gid[16];
 };
 
 struct rnic_cm_parameters {
@@ -535,25 +540,44 @@ struct rnic_cm_init_qp_attributes {
 	uint32_t state; /* ibv_qp_state asked for */
 };
 
+/* What ibv_modify_qp is to be given: of an iWARP face the state, or with ACCESS the rights too; of a RoCE face all that
+ * InfiniBand asks for on the step to that state. */
+#define RNIC_CM_ATTRIBUTES_STATE 0x1u
+#define RNIC_CM_ATTRIBUTES_ACCESS 0x2u
+#define RNIC_CM_ATTRIBUTES_INIT 0x4u /* with port 1 and the P_Key at 0 */
+#define RNIC_CM_ATTRIBUTES_RTR 0x8u
+#define RNIC_CM_ATTRIBUTES_RTS 0x10u
+
 struct rnic_cm_init_qp_attributes_reply {
-	uint32_t mask; /* 1: state; 2: access flags too */
+	uint32_t mask; /* RNIC_CM_ATTRIBUTES_* */
 	uint32_t state;
 	uint32_t access; /* RNIC_ACCESS_* */
-	uint32_t reserved;
+	uint32_t peer_number;
+	uint32_t receive_psn, send_psn;
+	uint32_t gid_index;
+	uint8_t path_mtu; /* enum ibv_mtu */
+	uint8_t responder_resources, initiator_depth;
+	uint8_t timeout, retry_count, rnr_retry, min_rnr_timer;
+	uint8_t traffic_class;
+	uint8_t hop_limit;
+	uint8_t reserved[3];
+	uint8_t peer_gid[16];
 };
 
-/* Numbers of enum rdma_cm_event_type; those that there are over iWARP. */
+/* Numbers of enum rdma_cm_event_type. CONNECT_RESPONSE and TIMEWAIT_EXIT are a RoCE face's. */
 enum rnic_cm_event {
 	RNIC_CM_ADDRESS_RESOLVED = 0,
 	RNIC_CM_ADDRESS_ERROR = 1,
 	RNIC_CM_ROUTE_RESOLVED = 2,
 	RNIC_CM_CONNECT_REQUEST = 4,
+	RNIC_CM_CONNECT_RESPONSE = 5, /* to be answered by ACCEPT without parameters */
 	RNIC_CM_CONNECT_ERROR = 6,
 	RNIC_CM_UNREACHABLE = 7,
 	RNIC_CM_REJECTED = 8,
 	RNIC_CM_ESTABLISHED = 9,
 	RNIC_CM_DISCONNECTED = 10,
-	RNIC_CM_DEVICE_REMOVAL = 11
+	RNIC_CM_DEVICE_REMOVAL = 11,
+	RNIC_CM_TIMEWAIT_EXIT = 15
 };
 
 /* GET_EVENT: request rnic_handle (channel). Nothing pending: EAGAIN. The caller has read one
@@ -562,7 +586,7 @@ struct rnic_cm_get_event_reply {
 	uint64_t uid; /* CONNECT_REQUEST: the listener's */
 	uint32_t id;  /* CONNECT_REQUEST: the new id */
 	uint32_t event;
-	int32_t status; /* negative errno, or for REJECTED the reason */
+	int32_t status; /* negative errno, or for REJECTED of a RoCE face InfiniBand's reason */
 	uint32_t listener;
 	struct rnic_cm_parameters parameters;
 };

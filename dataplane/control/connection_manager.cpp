@@ -83,6 +83,8 @@ const char* name(IdState state) {
       return "listening";
     case IdState::connecting:
       return "connecting";
+    case IdState::answered:
+      return "answered";
     case IdState::requested:
       return "requested";
     case IdState::accepting:
@@ -96,7 +98,7 @@ const char* name(IdState state) {
 }
 
 ConnectionManager::ConnectionManager(std::vector<CmDevice> devices, CmHost& host, std::uint64_t seed)
-    : devices_(std::move(devices)), host_(host), ports_(seed) {
+    : devices_(std::move(devices)), host_(host), ports_(seed), psns_(seed) {
   RNIC_ASSERT(devices_.size() <= kDeviceSetMax);
   for (const CmDevice& device : devices_)
     streams_.emplace_back("connections", device.streams_max - device.streams_max / 8);
@@ -204,12 +206,14 @@ void ConnectionManager::take_apart(Id& id, Left& left) {
       unlisten(id, left);
       break;
     case IdState::connecting:
+    case IdState::answered:
     case IdState::accepting:
     case IdState::connected:
     case IdState::requested:
       // Nobody has disconnected: its process may have been killed.
       left[static_cast<std::uint32_t>(id.device)].streams.push_back(
-          {info_of(id), id.stream, id.state == IdState::requested});
+          {info_of(id), id.stream, id.state == IdState::requested,
+           roce_device(id) != nullptr ? Face::roce : Face::iwarp});
       break;
     case IdState::idle:
     case IdState::bound:
@@ -505,6 +509,7 @@ Result<rnic_cm_query_reply, int> ConnectionManager::query(std::uint32_t number) 
   if (id->device >= 0 && !hides_device(*id)) {
     reply.node_guid = devices_[static_cast<std::size_t>(id->device)].node_guid;
     reply.port_number = 1;
+    describe_path(*id, reply);
   }
   return reply;
 }
@@ -537,9 +542,9 @@ int ConnectionManager::listen(std::uint32_t number, std::uint32_t backlog) {
 }
 
 // 0, or what is wrong with the parameters of connect and accept.
-int ConnectionManager::check(const Id& id, const rnic_cm_parameters& parameters) const {
+int ConnectionManager::check(const Id& id, const rnic_cm_parameters& parameters, std::size_t private_data_max) const {
   const CmDevice& device = devices_[static_cast<std::size_t>(id.device)];
-  if (parameters.valid == 0 || parameters.private_data_length > kPrivateDataMax) return EINVAL;
+  if (parameters.valid == 0 || parameters.private_data_length > private_data_max) return EINVAL;
   if (parameters.responder_resources > device.ird_max || parameters.initiator_depth > device.ord_max) return EINVAL;
   // The mark speaks for a queue pair: only the daemon does, which knows whose it is.
   const core::PrivateData data = to_private_data(parameters);
@@ -550,7 +555,8 @@ int ConnectionManager::check(const Id& id, const rnic_cm_parameters& parameters)
 int ConnectionManager::connect(std::uint32_t number, const rnic_cm_parameters& parameters) {
   Id* id = find(number);
   if (id == nullptr || id->state != IdState::route_resolved) return EINVAL;
-  if (const int error = check(*id, parameters); error != 0) return error;
+  const bool roce = roce_device(*id) != nullptr;
+  if (const int error = check(*id, parameters, roce ? kRequestDataMax : kPrivateDataMax); error != 0) return error;
 
   Share share = streams_[static_cast<std::size_t>(id->device)].take(channels_[id->channel].holder);
   if (!share) return ENOMEM;
@@ -563,9 +569,15 @@ int ConnectionManager::connect(std::uint32_t number, const rnic_cm_parameters& p
   options.private_data = to_private_data(parameters);
   options.cookie = id->cookie;
   options.traffic_class = id->traffic_class;
+  if (roce) {
+    introduce(*id, parameters);
+    id->calls = true;
+    options.private_data = greeting_data(id->own, core::bytes_of(to_private_data(parameters)));
+  }
   for (int tries = 0;; ++tries) {
     options.local_port = id->source_port;
-    const auto stream = host_.connect(static_cast<std::uint32_t>(id->device), options, {parameters.qp_number});
+    const auto device = static_cast<std::uint32_t>(id->device);
+    const auto stream = roce ? host_.greet(device, options) : host_.connect(device, options, {parameters.qp_number});
     if (stream) {
       id->stream = *stream;
       break;
@@ -583,8 +595,10 @@ int ConnectionManager::connect(std::uint32_t number, const rnic_cm_parameters& p
 
 int ConnectionManager::accept(std::uint32_t number, std::uint64_t user_pointer, const rnic_cm_parameters& parameters) {
   Id* id = find(number);
+  if (id != nullptr && id->state == IdState::answered && parameters.valid == 0) return confirm(*id);
   if (id == nullptr || id->state != IdState::requested) return EINVAL;
-  if (const int error = check(*id, parameters); error != 0) return error;
+  const bool roce = roce_device(*id) != nullptr;
+  if (const int error = check(*id, parameters, roce ? kReplyDataMax : kPrivateDataMax); error != 0) return error;
 
   core::AcceptOptions options;
   options.ird = parameters.responder_resources;
@@ -592,8 +606,13 @@ int ConnectionManager::accept(std::uint32_t number, std::uint64_t user_pointer, 
   options.private_data = to_private_data(parameters);
   options.cookie = id->cookie;
   options.traffic_class = id->traffic_class;
-  const auto accepted =
-      host_.accept(static_cast<std::uint32_t>(id->device), id->stream, options, {parameters.qp_number});
+  if (roce) {
+    introduce(*id, parameters);
+    options.private_data = greeting_data(id->own, core::bytes_of(to_private_data(parameters)));
+  }
+  const auto device = static_cast<std::uint32_t>(id->device);
+  const auto accepted = roce ? host_.welcome(device, id->stream, options)
+                             : host_.accept(device, id->stream, options, {parameters.qp_number});
   if (!accepted) {
     // The peer has gone: there is nothing left to answer.
     if (accepted.error() == StreamError::unknown) end(*id);
@@ -607,9 +626,11 @@ int ConnectionManager::accept(std::uint32_t number, std::uint64_t user_pointer, 
 int ConnectionManager::reject(std::uint32_t number, Bytes private_data) {
   Id* id = find(number);
   if (id == nullptr || id->state != IdState::requested) return EINVAL;
-  if (private_data.size() > kPrivateDataMax) return EINVAL;
-  const auto rejected = host_.reject(static_cast<std::uint32_t>(id->device), id->stream, to_private_data(private_data),
-                                     Rejects::application);
+  const bool roce = roce_device(*id) != nullptr;
+  if (private_data.size() > (roce ? kRejectDataMax : kPrivateDataMax)) return EINVAL;
+  const core::PrivateData said =
+      roce ? refusal_data(Face::roce, wire::MarkRefusal::its_own_wish, private_data) : to_private_data(private_data);
+  const auto rejected = host_.reject(static_cast<std::uint32_t>(id->device), id->stream, said, Rejects::application);
   // A peer that has gone meanwhile needs no answer.
   if (!rejected && rejected.error() != StreamError::unknown) return errno_of(rejected.error());
   end(*id);
@@ -623,6 +644,7 @@ int ConnectionManager::disconnect(std::uint32_t number) {
   if (id == nullptr) return EINVAL;
   switch (id->state) {
     case IdState::connected:
+    case IdState::answered:
     case IdState::accepting:
       host_.disconnect(static_cast<std::uint32_t>(id->device), id->stream, core::Disconnect::graceful);
       return 0;
@@ -648,13 +670,27 @@ int ConnectionManager::disconnect(std::uint32_t number) {
 // What iw_cm says, and atomics, which it has not: rights on the way to INIT and RTR; RTS is the connection's own doing.
 Result<rnic_cm_init_qp_attributes_reply, int> ConnectionManager::init_qp_attributes(std::uint32_t number,
                                                                                     std::uint32_t state) const {
-  if (find(number) == nullptr) return Failure{EINVAL};
+  const Id* id = find(number);
+  if (id == nullptr) return Failure{EINVAL};
+  if (const CmDevice* device = roce_device(*id)) {
+    const auto place = std::find(device->gids.begin() + !device->gids.empty(), device->gids.end(), id->own.gid);
+    const bool known = id->own.path_mtu != 0 && place != device->gids.end();
+    const Acquaintance acquaintance{.own = id->own,
+                                    .peer = id->peer,
+                                    .calls = id->calls,
+                                    .gid_index = static_cast<std::uint32_t>(place - device->gids.begin()),
+                                    .traffic_class = id->traffic_class,
+                                    .timeout = id->timeout};
+    const auto attributes = attributes_for(state, known ? &acquaintance : nullptr);
+    if (!attributes) return Failure{EINVAL};
+    return *attributes;
+  }
   rnic_cm_init_qp_attributes_reply reply{};
   reply.state = state;
   switch (state) {
     case kQpsInit:
     case kQpsRtr:
-      reply.mask = 2;
+      reply.mask = RNIC_CM_ATTRIBUTES_STATE | RNIC_CM_ATTRIBUTES_ACCESS;
       reply.access = RNIC_ACCESS_REMOTE_READ | RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_REMOTE_ATOMIC;
       return reply;
     case kQpsRts:
@@ -675,7 +711,9 @@ int ConnectionManager::set_option(std::uint32_t number, std::uint32_t level, std
       id->traffic_class = std::to_integer<std::uint8_t>(value[0]);
       return 0;
     case kOptionAckTimeout:  // InfiniBand's
-      return value.size() == 1 ? 0 : EINVAL;
+      if (value.size() != 1) return EINVAL;
+      id->timeout = static_cast<std::uint8_t>(std::to_integer<unsigned>(value[0]) & 31u);
+      return 0;
     case kOptionReuse:
       // After binding it would come too late.
       if (value.size() != sizeof(std::int32_t) || id->state != IdState::idle) return EINVAL;
@@ -738,8 +776,19 @@ void ConnectionManager::queue_failure(Id& id, StreamFailure failure) {
 void ConnectionManager::on_request(const StreamEvent& event) {
   Id* listener = find(static_cast<std::uint32_t>(event.cookie));
   const bool listens = listener != nullptr && listener->cookie == event.cookie && listener->state == IdState::listening;
-  const auto refuse = [&](Rejects why) { (void)host_.reject(event.device, event.stream, {}, why); };
+  const bool roce = devices_[event.device].face == Face::roce;
+  const auto refuse = [&](Rejects why) {
+    const auto said = why == Rejects::nobody_listens ? wire::MarkRefusal::nobody : wire::MarkRefusal::busy;
+    (void)host_.reject(event.device, event.stream, roce ? refusal_data(Face::roce, said) : core::PrivateData{}, why);
+  };
   if (!listens) return refuse(Rejects::nobody_listens);
+  if (const auto why = unfit(event)) {
+    // Who has no mark is answered without one.
+    const bool marked = wire::has_mark(core::bytes_of(event.private_data));
+    (void)host_.reject(event.device, event.stream,
+                       marked ? refusal_data(devices_[event.device].face, *why) : core::PrivateData{}, Rejects::unfit);
+    return;
+  }
   Share share = streams_[event.device].take(channels_[listener->channel].holder);
   if (!share) return refuse(Rejects::too_many_streams);
   Id* made = make_id(listener->channel);
@@ -760,16 +809,20 @@ void ConnectionManager::on_request(const StreamEvent& event) {
   Event& told = queue(*listener, RNIC_CM_CONNECT_REQUEST, 0);
   told.reply.id = id.number;
   told.reply.listener = listener->number;
-  fill(told.reply.parameters, event);
+  if (!roce) return fill(told.reply.parameters, event);
+  introduce(id, {});
+  id.peer = *greeting_in(core::bytes_of(event.private_data));
+  fill(told.reply.parameters, id.peer, behind_mark(core::bytes_of(event.private_data)), kRequestDataMax);
 }
 
-void ConnectionManager::on_stream_event(const StreamEvent& event) {
+void ConnectionManager::on_stream_event(const StreamEvent& event, Instant now) {
   if (event.kind == StreamEvent::Kind::connect_request) {
     on_request(event);
     return;
   }
   Id* id = find(static_cast<std::uint32_t>(event.cookie));
   if (id == nullptr || id->cookie != event.cookie) return;
+  if (roce_device(*id) != nullptr) return on_greeting_event(*id, event, now);
   const bool pending = id->state == IdState::connecting || id->state == IdState::accepting;
   switch (event.kind) {
     case StreamEvent::Kind::established:
@@ -794,6 +847,167 @@ void ConnectionManager::on_stream_event(const StreamEvent& event) {
       break;
     case StreamEvent::Kind::connect_request:
       break;
+  }
+}
+
+// ---- of a RoCE face ------------------------------------------------------------------------------
+
+const CmDevice* ConnectionManager::roce_device(const Id& id) const {
+  if (id.device < 0) return nullptr;
+  const CmDevice& device = devices_[static_cast<std::size_t>(id.device)];
+  return device.face == Face::roce ? &device : nullptr;
+}
+
+// Whether the two are of one face, and the Request one that its own end can have said.
+std::optional<wire::MarkRefusal> ConnectionManager::unfit(const StreamEvent& request) {
+  const Bytes data = core::bytes_of(request.private_data);
+  const auto greeting = greeting_in(data);
+  if (devices_[request.device].face == Face::iwarp) {
+    if (!wire::has_mark(data)) return std::nullopt;
+    host_.tell_unfit(request.device, request.remote, "calls as a RoCE face, and this is an iWARP face: refused");
+    return wire::MarkRefusal::other_face;
+  }
+  if (!greeting) {
+    host_.tell_unfit(request.device, request.remote,
+                     "calls as an iWARP device, and this is a RoCE face, which has to do with rnics of its face alone: "
+                     "refused");
+    return wire::MarkRefusal::other_face;
+  }
+  if (greeting->gid != request.remote && !ip::is_host_loopback(request.remote)) return wire::MarkRefusal::not_the_peer;
+  return std::nullopt;
+}
+
+// 127.0.0.1 and ::1 are no GIDs: there a queue pair is met by another address of its device.
+wire::IpAddress ConnectionManager::gid_for(const CmDevice& device, const wire::IpAddress& address) {
+  const auto first = [&](auto&& suits) -> std::optional<wire::IpAddress> {
+    const auto found = std::find_if(device.gids.begin(), device.gids.end(),
+                                    [&](const std::optional<wire::IpAddress>& gid) { return gid && suits(*gid); });
+    return found == device.gids.end() ? std::nullopt : *found;
+  };
+  if (!ip::is_host_loopback(address) || first([&](const auto& gid) { return gid == address; })) return address;
+  if (const auto gid = first([&](const auto& each) { return each.is_v4() == address.is_v4(); })) return *gid;
+  return first([](const auto&) { return true; }).value_or(address);
+}
+
+// What is the id's own, whatever its application says later.
+void ConnectionManager::introduce(Id& id, const rnic_cm_parameters& parameters) {
+  const CmDevice& device = devices_[static_cast<std::size_t>(id.device)];
+  if (id.own.path_mtu == 0) id.own.psn = draw_psn();
+  fill(id.own, parameters);
+  id.own.path_mtu = device.path_mtu;
+  id.own.gid = gid_for(device, id.source);
+}
+
+// SplitMix64.
+std::uint32_t ConnectionManager::draw_psn() {
+  psns_ += 0x9E3779B97F4A7C15u;
+  std::uint64_t mixed = psns_;
+  mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9u;
+  mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EBu;
+  return static_cast<std::uint32_t>(mixed ^ mixed >> 31) & wire::Meeting::kNumberMask;
+}
+
+void ConnectionManager::describe_path(const Id& id, rnic_cm_query_reply& reply) const {
+  const CmDevice* device = roce_device(id);
+  const bool on_the_way = id.state != IdState::idle && id.state != IdState::bound &&
+                          id.state != IdState::address_resolved && id.state != IdState::listening;
+  if (device == nullptr || !on_the_way) return;
+  reply.path_count = 1;
+  reply.path_mtu = device->path_mtu;
+  reply.path_life_time = kPathLifeTime;
+  reply.traffic_class = id.traffic_class;
+  reply.hop_limit = kHopLimit;
+  const wire::IpAddress source = gid_for(*device, id.source), destination = gid_for(*device, id.destination);
+  std::memcpy(reply.source_gid, source.octets().data(), sizeof reply.source_gid);
+  std::memcpy(reply.destination_gid, destination.octets().data(), sizeof reply.destination_gid);
+}
+
+// Its application has heard that it is welcome.
+int ConnectionManager::confirm(Id& id) {
+  const auto confirmed = host_.confirm(static_cast<std::uint32_t>(id.device), id.stream);
+  if (!confirmed) return errno_of(confirmed.error());
+  id.state = IdState::connected;
+  return 0;
+}
+
+void ConnectionManager::on_welcome(Id& id, const StreamEvent& event) {
+  const Bytes data = core::bytes_of(event.private_data);
+  const auto greeting = greeting_in(data);
+  if (!greeting || (greeting->gid != event.remote && !ip::is_host_loopback(event.remote))) {
+    host_.disconnect(event.device, event.stream, core::Disconnect::abrupt);
+    end(id);
+    queue(id, RNIC_CM_REJECTED, greeting ? reject_reason::kInvalidGid : reject_reason::kOtherTransport);
+    return;
+  }
+  id.peer = *greeting;
+  id.state = IdState::answered;
+  fill(queue(id, RNIC_CM_CONNECT_RESPONSE, 0).reply.parameters, id.peer, behind_mark(data), kReplyDataMax);
+}
+
+void ConnectionManager::on_refusal(Id& id, const StreamEvent& event) {
+  const Bytes data = core::bytes_of(event.private_data);
+  const int reason = reject_reason_in(data);
+  if (reason == reject_reason::kOtherTransport)
+    host_.tell_unfit(event.device, event.remote, "refuses a RoCE face's call: it is none");
+  end(id);
+  fill_private_data(queue(id, RNIC_CM_REJECTED, reason).reply.parameters, behind_mark(data), kRejectDataMax);
+}
+
+void ConnectionManager::on_failed_call(Id& id, const StreamEvent& event) {
+  const bool called = id.state == IdState::connecting;
+  end(id);
+  switch (event.failure) {
+    case StreamFailure::refused:
+      queue(id, RNIC_CM_REJECTED, reject_reason::kNobodyListens);
+      break;
+    case StreamFailure::protocol:
+      if (called)
+        host_.tell_unfit(event.device, event.remote, "answers a RoCE face's call as an iWARP device: given up");
+      queue(id, RNIC_CM_REJECTED, reject_reason::kOtherTransport);
+      break;
+    case StreamFailure::reset:
+      queue(id, RNIC_CM_REJECTED, reject_reason::kConsumer);
+      break;
+    case StreamFailure::none:
+    case StreamFailure::unreachable:
+    case StreamFailure::timed_out:
+    case StreamFailure::no_resources:
+      queue_failure(id, event.failure);
+      break;
+  }
+}
+
+void ConnectionManager::on_greeting_event(Id& id, const StreamEvent& event, Instant now) {
+  switch (event.kind) {
+    case StreamEvent::Kind::established:
+      if (id.state == IdState::connecting) return on_welcome(id, event);
+      if (id.state != IdState::accepting) return;
+      id.state = IdState::connected;
+      queue(id, RNIC_CM_ESTABLISHED, 0);
+      break;
+    case StreamEvent::Kind::rejected:
+      if (id.state == IdState::connecting) on_refusal(id, event);
+      break;
+    case StreamEvent::Kind::failed:
+      if (id.state == IdState::connecting || id.state == IdState::accepting) on_failed_call(id, event);
+      break;
+    case StreamEvent::Kind::disconnected:
+      if (id.state != IdState::answered && id.state != IdState::connected) return;
+      end(id);
+      queue(id, RNIC_CM_DISCONNECTED, 0);
+      time_waits_.push_back({now + kTimeWait, id.cookie});
+      break;
+    case StreamEvent::Kind::connect_request:
+      break;
+  }
+}
+
+void ConnectionManager::on_time(Instant now) {
+  while (!time_waits_.empty() && time_waits_.front().until <= now) {
+    const std::uint64_t cookie = time_waits_.front().cookie;
+    time_waits_.pop_front();
+    Id* id = find(static_cast<std::uint32_t>(cookie));
+    if (id != nullptr && id->cookie == cookie) queue(*id, RNIC_CM_TIMEWAIT_EXIT, 0);
   }
 }
 

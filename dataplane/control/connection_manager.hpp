@@ -1,5 +1,9 @@
 // The connection manager: ids and channels of rdma_cm, as Linux's rdma_cm and its iWARP half
-// (iw_cm) treat them, over the devices of this daemon.
+// (iw_cm) treat them, over the devices of this daemon; of those with a RoCE face as InfiniBand's half (ib_cm) does.
+//
+// Of a RoCE face a connection of rdma_cm is a call between applications, over a stream of its own that no queue pair
+// ever has (control/greetings.hpp). What each learns of the other's queue pair it gives to ibv_modify_qp, and so these
+// meet as all of that face do (control/rendezvous.hpp).
 //
 // An id goes through IdState; each command says in which state it is allowed, and answers EINVAL in
 // any other. Commands to devices, and counts for the applications' descriptors, go out through
@@ -18,7 +22,10 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/face.hpp"
 #include "base/result.hpp"
+#include "base/time.hpp"
+#include "control/greetings.hpp"
 #include "control/port_space.hpp"
 #include "control/shares.hpp"
 #include "core/connection.hpp"
@@ -37,6 +44,9 @@ struct CmDevice {
   int mate = -1;                           // the device at the other end of a pair
   std::uint32_t ird_max = 128, ord_max = 128;
   std::uint32_t streams_max = 16'384;
+  Face face = Face::iwarp;
+  std::vector<std::optional<wire::IpAddress>> gids;  // of a RoCE face, each at its index
+  std::uint8_t path_mtu = 0;                         // enum ibv_mtu
 };
 
 // A QP, as an application names it. It must be of the process that asks.
@@ -45,7 +55,7 @@ struct QpClaim {
 };
 
 // Who says no to a call: the listener's application, with a command or by its end, or rnicd itself.
-enum class Rejects : std::uint8_t { application, nobody_listens, too_many_ids, too_many_streams };
+enum class Rejects : std::uint8_t { application, nobody_listens, too_many_ids, too_many_streams, unfit };
 
 enum class IdState : std::uint8_t {
   idle,
@@ -54,6 +64,7 @@ enum class IdState : std::uint8_t {
   route_resolved,
   listening,
   connecting,  // connect() was called
+  answered,    // by its peer's accept(); of a RoCE face, whose application is to confirm it
   requested,   // of a listener; to be accepted or rejected
   accepting,   // accept() was called
   connected,
@@ -87,6 +98,14 @@ class CmHost {
                                                             const QpClaim& qp) = 0;
   virtual Result<Done, core::StreamError> accept(std::uint32_t device, core::StreamId stream,
                                                  const core::AcceptOptions& options, const QpClaim& qp) = 0;
+  // Of a RoCE face (core/rdma_streams.hpp).
+  virtual Result<core::StreamId, core::StreamError> greet(std::uint32_t device,
+                                                          const core::ConnectOptions& options) = 0;
+  virtual Result<Done, core::StreamError> welcome(std::uint32_t device, core::StreamId stream,
+                                                  const core::AcceptOptions& options) = 0;
+  virtual Result<Done, core::StreamError> confirm(std::uint32_t device, core::StreamId stream) = 0;
+  // For the log: why a device and this peer do not come together.
+  virtual void tell_unfit(std::uint32_t device, const wire::IpAddress& peer, const char* words) = 0;
   virtual Result<Done, core::StreamError> reject(std::uint32_t device, core::StreamId stream,
                                                  const core::PrivateData& private_data, Rejects who) = 0;
   virtual void disconnect(std::uint32_t device, core::StreamId stream, core::Disconnect how) = 0;
@@ -96,6 +115,7 @@ class CmHost {
     IdInfo id;
     core::StreamId stream;
     bool unanswered = false;
+    Face face = Face::iwarp;
   };
   virtual void abandon(std::uint32_t device, const std::vector<Abandoned>& streams) = 0;
   // So many more events wait in the channel.
@@ -146,7 +166,10 @@ class ConnectionManager {
   int notify(std::uint32_t id, std::uint32_t event) const;
 
   // ---- devices ----
-  void on_stream_event(const core::StreamEvent& event);
+  void on_stream_event(const core::StreamEvent& event, Instant now = {});
+  // What is due: news of ids that have been apart for long enough.
+  void on_time(Instant now);
+  Instant next_deadline() const { return time_waits_.empty() ? kNever : time_waits_.front().until; }
   // Its addresses or routes have changed. Ids that are bound to what is gone stay so.
   void set_device(std::uint32_t index, CmDevice device) { devices_[index] = std::move(device); }
 
@@ -188,6 +211,10 @@ class ConnectionManager {
     DeviceSet listening_on = 0;
     core::StreamId stream;
     std::uint32_t events_reported = 0;
+    // Of a RoCE face: what it says, and what it has been told. Without a peer its number is 0.
+    wire::Greeting own, peer;
+    bool calls = false;
+    std::optional<std::uint8_t> timeout;
   };
   struct Event {
     std::uint32_t owner = 0;  // whose count it goes to: the id's, or the listener's
@@ -227,12 +254,24 @@ class ConnectionManager {
   DeviceSet within_scope(DeviceSet among, const wire::IpAddress& address, std::uint32_t scope) const;
   rnic_address told(const wire::IpAddress& address, std::uint16_t port, int device) const;
   Result<Route, int> choose_route(const Id& id, const wire::IpAddress& destination) const;
-  int check(const Id& id, const rnic_cm_parameters& parameters) const;
+  int check(const Id& id, const rnic_cm_parameters& parameters, std::size_t private_data_max) const;
   IdInfo info_of(const Id& id) const;
   int bind_to(Id& id, const wire::IpAddress& address, std::uint16_t port, std::uint32_t scope);
   Event& queue(Id& id, rnic_cm_event kind, int status);
   void queue_failure(Id& id, core::StreamFailure failure);
   void on_request(const core::StreamEvent& event);
+  // ---- of a RoCE face ----
+  const CmDevice* roce_device(const Id& id) const;
+  std::optional<wire::MarkRefusal> unfit(const core::StreamEvent& request);
+  static wire::IpAddress gid_for(const CmDevice& device, const wire::IpAddress& address);
+  int confirm(Id& id);
+  void introduce(Id& id, const rnic_cm_parameters& parameters);
+  void describe_path(const Id& id, rnic_cm_query_reply& reply) const;
+  std::uint32_t draw_psn();
+  void on_greeting_event(Id& id, const core::StreamEvent& event, Instant now);
+  void on_welcome(Id& id, const core::StreamEvent& event);
+  void on_refusal(Id& id, const core::StreamEvent& event);
+  void on_failed_call(Id& id, const core::StreamEvent& event);
 
   std::vector<CmDevice> devices_;
   CmHost& host_;
@@ -246,6 +285,12 @@ class ConnectionManager {
   std::unordered_map<std::uint32_t, std::unique_ptr<Id>> ids_;
   std::uint32_t next_channel_ = 1;
   std::uint64_t next_cookie_ = 1;
+  struct TimeWait {
+    Instant until{};
+    std::uint64_t cookie = 0;
+  };
+  std::deque<TimeWait> time_waits_;  // of ids that may be gone
+  std::uint64_t psns_;               // drawn so far, and what they are drawn from
 };
 
 }  // namespace rnic::control

@@ -67,6 +67,7 @@ std::uint8_t state_of(IdState state) {
     case IdState::listening:
       return 8;
     case IdState::connecting:
+    case IdState::answered:
     case IdState::requested:
     case IdState::accepting:
     case IdState::connected:

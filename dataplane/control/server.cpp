@@ -36,6 +36,13 @@ constexpr time_t kTrimDelayS = 2;
 // For one client, and what answering it takes.
 constexpr std::size_t kSpareDescriptors = 4;
 
+// The largest of InfiniBand's that the port's holds, as the provider tells it (enum ibv_mtu).
+std::uint8_t mtu_code(std::uint32_t octets) {
+  std::uint8_t code = 1;
+  for (std::uint32_t next = 512; code < 5 && octets >= next; next *= 2) ++code;
+  return code;
+}
+
 CmDevice cm_device(const ServedDevice& served) {
   CmDevice device;
   device.node_guid = served.node_guid;
@@ -45,6 +52,9 @@ CmDevice cm_device(const ServedDevice& served) {
   device.mate = served.mate;
   device.ird_max = device.ord_max = kReadDepthMax;
   device.streams_max = served.device->options().streams_max;
+  device.face = served.face();
+  for (std::size_t i = 0; i < served.gid_count(); ++i) device.gids.push_back(served.gid(i));
+  device.path_mtu = mtu_code(served.port->facts().mtu_bytes);
   return device;
 }
 
@@ -81,6 +91,13 @@ Server::Server(Machine& machine, Loop& loop, std::uint64_t seed, Log log)
   };
   machine_.tell_refusals(tell);
   cm_.tell_refusals_by(tell);
+  cm_timer_ = Descriptor(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  cm_watch_ = loop_.add(cm_timer_.get(), EPOLLIN, [this](std::uint32_t) {
+    std::uint64_t times;
+    if (read(cm_timer_.get(), &times, sizeof times) != sizeof times) return;
+    cm_.on_time(clock_now());
+    set_cm_timer();
+  });
   page_timer_ = Descriptor(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   page_watch_ = loop_.add(page_timer_.get(), EPOLLIN, [this](std::uint32_t) { look_at_stuck(); });
   watch_closer();
@@ -94,6 +111,7 @@ Server::~Server() {
   loop_.remove(trim_watch_);
   machine_.tell_refusals([](Holder, const std::string&) {});
   loop_.remove(page_watch_);
+  loop_.remove(cm_watch_);
   loop_.remove(closer_watch_);
 }
 
@@ -403,8 +421,9 @@ void Server::on_worker_news(core::Worker& worker) {
     if (Rendezvous::is_ours(stream_event.cookie))
       oob_.on_stream_event(stream_event);
     else
-      cm_.on_stream_event(stream_event);
+      cm_.on_stream_event(stream_event, clock_now());
   }
+  set_cm_timer();
   if (left == 0) {
     constexpr std::uint64_t kAgain = 1;
     [[maybe_unused]] const auto said = write(worker.event_fd(), &kAgain, sizeof kAgain);

@@ -133,6 +133,7 @@ class Server final : private CmHost {
   // ---- server_cm.cpp ----
   void close_cm_channel(std::uint32_t channel);
   std::uint32_t withdraw_events(std::uint32_t channel, std::uint32_t count);
+  void set_cm_timer();
   bool may_use_id(const Session& session, std::uint32_t id) const;
   Qp* claimed(std::uint32_t device, const QpClaim& claim) const;
   std::string asker() const;
@@ -145,6 +146,11 @@ class Server final : private CmHost {
                                                     const QpClaim& qp) override;
   Result<Done, core::StreamError> accept(std::uint32_t device, core::StreamId stream,
                                          const core::AcceptOptions& options, const QpClaim& qp) override;
+  Result<core::StreamId, core::StreamError> greet(std::uint32_t device, const core::ConnectOptions& options) override;
+  Result<Done, core::StreamError> welcome(std::uint32_t device, core::StreamId stream,
+                                          const core::AcceptOptions& options) override;
+  Result<Done, core::StreamError> confirm(std::uint32_t device, core::StreamId stream) override;
+  void tell_unfit(std::uint32_t device, const wire::IpAddress& peer, const char* words) override;
   Result<Done, core::StreamError> reject(std::uint32_t device, core::StreamId stream,
                                          const core::PrivateData& private_data, Rejects who) override;
   void disconnect(std::uint32_t device, core::StreamId stream, core::Disconnect how) override;
@@ -155,7 +161,7 @@ class Server final : private CmHost {
   Machine& machine_;
   Loop& loop_;
   Log log_;
-  LineLimit terminates_, refusals_;
+  LineLimit terminates_, refusals_, unfit_;
   const Session* asking_ = nullptr;  // whose command to the connection manager is being served; null: nobody's
   std::function<void()> stop_;
   ConnectionManager cm_;
@@ -176,6 +182,8 @@ class Server final : private CmHost {
   Loop::Watch trim_watch_ = Loop::kNone;
   std::size_t kept_places_ = 0;  // sessions in those
   std::vector<Loop::Watch> worker_watches_;
+  Descriptor cm_timer_;
+  Loop::Watch cm_watch_ = Loop::kNone;
   Descriptor page_timer_;
   Loop::Watch page_watch_ = Loop::kNone;
   unsigned stuck_sessions_ = 0;

@@ -1,9 +1,12 @@
 // Connection management: the sessions' end of ConnectionManager, and what it asks of devices.
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 
 #include "control/addresses.hpp"
 #include "control/batches.hpp"
@@ -17,6 +20,12 @@ namespace {
 template <typename T>
 Reply answer(const Result<T, int>& result) {
   return result ? Reply::with(*result) : Reply::error(result.error());
+}
+
+Instant clock_now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return {std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec};
 }
 
 }  // namespace
@@ -273,6 +282,52 @@ Result<Done, core::StreamError> Server::accept(std::uint32_t device, core::Strea
   return result;
 }
 
+// A number that it names is nobody's claim: by it alone no queue pair is connected.
+Result<core::StreamId, core::StreamError> Server::greet(std::uint32_t device, const core::ConnectOptions& options) {
+  ServedDevice& served = *machine_.devices[device];
+  Result<core::StreamId, core::StreamError> result = Failure{core::StreamError::wrong_state};
+  served.worker->call([&](Instant now) { result = served.device->greet(options, now); });
+  if (result)
+    log_.debug([&] {
+      return in_words(Ends{options.local, options.remote, options.local_port, options.remote_port}) + ": " + asker() +
+             " calls, id " + std::to_string(static_cast<std::uint32_t>(options.cookie));
+    });
+  return result;
+}
+
+Result<Done, core::StreamError> Server::welcome(std::uint32_t device, core::StreamId stream,
+                                                const core::AcceptOptions& options) {
+  ServedDevice& served = *machine_.devices[device];
+  Result<Done, core::StreamError> result = Done{};
+  served.worker->call([&](Instant now) { result = served.device->welcome(stream, options, now); });
+  if (result) log_.debug([&] { return in_words_of(device, stream) + ": " + asker() + " accepts"; });
+  return result;
+}
+
+Result<Done, core::StreamError> Server::confirm(std::uint32_t device, core::StreamId stream) {
+  ServedDevice& served = *machine_.devices[device];
+  Result<Done, core::StreamError> result = Done{};
+  served.worker->call([&](Instant now) { result = served.device->confirm(stream, now); });
+  return result;
+}
+
+void Server::tell_unfit(std::uint32_t device, const wire::IpAddress& peer, const char* words) {
+  std::uint64_t left_out = 0;
+  if (!unfit_.take(clock_now(), left_out)) return;
+  log_.info(machine_.devices[device]->name + ": " + wire::to_string(peer) + " " + words);
+}
+
+void Server::set_cm_timer() {
+  const Instant next = cm_.next_deadline();
+  itimerspec when{};
+  if (next != kNever) {
+    const std::int64_t ns = std::max<std::int64_t>(next.ns, 1);  // 0 would mean never
+    when.it_value.tv_sec = ns / 1'000'000'000;
+    when.it_value.tv_nsec = ns % 1'000'000'000;
+  }
+  timerfd_settime(cm_timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+}
+
 Result<Done, core::StreamError> Server::reject(std::uint32_t device, core::StreamId stream,
                                                const core::PrivateData& private_data, Rejects who) {
   ServedDevice& served = *machine_.devices[device];
@@ -286,6 +341,8 @@ Result<Done, core::StreamError> Server::reject(std::uint32_t device, core::Strea
         return connection + "rnicd rejects, as there are too many ids";
       case Rejects::too_many_streams:
         return connection + "rnicd rejects, as its listener's process has too many";
+      case Rejects::unfit:
+        return connection + "rnicd rejects, as the two do not fit";
       case Rejects::application:
         break;
     }
@@ -315,7 +372,10 @@ void Server::abandon(std::uint32_t device, const std::vector<Abandoned>& streams
     });
   in_batches(*served.worker, streams, [&](const Abandoned& each, Instant now) {
     if (each.unanswered)
-      (void)served.device->reject(each.stream, {}, now);
+      (void)served.device->reject(
+          each.stream,
+          each.face == Face::roce ? refusal_data(Face::roce, wire::MarkRefusal::its_own_wish) : core::PrivateData{},
+          now);
     else
       served.device->disconnect(each.stream, core::Disconnect::abrupt, now);
   });

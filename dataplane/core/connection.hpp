@@ -46,7 +46,7 @@ enum class Disconnect : std::uint8_t {
 struct StreamEvent {
   enum class Kind : std::uint8_t {
     connect_request,  // a listener's; answer with accept() or reject(). cookie: the listener's
-    established,      // connect() or accept() came to its end; data may flow
+    established,      // connect() or accept() came to its end; data may flow. greet(): the Reply; welcome(): confirm()
     rejected,         // the peer's listener said no: private data
     failed,           // connect() or accept() failed: `failure`
     disconnected,     // after established, once: for whatever reason
@@ -89,6 +89,8 @@ struct ConnectOptions {
   std::uint8_t traffic_class = 0;  // DSCP, where IP has it; ECN's two bits in it are not looked at
   // The peer is to be a rnic that answers with the mark of the one whom this means; else the call fails.
   std::optional<wire::Meeting> meeting;
+  // Of rdma_cm between RoCE faces: no queue pair ever has the connection (RdmaStreams::greet()).
+  bool greets = false;
   // Called by its own queue pair, from the port that it calls: a TCP connection with itself, and no startup frames.
   bool itself = false;
 };

@@ -67,6 +67,14 @@ class Device {
   Result<Done, StreamError> accept(StreamId stream, const AcceptOptions& options, qp::QueuePair& qp, Instant now) {
     return streams_.accept(stream, options, qp, now);
   }
+  // Of rdma_cm between RoCE faces (core/rdma_streams.hpp).
+  Result<StreamId, StreamError> greet(const ConnectOptions& options, Instant now) {
+    return streams_.greet(options, now);
+  }
+  Result<Done, StreamError> welcome(StreamId stream, const AcceptOptions& options, Instant now) {
+    return streams_.welcome(stream, options, now);
+  }
+  Result<Done, StreamError> confirm(StreamId stream, Instant now) { return streams_.confirm(stream, now); }
   Result<Done, StreamError> reject(StreamId stream, const PrivateData& private_data, Instant now) {
     return streams_.reject(stream, private_data, now);
   }

@@ -12,6 +12,8 @@ namespace {
 
 constexpr Duration kLostRequestKept = seconds(30);
 constexpr Duration kCloseTimeout = seconds(5);  // after a refusal or a failed startup
+// For a caller's application to hear that it was welcome: InfiniBand's responder is asked for as much patience.
+constexpr Duration kConfirmationTimeout = seconds(60);
 
 StreamFailure failure_of(tcp::Ended ended) {
   switch (ended) {
@@ -62,6 +64,20 @@ void RdmaStreams::unbind(Stream& stream) {
 
 Result<StreamId, StreamError> RdmaStreams::connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now) {
   if (!may_have_stream(qp, now)) return Failure{StreamError::wrong_state};
+  const auto called = call(options, now);
+  if (!called) return Failure{called.error()};
+  bind(qp, **called);
+  return (*called)->id();
+}
+
+Result<StreamId, StreamError> RdmaStreams::greet(const ConnectOptions& options, Instant now) {
+  const auto called = call(options, now);
+  if (!called) return Failure{called.error()};
+  (*called)->wishes.greets = true;
+  return (*called)->id();
+}
+
+Result<Stream*, StreamError> RdmaStreams::call(const ConnectOptions& options, Instant now) {
   const auto called = host_.call({.local = options.local,
                                   .remote = options.remote,
                                   .local_port = options.local_port,
@@ -72,29 +88,17 @@ Result<StreamId, StreamError> RdmaStreams::connect(const ConnectOptions& options
   Stream& stream = own(**called);
   stream.cookie = options.cookie;
   stream.wishes = options;
-  bind(qp, stream);
-  return stream.id();
+  return &stream;
 }
 
 Result<Done, StreamError> RdmaStreams::accept(StreamId id, const AcceptOptions& options, qp::QueuePair& qp,
                                               Instant now) {
-  Stream* stream = find(id);
-  if (stream == nullptr || stream->phase() != Stream::Phase::waiting) return Failure{StreamError::unknown};
+  const Stream* asked = find(id);
+  if (asked == nullptr || asked->phase() != Stream::Phase::waiting) return Failure{StreamError::unknown};
   if (!may_have_stream(qp, now)) return Failure{StreamError::wrong_state};
-  host_.activate(*stream);
-  if (stream->lost) {
-    abandon(*stream, now);
-    return Failure{StreamError::unknown};
-  }
-  const auto reply = stream->startup->accept(options);
-  if (!reply) return Failure{StreamError::no_resources};
-  host_.leave_listener(*stream);
-  stream->cookie = options.cookie;
-  host_.set_traffic_class(*stream, options.traffic_class);
-  if (!send_octets(*stream, *reply)) {
-    abort(*stream, now);
-    return Failure{StreamError::no_resources};
-  }
+  const auto answer = answered(id, options, now);
+  if (!answer) return Failure{answer.error()};
+  Stream* stream = *answer;
   // The QP takes FPDUs before the Reply is out: it leaves in send() (W-MPA-80).
   bind(qp, *stream);
   qp::Start start = stream->startup->start();
@@ -109,6 +113,49 @@ Result<Done, StreamError> RdmaStreams::accept(StreamId id, const AcceptOptions& 
     news_.tell_established(*stream);
   }
   return Done{};
+}
+
+Result<Done, StreamError> RdmaStreams::welcome(StreamId id, const AcceptOptions& options, Instant now) {
+  const auto answer = answered(id, options, now);
+  if (!answer) return Failure{answer.error()};
+  Stream& stream = **answer;
+  stream.enter(Stream::Phase::held);
+  stream.deadline = now + kConfirmationTimeout;
+  return Done{};
+}
+
+// The Reply has been said.
+Result<Stream*, StreamError> RdmaStreams::answered(StreamId id, const AcceptOptions& options, Instant now) {
+  Stream* stream = find(id);
+  if (stream == nullptr || stream->phase() != Stream::Phase::waiting) return Failure{StreamError::unknown};
+  host_.activate(*stream);
+  if (stream->lost) {
+    abandon(*stream, now);
+    return Failure{StreamError::unknown};
+  }
+  const auto reply = stream->startup->accept(options);
+  if (!reply) return Failure{StreamError::no_resources};
+  host_.leave_listener(*stream);
+  stream->cookie = options.cookie;
+  host_.set_traffic_class(*stream, options.traffic_class);
+  if (!send_octets(*stream, *reply)) {
+    abort(*stream, now);
+    return Failure{StreamError::no_resources};
+  }
+  return stream;
+}
+
+// Of a call that was welcome.
+Result<Done, StreamError> RdmaStreams::confirm(StreamId id, Instant now) {
+  Stream* stream = find(id);
+  if (stream == nullptr || stream->phase() != Stream::Phase::held) return Failure{StreamError::unknown};
+  if (!stream->initiator || stream->confirmed) return Failure{StreamError::wrong_state};
+  host_.activate(*stream);
+  stream->confirmed = true;
+  Startup::LastFpdu room;
+  if (send_octets(*stream, stream->startup->confirmation(room))) return Done{};
+  end_held(*stream, now);
+  return Failure{StreamError::no_resources};
 }
 
 Result<Done, StreamError> RdmaStreams::reject(StreamId id, const PrivateData& private_data, Instant now) {
@@ -146,6 +193,9 @@ void RdmaStreams::disconnect(StreamId id, Disconnect how, Instant now) {
       // One that is on its way down stays so.
       (void)stream->qp->modify_state(how == Disconnect::graceful ? qp::State::closing : qp::State::terminate, now);
       break;
+    case Stream::Phase::held:
+      end_held(*stream, now);
+      break;
     case Stream::Phase::orphan:
       break;
   }
@@ -179,6 +229,9 @@ bool RdmaStreams::kill(StreamId id, Instant now) {
     review(*stream);
   } else if (stream->phase() == Stream::Phase::waiting) {
     stream->tcp.abort(now);
+  } else if (stream->phase() == Stream::Phase::held) {
+    stream->tcp.abort(now);
+    end_held(*stream, now);
   } else {
     news_.tell_failed(*stream, StreamFailure::reset);
     abort(*stream, now);
@@ -210,7 +263,8 @@ void RdmaStreams::begin_startup(Stream& stream, Instant now) {
     return;
   }
   const auto markers = stream.without_markers ? Startup::Markers::not_asked_for : Startup::Markers::as_configured;
-  stream.startup = std::make_unique<Startup>(options_, stream.wishes, stream.qp->config(), markers, now);
+  const qp::Config config = stream.qp != nullptr ? stream.qp->config() : qp::Config{};
+  stream.startup = std::make_unique<Startup>(options_, stream.wishes, config, markers, now);
   stream.deadline = stream.startup->next_deadline();
   if (stream.startup->outcome() == Startup::Outcome::failed) {
     on_startup_failed(stream, now);
@@ -262,6 +316,7 @@ void RdmaStreams::on_request(Stream& stream, Instant now) {
 }
 
 void RdmaStreams::on_accepted(Stream& stream, Instant now) {
+  if (stream.wishes.greets) return on_greeted(stream, now);
   if (stream.qp->state() != qp::State::idle) {  // the application has given up its QP meanwhile
     news_.tell_failed(stream, StreamFailure::reset);
     abort(stream, now);
@@ -295,6 +350,7 @@ void RdmaStreams::on_rejected(Stream& stream, Instant now) {
 // that it has means the second stream.
 bool RdmaStreams::call_without_markers(Stream& stream, Instant now) {
   if (options_.markers != mpa::MarkerUse::both || stream.without_markers || stream.wishes.local_port != 0) return false;
+  if (stream.wishes.greets) return false;  // and has not asked
   if (!stream.startup->may_be_for_markers()) return false;
   Stream* again = own(host_.call_again(stream, stream.wishes.traffic_class, now));
   if (again == nullptr) return false;
@@ -338,6 +394,60 @@ void RdmaStreams::end_rejected(Stream& stream, Instant now) {
   host_.take_orphan_input(stream, now);
 }
 
+// ---- greetings ---------------------------------------------------------------------------
+
+// The Reply: whether it is one of ours, who called looks at.
+void RdmaStreams::on_greeted(Stream& stream, Instant now) {
+  stream.reply_data = stream.startup->private_data();
+  const auto mark = wire::parse_mark(bytes_of(stream.reply_data));
+  if (!mark || mark->kind != wire::Mark::Kind::greeting) {
+    news_.tell_failed(stream, StreamFailure::protocol);
+    abort(stream, now);
+    return;
+  }
+  stream.enter(Stream::Phase::held);
+  stream.deadline = kNever;
+  news_.tell_established(stream);
+  take_confirmation(stream, now);
+}
+
+// Nothing else is ever said, and of a caller not that.
+void RdmaStreams::take_confirmation(Stream& stream, Instant now) {
+  const bool known = hear_confirmation(stream);
+  if (!known) stream.tcp.abort(now);
+  if (!known || stream.tcp.peer_closed() || stream.tcp.ended() != tcp::Ended::no) return end_held(stream, now);
+  if (stream.initiator || !stream.confirmed) return;
+  stream.deadline = kNever;
+  news_.tell_established(stream);
+}
+
+// False: it is something else.
+bool RdmaStreams::hear_confirmation(Stream& stream) {
+  if (stream.tcp.readable_count() == 0) return true;
+  if (stream.initiator) return false;
+  Startup::LastFpdu room;
+  const Bytes due = stream.startup->confirmation(room);
+  while (stream.tcp.readable_count() > 0) {
+    const Bytes octets = stream.tcp.readable(0).span;
+    if (octets.size() > due.size() - stream.heard_octets) return false;
+    if (!std::equal(octets.begin(), octets.end(), due.begin() + stream.heard_octets)) return false;
+    stream.heard_octets += static_cast<std::uint32_t>(octets.size());
+    stream.tcp.consume(octets.size());
+  }
+  stream.confirmed = stream.heard_octets == due.size();
+  return true;
+}
+
+// By whichever side, however it did.
+void RdmaStreams::end_held(Stream& stream, Instant now) {
+  if (!stream.initiator && stream.confirmed) news_.tell_established(stream);  // it came together with the FIN
+  if (stream.told_established)
+    news_.tell_disconnected(stream);
+  else
+    news_.tell_failed(stream, StreamFailure::reset);
+  abandon(stream, now);
+}
+
 // ---- running -----------------------------------------------------------------------------
 
 void RdmaStreams::take_input(Stream& stream, Instant now) {
@@ -364,6 +474,9 @@ void RdmaStreams::take_input(Stream& stream, Instant now) {
     case Stream::Phase::starting:
     case Stream::Phase::running:
       stream.qp->receive(now);
+      break;
+    case Stream::Phase::held:
+      take_confirmation(stream, now);
       break;
     case Stream::Phase::orphan:
       host_.take_orphan_input(stream, now);
@@ -453,6 +566,10 @@ void RdmaStreams::on_deadline(host::Stream& due, Instant now) {
     case Stream::Phase::starting:
       news_.tell_failed(stream, StreamFailure::timed_out);
       (void)stream.qp->modify_state(qp::State::error, now);
+      break;
+    case Stream::Phase::held:
+      news_.tell_failed(stream, StreamFailure::timed_out);
+      abort(stream, now);
       break;
     case Stream::Phase::running:
     case Stream::Phase::orphan:  // the host sees to that

@@ -39,6 +39,11 @@ class RdmaStreams final : public host::StreamUser {
   // ---- connection commands (core/device.hpp) ----
   Result<StreamId, StreamError> connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now);
   Result<Done, StreamError> accept(StreamId id, const AcceptOptions& options, qp::QueuePair& qp, Instant now);
+  // Of rdma_cm between RoCE faces: a connection whose two startup frames greet, and that no queue pair has. The caller
+  // confirms when its application has heard the answer; the FIN of either ends it for both.
+  Result<StreamId, StreamError> greet(const ConnectOptions& options, Instant now);
+  Result<Done, StreamError> welcome(StreamId id, const AcceptOptions& options, Instant now);
+  Result<Done, StreamError> confirm(StreamId id, Instant now);
   Result<Done, StreamError> reject(StreamId id, const PrivateData& private_data, Instant now);
   void disconnect(StreamId id, Disconnect how, Instant now);
   void release(qp::QueuePair& qp, Instant now);
@@ -87,6 +92,14 @@ class RdmaStreams final : public host::StreamUser {
   bool call_without_markers(Stream& stream, Instant now);
   void check_connection_lost(Stream& stream, Instant now);
   void end_rejected(Stream& stream, Instant now);
+
+  // ---- of a greeting ----
+  Result<Stream*, StreamError> call(const ConnectOptions& options, Instant now);
+  Result<Stream*, StreamError> answered(StreamId id, const AcceptOptions& options, Instant now);
+  void on_greeted(Stream& stream, Instant now);
+  void take_confirmation(Stream& stream, Instant now);
+  bool hear_confirmation(Stream& stream);
+  void end_held(Stream& stream, Instant now);
 
   void attach(Stream& stream, const qp::Start& start, Instant now);
   void join_itself(Stream& stream, Instant now);

@@ -55,9 +55,13 @@ mpa::StartupOptions options_of_call(const DeviceOptions& device, const ConnectOp
                                     const qp::Config& queue_pair, Startup::Markers markers) {
   mpa::StartupOptions startup = options_of(device);
   if (markers == Startup::Markers::not_asked_for) startup.markers = mpa::MarkerUse::send;
-  if (wishes.meeting) {  // either side may speak first, whatever is configured for strangers
+  if (wishes.meeting || wishes.greets) {  // either side may speak first, whatever is configured for strangers
     startup.revision = 2;
     startup.peer_to_peer = true;
+  }
+  if (wishes.greets) {  // the greeting says the depths
+    startup.negotiate_depths = false;
+    startup.markers = mpa::MarkerUse::send;
   }
   startup.ird = depth_for(wishes.ird);
   startup.ord = depth_for(wishes.ord);
@@ -182,9 +186,21 @@ Bytes Startup::terminate(LastFpdu& room) const {
              ulpdu);
   const std::size_t size =
       wire::UntaggedHeader::kSize + wire::emit(message, MutableBytes(ulpdu).subspan(wire::UntaggedHeader::kSize));
-  mpa::Packer packer(negotiated().crc, negotiated().markers_out);
+  return pack(Bytes(ulpdu).first(size), negotiated().markers_out, room);
+}
+
+Bytes Startup::confirmation(LastFpdu& room) const {
+  std::array<std::byte, wire::TaggedHeader::kSize> ulpdu;
+  wire::emit(wire::TaggedHeader{.last = true, .rdmap_control = wire::rdmap_control(wire::RdmapOpcode::write)}, ulpdu);
+  const bool ours = std::holds_alternative<mpa::Initiator>(machine_);
+  return pack(ulpdu, ours ? negotiated().markers_out : negotiated().markers_in, room);
+}
+
+// As the first FPDU of its direction.
+Bytes Startup::pack(Bytes ulpdu, mpa::Markers markers, LastFpdu& room) const {
+  mpa::Packer packer(negotiated().crc, markers);
   auto pieces = std::make_unique<mpa::PieceList>();
-  const std::uint32_t octets = packer.begin(room, Bytes(ulpdu).first(size), 0, *pieces);
+  const std::uint32_t octets = packer.begin(room, ulpdu, 0, *pieces);
   packer.seal(MutableBytes(room).first(octets));
   return Bytes(room).first(octets);
 }

@@ -64,8 +64,11 @@ class Startup {
   // The first and only FPDU of a stream whose Reply was not what it had to be (W-MPA-35, -43, -84), or nothing.
   using LastFpdu = std::array<std::byte, 256>;
   Bytes terminate(LastFpdu& room) const;
+  // What a caller that greets says behind its Request, once: a Write of no octets.
+  Bytes confirmation(LastFpdu& room) const;
 
  private:
+  Bytes pack(Bytes ulpdu, mpa::Markers markers, LastFpdu& room) const;
   const mpa::Initiator& initiator() const { return std::get<mpa::Initiator>(machine_); }
   const mpa::Negotiated& negotiated() const;
   const mpa::StartupVerdict& verdict() const;

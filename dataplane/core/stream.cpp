@@ -14,6 +14,8 @@ const char* name(Stream::Phase phase) {
       return "starting";
     case Stream::Phase::running:
       return "running";
+    case Stream::Phase::held:
+      return "held";
     case Stream::Phase::orphan:
       return "orphan";
   }

@@ -7,12 +7,17 @@
 //                |                                           |
 //           negotiating: Request, Reply               negotiating: Request
 //                |                                           |
-//                |                                        waiting: accept() or reject()
+//                |                                        waiting: accept(), welcome() or reject()
 //                |                                           |
 //            starting: RTR is due                        starting: first FPDU is due
 //                |                                           |
 //                +---------------- running -----------------+
-//                                     |
+//                |                    |                    |
+//                |                    |                  held: of greet() and welcome(), with no queue pair ever;
+//                |                    |                    |   the caller confirms once, and there is no more to say
+//                |                    |                    |
+//                +----------------- orphan ----------------+
+//
 //                                   orphan: no queue pair and no consumer any more; TCP brings to
 //                                           an end what it holds, within a time
 //
@@ -31,11 +36,11 @@ namespace rnic::core {
 
 struct Stream : host::Stream {
   // Opening and orphan are TCP/IP's to know (host/stream.hpp); what is between them is ours.
-  enum class Phase : std::uint8_t { opening, negotiating, waiting, starting, running, orphan };
+  enum class Phase : std::uint8_t { opening, negotiating, waiting, starting, running, held, orphan };
 
   using host::Stream::Stream;
 
-  std::unique_ptr<Startup> startup;  // from the handshake until the QP is attached
+  std::unique_ptr<Startup> startup;  // from the handshake until the QP is attached, and while it is held
   qp::QueuePair* qp = nullptr;
   ConnectOptions wishes;         // of connect()
   bool without_markers = false;  // the peer has rejected a Request that asked for them
@@ -45,7 +50,9 @@ struct Stream : host::Stream {
   bool told_end = false;  // failed, rejected or disconnected: nothing more is told
   bool lost = false;      // while waiting: the peer is gone, accept() comes too late
   std::uint32_t established_ird = 0, established_ord = 0;
-  PrivateData reply_data;  // for the established event
+  PrivateData reply_data;          // for the established event
+  bool confirmed = false;          // held
+  std::uint32_t heard_octets = 0;  // held: of the confirmation
 
   std::int64_t deficit_bytes = 0;  // of this stream's share of the transmit turns
 

@@ -9,6 +9,8 @@
 //       16   needed: what the receiver must be able to, or refuse
 //       20   of a meeting: | sender's GID 16 | receiver's GID 16 | P Res(7) sender's QPN(24) |
 //                          | Res(8) receiver's QPN(24) | Res(8) sender's PSN(24) | Res(8) PSN that is due(24) |
+//            of a greeting: | sender's GID 16 | S F Res(6) sender's QPN(24) | path MTU(8) sender's PSN(24) |
+//                           | responder resources 1 | initiator depth 1 | retry count 1 | RNR retry count 1 |
 //            of a refusal: | why 4 |
 #pragma once
 
@@ -42,6 +44,21 @@ struct Meeting {
   constexpr bool operator==(const Meeting&) const = default;
 };
 
+// Of rdma_cm's connection between two RoCE faces: what InfiniBand's REQ and REP say, in Request and Reply. Their
+// consumers' private data follow the mark.
+struct Greeting {
+  static constexpr std::size_t kSize = 28;
+
+  IpAddress gid{};            // by which the sender's queue pair is met
+  QpNumber number{};          // as its application named it
+  std::uint32_t psn = 0;      // from which it is to be sent to
+  std::uint8_t path_mtu = 0;  // InfiniBand's code
+  bool shared_receive = false, flow_control = false;
+  std::uint8_t responder_resources = 0, initiator_depth = 0, retry_count = 0, rnr_retry_count = 0;
+
+  constexpr bool operator==(const Greeting&) const = default;
+};
+
 enum class MarkRefusal : std::uint32_t {
   unknown = 0,
   no_such_queue_pair = 1,
@@ -50,6 +67,8 @@ enum class MarkRefusal : std::uint32_t {
   busy = 4,          // too many wait
   not_able = 5,      // `needed` names what the refuser cannot
   other_face = 6,    // one of the two has a RoCE face, and the other one has not
+  its_own_wish = 7,  // of a greeting: its application's, whose private data follow
+  nobody = 8,        // of a greeting: nobody listens any more
 };
 
 constexpr const char* in_words(MarkRefusal refusal) {
@@ -68,6 +87,10 @@ constexpr const char* in_words(MarkRefusal refusal) {
       return "unable";
     case MarkRefusal::other_face:
       return "a RoCE face and an iWARP face";
+    case MarkRefusal::its_own_wish:
+      return "its application does not want it";
+    case MarkRefusal::nobody:
+      return "nobody listens";
   }
   return "unknown";
 }
@@ -77,13 +100,14 @@ struct Mark {
   static constexpr std::size_t kSizeMax = kHeaderSize + Meeting::kSize;
   static constexpr std::uint8_t kVersion = 1;
   static constexpr std::array<std::uint8_t, 8> kKey{'r', 'n', 'i', 'c', '-', 'm', 'p', 'a'};
-  enum class Kind : std::uint8_t { meeting = 1, refusal = 2 };
+  enum class Kind : std::uint8_t { meeting = 1, refusal = 2, greeting = 3 };
 
   std::uint8_t version = kVersion;
   Kind kind = Kind::meeting;
   std::uint16_t length = 0;  // parsed: the consumer's private data begins behind it
   std::uint32_t capabilities = 0, needed = 0;
   Meeting meeting{};
+  Greeting greeting{};
   MarkRefusal refusal = MarkRefusal::unknown;
 
   constexpr bool operator==(const Mark&) const = default;
@@ -94,7 +118,38 @@ constexpr std::uint32_t number_at(Bytes at, std::size_t offset) {
   return load_be<std::uint32_t>(at, offset) & Meeting::kNumberMask;
 }
 constexpr std::size_t mark_size(Mark::Kind kind) {
-  return Mark::kHeaderSize + (kind == Mark::Kind::meeting ? Meeting::kSize : 4);
+  switch (kind) {
+    case Mark::Kind::meeting:
+      return Mark::kHeaderSize + Meeting::kSize;
+    case Mark::Kind::greeting:
+      return Mark::kHeaderSize + Greeting::kSize;
+    case Mark::Kind::refusal:
+      break;
+  }
+  return Mark::kHeaderSize + 4;
+}
+constexpr std::uint8_t octet_at(Bytes at, std::size_t offset) { return load_be<std::uint8_t>(at, offset); }
+constexpr Greeting greeting_at(Bytes body) {
+  return {.gid = IpAddress::load_v6(body, 0),
+          .number = {number_at(body, 16)},
+          .psn = number_at(body, 20),
+          .path_mtu = octet_at(body, 20),
+          .shared_receive = (octet_at(body, 16) & 0x80) != 0,
+          .flow_control = (octet_at(body, 16) & 0x40) != 0,
+          .responder_resources = octet_at(body, 24),
+          .initiator_depth = octet_at(body, 25),
+          .retry_count = octet_at(body, 26),
+          .rnr_retry_count = octet_at(body, 27)};
+}
+constexpr void store_greeting(const Greeting& greeting, MutableBytes body) {
+  const std::uint32_t flags = (greeting.shared_receive ? 0x80u : 0u) | (greeting.flow_control ? 0x40u : 0u);
+  greeting.gid.store_v6(body, 0);
+  store_be(body, 16, flags << 24 | (greeting.number.value & Meeting::kNumberMask));
+  store_be(body, 20, std::uint32_t{greeting.path_mtu} << 24 | (greeting.psn & Meeting::kNumberMask));
+  store_be(body, 24, greeting.responder_resources);
+  store_be(body, 25, greeting.initiator_depth);
+  store_be(body, 26, greeting.retry_count);
+  store_be(body, 27, greeting.rnr_retry_count);
 }
 }  // namespace detail
 
@@ -111,7 +166,7 @@ constexpr bool has_mark(Bytes private_data) {
 constexpr std::optional<Mark> parse_mark(Bytes private_data) {
   if (!has_mark(private_data) || load_be<std::uint8_t>(private_data, 8) != Mark::kVersion) return std::nullopt;
   const auto kind = load_be<std::uint8_t>(private_data, 9);
-  if (kind != std::uint8_t{1} && kind != std::uint8_t{2}) return std::nullopt;
+  if (kind < std::uint8_t{1} || kind > std::uint8_t{3}) return std::nullopt;
   Mark mark{.kind = static_cast<Mark::Kind>(kind),
             .length = load_be<std::uint16_t>(private_data, 10),
             .capabilities = load_be<std::uint32_t>(private_data, 12),
@@ -120,8 +175,12 @@ constexpr std::optional<Mark> parse_mark(Bytes private_data) {
   const Bytes body = private_data.subspan(Mark::kHeaderSize);
   if (mark.kind == Mark::Kind::refusal) {
     const auto why = load_be<std::uint32_t>(body, 0);
-    mark.refusal = why <= static_cast<std::uint32_t>(MarkRefusal::other_face) ? static_cast<MarkRefusal>(why)
-                                                                              : MarkRefusal::unknown;
+    mark.refusal =
+        why <= static_cast<std::uint32_t>(MarkRefusal::nobody) ? static_cast<MarkRefusal>(why) : MarkRefusal::unknown;
+    return mark;
+  }
+  if (mark.kind == Mark::Kind::greeting) {
+    mark.greeting = detail::greeting_at(body);
     return mark;
   }
   mark.meeting = {.own_gid = IpAddress::load_v6(body, 0),
@@ -147,6 +206,10 @@ constexpr std::size_t emit(const Mark& mark, MutableBytes out) {
   const MutableBytes body = out.subspan(Mark::kHeaderSize);
   if (mark.kind == Mark::Kind::refusal) {
     store_be(body, 0, static_cast<std::uint32_t>(mark.refusal));
+    return size;
+  }
+  if (mark.kind == Mark::Kind::greeting) {
+    detail::store_greeting(mark.greeting, body);
     return size;
   }
   const Meeting& meeting = mark.meeting;

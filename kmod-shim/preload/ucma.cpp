@@ -191,7 +191,26 @@ int resolve_route(const Command& command) {
   return tell(command.channel, RNIC_CM_RESOLVE_ROUTE, rnic_cm_resolve_route{in.id, in.timeout_ms});
 }
 
-// No path records: iWARP has none, and librdmacm asks for none.
+constexpr std::uint16_t kDefaultPkey = 0xffff;
+
+// As the kernel has it of RoCE: a rate that says nothing, "exactly" of all that is selected.
+ib_user_path_rec path_of(const rnic_cm_query_reply& reply) {
+  constexpr __u8 kExactly = 2;
+  ib_user_path_rec path{};
+  memcpy(path.sgid, reply.source_gid, sizeof path.sgid);
+  memcpy(path.dgid, reply.destination_gid, sizeof path.dgid);
+  path.reversible = 1;
+  path.mtu = reply.path_mtu;
+  path.pkey = kDefaultPkey;
+  path.hop_limit = reply.hop_limit;
+  path.traffic_class = reply.traffic_class;
+  path.numb_path = 1;
+  path.mtu_selector = path.rate_selector = path.packet_life_time_selector = kExactly;
+  path.packet_life_time = reply.path_life_time;
+  return path;
+}
+
+// iWARP has no path records, and librdmacm asks for none.
 int query_route(const Command& command) {
   const auto in = load<rdma_ucm_query>(command);
   rnic_cm_query_reply reply{};
@@ -206,6 +225,10 @@ int query_route(const Command& command) {
     response.ibdev_index = reply.device_index;
     to_gid(reply.source, response.ib_route[0].sgid);
     to_gid(reply.destination, response.ib_route[0].dgid);
+    if (reply.path_count != 0) {
+      response.num_paths = 1;
+      response.ib_route[0] = path_of(reply);
+    }
   }
   return answer(command, in.response, response);
 }
@@ -222,7 +245,6 @@ struct SockaddrIb {
 };
 static_assert(sizeof(SockaddrIb) == 48);
 constexpr std::uint16_t kFamilyIb = 27;
-constexpr std::uint16_t kDefaultPkey = 0xffff;
 
 std::uint16_t put_gid(const rnic_address& address, __kernel_sockaddr_storage& place) {
   SockaddrIb ib{};
@@ -340,8 +362,22 @@ int notify_id(const Command& command) {
 }
 
 // What ibv_modify_qp is to be called with: enum ibv_qp_attr_mask and ibv_access_flags.
-constexpr std::uint32_t kMaskState = 1u << 0;
-constexpr std::uint32_t kMaskAccess = 1u << 3;
+constexpr std::uint32_t kMaskPkeyIndex = 1u << 4, kMaskPort = 1u << 5, kMaskAv = 1u << 7, kMaskPathMtu = 1u << 8,
+                        kMaskTimeout = 1u << 9, kMaskRetryCnt = 1u << 10, kMaskRnrRetry = 1u << 11,
+                        kMaskRqPsn = 1u << 12, kMaskMaxRdAtomic = 1u << 13, kMaskMinRnrTimer = 1u << 15,
+                        kMaskSqPsn = 1u << 16, kMaskMaxDestRdAtomic = 1u << 17, kMaskDestQpn = 1u << 20;
+struct MaskName {
+  std::uint32_t ours;
+  std::uint32_t theirs;
+};
+constexpr MaskName kMaskNames[] = {
+    {RNIC_CM_ATTRIBUTES_STATE, 1u << 0},
+    {RNIC_CM_ATTRIBUTES_ACCESS, 1u << 3},
+    {RNIC_CM_ATTRIBUTES_INIT, kMaskPkeyIndex | kMaskPort},
+    {RNIC_CM_ATTRIBUTES_RTR,
+     kMaskAv | kMaskPathMtu | kMaskRqPsn | kMaskMinRnrTimer | kMaskMaxDestRdAtomic | kMaskDestQpn},
+    {RNIC_CM_ATTRIBUTES_RTS, kMaskTimeout | kMaskRetryCnt | kMaskRnrRetry | kMaskMaxRdAtomic | kMaskSqPsn},
+};
 struct AccessName {
   std::uint32_t ours;
   std::uint32_t theirs;
@@ -359,13 +395,33 @@ int init_qp_attr(const Command& command) {
   const int error = ask(command.channel, RNIC_CM_INIT_QP_ATTRIBUTES, request, reply);
   if (error != 0) return error;
   ib_uverbs_qp_attr response{};
-  if (reply.mask != 0) response.qp_attr_mask |= kMaskState;
-  if ((reply.mask & 2u) != 0) response.qp_attr_mask |= kMaskAccess;
+  for (const MaskName& name : kMaskNames) {
+    if ((reply.mask & name.ours) != 0) response.qp_attr_mask |= name.theirs;
+  }
   response.qp_state = static_cast<__u8>(reply.state);
   for (const AccessName& name : kAccessNames) {
     if ((reply.access & name.ours) != 0) response.qp_access_flags |= name.theirs;
   }
   response.port_num = 1;
+  response.path_mtu = reply.path_mtu;
+  response.dest_qp_num = reply.peer_number;
+  response.rq_psn = reply.receive_psn;
+  response.sq_psn = reply.send_psn;
+  response.max_dest_rd_atomic = reply.responder_resources;
+  response.max_rd_atomic = reply.initiator_depth;
+  response.timeout = reply.timeout;
+  response.retry_cnt = reply.retry_count;
+  response.rnr_retry = reply.rnr_retry;
+  response.min_rnr_timer = reply.min_rnr_timer;
+  if ((reply.mask & RNIC_CM_ATTRIBUTES_RTR) != 0) {
+    ib_uverbs_ah_attr& address = response.ah_attr;
+    memcpy(address.grh.dgid, reply.peer_gid, sizeof address.grh.dgid);
+    address.grh.sgid_index = static_cast<__u8>(reply.gid_index);
+    address.grh.hop_limit = reply.hop_limit;
+    address.grh.traffic_class = reply.traffic_class;
+    address.is_global = 1;
+    address.port_num = 1;
+  }
   return answer(command, in.response, response);
 }
 

@@ -37,6 +37,10 @@ struct FakeCmHost final : control::CmHost {
   std::vector<Listening> listening;
   std::vector<Connecting> connects;
   std::vector<Accepting> accepts;
+  std::vector<Connecting> greetings;
+  std::vector<Accepting> welcomes;
+  std::vector<StreamOf> confirmed;
+  std::vector<std::string> told;
   std::vector<std::pair<StreamOf, core::PrivateData>> rejects;
   std::optional<control::Rejects> last_rejects;
   std::vector<StreamOf> disconnects;
@@ -71,6 +75,24 @@ struct FakeCmHost final : control::CmHost {
     accepts.push_back({device, stream, options, qp});
     if (!accept_errors.empty()) return Failure{take(accept_errors)};
     return Done{};
+  }
+  Result<core::StreamId, core::StreamError> greet(std::uint32_t device, const core::ConnectOptions& options) override {
+    greetings.push_back({device, options, {}});
+    if (!connect_errors.empty()) return Failure{take(connect_errors)};
+    return core::StreamId{next_stream++};
+  }
+  Result<Done, core::StreamError> welcome(std::uint32_t device, core::StreamId stream,
+                                          const core::AcceptOptions& options) override {
+    welcomes.push_back({device, stream, options, {}});
+    if (!accept_errors.empty()) return Failure{take(accept_errors)};
+    return Done{};
+  }
+  Result<Done, core::StreamError> confirm(std::uint32_t device, core::StreamId stream) override {
+    confirmed.push_back({device, stream});
+    return Done{};
+  }
+  void tell_unfit(std::uint32_t, const wire::IpAddress& peer, const char* words) override {
+    told.push_back(wire::to_string(peer) + " " + words);
   }
   Result<Done, core::StreamError> reject(std::uint32_t device, core::StreamId stream,
                                          const core::PrivateData& private_data, control::Rejects who) override {

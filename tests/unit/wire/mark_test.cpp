@@ -23,6 +23,9 @@ constexpr const char* kRoceMeeting =
     "726e69632d6d7061 01 01 0044 00000003 00000003"
     "00000000000000000000ffff0a000001 00000000000000000000ffff0a000002"
     "80000112 00000234 00abcdef 00123456";
+constexpr const char* kGreeting =
+    "726e69632d6d7061 01 03 0030 00000003 00000003"
+    "00000000000000000000ffff0a000001 c0000112 03abcdef 10200706";
 constexpr const char* kFaceRefusal = "726e69632d6d7061 01 02 0018 00000001 00000000 00000006";
 constexpr const char* kRefusal = "726e69632d6d7061 01 02 0018 00000001 00000000 00000002";
 
@@ -54,6 +57,33 @@ TEST_CASE("a mark of a meeting is these 68 octets", "[wire][mark]") {
   CHECK(*parsed == meeting_mark());
 }
 
+TEST_CASE("a mark of a greeting is these 48 octets", "[wire][mark][roce]") {
+  Mark mark;
+  mark.kind = Mark::Kind::greeting;
+  mark.length = 48;
+  mark.capabilities = mark.needed = wire::mark_capability::kOob | wire::mark_capability::kRoce;
+  mark.greeting = {.gid = wire::IpAddress::v4(10, 0, 0, 1),
+                   .number = {0x112},
+                   .psn = 0xABCDEF,
+                   .path_mtu = 3,
+                   .shared_receive = true,
+                   .flow_control = true,
+                   .responder_resources = 16,
+                   .initiator_depth = 32,
+                   .retry_count = 7,
+                   .rnr_retry_count = 6};
+  CHECK(emitted(mark) == test::hex(kGreeting));
+  const auto parsed = wire::parse_mark(test::hex(kGreeting));
+  REQUIRE(parsed);
+  CHECK(*parsed == mark);
+  for (const std::uint8_t bit : {std::uint8_t{0x80}, std::uint8_t{0x40}}) {
+    auto other = test::hex(kGreeting);
+    other[36] ^= std::byte{bit};
+    CHECK(wire::parse_mark(other)->greeting.shared_receive == (bit != 0x80));
+    CHECK(wire::parse_mark(other)->greeting.flow_control == (bit != 0x40));
+  }
+}
+
 TEST_CASE("a RoCE face is a capability, and another face is a reason of its own", "[wire][mark][roce]") {
   Mark mark = meeting_mark();
   mark.capabilities = mark.needed = wire::mark_capability::kOob | wire::mark_capability::kRoce;
@@ -67,8 +97,8 @@ TEST_CASE("a RoCE face is a capability, and another face is a reason of its own"
 
 TEST_CASE("each reason has words of its own", "[wire][mark]") {
   std::set<std::string> words;
-  for (std::uint32_t why = 0; why <= 6; ++why) words.insert(wire::in_words(static_cast<wire::MarkRefusal>(why)));
-  CHECK(words.size() == 7);
+  for (std::uint32_t why = 0; why <= 8; ++why) words.insert(wire::in_words(static_cast<wire::MarkRefusal>(why)));
+  CHECK(words.size() == 9);
 }
 
 TEST_CASE("a PSN that has not been named is no PSN", "[wire][mark]") {
@@ -94,18 +124,20 @@ TEST_CASE("a refusal says why, and what it does not know is unknown", "[wire][ma
   CHECK(wire::parse_mark(octets)->refusal == wire::MarkRefusal::not_able);
   octets[23] = std::byte{6};
   CHECK(wire::parse_mark(octets)->refusal == wire::MarkRefusal::other_face);
-  octets[23] = std::byte{7};
+  octets[23] = std::byte{8};
+  CHECK(wire::parse_mark(octets)->refusal == wire::MarkRefusal::nobody);
+  octets[23] = std::byte{9};
   CHECK(wire::parse_mark(octets)->refusal == wire::MarkRefusal::unknown);
 }
 
 TEST_CASE("what is cut off, of another version or kind, or too long for its frame is no mark", "[wire][mark]") {
-  for (const char* text : {kMeeting, kRefusal}) {
+  for (const char* text : {kMeeting, kRefusal, kGreeting}) {
     const auto whole = test::hex(text);
     for (std::size_t size = 0; size < whole.size(); ++size)
       CHECK_FALSE(wire::parse_mark(Bytes(whole).first(size)).has_value());
     CHECK(wire::parse_mark(whole).has_value());
     for (const auto& [at, value] : std::vector<std::pair<std::size_t, unsigned>>{
-             {0, 'R'}, {7, 'b'}, {8, 0}, {8, 2}, {9, 0}, {9, 3}, {11, 0x13}, {10, 1}}) {
+             {0, 'R'}, {7, 'b'}, {8, 0}, {8, 2}, {9, 0}, {9, 4}, {11, 0x13}, {10, 1}}) {
       auto other = whole;
       other[at] = std::byte(value);
       CHECK_FALSE(wire::parse_mark(other).has_value());

@@ -173,17 +173,43 @@ std::string to_hex(Bytes octets) {
 
 namespace {
 
+const char* kind_name(wire::Mark::Kind kind) {
+  switch (kind) {
+    case wire::Mark::Kind::meeting:
+      return "meeting";
+    case wire::Mark::Kind::refusal:
+      return "refusal";
+    case wire::Mark::Kind::greeting:
+      return "greeting";
+  }
+  return "";
+}
+
 // rnic's own mark in front of the consumer's private data.
 Json mark_object(const wire::Mark& mark) {
   const bool refusal = mark.kind == wire::Mark::Kind::refusal;
   Json object{{"version", mark.version},
-              {"kind", refusal ? "refusal" : "meeting"},
+              {"kind", kind_name(mark.kind)},
               {"capabilities", mark.capabilities},
               {"face", mpa::face_of(mark) == Face::roce ? "roce" : "iwarp"},
               {"needed", mark.needed}};
   if (refusal) {
     object["reason"] = static_cast<unsigned>(mark.refusal);
     object["why"] = wire::in_words(mark.refusal);
+    return object;
+  }
+  if (mark.kind == wire::Mark::Kind::greeting) {
+    const wire::Greeting& greeting = mark.greeting;
+    object["gid"] = wire::to_string(greeting.gid);
+    object["qp"] = greeting.number.value;
+    object["psn"] = greeting.psn;
+    object["path_mtu"] = 128u << (greeting.path_mtu & 7u);
+    object["srq"] = greeting.shared_receive;
+    object["flow_control"] = greeting.flow_control;
+    object["responder_resources"] = greeting.responder_resources;
+    object["initiator_depth"] = greeting.initiator_depth;
+    object["retry_count"] = greeting.retry_count;
+    object["rnr_retry_count"] = greeting.rnr_retry_count;
     return object;
   }
   const wire::Meeting& meeting = mark.meeting;

@@ -1,0 +1,97 @@
+"""Programs over devices of the RoCE face."""
+import pathlib
+
+import programs as stock
+from harness import RNIC, Failed, Wire, tail
+from oob import perftest, pingpong
+
+
+def _up(world, name, *devices):
+    config = pathlib.Path(world.directory, name + ".toml")
+    config.write_text("".join(f'[[device]]\nport = "{port}"\naddress = "{address}"\nface = "roce"\n'
+                              for port, address in devices))
+    world.up(name, ["--config", str(config)])
+    return [RNIC, "run", "--name", name]
+
+
+def pair(world):
+    run = _up(world, "rp", ("pair:q", "127.0.1.1/24"), ("pair:q", "127.0.1.2/24"))
+    return Wire(world, "pair", [*run, "--device", "rnic1"], [*run, "--device", "rnic0"], "127.0.1.2", local=True)
+
+
+def pair6(world):
+    run = _up(world, "r6", ("pair:q", "2001:db8::1/64"), ("pair:q", "2001:db8::2/64"))
+    return Wire(world, "pair, IPv6", [*run, "--device", "rnic1"], [*run, "--device", "rnic0"], "2001:db8::2")
+
+
+def loopback(world):
+    run = _up(world, "rl", ("loopback", "127.0.1.1/24"))
+    return Wire(world, "loopback", run, run, "127.0.1.1", local=True)
+
+
+def memif(world):
+    socket = world.directory + "/roce.sock"
+    server = _up(world, "ra", (f"memif:{socket},role=server", "127.0.1.3/24"))
+    client = _up(world, "rb", (f"memif:{socket},role=client", "127.0.1.4/24"))
+    return Wire(world, "memif", server, client, "127.0.1.3", local=True)
+
+
+WIRES = (pair, loopback, memif)
+
+
+def rejected(wire):
+    """Nobody listens: InfiniBand's reason for that is 8."""
+    text = wire.world.run([*wire.client, "rping", "-c", "-v", "-a", wire.address, "-p", "9", "-C", "1"], 20, expect=None)
+    if "RDMA_CM_EVENT_REJECTED, error 8" not in text:
+        raise Failed(f"not rejected so:\n{tail(text)}")
+
+
+def suite(report, wire):
+    def test(title, claim, tries=1):
+        report.test(f"{wire.name}, RoCE face: {title}", claim, tries)
+
+    test("rping", lambda: stock.rping(wire, 64, 1000))
+    test("rping 16384", lambda: stock.rping(wire, 16384, 200))
+    test("rping, nobody listens", lambda: rejected(wire))
+    test("rping, its server is killed", lambda: stock.rping_server_killed(wire))
+    test("ucmatose", lambda: stock.ucmatose(wire))
+    test("rdma_server, rdma_client", lambda: stock.rdma_client(wire))
+    test("cmtime", lambda: stock.cmtime(wire, 100))
+    for program in ("ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat",
+                    "ib_atomic_bw"):
+        test(f"{program} -R", lambda p=program: stock.perftest(wire, p, "-n", "500")[-1][0] + " B")
+    if wire.local:
+        for program in ("ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw"):
+            test(f"{program}, without rdma_cm", lambda p=program: perftest(wire, p, "-n", "500"))
+        test("ibv_rc_pingpong -g 1", lambda: pingpong(wire, "ibv_rc_pingpong", "-g", "1"))
+        test("ibv_srq_pingpong -g 1", lambda: pingpong(wire, "ibv_srq_pingpong", "-g", "1"))
+
+
+def suite6(report, wire):
+    def test(title, claim):
+        report.test(f"{wire.name}, RoCE face: {title}", claim)
+
+    test("rping", lambda: stock.rping(wire, 64, 1000))
+    test("ucmatose", lambda: stock.ucmatose(wire, 10))
+    test("ib_write_bw -R", lambda: stock.perftest(wire, "ib_write_bw", "-n", "500")[-1][0] + " B")
+
+
+def faces(world):
+    """A RoCE face and an iWARP face at the ends of a pair refuse each other, whoever calls, and rnicd says why."""
+    config = pathlib.Path(world.directory, "faces.toml")
+    config.write_text('[[device]]\nport = "pair:f"\naddress = "127.0.1.1/24"\nface = "roce"\n'
+                      '[[device]]\nport = "pair:f"\naddress = "127.0.1.2/24"\n')
+    world.up("faces", ["--config", str(config)])
+    run = [RNIC, "run", "--name", "faces"]
+    for client, address in (("rnic0", "127.0.1.2"), ("rnic1", "127.0.1.1")):
+        wire = Wire(world, "faces", [*run, "--device", "rnic1" if client == "rnic0" else "rnic0"],
+                    [*run, "--device", client], address)
+        server = wire.start_server(["rping", "-s", "-a", address])
+        text = world.run([*wire.client, "rping", "-c", "-a", address, "-C", "1"], 20, expect=None)
+        server.end()
+        if "RDMA_CM_EVENT_REJECTED" not in text:
+            raise Failed(f"{client} is not rejected:\n{tail(text)}")
+    log = pathlib.Path(world.directory, "run", "faces", "rnicd.log").read_text()
+    for words in ("calls as a RoCE face", "calls as an iWARP device", "refuses a RoCE face's call"):
+        if words not in log:
+            raise Failed(f"the log does not say {words!r}:\n{tail(log)}")
