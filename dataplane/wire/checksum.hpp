@@ -15,6 +15,7 @@ namespace rnic::wire {
 
 namespace protocol {
 inline constexpr std::uint8_t kIcmp = 1;
+inline constexpr std::uint8_t kIgmp = 2;
 inline constexpr std::uint8_t kTcp = 6;
 inline constexpr std::uint8_t kUdp = 17;
 inline constexpr std::uint8_t kIcmpV6 = 58;

@@ -63,9 +63,10 @@ inline constexpr IpAddress kAllNodes =
 inline constexpr IpAddress kAllRouters =
     IpAddress::from_octets({0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x02});
 
-// Where Ethernet delivers an IPv6 multicast (RFC 2464 s7).
+// Where Ethernet delivers a multicast (RFC 2464 s7, RFC 1112 s6.4).
 constexpr Mac multicast_mac(const IpAddress& group) {
   const auto& o = group.octets();
+  if (group.is_v4()) return Mac{{0x01, 0x00, 0x5e, static_cast<std::uint8_t>(o[13] & 0x7f), o[14], o[15]}};
   return Mac{{0x33, 0x33, o[12], o[13], o[14], o[15]}};
 }
 

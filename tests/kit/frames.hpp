@@ -13,6 +13,7 @@
 #include "wire/ipv4.hpp"
 #include "wire/ipv6.hpp"
 #include "wire/tcp.hpp"
+#include "wire/udp.hpp"
 #include "wire/vlan.hpp"
 
 namespace rnic::test {
@@ -71,6 +72,14 @@ inline Octets packet(wire::EthernetHeader link, std::uint8_t protocol, const wir
   }
   link.type = wire::ether_type::kIpv6;
   return ethernet(link, ipv6({.next_header = protocol, .source = from, .destination = to}, payload), tags);
+}
+
+inline Octets udp(std::uint16_t from_port, std::uint16_t to_port, const wire::IpAddress& from,
+                  const wire::IpAddress& to, Bytes payload) {
+  Octets datagram(wire::UdpHeader::kSize);
+  append(datagram, payload);
+  wire::emit_udp(from_port, to_port, from, to, datagram);
+  return datagram;
 }
 
 inline Octets tcp(const wire::TcpHeader& header, const wire::IpAddress& from, const wire::IpAddress& to,

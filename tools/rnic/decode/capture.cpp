@@ -44,21 +44,36 @@ std::optional<LinkType> link_type(int dlt) {
 
 Connections::Connections(Assumed assumed, Sink sink) : assumed_(assumed), sink_(std::move(sink)) {}
 
+namespace {
+// What stands behind a unit's kind, and then the unit.
+Json placed(Json&& unit, const Seen& seen, const std::string& source, const std::string& destination,
+            const char* direction) {
+  Json object;
+  object["kind"] = unit["kind"];
+  object["time"] = text(seen.time_ns);
+  object["frame"] = seen.frame;
+  object["source"] = source;
+  object["destination"] = destination;
+  if (direction != nullptr) object["direction"] = direction;
+  for (auto& [member, value] : unit.items())
+    if (member != "kind") object[member] = std::move(value);
+  return object;
+}
+}  // namespace
+
+void Connections::on_datagram(const UdpPacket& packet, const Seen& seen) {
+  if (auto unit = datagram_object(packet.payload))
+    sink_(placed(std::move(*unit), seen, text(packet.source, packet.header.source_port),
+                 text(packet.destination, packet.header.destination_port), nullptr));
+}
+
 void Connections::begin(const Key& key, Entry& entry) {
   entry.conversation = std::make_unique<Conversation>(
       assumed_, [this, key, &entry](unsigned side, Conversation::Direction direction, Json&& unit) {
         const Endpoint& from = side == 0 ? key.first : key.second;
         const Endpoint& to = side == 0 ? key.second : key.first;
-        Json placed;
-        placed["kind"] = unit["kind"];
-        placed["time"] = text(entry.seen.time_ns);
-        placed["frame"] = entry.seen.frame;
-        placed["source"] = text(from.address, from.port);
-        placed["destination"] = text(to.address, to.port);
-        placed["direction"] = name(direction);
-        for (auto& [member, value] : unit.items())
-          if (member != "kind") placed[member] = std::move(value);
-        sink_(std::move(placed));
+        sink_(placed(std::move(unit), entry.seen, text(from.address, from.port), text(to.address, to.port),
+                     name(direction)));
       });
 }
 
@@ -67,6 +82,8 @@ void Connections::on_packet(LinkType link, Bytes captured, std::uint32_t length,
   switch (parser_.parse(link, captured, length)) {
     case PacketParser::Outcome::tcp:
       break;
+    case PacketParser::Outcome::udp:
+      return on_datagram(parser_.datagram(), seen);
     case PacketParser::Outcome::fragment:
       ++counts_.fragments;
       return;

@@ -1,4 +1,5 @@
-// A capture file (pcap or pcapng) as `rnic decode` reads it: every MPA stream in it, both directions.
+// A capture file (pcap or pcapng) as `rnic decode` reads it: every MPA stream in it, both directions, and every
+// datagram of rnic's own.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +47,7 @@ class Connections {
     Seen seen;  // its last packet
   };
   void begin(const Key& key, Entry& entry);
+  void on_datagram(const UdpPacket& packet, const Seen& seen);
 
   Assumed assumed_;
   Sink sink_;

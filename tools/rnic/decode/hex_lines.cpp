@@ -4,6 +4,8 @@
 #include <memory>
 
 #include "decode/run.hpp"
+#include "decode/units.hpp"
+#include "wire/datagram.hpp"
 
 namespace rnic::tool {
 namespace {
@@ -64,6 +66,11 @@ bool decode_hex(std::istream& lines, const HexOptions& options, const Sink& sink
       continue;
     }
     if (octets->empty()) continue;
+    // A line that is a datagram, with its CRC, is nothing else.
+    if (!options.one_stream && wire::parse_datagram(*octets)) {
+      sink(*datagram_object(*octets));
+      continue;
+    }
     if (!stream) stream = std::make_unique<Run>(options.framing, options.position, sink);
     stream->feed(*octets);
     if (options.one_stream) continue;

@@ -106,9 +106,12 @@ Outcome PacketParser::on_ip(Bytes packet) {
                static_cast<std::uint16_t>(std::min<std::size_t>(packet.size(), 65535)));
     const auto ip = wire::parse_ipv4(packet);
     if (!ip) return Outcome::malformed;
+    const Bytes payload = packet.subspan(ip->header_size, ip->payload_size());
+    if (ip->header.protocol == wire::protocol::kUdp && !ip->header.is_fragment())
+      return on_udp(ip->header.source, ip->header.destination, payload);
     if (ip->header.protocol != wire::protocol::kTcp) return Outcome::other;
     if (ip->header.is_fragment()) return Outcome::fragment;
-    return on_tcp(ip->header.source, ip->header.destination, packet.subspan(ip->header_size, ip->payload_size()));
+    return on_tcp(ip->header.source, ip->header.destination, payload);
   }
   if (version != 6) return Outcome::other;
   const auto ip = wire::parse_ipv6(packet);
@@ -127,6 +130,7 @@ Outcome PacketParser::on_ip(Bytes packet) {
     case ip::Walk::End::problem:
       return Outcome::malformed;
   }
+  if (walk.protocol == wire::protocol::kUdp) return on_udp(ip->source, ip->destination, payload.subspan(walk.offset));
   if (walk.protocol != wire::protocol::kTcp) return Outcome::other;
   return on_tcp(ip->source, ip->destination, payload.subspan(walk.offset));
 }
@@ -141,6 +145,17 @@ Outcome PacketParser::on_ipv6_fragment(const wire::IpAddress& source, const wire
   if (walk.end != ip::Walk::End::upper) return Outcome::malformed;
   if (walk.protocol != wire::protocol::kTcp) return Outcome::other;
   return on_tcp(source, destination, payload.subspan(walk.offset));
+}
+
+// What is not here whole can be judged by nobody.
+Outcome PacketParser::on_udp(const wire::IpAddress& source, const wire::IpAddress& destination, Bytes whole) {
+  const auto header = wire::parse_udp(whole);
+  if (!header || missing_behind(whole.first(header->length)) != 0) return Outcome::malformed;
+  datagram_ = {.source = source,
+               .destination = destination,
+               .header = *header,
+               .payload = whole.subspan(wire::UdpHeader::kSize, header->length - wire::UdpHeader::kSize)};
+  return Outcome::udp;
 }
 
 Outcome PacketParser::on_tcp(const wire::IpAddress& source, const wire::IpAddress& destination, Bytes segment) {

@@ -7,6 +7,7 @@
 #include "rdmap/receiver.hpp"
 #include "rdmap/terminate.hpp"
 #include "wire/atomic.hpp"
+#include "wire/datagram.hpp"
 #include "wire/ddp.hpp"
 #include "wire/mark.hpp"
 #include "wire/rdmap.hpp"
@@ -273,6 +274,29 @@ Json fpdu_object(const FpduPlace& place, Bytes ulpdu) {
   object["payload_length"] = payload.size();
   object["payload"] = to_hex(payload);
   if (ddp) add_message(object, opcode, payload);
+  return object;
+}
+
+std::optional<Json> datagram_object(Bytes whole) {
+  using wire::Datagram;
+  if (whole.size() < Datagram::kSize || load_be<std::uint16_t>(whole, 0) != Datagram::kMagic) return std::nullopt;
+  Json object;
+  object["kind"] = "datagram";
+  object["version"] = load_be<std::uint8_t>(whole, 2);
+  const auto datagram = wire::parse_datagram(whole);
+  if (!datagram) {
+    const bool known = load_be<std::uint8_t>(whole, 2) == Datagram::kVersion;
+    const bool fits = load_be<std::uint32_t>(whole, 20) == whole.size() - Datagram::kSize;
+    object["error"] = !known ? "version" : !fits ? "length" : "crc";
+    return object;
+  }
+  object["solicited"] = datagram->solicited;
+  object["source_qp"] = datagram->source.value;
+  object["destination_qp"] = datagram->destination.value;
+  object["q_key"] = datagram->q_key;
+  object["immediate"] = datagram->has_immediate ? Json(datagram->immediate) : Json();
+  object["payload_length"] = datagram->length;
+  object["payload"] = to_hex(whole.subspan(Datagram::kSize));
   return object;
 }
 

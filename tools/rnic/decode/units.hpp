@@ -35,6 +35,9 @@ struct FpduPlace {
 // Every member that the ULPDU is long enough for.
 Json fpdu_object(const FpduPlace& place, Bytes ulpdu);
 
+// Of a datagram of rnic's own (docs/wire.md s8.2), all that UDP carries; nothing: it does not begin as one.
+std::optional<Json> datagram_object(Bytes whole);
+
 // `code` is what a Terminate for it says; without one, null: it is none of the peer's faults.
 Json error_object(std::uint64_t position, const std::string& reason,
                   std::optional<wire::TerminateCode> code = std::nullopt);
