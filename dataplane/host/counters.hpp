@@ -16,6 +16,7 @@ struct Counters {
   std::uint64_t other_vlan = 0;  // tagged for another VLAN than ours, or not at all
   std::uint64_t fragments_in = 0, reassembled = 0, fragments_dropped = 0;  // dropped: packets, for whatever reason
   std::uint64_t icmp_errors_out = 0;
+  std::uint64_t datagrams_out = 0, datagrams_without_way = 0;  // UDP of ours; there was no route to
   std::uint64_t ended_for_buffers = 0;  // streams reset because they held buffers that others wanted
 };
 

@@ -43,7 +43,8 @@ Host::Host(const Options& options, port::Port& port, StreamUser& user)
       doors_(streams_, station_.routes(), out_, user, counters_),
       icmp_(link_, station_, out_, counters_),
       fragments_(port.facts().mtu_bytes, icmp_, counters_),
-      in_(link_, station_, streams_, doors_, buffers_, icmp_, fragments_, user, counters_) {}
+      datagrams_(link_, station_, options.hop_limit, counters_),
+      in_(link_, station_, streams_, doors_, buffers_, icmp_, fragments_, datagrams_, user, counters_) {}
 
 // ---- listeners and calls ------------------------------------------------------------------
 

@@ -21,6 +21,7 @@
 #include "base/result.hpp"
 #include "host/buffer_shares.hpp"
 #include "host/counters.hpp"
+#include "host/datagrams.hpp"
 #include "host/doors.hpp"
 #include "host/fragments.hpp"
 #include "host/icmp.hpp"
@@ -114,6 +115,12 @@ class Host {
   // Of an orphan: true: it is no more.
   bool finish(Stream& stream, Instant now);
 
+  // ---- datagrams ----
+  Datagrams& datagrams() { return datagrams_; }
+  // A group of IP's. False: there are too many.
+  bool join(const wire::IpAddress& group, Instant now) { return station_.join(group, now); }
+  void leave(const wire::IpAddress& group) { station_.leave(group); }
+
   // ---- what it is ----
   port::Port& port() const { return link_.port(); }
   bool link_is_up() const { return link_.is_up(); }
@@ -149,6 +156,7 @@ class Host {
   Doors doors_;
   Icmp icmp_;
   Fragments fragments_;
+  Datagrams datagrams_;
   PacketsIn in_;
   std::uint64_t network_version_ = 0;
   Instant link_looked_at_ = kNever;

@@ -15,6 +15,7 @@ struct Packet {
   wire::Mac link_from{};
   bool to_all = false;  // it came by a multicast of the link
   bool looped = false;  // from ourselves
+  bool trusted = false;  // no checksum need be looked at
 };
 
 }  // namespace rnic::host

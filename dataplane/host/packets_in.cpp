@@ -84,13 +84,21 @@ void PacketsIn::on_ipv4(BufferRef frame, const Arrival& arrival, Instant now) {
     on_tcp(std::move(frame), payload, from, to, arrival.trusted, wire::ecn::of(header[1], wire::ecn::kShiftV4), now);
     return;
   }
-  if (!is_for_us(from, to)) return;
-  const Packet whole{
-      .from = from, .to = to, .whole = packet.first(total_length), .to_all = arrival.to_all, .looped = arrival.looped};
-  if (fragment)
+  const bool to_group = to.is_multicast() && station_.listens_to(to);
+  if (!to_group && !is_for_us(from, to)) return;
+  const Packet whole{.from = from,
+                     .to = to,
+                     .whole = packet.first(total_length),
+                     .hop_limit = std::to_integer<std::uint8_t>(header[8]),
+                     .to_all = arrival.to_all,
+                     .looped = arrival.looped,
+                     .trusted = arrival.trusted};
+  if (to_group)
+    on_ipv4_group(whole, fragment ? std::uint8_t{0} : protocol, payload, std::move(frame), now);
+  else if (fragment)
     on_whole(fragments_.take_v4(whole, header_size, now), now);
   else
-    on_upper(whole, protocol, payload, 0, now);
+    on_upper(whole, protocol, payload, 0, std::move(frame), now);
 }
 
 // Not wire::parse_ipv6(): of most headers we need the addresses and two fields.
@@ -126,7 +134,8 @@ void PacketsIn::on_ipv6(BufferRef frame, const Arrival& arrival, Instant now) {
                       .hop_limit = std::to_integer<std::uint8_t>(header[7]),
                       .link_from = wire::load_mac(frame->bytes(), wire::Mac::kSize),
                       .to_all = arrival.to_all,
-                      .looped = arrival.looped};
+                      .looped = arrival.looped,
+                      .trusted = arrival.trusted};
   on_ipv6_headers(std::move(frame), packet, next_header, payload, arrival.trusted, now);
 }
 
@@ -173,7 +182,19 @@ void PacketsIn::on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress& fr
 
 // RFC 1122 s3.2.1.3: addresses that no sender can have, and those of others.
 bool PacketsIn::is_for_us(const wire::IpAddress& from, const wire::IpAddress& to) const {
-  return routes_.is_self(to) && !from.is_multicast() && !from.is_unspecified() && !routes_.is_broadcast(from);
+  return routes_.is_self(to) && can_send(from);
+}
+bool PacketsIn::can_send(const wire::IpAddress& from) const {
+  return !from.is_multicast() && !from.is_unspecified() && !routes_.is_broadcast(from);
+}
+
+// Of a group that we listen to. A querier need not have an address (RFC 4541 s2.1.1); nobody is answered.
+void PacketsIn::on_ipv4_group(const Packet& packet, std::uint8_t protocol, Bytes payload, BufferRef frame,
+                              Instant now) {
+  if (protocol == wire::protocol::kIgmp)
+    station_.on_igmp(payload, now);
+  else if (protocol == wire::protocol::kUdp && can_send(packet.from))
+    (void)datagrams_.take(packet, payload, std::move(frame), now);
 }
 
 void PacketsIn::on_ipv6_headers(BufferRef frame, const Packet& packet, std::uint8_t next_header, Bytes payload,
@@ -183,7 +204,7 @@ void PacketsIn::on_ipv6_headers(BufferRef frame, const Packet& packet, std::uint
   switch (walk.end) {
     case End::upper:
       if (walk.protocol != wire::protocol::kTcp)
-        on_upper(packet, walk.protocol, payload.subspan(walk.offset), walk.pointer, now);
+        on_upper(packet, walk.protocol, payload.subspan(walk.offset), walk.pointer, std::move(frame), now);
       else if (!packet.to.is_multicast())
         on_tcp(std::move(frame), payload.subspan(walk.offset), packet.from, packet.to, trusted,
                wire::ecn::of(packet.whole[1], wire::ecn::kShiftV6), now);
@@ -209,12 +230,14 @@ void PacketsIn::on_whole(std::optional<Fragments::Whole> whole, Instant now) {
     on_tcp(std::move(whole->buffer), whole->payload, whole->packet.from, whole->packet.to, !link_.checks_in(),
            whole->ecn, now);
   else
-    on_upper(whole->packet, whole->protocol, whole->payload, 0, now);
+    on_upper(whole->packet, whole->protocol, whole->payload, 0, {}, now);
 }
 
-// `next_pointer`: in IPv6, where the octet is that says `protocol`.
+// `next_pointer`: in IPv6, where the octet is that says `protocol`. `frame`: null, where there was more than one.
 void PacketsIn::on_upper(const Packet& packet, std::uint8_t protocol, Bytes payload, std::uint32_t next_pointer,
-                         Instant now) {
+                         BufferRef frame, Instant now) {
+  // The frame is looked into after it, too: of what is nobody's.
+  if (protocol == wire::protocol::kUdp && datagrams_.take(packet, payload, frame.share(), now)) return;
   if (const auto error = icmp_.on_upper(packet, protocol, payload, next_pointer, now))
     on_icmp_error(*error, packet.looped, now);
 }

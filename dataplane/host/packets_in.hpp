@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "host/buffer_shares.hpp"
+#include "host/datagrams.hpp"
 #include "host/doors.hpp"
 #include "host/fragments.hpp"
 #include "host/icmp.hpp"
@@ -18,7 +19,7 @@ namespace rnic::host {
 class PacketsIn {
  public:
   PacketsIn(Link& link, ip::Station& station, Streams& streams, Doors& doors, BufferShares& buffers, Icmp& icmp,
-            Fragments& fragments, StreamUser& user, Counters& counters)
+            Fragments& fragments, Datagrams& datagrams, StreamUser& user, Counters& counters)
       : link_(link),
         station_(station),
         routes_(station.routes()),
@@ -27,6 +28,7 @@ class PacketsIn {
         buffers_(buffers),
         icmp_(icmp),
         fragments_(fragments),
+        datagrams_(datagrams),
         user_(user),
         counters_(counters) {}
 
@@ -52,9 +54,12 @@ class PacketsIn {
   void on_ipv6_headers(BufferRef frame, const Packet& packet, std::uint8_t next_header, Bytes payload, bool trusted,
                        Instant now);
   void on_whole(std::optional<Fragments::Whole> whole, Instant now);
-  void on_upper(const Packet& packet, std::uint8_t protocol, Bytes payload, std::uint32_t next_pointer, Instant now);
+  void on_upper(const Packet& packet, std::uint8_t protocol, Bytes payload, std::uint32_t next_pointer, BufferRef frame,
+                Instant now);
+  void on_ipv4_group(const Packet& packet, std::uint8_t protocol, Bytes payload, BufferRef frame, Instant now);
   void on_icmp_error(const ip::IcmpError& error, bool looped, Instant now);
   bool is_for_us(const wire::IpAddress& from, const wire::IpAddress& to) const;
+  bool can_send(const wire::IpAddress& from) const;
 
   Link& link_;
   ip::Station& station_;
@@ -64,6 +69,7 @@ class PacketsIn {
   BufferShares& buffers_;
   Icmp& icmp_;
   Fragments& fragments_;
+  Datagrams& datagrams_;
   StreamUser& user_;
   Counters& counters_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ip/host_loopback.hpp"
+#include "wire/igmp.hpp"
 #include "wire/ipv6.hpp"
 #include "wire/mld.hpp"
 
@@ -84,7 +85,14 @@ void Station::set_link(bool up, Instant now) {
   follow_addresses(now);
 }
 
-bool Station::listens_to(const wire::IpAddress& group) const { return group == wire::kAllNodes || groups_.has(group); }
+bool Station::listens_to(const wire::IpAddress& group) const {
+  if (group.is_v4()) return groups_.any_joined() && (group == wire::kAllSystems || groups_.has(group));
+  return group == wire::kAllNodes || groups_.has(group);
+}
+
+void Station::on_igmp(Bytes message, Instant now) {
+  if (const auto query = wire::parse_member_query(message)) groups_.on_query(*query, now);
+}
 
 // ---- in -------------------------------------------------------------------------------------------
 
@@ -293,7 +301,20 @@ std::optional<Station::Outgoing> Station::write_question(const Neighbours::Quest
   return write_neighbour(message, *source, group, wire::multicast_mac(group), out);
 }
 
+// Before there is one it is none, which switches take as well (RFC 3376 s4.2.13).
+wire::IpAddress Station::v4_source() const {
+  for (const OwnAddress& own : own_.all())
+    if (own.usable() && own.address.is_v4()) return own.address;
+  return wire::IpAddress::v4(0);
+}
+
 Station::Outgoing Station::write_report(const Groups::Report& report, MutableBytes out) const {
+  if (report.group.is_v4()) {
+    const wire::MemberReport message{
+        .record_type = report.record_type, .group = report.group, .source = v4_source(), .version = report.version};
+    const std::size_t size = wire::emit(message, out);
+    return {wire::multicast_mac(message.destination()), wire::ether_type::kIpv4, size};
+  }
   // Before there is an address to speak from it is none (RFC 3590 s4).
   const wire::IpAddress source = link_local_source();
   wire::emit(wire::ListenerReport{report.record_type, report.group}, source, out.subspan(wire::Ipv6Header::kSize));

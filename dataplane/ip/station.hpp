@@ -62,6 +62,8 @@ class Station {
   // A message of discovery or of multicast listeners, with a good checksum; false: it is of another
   // kind. What is not valid is taken and ignored.
   bool on_icmp6(const Icmp6Envelope& envelope, Bytes message, Instant now);
+  // What an IPv4 packet of group management holds.
+  void on_igmp(Bytes message, Instant now);
   void set_link(bool up, Instant now);
 
   // ---- out -----------------------------------------------------------------------------------
@@ -87,6 +89,9 @@ class Station {
   const OwnAddresses& own() const { return own_; }
   // A multicast group whose packets are for us.
   bool listens_to(const wire::IpAddress& group) const;
+  // As Groups'.
+  bool join(const wire::IpAddress& group, Instant now) { return groups_.join(group, now); }
+  void leave(const wire::IpAddress& group) { groups_.leave(group); }
   std::uint32_t mtu_bytes_v6() const { return routers_.mtu_bytes(); }
   std::uint8_t hop_limit_v6() const { return routers_.hop_limit(); }
   // Changes with everything that control has a copy of: addresses and routes.
@@ -118,6 +123,7 @@ class Station {
   Outgoing write_neighbour(const wire::NeighbourMessage& message, const wire::IpAddress& from,
                            const wire::IpAddress& to, const wire::Mac& mac, MutableBytes out) const;
   wire::IpAddress link_local_source() const;  // ::, where there is none yet
+  wire::IpAddress v4_source() const;
 
   StationOptions options_;
   Routes routes_;

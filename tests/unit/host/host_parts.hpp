@@ -11,6 +11,7 @@
 
 #include "host/buffer_shares.hpp"
 #include "host/counters.hpp"
+#include "host/datagrams.hpp"
 #include "host/doors.hpp"
 #include "host/fragments.hpp"
 #include "host/icmp.hpp"
@@ -87,7 +88,8 @@ struct HostParts {
         doors(streams, station.routes(), out, user, counters),
         icmp(link, station, out, counters),
         fragments(1500, icmp, counters),
-        in(link, station, streams, doors, buffers, icmp, fragments, user, counters) {
+        datagrams(link, station, hop_limit, counters),
+        in(link, station, streams, doors, buffers, icmp, fragments, datagrams, user, counters) {
     station.set_link(true, kNow);
     station.neighbours().heard_from(kPeer, kPeerMac, ip::Neighbours::Meant::for_us);
     begin_turn();
@@ -175,6 +177,7 @@ struct HostParts {
   host::Doors doors;
   host::Icmp icmp;
   host::Fragments fragments;
+  host::Datagrams datagrams;
   host::PacketsIn in;
 };
 
