@@ -123,7 +123,7 @@ struct rnic_device_attributes {
 	uint32_t completion_vectors;
 	uint32_t atomics; /* 0 none, 1 HCA */
 	uint32_t capabilities;
-	uint32_t mtu; /* of the port, IP octets */
+	uint32_t mtu; /* of the port, IP octets; with RNIC_CAP_UD what one frame holds of a datagram, at most */
 	uint32_t speed_mbps;
 	char firmware[32];
 };
@@ -132,6 +132,7 @@ struct rnic_device_attributes {
 #define RNIC_CAP_IMMEDIATE 0x4u
 #define RNIC_CAP_OOB_CONNECT 0x8u /* RNIC_MODIFY_PEER: queue pairs that meet without rdma_cm */
 #define RNIC_CAP_ROCE 0x10u       /* its face: RNIC_FACE_ROCE */
+#define RNIC_CAP_UD 0x200u        /* queue pairs of type UD, and multicast groups */
 
 /*
  * Descriptors in: the application's /proc/self/mem, opened read-write (absent where there is no
@@ -341,9 +342,11 @@ struct rnic_create_qp {
 	uint32_t send_wr_min, recv_wr_min;
 	uint32_t send_sge_max, recv_sge_max;
 	uint32_t inline_max;
-	uint32_t reserved;
+	uint32_t type;         /* enum rnic_qp_type */
 	uint64_t user_pointer; /* struct ibv_qp *, the content of its events */
 };
+
+enum rnic_qp_type { RNIC_QP_RC = 0, RNIC_QP_UD = 1 };
 
 struct rnic_create_qp_reply {
 	uint32_t qp_number; /* also the handle; never 0, 24 bits */
@@ -377,6 +380,11 @@ enum rnic_idle_name { RNIC_IDLE_RESET = 0, RNIC_IDLE_INIT = 1, RNIC_IDLE_RTR = 2
 #define RNIC_MODIFY_PSN 0x20u
 /* Where it has RNIC_CAP_ROCE, in every state: the four of rnic_modify_qp that are octets. */
 #define RNIC_MODIFY_PATIENCE 0x40u
+/*
+ * Of a queue pair of type UD, which has STATE and this alone: its Q_Key. It is RESET, INIT or RTR in RNIC_QP_IDLE, SQE
+ * in RNIC_QP_TERMINATE, and never in RNIC_QP_CLOSING; RTS is asked for as RNIC_QP_RTS.
+ */
+#define RNIC_MODIFY_Q_KEY 0x1000u
 
 struct rnic_modify_qp {
 	uint32_t qp_number;
@@ -392,6 +400,14 @@ struct rnic_modify_qp {
 	uint32_t traffic_class;
 	uint8_t peer_gid[16];
 	uint8_t timeout, retry_count, rnr_retry, min_rnr_timer; /* in InfiniBand's codes */
+	uint32_t q_key;
+};
+
+/* ATTACH_MCAST, DETACH_MCAST: datagrams to a group, an IP address as a GID, are for this queue pair of type UD, too. */
+struct rnic_mcast {
+	uint32_t qp_number;
+	uint32_t reserved;
+	uint8_t gid[16];
 };
 
 struct rnic_query_qp_reply {

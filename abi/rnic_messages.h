@@ -49,6 +49,8 @@
 	X(MAP_ARENA, map_arena, 38, RNIC_OF_VERBS, rnic_handle, rnic_area, 0, 1)                                     \
 	X(REREG_MR, rereg_mr, 39, RNIC_OF_VERBS, rnic_rereg_mr, rnic_reg_mr_reply, 1, 0)                             \
 	X(NOT_OFFERED, not_offered, 40, RNIC_OF_VERBS, rnic_not_offered, rnic_nothing, 0, 0)                         \
+	X(ATTACH_MCAST, attach_mcast, 120, RNIC_OF_VERBS, rnic_mcast, rnic_nothing, 0, 0)                            \
+	X(DETACH_MCAST, detach_mcast, 121, RNIC_OF_VERBS, rnic_mcast, rnic_nothing, 0, 0)                            \
                                                                                                                      \
 	/* connection management: a row for each command of /dev/infiniband/rdma_cm, and for an open of it */        \
 	X(CM_OPEN, cm_open, 64, RNIC_OF_CM, rnic_nothing, rnic_cm_open_reply, 0, 2)                                  \
@@ -87,8 +89,8 @@
 	X(rnic_resize_cq, 8) X(rnic_resize_cq_reply, 40) X(rnic_destroy_cq_reply, 8) X(rnic_hold_events, 8)          \
 	X(rnic_create_srq, 24) X(rnic_create_srq_reply, 56) X(rnic_modify_srq, 24)                                   \
 	X(rnic_modify_srq_reply, 40) X(rnic_query_srq_reply, 16) X(rnic_create_qp, 48) X(rnic_create_qp_reply, 104)   \
-	X(rnic_modify_qp, 68) X(rnic_query_qp_reply, 144) X(rnic_alloc_mw, 16) X(rnic_alloc_mw_reply, 8)              \
-	X(rnic_not_offered, 8)                                                                                       \
+	X(rnic_modify_qp, 72) X(rnic_mcast, 24) X(rnic_query_qp_reply, 144) X(rnic_alloc_mw, 16)                     \
+	X(rnic_alloc_mw_reply, 8) X(rnic_not_offered, 8)                                                             \
 	X(rnic_cm_open, 16) X(rnic_cm_open_reply, 24) X(rnic_cm_create_id, 24)                                       \
 	X(rnic_cm_destroy_id_reply, 8) X(rnic_cm_bind, 32) X(rnic_cm_resolve_address, 56)                            \
 	X(rnic_cm_resolve_route, 8) X(rnic_cm_query_reply, 104) X(rnic_cm_parameters, 528)                            \

@@ -115,8 +115,9 @@ enum rnic_opcode {
 #define RNIC_SQE_SIGNALED 0x01u
 #define RNIC_SQE_FENCE 0x02u
 #define RNIC_SQE_SOLICITED 0x04u
-#define RNIC_SQE_INLINE 0x08u /* data follows the header; there are no SGEs */
-#define RNIC_SQE_COPIED 0x10u /* SGEs, and then the data they name, gathered at post */
+#define RNIC_SQE_INLINE 0x08u    /* data follows the header; there are no SGEs */
+#define RNIC_SQE_COPIED 0x10u    /* SGEs, and then the data they name, gathered at post */
+#define RNIC_SQE_IMMEDIATE 0x20u /* of a queue pair of type UD: with an immediate, in `invalidate` */
 
 /*
  * The header; at its end come sge_count SGEs, and after these the data of an INLINE or COPIED
@@ -135,6 +136,25 @@ struct rnic_sqe {
 };
 RNIC_STATIC_ASSERT(sizeof(struct rnic_sqe) == 32, "SGEs begin in the middle of the line");
 /* COMPARE_SWAP's swap value, and BIND's rights (RNIC_ACCESS_*), are the 8 octets after the SGEs. */
+
+/*
+ * Where an entry of a queue pair of type UD goes: behind the header, and before SGEs and data. Such an entry is a SEND;
+ * of the header remote_address, rkey and argument are not looked at.
+ */
+struct rnic_ud_address {
+	uint8_t gid[16];    /* of the receiver, or of a group */
+	uint32_t qp_number; /* 0xffffff: to a group */
+	uint32_t q_key;     /* with the highest bit: the queue pair's own */
+	uint32_t flow_label;
+	uint8_t gid_index; /* whose of the device's GIDs it comes from */
+	uint8_t traffic_class;
+	uint8_t hop_limit; /* 0: the device's */
+	uint8_t reserved;
+};
+RNIC_STATIC_ASSERT(sizeof(struct rnic_ud_address) == 32, "header and address fill a line");
+
+/* In front of a datagram in its receive: 40 octets as InfiniBand's global route header. */
+#define RNIC_UD_HEADER_BYTES 40u
 
 /* A receive entry: this header, then sge_count SGEs; stride given at creation. */
 struct rnic_rqe {
@@ -185,6 +205,7 @@ enum rnic_status {
 #define RNIC_CQE_IMMEDIATE 0x04u   /* `word` is the immediate, network order */
 #define RNIC_CQE_SEND_QUEUE 0x10u  /* of a send queue; else of a receive queue */
 #define RNIC_CQE_SHARED 0x20u      /* of the QP's shared receive queue */
+#define RNIC_CQE_DATAGRAM 0x40u    /* a datagram's: its header is in front of it, source_qp has sent it */
 
 /*
  * `phase` is written last, with release: the number of times the ring has been gone round, plus 1
@@ -203,7 +224,8 @@ struct rnic_cqe {
 	uint32_t detail;    /* for vendor_err: the status in more words; REMOTE_TERMINATION: 0xLTCC */
 	uint32_t qp_cookie; /* lower half of the number the provider gave with the QP */
 	uint64_t time;      /* of queues made with RNIC_CQ_TIMES: ns of CLOCK_MONOTONIC; else 0 */
-	uint32_t reserved2[5];
+	uint32_t source_qp;
+	uint32_t reserved2[4];
 	uint32_t phase;
 };
 RNIC_STATIC_ASSERT(sizeof(struct rnic_cqe) == 64, "a CQE fills one cache line");

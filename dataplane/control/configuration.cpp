@@ -322,6 +322,8 @@ constexpr Key<DeviceConfiguration> kDeviceKeys[] = {
      [](const Field& field, auto& device) { field.take(device.options.oob_connect); }},
     {"oob_port", "26580", "the TCP port where they meet, the same at both ends",
      [](const Field& field, auto& device) { field.take_number(1, 65'535, device.options.oob_port); }},
+    {"ud_port", "26581", "the UDP port of the RoCE face's datagrams, the same at both ends",
+     [](const Field& field, auto& device) { field.take_number(1, 65'535, device.options.ud_port); }},
     {"streams_max", "16384", "connections",
      [](const Field& field, auto& device) { field.take_number(16, 1'048'576, device.options.streams_max); }},
 

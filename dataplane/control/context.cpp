@@ -116,8 +116,13 @@ Context::~Context() {
   memory_->mark_dead();
   device_.worker->call([&](Instant) { device_.worker->remove_context(*memory_); });  // with all its bells
   in_batches(*device_.worker, qps_, [&](auto& entry, Instant now) {
-    device_.device->release(*entry.second->qp, now);
-    entry.second->qp.reset();
+    Qp& qp = *entry.second;
+    if (qp.ud != nullptr)
+      device_.device->release(*qp.ud);
+    else
+      device_.device->release(*qp.qp, now);
+    qp.ud.reset();
+    qp.qp.reset();
   });
   for (const auto& [handle, window] : windows_)
     if (!window->ends) (void)device_.table->deallocate_window(window->stag);

@@ -33,6 +33,7 @@
 #include "shm/mapping.hpp"
 #include "shm/queue_host.hpp"
 #include "shm/queues.hpp"
+#include "ud/queue_pair.hpp"
 #include "wire/mark.hpp"
 
 namespace rnic::control {
@@ -124,6 +125,7 @@ struct Qp {
   std::unique_ptr<shm::ReceiveQueue> recv;
   std::unique_ptr<shm::QueueHost> host;
   std::unique_ptr<qp::QueuePair> qp;
+  std::unique_ptr<ud::QueuePair> ud;  // of one of type UD, in place of that
   EventSocket::Subject events;
   rnic_address local{}, remote{};  // of its connection
   // The peer that its application has named by Modify, from RTR until it is in RESET or INIT again.
@@ -168,6 +170,8 @@ class Context {
   Reply modify_qp(const rnic_modify_qp& request);
   Reply query_qp(std::uint32_t number);
   Reply destroy_qp(std::uint32_t number);
+  Reply attach_mcast(const rnic_mcast& request);
+  Reply detach_mcast(const rnic_mcast& request);
   // `channel`: null for the async events. One hold at a time.
   Reply hold_events(std::shared_ptr<EventSocket> channel);
   Reply release_events();
@@ -232,10 +236,13 @@ class Context {
   // The steps of create_qp.
   struct QpSizes;
   int carve(Qp& qp, const QpSizes& sizes);
+  void make_host(Qp& qp);
   void start(Qp& qp, const QpSizes& sizes);
+  void start_ud(Qp& qp);
   Reply described(const Qp& qp, const QpSizes& sizes);
   void destroy_on_worker(Qp& qp, Instant now);
   int check_meeting(const Qp& qp, const rnic_modify_qp& request) const;
+  Reply modify_ud(Qp& qp, const rnic_modify_qp& request);
   void forget(Qp& qp);
   void forget(Srq& srq);
   void forget(Cq& cq);

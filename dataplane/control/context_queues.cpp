@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "control/async_events.hpp"
@@ -22,14 +23,37 @@ constexpr std::uint32_t receive_stride_of(std::uint32_t sges) {
   return rounded_to_line(static_cast<std::uint32_t>(sizeof(rnic_rqe) + sges * sizeof(rnic_sge)));
 }
 
+// Of a send queue's entry, with a datagram's address.
+constexpr std::uint32_t header_of(std::uint32_t type) {
+  return static_cast<std::uint32_t>(sizeof(rnic_sqe) + (type == RNIC_QP_UD ? sizeof(rnic_ud_address) : 0));
+}
+
 // Header, then SGEs or inline data, whichever is longer; COMPARE_SWAP and BIND have 8 octets more.
-constexpr std::uint32_t send_stride_of(std::uint32_t sges, std::uint32_t inline_bytes) {
-  const auto header = static_cast<std::uint32_t>(sizeof(rnic_sqe));
+constexpr std::uint32_t send_stride_of(std::uint32_t header, std::uint32_t sges, std::uint32_t inline_bytes) {
   const std::uint32_t body = std::max(sges * static_cast<std::uint32_t>(sizeof(rnic_sge)) + 8, inline_bytes);
   return std::max(rounded_to_line(header + body), kSendStrideMin);
 }
 
 std::uint32_t at_least_one(std::uint32_t n) { return std::max(n, 1u); }
+
+// What Query says of one of type UD: enum rnic_qp_state, enum rnic_idle_name.
+std::pair<std::uint32_t, std::uint32_t> names_of(ud::State state) {
+  switch (state) {
+    case ud::State::reset:
+      return {RNIC_QP_IDLE, RNIC_IDLE_RESET};
+    case ud::State::init:
+      return {RNIC_QP_IDLE, RNIC_IDLE_INIT};
+    case ud::State::rtr:
+      return {RNIC_QP_IDLE, RNIC_IDLE_RTR};
+    case ud::State::rts:
+      return {RNIC_QP_RTS, RNIC_IDLE_RTS};
+    case ud::State::sqe:
+      return {RNIC_QP_TERMINATE, RNIC_IDLE_RESET};
+    case ud::State::error:
+      return {RNIC_QP_ERROR, RNIC_IDLE_RESET};
+  }
+  return {RNIC_QP_ERROR, RNIC_IDLE_RESET};
+}
 
 int errno_of(qp::ModifyError error) {
   switch (error) {
@@ -256,7 +280,7 @@ Reply Context::destroy_srq(std::uint32_t handle) {
 
 // The rings of a queue pair, as they are made of what was asked for. Of the receive queue all is 0 with an SRQ.
 struct Context::QpSizes {
-  std::uint32_t send_entries, send_stride, send_sges;
+  std::uint32_t send_entries, send_stride, send_sges, send_header;
   std::uint32_t recv_entries, recv_stride, recv_sges;
   bool shared_receive;
 
@@ -274,8 +298,9 @@ std::optional<Context::QpSizes> Context::QpSizes::of(const rnic_create_qp& reque
   if (send_sges > kSgesMax || recv_sges > kSgesMax) return std::nullopt;                          // V-IS-16
   if (request.inline_max > kInlineMax) return std::nullopt;
   return QpSizes{.send_entries = std::bit_ceil(at_least_one(request.send_wr_min)),
-                 .send_stride = send_stride_of(send_sges, request.inline_max),
+                 .send_stride = send_stride_of(header_of(request.type), send_sges, request.inline_max),
                  .send_sges = send_sges,
+                 .send_header = header_of(request.type),
                  .recv_entries = shared ? 0 : std::bit_ceil(recv_wr),
                  .recv_stride = shared ? 0 : receive_stride_of(recv_sges),
                  .recv_sges = recv_sges,
@@ -291,6 +316,9 @@ Reply Context::create_qp(const rnic_create_qp& request) {
   if (request.srq != 0 && srq == nullptr) return Reply::error(EINVAL);
   const auto sizes = QpSizes::of(request);
   if (!sizes) return Reply::error(EINVAL);
+  const bool ud = request.type == RNIC_QP_UD;
+  if (ud && device_.face() != Face::roce) return Reply::error(EOPNOTSUPP);
+  if (!ud && request.type != RNIC_QP_RC) return Reply::error(EINVAL);
 
   auto qp = std::make_unique<Qp>();
   qp->share = device_.qps.take(holder_);
@@ -304,7 +332,10 @@ Reply Context::create_qp(const rnic_create_qp& request) {
   qp->send_cq = send_cq;
   qp->recv_cq = recv_cq;
   qp->srq = srq;
-  start(*qp, *sizes);
+  if (ud)
+    start_ud(*qp);
+  else
+    start(*qp, *sizes);
 
   machine_.qps[qp->number.value] = qp.get();
   machine_.qps_by_cookie[qp->cookie] = qp.get();
@@ -340,8 +371,8 @@ int Context::carve(Qp& qp, const QpSizes& sizes) {
   return 0;
 }
 
-// The queue pair itself, on its worker.
-void Context::start(Qp& qp, const QpSizes& sizes) {
+// The application's side of it, for its worker.
+void Context::make_host(Qp& qp) {
   core::Worker& worker = *device_.worker;
   shm::QueueHost::Parts parts;
   parts.send = qp.send.get();
@@ -354,7 +385,29 @@ void Context::start(Qp& qp, const QpSizes& sizes) {
   parts.cookie = qp.cookie;
   qp.host = std::make_unique<shm::QueueHost>(parts, worker);
   qp.host->set_worker(worker.index(), worker);
+}
 
+void Context::start_ud(Qp& qp) {
+  make_host(qp);
+  const ud::Config config{.number = qp.number,
+                          .pd = qp.pd->id,
+                          .receive_pd = qp.srq != nullptr ? qp.srq->pd->id : qp.pd->id,  // V-SRQ-15
+                          .space = space_,
+                          .shared_receive = qp.srq != nullptr};
+  core::Worker& worker = *device_.worker;
+  worker.call([&](Instant) {
+    qp.ud = std::make_unique<ud::QueuePair>(config, *qp.host, *device_.table, worker.mover());
+    device_.device->datagrams().add(*qp.ud);
+    worker.doorbells().bind_send(*memory_, qp.send_doorbell.number(), *device_.device, *qp.ud);
+    if (qp.srq == nullptr)
+      worker.doorbells().bind_receive(*memory_, qp.recv_doorbell.number(), *device_.device, *qp.ud);
+  });
+}
+
+// The queue pair itself, on its worker.
+void Context::start(Qp& qp, const QpSizes& sizes) {
+  make_host(qp);
+  core::Worker& worker = *device_.worker;
   qp::Config config = device_.queue_pairs;
   config.number = qp.number;
   config.pd = qp.pd->id;
@@ -388,7 +441,7 @@ Reply Context::described(const Qp& qp, const QpSizes& sizes) {
   body.recv_stride = sizes.recv_stride;
   body.recv_sge_max = sizes.recv_sges;
   body.recv_doorbell = qp.recv_doorbell.number();
-  body.inline_max = std::min(sizes.send_stride - static_cast<std::uint32_t>(sizeof(rnic_sqe)), kInlineMax);
+  body.inline_max = std::min(sizes.send_stride - sizes.send_header, kInlineMax);
   describe(reply, body.send_area, qp.send_piece);
   if (qp.srq == nullptr) describe(reply, body.recv_area, qp.recv_piece);
   reply.append(&body, sizeof body);
@@ -402,6 +455,7 @@ Reply Context::modify_qp(const rnic_modify_qp& request) {
   constexpr std::uint32_t kMeets = RNIC_MODIFY_PEER | RNIC_MODIFY_PSN;
   constexpr std::uint32_t kKnown =
       RNIC_MODIFY_STATE | RNIC_MODIFY_ACCESS | RNIC_MODIFY_ORD | RNIC_MODIFY_IRD | RNIC_MODIFY_PATIENCE | kMeets;
+  if (qp != nullptr && qp->ud != nullptr) return modify_ud(*qp, request);
   if (qp == nullptr || (request.mask & ~kKnown) != 0) return Reply::error(EINVAL);
   if ((request.mask & RNIC_MODIFY_ORD) != 0 && request.ord > kReadDepthMax) return Reply::error(EINVAL);  // V-IS-20
   if ((request.mask & RNIC_MODIFY_IRD) != 0 && request.ird > kReadDepthMax) return Reply::error(EINVAL);  // V-IS-21
@@ -502,6 +556,32 @@ Reply Context::modify_qp(const rnic_modify_qp& request) {
   return Reply::error(error);
 }
 
+// Of one of type UD.
+Reply Context::modify_ud(Qp& qp, const rnic_modify_qp& request) {
+  if ((request.mask & ~(RNIC_MODIFY_STATE | RNIC_MODIFY_Q_KEY)) != 0) return Reply::error(EINVAL);
+  std::optional<ud::State> wanted;
+  if ((request.mask & RNIC_MODIFY_STATE) != 0) {
+    constexpr std::array kOfIdle{ud::State::reset, ud::State::init, ud::State::rtr};
+    if (request.state == RNIC_QP_IDLE && request.idle_name < kOfIdle.size())
+      wanted = kOfIdle[request.idle_name];
+    else if (request.state == RNIC_QP_RTS)
+      wanted = ud::State::rts;
+    else if (request.state == RNIC_QP_ERROR)
+      wanted = ud::State::error;
+    else
+      return Reply::error(EINVAL);
+  }
+  std::optional<std::uint32_t> q_key;
+  if ((request.mask & RNIC_MODIFY_Q_KEY) != 0) q_key = request.q_key;
+  int error = 0;
+  device_.worker->call([&](Instant) {
+    if (const auto done = qp.ud->modify(wanted, q_key); !done)
+      error = done.error() == ud::ModifyError::still_flushing ? EBUSY : EINVAL;
+    device_.device->touch(*qp.ud);
+  });
+  return Reply::error(error);
+}
+
 // What a Modify says of a peer, and of what is counted toward it. 0, or an errno.
 int Context::check_meeting(const Qp& qp, const rnic_modify_qp& request) const {
   constexpr std::uint32_t kNumberMax = wire::Meeting::kNumberMask;
@@ -522,6 +602,12 @@ Reply Context::query_qp(std::uint32_t number) {
   Qp* qp = find(qps_, number);
   if (qp == nullptr) return Reply::error(EINVAL);
   rnic_query_qp_reply reply{};
+  if (qp->ud != nullptr) {
+    ud::State state{};
+    device_.worker->call([&](Instant) { state = qp->ud->state(); });
+    std::tie(reply.state, reply.idle_name) = names_of(state);
+    return Reply::with(reply);
+  }
   device_.worker->call([&](Instant) {
     const qp::QueuePair& machine = *qp->qp;
     reply.state = static_cast<std::uint32_t>(machine.state());
@@ -546,11 +632,15 @@ Reply Context::query_qp(std::uint32_t number) {
 void Context::destroy_on_worker(Qp& qp, Instant now) {
   core::Worker& worker = *device_.worker;
   worker.doorbells().unbind(*memory_, qp.send_doorbell.number());
-  if (qp.srq != nullptr)
-    worker.doorbells().unbind_shared_receive(*memory_, qp.srq->doorbell.number(), *qp.qp);
-  else
+  if (qp.srq == nullptr)
     worker.doorbells().unbind(*memory_, qp.recv_doorbell.number());
-  device_.device->release(*qp.qp, now);
+  else if (qp.ud == nullptr)
+    worker.doorbells().unbind_shared_receive(*memory_, qp.srq->doorbell.number(), *qp.qp);
+  if (qp.ud != nullptr)
+    device_.device->release(*qp.ud);
+  else
+    device_.device->release(*qp.qp, now);
+  qp.ud.reset();
   qp.qp.reset();
 }
 
@@ -584,6 +674,33 @@ Reply Context::destroy_qp(std::uint32_t number) {
   return {};
 }
 
+// ---- multicast groups ----------------------------------------------------------------------------
+
+namespace {
+wire::IpAddress group_of(const rnic_mcast& request) {
+  std::array<std::uint8_t, 16> octets;
+  std::memcpy(octets.data(), request.gid, octets.size());
+  return wire::IpAddress::from_octets(octets);
+}
+}  // namespace
+
+Reply Context::attach_mcast(const rnic_mcast& request) {
+  Qp* qp = find(qps_, request.qp_number);
+  const wire::IpAddress group = group_of(request);
+  if (qp == nullptr || qp->ud == nullptr || !group.is_multicast()) return Reply::error(EINVAL);
+  bool done = false;
+  device_.worker->call([&](Instant now) { done = device_.device->datagrams().attach(*qp->ud, group, now); });
+  return Reply::error(done ? 0 : ENOMEM);
+}
+
+Reply Context::detach_mcast(const rnic_mcast& request) {
+  Qp* qp = find(qps_, request.qp_number);
+  if (qp == nullptr || qp->ud == nullptr) return Reply::error(EINVAL);
+  bool done = false;
+  device_.worker->call([&](Instant) { done = device_.device->datagrams().detach(*qp->ud, group_of(request)); });
+  return Reply::error(done ? 0 : EINVAL);
+}
+
 // ---- workers' news -------------------------------------------------------------------------------
 
 void Context::on_qp_event(Qp& qp, qp::Event event) {
@@ -601,6 +718,11 @@ void Context::on_cq_overflow(Cq& cq) {
   in_batches(*device_.worker, qps_, [&](auto& entry, Instant now) {
     const Qp& qp = *entry.second;
     if (qp.send_cq != &cq && qp.recv_cq != &cq) return;
+    if (qp.ud != nullptr) {
+      (void)qp.ud->modify(ud::State::error, std::nullopt);
+      device_.device->touch(*qp.ud);
+      return;
+    }
     (void)qp.qp->modify_state(qp::State::error, now);
     device_.device->touch(*qp.qp);
   });

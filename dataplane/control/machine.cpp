@@ -1,4 +1,5 @@
 #include "control/machine.hpp"
+#include "core/gids.hpp"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -19,12 +20,10 @@ std::vector<core::DeviceAddress> ServedDevice::addresses() const {
   return used;
 }
 
-std::size_t ServedDevice::gid_count() const { return own.size() + (device->options().oob_connect ? 1 : 0); }
+std::size_t ServedDevice::gid_count() const { return core::gid_count(device->options().oob_connect); }
 
 std::optional<wire::IpAddress> ServedDevice::gid(std::size_t index) const {
-  if (index >= gid_count()) return std::nullopt;
-  const ip::OwnAddress& place = own[device->options().oob_connect && index > 0 ? index - 1 : index];
-  return place.usable() ? std::optional(place.address) : std::nullopt;
+  return core::gid_at(own, device->options().oob_connect, index);
 }
 
 namespace {
@@ -158,8 +157,10 @@ rnic_device_attributes Machine::attributes(const ServedDevice& device) const {
   a.atomics = device.queue_pairs.extensions ? 1 : 0;
   a.capabilities = RNIC_CAP_INVALIDATE | (device.queue_pairs.extensions ? RNIC_CAP_IMMEDIATE : 0u) |
                    (device.device->options().oob_connect ? RNIC_CAP_OOB_CONNECT : 0u) |
-                   (device.face() == Face::roce ? RNIC_CAP_ROCE : 0u);
+                   (device.face() == Face::roce ? RNIC_CAP_ROCE | RNIC_CAP_UD : 0u);
   a.mtu = device.port->facts().mtu_bytes;
+  if (device.face() == Face::roce)
+    device.worker->call([&](Instant) { a.mtu = device.device->datagrams().message_max(); });
   a.speed_mbps = device.port->facts().speed_mbps;
   std::strncpy(a.firmware, RNIC_VERSION, sizeof a.firmware - 1);
   return a;

@@ -59,8 +59,7 @@ struct ServedDevice {
   std::uint32_t scope = 0;                             // sin6_scope_id of its link-local addresses
   std::vector<core::DeviceAddress> addresses() const;  // those in use
 
-  // The table of GIDs has a place for each of its addresses. Where queue pairs connect by GIDs the first address has
-  // the first two: programs take 0 or 1 where nobody tells them, as RoCE devices have it.
+  // Its table of GIDs (core/gids.hpp).
   std::size_t gid_count() const;
   std::optional<wire::IpAddress> gid(std::size_t index) const;  // none: an empty place, or no place
 };

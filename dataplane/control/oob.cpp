@@ -103,7 +103,8 @@ void Oob::on_stream_event(const StreamEvent& event) {
                                         .face = machine_.devices[event.device]->face()};
       const auto number = Rendezvous::number_asked(request);
       const Qp* qp = number ? find(*number) : nullptr;
-      rendezvous_.on_request(request, qp != nullptr && qp->context->device().index == event.device, now);
+      const bool there = qp != nullptr && qp->qp != nullptr && qp->context->device().index == event.device;
+      rendezvous_.on_request(request, there, now);
       break;
     }
     case StreamEvent::Kind::established:

@@ -23,7 +23,7 @@ constexpr std::uint32_t kPort = 1;
 constexpr std::uint8_t kPortDown = 1, kPortActive = 4;
 constexpr std::uint8_t kPhysDisabled = 3, kPhysLinkUp = 5;
 constexpr std::uint8_t kNodeCa = 1, kNodeRnic = 4;
-constexpr std::uint8_t kTypeRc = 2;
+constexpr std::uint8_t kTypeRc = 2, kTypeUd = 4;
 constexpr std::uint8_t kSrqBasic = 0;
 constexpr std::uint64_t kMemoryManagementExtensions = 1u << 21;  // enum ib_uverbs_device_cap_flags
 
@@ -49,6 +49,10 @@ std::uint8_t state_of(qp::State state, qp::IdleName idle) {
 
 // As ibv_query_qp says it.
 std::uint8_t state_of(const Qp& qp) {
+  if (qp.ud != nullptr) {
+    constexpr std::array<std::uint8_t, ud::kStates> kNames{0, 1, 2, 3, 5, 6};
+    return kNames[static_cast<std::size_t>(qp.ud->state())];
+  }
   const bool receives_only = qp.meets && !qp.meets->counts;
   if (receives_only && qp.qp->state() == qp::State::rts) return static_cast<std::uint8_t>(qp::IdleName::rtr);
   return state_of(qp.qp->state(), qp.qp->idle_name());
@@ -336,7 +340,7 @@ class Answer {
         out_.put32(RDMA_NLDEV_ATTR_RES_RQ_PSN, 0);
         out_.put32(RDMA_NLDEV_ATTR_RES_SQ_PSN, 0);
         out_.put8(RDMA_NLDEV_ATTR_RES_PATH_MIG_STATE, 0);
-        out_.put8(RDMA_NLDEV_ATTR_RES_TYPE, kTypeRc);
+        out_.put8(RDMA_NLDEV_ATTR_RES_TYPE, it.qp->ud != nullptr ? kTypeUd : kTypeRc);
         out_.put8(RDMA_NLDEV_ATTR_RES_STATE, it.state);
         out_.put32(RDMA_NLDEV_ATTR_RES_PDN, it.qp->pd->id.value);
         owner(*it.context);

@@ -36,14 +36,14 @@ constexpr time_t kTrimDelayS = 2;
 // For one client, and what answering it takes.
 constexpr std::size_t kSpareDescriptors = 4;
 
-// The largest of InfiniBand's that the port's holds, as the provider tells it (enum ibv_mtu).
+// The largest of InfiniBand's that this holds, as the provider tells it (enum ibv_mtu).
 std::uint8_t mtu_code(std::uint32_t octets) {
   std::uint8_t code = 1;
   for (std::uint32_t next = 512; code < 5 && octets >= next; next *= 2) ++code;
   return code;
 }
 
-CmDevice cm_device(const ServedDevice& served) {
+CmDevice cm_device(const Machine& machine, const ServedDevice& served) {
   CmDevice device;
   device.node_guid = served.node_guid;
   for (const core::DeviceAddress& each : served.addresses()) device.addresses.push_back(each.address);
@@ -54,13 +54,13 @@ CmDevice cm_device(const ServedDevice& served) {
   device.streams_max = served.device->options().streams_max;
   device.face = served.face();
   for (std::size_t i = 0; i < served.gid_count(); ++i) device.gids.push_back(served.gid(i));
-  device.path_mtu = mtu_code(served.port->facts().mtu_bytes);
+  device.path_mtu = mtu_code(machine.attributes(served).mtu);
   return device;
 }
 
 std::vector<CmDevice> cm_devices(const Machine& machine) {
   std::vector<CmDevice> devices;
-  for (const auto& served : machine.devices) devices.push_back(cm_device(*served));
+  for (const auto& served : machine.devices) devices.push_back(cm_device(machine, *served));
   return devices;
 }
 
@@ -95,7 +95,7 @@ Server::Server(Machine& machine, Loop& loop, std::uint64_t seed, Log log)
   cm_watch_ = loop_.add(cm_timer_.get(), EPOLLIN, [this](std::uint32_t) {
     std::uint64_t times;
     if (read(cm_timer_.get(), &times, sizeof times) != sizeof times) return;
-    cm_.on_time(clock_now());
+    cm_.on_time(core::clock_now());
     set_cm_timer();
   });
   page_timer_ = Descriptor(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
@@ -401,7 +401,8 @@ std::vector<std::string> Server::going(Context& context, const std::string& why,
   std::vector<std::pair<const Qp*, qp::State>> attached;
   context.device().worker->call([&](Instant) {
     for (const auto& [number, qp] : context.qps())
-      if ((only == 0 || only == number) && qp->qp->attached()) attached.emplace_back(qp.get(), qp->qp->state());
+      if ((only == 0 || only == number) && qp->qp != nullptr && qp->qp->attached())
+        attached.emplace_back(qp.get(), qp->qp->state());
   });
   std::vector<std::string> lines;
   for (const auto& [each, state] : attached)
@@ -421,7 +422,7 @@ void Server::on_worker_news(core::Worker& worker) {
     if (Rendezvous::is_ours(stream_event.cookie))
       oob_.on_stream_event(stream_event);
     else
-      cm_.on_stream_event(stream_event, clock_now());
+      cm_.on_stream_event(stream_event, core::clock_now());
   }
   set_cm_timer();
   if (left == 0) {
@@ -494,7 +495,7 @@ void Server::refresh_networks() {
 void Server::on_network_change(ServedDevice& device) {
   const auto before = device.own;
   refresh_network(device);
-  cm_.set_device(device.index, cm_device(device));
+  cm_.set_device(device.index, cm_device(machine_, device));
   const std::vector<std::string> changes = address_changes(before, device.own);
   for (const std::string& change : changes) log_.info(device.name + ": " + change);
   if (changes.empty()) return;

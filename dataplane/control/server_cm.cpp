@@ -13,6 +13,7 @@
 #include "control/journal.hpp"
 #include "control/limits.hpp"
 #include "control/server.hpp"
+#include "core/clock.hpp"
 
 namespace rnic::control {
 namespace {
@@ -20,12 +21,6 @@ namespace {
 template <typename T>
 Reply answer(const Result<T, int>& result) {
   return result ? Reply::with(*result) : Reply::error(result.error());
-}
-
-Instant clock_now() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return {std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec};
 }
 
 }  // namespace
@@ -219,7 +214,8 @@ Qp* Server::claimed(std::uint32_t device, const QpClaim& claim) const {
   Context& context = *found->second->context;
   const bool own = asking_ != nullptr && same_process(context.peer(), asking_->peer);
   // One that has been given its peer otherwise is not the connection manager's.
-  return own && context.device().index == device && !found->second->meets ? found->second : nullptr;
+  const bool connects = found->second->qp != nullptr && !found->second->meets;
+  return own && context.device().index == device && connects ? found->second : nullptr;
 }
 
 // Who wants it, for the log.
@@ -313,7 +309,7 @@ Result<Done, core::StreamError> Server::confirm(std::uint32_t device, core::Stre
 
 void Server::tell_unfit(std::uint32_t device, const wire::IpAddress& peer, const char* words) {
   std::uint64_t left_out = 0;
-  if (!unfit_.take(clock_now(), left_out)) return;
+  if (!unfit_.take(core::clock_now(), left_out)) return;
   log_.info(machine_.devices[device]->name + ": " + wire::to_string(peer) + " " + words);
 }
 

@@ -338,6 +338,14 @@ Reply Server::serve_destroy_qp(Session& session, Request&, const rnic_handle& bo
   return reply;
 }
 
+Reply Server::serve_attach_mcast(Session& session, Request&, const rnic_mcast& body) {
+  return session.context->attach_mcast(body);
+}
+
+Reply Server::serve_detach_mcast(Session& session, Request&, const rnic_mcast& body) {
+  return session.context->detach_mcast(body);
+}
+
 Reply Server::serve_alloc_mw(Session& session, Request&, const rnic_alloc_mw& body) {
   return session.context->alloc_mw(body);
 }

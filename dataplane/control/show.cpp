@@ -118,17 +118,33 @@ Json queue_pairs(const std::vector<Context*>& contexts) {
       qp::State state;
       qp::QpCounters counters;
       std::string terminate;
+      std::optional<ud::State> datagrams{};  // of one of type UD
+      std::uint64_t dropped = 0;
     };
     std::vector<Seen> seen;
     context->device().worker->call([&](Instant) {
-      for (const auto& [number, qp] : context->qps())
+      for (const auto& [number, qp] : context->qps()) {
+        if (qp->ud != nullptr) {
+          const ud::Counters& counted = qp->ud->counters();
+          Seen it{.qp = qp.get(), .state = {}, .counters = {}, .terminate = {}, .datagrams = qp->ud->state()};
+          it.counters.sends_out = counted.sends_out;
+          it.counters.sends_in = counted.sends_in;
+          it.counters.bytes_out = counted.bytes_out;
+          it.counters.bytes_in = counted.bytes_in;
+          it.counters.errors = counted.errors;
+          it.dropped = counted.refused + counted.without_receive + counted.overrun;
+          seen.push_back(std::move(it));
+          continue;
+        }
         seen.push_back({qp.get(), qp->qp->state(), qp->qp->counters(), qp::describe(qp->qp->terminate_record())});
+      }
     });
     for (const Seen& it : seen) {
       Json row;
       row["qp"] = it.qp->number.value;
       put_owner(row, *context);
-      row["state"] = qp::name(it.state);
+      row["type"] = it.datagrams ? "UD" : "RC";
+      row["state"] = it.datagrams ? ud::name(*it.datagrams) : qp::name(it.state);
       row["send_cq"] = it.qp->send_cq->handle;
       row["recv_cq"] = it.qp->recv_cq->handle;
       row["srq"] = it.qp->srq != nullptr ? Json(it.qp->srq->handle) : Json();
@@ -146,6 +162,7 @@ Json queue_pairs(const std::vector<Context*>& contexts) {
       row["fpdus_in"] = it.counters.fpdus_in;
       row["errors"] = it.counters.errors;
       row["terminate"] = it.terminate;
+      row["dropped"] = it.dropped;
       rows.push_back(std::move(row));
     }
   }
@@ -282,10 +299,12 @@ Json ports(Machine& machine) {
   for (const auto& device : machine.devices) {
     const auto& facts = device->port->facts();
     core::DeviceCounters counters;
+    core::DatagramCounters datagrams;
     std::size_t half_open = 0;
     std::uint64_t lost = 0;
     device->worker->call([&](Instant) {
       counters = device->device->counters();
+      datagrams = device->device->datagrams().counters();
       half_open = device->device->half_open_count();
       lost = device->port->frames_lost();
     });
@@ -318,7 +337,15 @@ Json ports(Machine& machine) {
                     {"fragments_in", counters.fragments_in},
                     {"reassembled", counters.reassembled},
                     {"fragments_dropped", counters.fragments_dropped},
-                    {"icmp_errors_out", counters.icmp_errors_out}});
+                    {"icmp_errors_out", counters.icmp_errors_out},
+                    {"datagrams_in", datagrams.in},
+                    {"datagrams_out", counters.datagrams_out},
+                    {"datagrams_without_way", counters.datagrams_without_way},
+                    {"datagrams_bad", datagrams.bad},
+                    {"datagrams_unknown", datagrams.unknown},
+                    {"datagrams_refused", datagrams.refused},
+                    {"datagrams_no_receive", datagrams.no_receive},
+                    {"datagrams_overrun", datagrams.overrun}});
   }
   return rows;
 }

@@ -37,7 +37,10 @@ Device::Device(const DeviceOptions& options, port::Port& port, StreamEvents& eve
     : options_(options),
       news_(events, options.index),
       streams_(options_, host_, news_),
-      host_(host_options(options), port, streams_) {}
+      host_(host_options(options), port, streams_),
+      datagrams_(host_, options_.oob_connect) {
+  if (options_.face == Face::roce) datagrams_.serve(options_.ud_port);
+}
 
 Device::~Device() { streams_.detach_all(); }
 
@@ -61,6 +64,7 @@ bool Device::settle(Instant now) {
     streams_.review(*stream);
   }
   busy |= loose_.settle(now);
+  busy |= datagrams_.settle(now);
   news_.deliver();
   return busy;
 }
@@ -90,6 +94,7 @@ bool Device::transmit(Instant now) {
   }
   host_.data_pool().for_anybody();
   busy |= loose_.transmit(now);
+  busy |= datagrams_.transmit(now);
   return busy;
 }
 
@@ -111,13 +116,15 @@ bool Device::send(Instant now) {
     stream = next;
   }
   loose_.end_turn();
+  datagrams_.end_turn(now);
   host_.flush(now);
   news_.deliver();
   return busy;
 }
 
 bool Device::run_timers(Instant now) {
-  const bool busy = host_.run_timers(now);
+  bool busy = host_.run_timers(now);
+  busy |= datagrams_.run_timers(now);
   news_.deliver();
   return busy;
 }

@@ -7,6 +7,7 @@
 // Owned by one worker: every call on its thread (control goes through Worker::call).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "base/result.hpp"
 #include "base/time.hpp"
 #include "core/connection.hpp"
+#include "core/datagrams.hpp"
 #include "core/device_options.hpp"
 #include "core/loose.hpp"
 #include "core/rdma_streams.hpp"
@@ -84,6 +86,9 @@ class Device {
   void disconnect(StreamId stream, Disconnect how, Instant now) { streams_.disconnect(stream, how, now); }
   // The QP is about to be destroyed: it is detached; what TCP holds is still delivered (orphan).
   void release(qp::QueuePair& qp, Instant now);
+  // The same of one of type UD. It is in `datagrams()` from its making on.
+  void release(ud::QueuePair& qp) { datagrams_.remove(qp); }
+  Datagrams& datagrams() { return datagrams_; }
   // An administrator ends a stream: RST.
   bool kill(StreamId stream, Instant now) { return streams_.kill(stream, now); }
 
@@ -97,14 +102,23 @@ class Device {
   void receive_posted(qp::QueuePair& qp);
   // The QP was changed from outside of a turn, by modify_state() for example.
   void touch(qp::QueuePair& qp);
+  void work_posted(ud::QueuePair& qp) {
+    qp.work_posted();
+    datagrams_.touch(qp);
+  }
+  void receive_posted(ud::QueuePair& qp) {
+    qp.receive_posted();
+    datagrams_.touch(qp);
+  }
+  void touch(ud::QueuePair& qp) { datagrams_.touch(qp); }
   // Queue pairs with work fill segments (gathers submitted); settle() again after the flush.
   bool transmit(Instant now);
   // Segments, acknowledgements, ARP and the rest -> port.
   bool send(Instant now);
   bool run_timers(Instant now);
-  Instant next_deadline() const { return host_.next_deadline(); }
+  Instant next_deadline() const { return std::min(host_.next_deadline(), datagrams_.next_deadline()); }
   // Nothing is pending that a turn would do something about before next_deadline() or a frame.
-  bool idle() const { return host_.idle() && loose_.empty() && news_.empty(); }
+  bool idle() const { return host_.idle() && loose_.empty() && datagrams_.idle() && news_.empty(); }
 
   // ---- who watches ----
   // Sees every frame from the port, and every frame to it or to ourselves as it is queued.
@@ -148,6 +162,7 @@ class Device {
   RdmaStreams streams_;
   host::Host host_;
   LooseQueuePairs loose_;
+  Datagrams datagrams_;
   std::unique_ptr<qp::Scratch> scratch_ = std::make_unique<qp::Scratch>();
 };
 

@@ -39,6 +39,7 @@ struct DeviceOptions {
   Face face = Face::iwarp;
   bool oob_connect = false;  // queue pairs meet without rdma_cm, at this TCP port of every address
   std::uint16_t oob_port = 26580;
+  std::uint16_t ud_port = 26581;  // of UDP: where datagrams of queue pairs of type UD go, of a RoCE face
   bool crc_required = true;
   bool peer_to_peer = true;  // A=1 in our Requests
   std::uint32_t mpa_revision = 2;

@@ -35,6 +35,14 @@ void Doorbells::bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell,
   bell_at(memory, doorbell) = {.kind = Bell::Kind::receive, .device = &device, .qp = &qp};
 }
 
+void Doorbells::bind_send(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, ud::QueuePair& qp) {
+  bell_at(memory, doorbell) = {.kind = Bell::Kind::send, .device = &device, .ud = &qp};
+}
+
+void Doorbells::bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, ud::QueuePair& qp) {
+  bell_at(memory, doorbell) = {.kind = Bell::Kind::receive, .device = &device, .ud = &qp};
+}
+
 void Doorbells::bind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device,
                                     qp::QueuePair& qp) {
   Bell& bell = bell_at(memory, doorbell);
@@ -101,10 +109,16 @@ void Doorbells::ring(Context& context, std::size_t index, int& left) {
     case Bell::Kind::none:
       break;
     case Bell::Kind::send:
-      bell.device->work_posted(*bell.qp);
+      if (bell.ud != nullptr)
+        bell.device->work_posted(*bell.ud);
+      else
+        bell.device->work_posted(*bell.qp);
       break;
     case Bell::Kind::receive:
-      bell.device->receive_posted(*bell.qp);
+      if (bell.ud != nullptr)
+        bell.device->receive_posted(*bell.ud);
+      else
+        bell.device->receive_posted(*bell.qp);
       break;
     case Bell::Kind::shared: {
       const bool listed = bell.untold != 0;
@@ -140,7 +154,12 @@ void Doorbells::touch_all_of(SpaceId space) {
   for (const Context& context : contexts_) {
     if (context.space != space) continue;
     for (const Bell& bell : context.bells)
-      if (bell.kind == Bell::Kind::send) bell.device->touch(*bell.qp);
+      if (bell.kind == Bell::Kind::send) {
+        if (bell.ud != nullptr)
+          bell.device->touch(*bell.ud);
+        else
+          bell.device->touch(*bell.qp);
+      }
   }
 }
 

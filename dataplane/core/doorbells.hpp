@@ -36,6 +36,8 @@ class Doorbells {
   void bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp);
   // A shared receive queue's tells every QP bound to it.
   void bind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp);
+  void bind_send(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, ud::QueuePair& qp);
+  void bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, ud::QueuePair& qp);
   void unbind(shm::ContextMemory& memory, std::uint32_t doorbell);
   void unbind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, qp::QueuePair& qp);
 
@@ -53,6 +55,7 @@ class Doorbells {
     enum class Kind : std::uint8_t { none, send, receive, shared } kind = Kind::none;
     Device* device = nullptr;
     qp::QueuePair* qp = nullptr;
+    ud::QueuePair* ud = nullptr;  // of one of type UD, in place of that
     std::vector<std::pair<Device*, qp::QueuePair*>> shared{};
     std::size_t untold = 0, next = 0;  // of shared: how many wait to be told, and who is the next
   };

@@ -99,6 +99,8 @@ struct Completion {
   std::uint32_t length = 0;
   std::uint32_t word = 0;
   std::uint32_t detail = 0;  // remote_termination: layer << 12 | type << 8 | code
+  bool datagram = false;     // it came by a datagram, whose header is in front of it
+  QpNumber source{};         // of a datagram: who has sent it
 };
 
 }  // namespace rnic::rdmap

@@ -6,11 +6,20 @@ namespace rnic::shm {
 
 bool QueueHost::take_send(qp::WorkRequest& out) { return parts_.send->take(out); }
 
+bool QueueHost::take_send(ud::WorkRequest& out) { return parts_.send->take(out); }
+
 bool QueueHost::take_receive(qp::ReceiveRequest& out) {
   if (parts_.shared == nullptr) return parts_.receive->take(out);
   const bool taken = parts_.shared->take(out);
   if (parts_.shared->take_limit_event()) events_->on_srq_limit(parts_.shared->cookie);
   return taken;
+}
+
+void QueueHost::give_back_receive() {
+  if (parts_.shared == nullptr)
+    parts_.receive->give_back();
+  else
+    parts_.shared->give_back();
 }
 
 bool QueueHost::complete(const qp::Completion& completion) {
@@ -24,7 +33,8 @@ bool QueueHost::complete(const qp::Completion& completion) {
   entry.flags = static_cast<std::uint8_t>(
       (completion.solicited ? RNIC_CQE_SOLICITED : 0u) | (completion.invalidated ? RNIC_CQE_INVALIDATED : 0u) |
       (completion.immediate ? RNIC_CQE_IMMEDIATE : 0u) | (completion.of_send_queue ? RNIC_CQE_SEND_QUEUE : 0u) |
-      (completion.shared ? RNIC_CQE_SHARED : 0u));
+      (completion.shared ? RNIC_CQE_SHARED : 0u) | (completion.datagram ? RNIC_CQE_DATAGRAM : 0u));
+  entry.source_qp = completion.source.value;
   entry.detail = completion.detail;
   entry.qp_cookie = static_cast<std::uint32_t>(parts_.user_pointer);
   CompletionQueue& cq = completion.of_send_queue ? *parts_.send_cq : *parts_.receive_cq;

@@ -1,4 +1,5 @@
-// A queue pair's application, as its queues in shared memory: a qp::Host made of rings.
+// A queue pair's application, as its queues in shared memory: a qp::Host, or of one of type UD a ud::Host, made of
+// rings.
 //
 // Owned by the QP's worker once the QP is there.
 #pragma once
@@ -10,6 +11,7 @@
 #include "base/time.hpp"
 #include "qp/work.hpp"
 #include "shm/queues.hpp"
+#include "ud/work.hpp"
 
 namespace rnic::shm {
 
@@ -29,7 +31,7 @@ class WorkerEvents {
   ~WorkerEvents() = default;
 };
 
-class QueueHost final : public qp::Host {
+class QueueHost final : public qp::Host, public ud::Host {
  public:
   struct Parts {
     SendQueue* send = nullptr;
@@ -44,7 +46,9 @@ class QueueHost final : public qp::Host {
   QueueHost(const Parts& parts, WorkerEvents& events) : parts_(parts), events_(&events) {}
 
   bool take_send(qp::WorkRequest& out) override;
+  bool take_send(ud::WorkRequest& out) override;
   bool take_receive(qp::ReceiveRequest& out) override;
+  void give_back_receive() override;
   bool complete(const qp::Completion& completion) override;
   void raise(qp::Event event) override;
   void state_changed(const qp::Change& change) override;

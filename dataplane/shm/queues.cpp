@@ -1,6 +1,7 @@
 #include "shm/queues.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 namespace rnic::shm {
@@ -73,15 +74,26 @@ bool SendQueue::has_work() const {
   return std::atomic_ref(control_->produced).load(std::memory_order_acquire) != taken_;
 }
 
-bool SendQueue::take(qp::WorkRequest& out) {
+// Null: there is none.
+inline const std::byte* SendQueue::next_slot() {
   const std::uint32_t produced = std::atomic_ref(control_->produced).load(std::memory_order_acquire);
-  if (produced == taken_) return false;
+  if (produced == taken_) return nullptr;
   if (produced - taken_ > size_) {  // no provider of ours does this
     broken_ = true;
-    return false;
+    return nullptr;
   }
-  const std::byte* slot = slots_ + std::size_t{taken_ & (size_ - 1)} * stride_;
   if (produced - taken_ > 1) __builtin_prefetch(slots_ + std::size_t{(taken_ + 1) & (size_ - 1)} * stride_);
+  return slots_ + std::size_t{taken_ & (size_ - 1)} * stride_;
+}
+
+inline void SendQueue::step() {
+  ++taken_;
+  std::atomic_ref(control_->taken).store(taken_, std::memory_order_relaxed);
+}
+
+bool SendQueue::take(qp::WorkRequest& out) {
+  const std::byte* slot = next_slot();
+  if (slot == nullptr) return false;
   rnic_sqe header;
   std::memcpy(&header, slot, sizeof header);
 
@@ -118,8 +130,48 @@ bool SendQueue::take(qp::WorkRequest& out) {
     out.swap = extra;
     out.rights = static_cast<tpt::Rights>(static_cast<std::uint32_t>(extra));
   }
-  ++taken_;
-  std::atomic_ref(control_->taken).store(taken_, std::memory_order_relaxed);
+  step();
+  return true;
+}
+
+bool SendQueue::take(ud::WorkRequest& out) {
+  const std::byte* slot = next_slot();
+  if (slot == nullptr) return false;
+  struct {
+    rnic_sqe entry;
+    rnic_ud_address address;
+  } header;
+  static_assert(sizeof header == RNIC_CACHE_LINE);
+  std::memcpy(&header, slot, sizeof header);
+
+  out.slot = taken_;
+  out.opcode = qp::Opcode::send;
+  out.signaled = (header.entry.flags & RNIC_SQE_SIGNALED) != 0;
+  out.solicited = (header.entry.flags & RNIC_SQE_SOLICITED) != 0;
+  out.has_data = (header.entry.flags & (RNIC_SQE_INLINE | RNIC_SQE_COPIED)) != 0;
+  out.has_immediate = (header.entry.flags & RNIC_SQE_IMMEDIATE) != 0;
+  out.immediate = header.entry.invalidate;
+  out.malformed = header.entry.opcode != RNIC_OP_SEND ||
+                  !copy_sges(slot + sizeof header, header.entry.sge_count, sge_max_, out.sges.data());
+  out.sge_count = out.malformed ? std::uint8_t{0} : header.entry.sge_count;
+  std::array<std::uint8_t, 16> to;
+  std::memcpy(to.data(), header.address.gid, to.size());
+  out.address = {.to = wire::IpAddress::from_octets(to),
+                 .number = {header.address.qp_number & 0xFFFFFF},
+                 .q_key = header.address.q_key,
+                 .flow_label = header.address.flow_label & 0xFFFFF,
+                 .gid_index = header.address.gid_index,
+                 .traffic_class = header.address.traffic_class,
+                 .hop_limit = header.address.hop_limit};
+  out.data = {};
+  if (out.has_data) {
+    const std::size_t before = sizeof header + out.sge_count * sizeof(rnic_sge);
+    if (header.entry.length > stride_ - before)
+      out.malformed = true;
+    else
+      out.data = {slot + before, header.entry.length};
+  }
+  step();
   return true;
 }
 
@@ -147,6 +199,11 @@ bool ReceiveQueue::take(qp::ReceiveRequest& out) {
   ++taken_;
   std::atomic_ref(control_->taken).store(taken_, std::memory_order_relaxed);
   return true;
+}
+
+void ReceiveQueue::give_back() {
+  --taken_;
+  std::atomic_ref(control_->taken).store(taken_, std::memory_order_relaxed);
 }
 
 // ---- SharedReceiveQueue ------------------------------------------------------------------------
@@ -182,6 +239,11 @@ bool SharedReceiveQueue::take(qp::ReceiveRequest& out) {
     limit_event_.store(true, std::memory_order_release);
   }
   return true;
+}
+
+void SharedReceiveQueue::give_back() {
+  --taken_;
+  std::atomic_ref(control_->taken).store(taken_, std::memory_order_relaxed);
 }
 
 void SharedReceiveQueue::arm_limit(std::uint32_t limit) {

@@ -14,6 +14,7 @@
 #include "base/list.hpp"
 #include "qp/work.hpp"
 #include "rnic_shm.h"
+#include "ud/work.hpp"
 
 namespace rnic::shm {
 
@@ -23,6 +24,8 @@ class SendQueue {
   SendQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride, std::uint32_t sge_max);
   // False: nothing posted, or the application broke the ring (broken()).
   bool take(qp::WorkRequest& out);
+  // Of a queue pair of type UD, whose entries have the address behind their headers.
+  bool take(ud::WorkRequest& out);
   bool has_work() const;
   bool broken() const { return broken_; }
   std::uint32_t taken() const { return taken_; }
@@ -30,6 +33,9 @@ class SendQueue {
   static std::uint64_t area_bytes(std::uint32_t size, std::uint32_t stride);
 
  private:
+  const std::byte* next_slot();
+  void step();
+
   rnic_ring_control* control_;
   std::byte* slots_;
   std::uint32_t size_;
@@ -43,6 +49,8 @@ class ReceiveQueue {
  public:
   ReceiveQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride, std::uint32_t sge_max);
   bool take(qp::ReceiveRequest& out);
+  // The one taken last is the next again.
+  void give_back();
   std::uint32_t taken() const { return taken_; }
   void set_worker(std::uint32_t worker);
 
@@ -61,6 +69,8 @@ class SharedReceiveQueue {
  public:
   SharedReceiveQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride, std::uint32_t sge_max);
   bool take(qp::ReceiveRequest& out);
+  // As ReceiveQueue's. A limit that it reached stays told.
+  void give_back();
   // Sets and arms the limit; 0 disarms (V-LIM-01..03). On the worker, once it has takers.
   void arm_limit(std::uint32_t limit);
   std::uint32_t limit() const { return limit_.load(std::memory_order_relaxed); }  // 0 once fired

@@ -139,7 +139,7 @@ TEST_CASE("docs/wire.md: every example in octets is what is said under it", "[do
   CHECK(examples >= 15);
   // One of each layout.
   for (const char* name : {"mpa", "RDMA Write", "Send", "Send with SE and Invalidate", "RDMA Read Request", "Terminate",
-                           "Atomic Request", "Atomic Response", "Immediate Data with SE"})
+                           "Atomic Request", "Atomic Response", "Immediate Data with SE", "datagram"})
     CHECK(names.count(name) == 1);
 }
 
