@@ -200,6 +200,7 @@ struct ReceiveQueue : WorkQueue {
 struct Batch {
   ibv_send_wr wr;           // of the builder called last
   bool waits;               // for its data: it is not written yet
+  bool wants_address;       // of a datagram: the entry written last has none yet
   std::uint32_t end;        // behind the entries written
   int error;                // the first; nothing more is written then
   std::uint32_t last_read;  // as the queue had these two before
@@ -238,6 +239,12 @@ struct Qp : QpFace {
   Batch batch;
 };
 
+// Where datagrams go. All of it is known here; the daemon judges it when one is sent.
+struct Ah {
+  ibv_ah ibv;  // first
+  rnic_ud_address address;
+};
+
 struct Srq {
   ibv_srq ibv;  // first
 
@@ -269,6 +276,13 @@ inline Cq& of(ibv_cq* cq) { return *reinterpret_cast<Cq*>(cq); }
 inline Cq& of(ibv_cq_ex* cq) { return *reinterpret_cast<Cq*>(cq); }
 inline Qp& of(ibv_qp* qp) { return *static_cast<Qp*>(reinterpret_cast<QpFace*>(qp)); }
 inline Qp& of(ibv_qp_ex* qp) { return of(&qp->qp_base); }
+inline Ah& of(ibv_ah* ah) { return *reinterpret_cast<Ah*>(ah); }
+inline bool is_datagram(const Qp& qp) { return qp.ibv.qp_type == IBV_QPT_UD; }
+// Octets in front of an entry's SGEs.
+inline std::size_t send_header_of(const Qp& qp) {
+  return sizeof(rnic_sqe) + (is_datagram(qp) ? sizeof(rnic_ud_address) : 0);
+}
+inline bool has_datagrams(const Context& context) { return (context.attributes.capabilities & RNIC_CAP_UD) != 0; }
 inline Srq& of(ibv_srq* srq) { return *reinterpret_cast<Srq*>(srq); }
 
 // Zeroed, on a cache line of its own; free() releases it.
@@ -366,6 +380,11 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes);
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask);
 int query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* init);
 int destroy_qp(ibv_qp* qp);
+// Of a device with UD queue pairs.
+ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes);
+int destroy_ah(ibv_ah* ah);
+int attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid);
+int detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid);
 void async_event(ibv_context* context, ibv_async_event* event);
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
@@ -385,10 +404,13 @@ std::uint64_t raw_clock();
 // Writes a send queue's entry of this index, which is the queue's head or follows it with all between written. Nobody
 // sees it. An error leaves the queue as it was. Under the queue's lock.
 int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr);
-// 0 if this is an operation of this device's queue pairs, or EOPNOTSUPP; the daemon's log says once what could be one.
-int check_postable(Context& context, ibv_wr_opcode opcode);
+// Of a datagram's entry, one written or about to be.
+void write_address(Qp& qp, std::uint32_t index, const ibv_send_wr& wr);
+// 0 if this is an operation of this device's queue pairs, connected or of datagrams, or EOPNOTSUPP; the daemon's log
+// says once what could be one.
+int check_postable(Context& context, ibv_wr_opcode opcode, bool datagrams);
 // Whether queue pairs of this device have all of these IBV_QP_EX_WITH_*, and the builders of one.
-bool has_builders_of(Context& context, std::uint64_t operations);
+bool has_builders_of(Context& context, std::uint64_t operations, bool datagrams);
 void set_builders(ibv_qp_ex& qp);
 
 // V-QP-19: makes polls pass over what the ring still holds of this QP.

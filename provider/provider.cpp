@@ -78,10 +78,20 @@ void offer_operations(Context& context, int layout) {
       {rereg_mr, address(rereg_verbs_mr)},
       {resize_cq, address(provider::resize_cq)},
   };
+  // Without them libibverbs says by itself that there are none.
+  const Offer offers_of_datagrams[] = {
+      {attach_mcast, address(provider::attach_mcast)},
+      {create_ah, address(provider::create_ah)},
+      {destroy_ah, address(provider::destroy_ah)},
+      {detach_mcast, address(provider::detach_mcast)},
+  };
   pabi::Table table{};
-  for (const Offer& offer : offers) {
+  const auto set = [&](const Offer& offer) {
     table[static_cast<std::size_t>(pabi::slot_of(offer.operation, layout))] = offer.function;
-  }
+  };
+  for (const Offer& offer : offers) set(offer);
+  if (has_datagrams(context))
+    for (const Offer& offer : offers_of_datagrams) set(offer);
   pabi::verbs_set_ops(&context.verbs, table.data());
 }
 

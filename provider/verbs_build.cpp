@@ -33,20 +33,24 @@ void write_entry(Qp& qp, const ibv_sge* sges, std::size_t count, unsigned data_f
   const int error = write_send_entry(qp, batch.end, batch.wr);
   if (error != 0) return fail(batch, error);
   ++batch.end;
+  batch.wants_address = is_datagram(qp) && batch.wr.wr.ud.ah == nullptr;
 }
 
-void write_without_data(Qp& qp) {
+void end_entry(Qp& qp) {
   if (qp.batch.waits) write_entry(qp, nullptr, 0, 0);
+  if (qp.batch.wants_address) fail(qp.batch, EINVAL);
+  qp.batch.wants_address = false;
 }
 
 // What every builder does: ends the one before, and begins its own.
 ibv_send_wr& begin(ibv_qp_ex* ex, ibv_wr_opcode opcode) {
   Qp& qp = of(ex);
-  write_without_data(qp);
+  end_entry(qp);
   Batch& batch = qp.batch;
   batch.waits = batch.error == 0;
   batch.wr.wr_id = ex->wr_id;
   batch.wr.opcode = opcode;
+  batch.wr.wr.ud.ah = nullptr;
   batch.wr.send_flags = ex->wr_flags & ~unsigned{IBV_SEND_INLINE};  // the setter says so
   return batch.wr;
 }
@@ -108,8 +112,15 @@ void wr_atomic_write(ibv_qp_ex* ex, std::uint32_t /*rkey*/, std::uint64_t /*addr
 void wr_send_tso(ibv_qp_ex* ex, void* /*header*/, std::uint16_t /*size*/, std::uint16_t /*mss*/) {
   begin(ex, IBV_WR_TSO);
 }
-void wr_set_ud_addr(ibv_qp_ex* ex, ibv_ah* /*ah*/, std::uint32_t /*qp_number*/, std::uint32_t /*q_key*/) {
-  fail(of(ex).batch, EINVAL);
+// Before the data, or after it.
+void wr_set_ud_addr(ibv_qp_ex* ex, ibv_ah* ah, std::uint32_t qp_number, std::uint32_t q_key) {
+  Qp& qp = of(ex);
+  Batch& batch = qp.batch;
+  if (!is_datagram(qp) || ah == nullptr || (!batch.waits && !batch.wants_address)) return fail(batch, EINVAL);
+  batch.wr.wr.ud = {ah, qp_number, q_key};
+  if (batch.waits) return;
+  write_address(qp, batch.end - 1, batch.wr);
+  batch.wants_address = false;
 }
 void wr_set_xrc_srqn(ibv_qp_ex* ex, std::uint32_t /*number*/) { fail(of(ex).batch, EINVAL); }
 
@@ -150,7 +161,7 @@ void wr_start(ibv_qp_ex* ex) {
   SendQueue& queue = qp.send;
   queue.lock.lock();
   Batch& batch = qp.batch;
-  batch.waits = false;
+  batch.waits = batch.wants_address = false;
   batch.end = queue.head;
   batch.error = load(qp.context->dead, std::memory_order_acquire) != 0 ? EIO : 0;
   batch.last_read = queue.last_read;
@@ -165,7 +176,7 @@ void discard(const Batch& batch, SendQueue& queue) {
 int wr_complete(ibv_qp_ex* ex) {
   Qp& qp = of(ex);
   SendQueue& queue = qp.send;
-  write_without_data(qp);
+  end_entry(qp);
   const int error = qp.batch.error;
   if (error != 0)
     discard(qp.batch, queue);  // all or nothing, unlike a list of ibv_post_send
@@ -200,9 +211,9 @@ constexpr Asked kAsked[] = {
 
 }  // namespace
 
-bool has_builders_of(Context& context, std::uint64_t operations) {
+bool has_builders_of(Context& context, std::uint64_t operations, bool datagrams) {
   for (const Asked& each : kAsked) {
-    if ((operations & each.flag) != 0 && check_postable(context, each.opcode) == 0) operations &= ~each.flag;
+    if ((operations & each.flag) != 0 && check_postable(context, each.opcode, datagrams) == 0) operations &= ~each.flag;
   }
   return operations == 0;
 }

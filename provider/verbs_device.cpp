@@ -85,6 +85,12 @@ int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* input, ib
   to.max_srq_sge = clamp_int(ours.max_srq_sge);
   to.phys_port_cnt = 1;
   if (is_roce(context_of(ibv))) to.max_pkeys = 1;
+  if (has_datagrams(context_of(ibv))) {
+    to.max_ah = to.max_qp;
+    to.max_mcast_grp = 64;
+    to.max_mcast_qp_attach = 256;
+    to.max_total_mcast_qp_attach = to.max_mcast_grp * to.max_mcast_qp_attach;
+  }
 
   // The caller's structure may end before these. What is not named here we have none of.
   const auto set = [size, attributes](auto& field, auto value) {

@@ -140,13 +140,66 @@ int copy_inline(const SendQueue& queue, const ibv_send_wr& wr, std::byte* room, 
 
 }  // namespace
 
-int check_postable(Context& context, ibv_wr_opcode opcode) {
+int check_postable(Context& context, ibv_wr_opcode opcode, bool datagrams) {
+  if (datagrams) return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ? 0 : EOPNOTSUPP;
   const SendRow row = send_row(opcode);
   if (!row.known) return EOPNOTSUPP;
   return offered(context, row) ? 0 : not_offered(context, row);
 }
 
+namespace {
+
+// Octets of the longest message of datagrams, and so of the port's MTU.
+std::uint64_t longest_datagram(const Context& context) { return context.attributes.mtu; }
+
+// An entry of a queue pair of type UD: a Send, its address behind the header.
+int write_datagram_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
+  SendQueue& queue = qp.send;
+  if (check_postable(*qp.context, wr.opcode, true) != 0) return wr.opcode > IBV_WR_DRIVER1 ? EINVAL : EOPNOTSUPP;
+  if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > queue.sge_max) return EINVAL;
+  if (queue.full_at(index)) return ENOMEM;  // V-WR-07
+  std::uint64_t length = 0;
+  for (int i = 0; i < wr.num_sge; ++i) length += wr.sg_list[i].length;
+  if (length > longest_datagram(*qp.context)) return EMSGSIZE;
+
+  std::byte* slot = queue.slot(index);
+  std::byte* body = slot + send_header_of(qp);
+  rnic_sqe entry{};
+  entry.opcode = RNIC_OP_SEND;
+  entry.flags = sqe_flags(queue, send_row(IBV_WR_SEND), wr.send_flags);
+  if (wr.opcode == IBV_WR_SEND_WITH_IMM) {
+    entry.flags |= RNIC_SQE_IMMEDIATE;
+    entry.invalidate = wr.imm_data;
+  }
+  if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
+    const int error = copy_inline(queue, wr, body, entry.length);
+    if (error != 0) return error;
+    entry.flags |= RNIC_SQE_INLINE;
+  } else if (wr.num_sge > 0) {
+    const std::size_t sge_bytes = static_cast<std::size_t>(wr.num_sge) * sizeof(rnic_sge);
+    entry.sge_count = static_cast<std::uint8_t>(wr.num_sge);
+    std::memcpy(body, wr.sg_list, sge_bytes);
+    const std::size_t room = queue.stride - send_header_of(qp) - sge_bytes;
+    if (gather(qp, index, wr, body + sge_bytes, room, entry.length)) entry.flags |= RNIC_SQE_COPIED;
+  }
+  std::memcpy(slot, &entry, sizeof entry);
+  write_address(qp, index, wr);
+  queue.work[index & (queue.size - 1)] = {wr.wr_id, RNIC_OP_SEND, 0};
+  return 0;
+}
+
+}  // namespace
+
+void write_address(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
+  rnic_ud_address address{};
+  if (wr.wr.ud.ah != nullptr) address = of(wr.wr.ud.ah).address;
+  address.qp_number = wr.wr.ud.remote_qpn;
+  address.q_key = wr.wr.ud.remote_qkey;
+  std::memcpy(qp.send.slot(index) + sizeof(rnic_sqe), &address, sizeof address);
+}
+
 int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
+  if (is_datagram(qp)) return write_datagram_entry(qp, index, wr);
   SendQueue& queue = qp.send;
   const SendRow row = send_row(wr.opcode);
   if (!row.known) {  // V-WR-11, V-IS-38
@@ -217,7 +270,7 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   int error = load(qp.context->dead, std::memory_order_acquire) != 0 ? EIO : 0;
   const std::uint32_t before = queue.head;
   for (; wr != nullptr && error == 0; wr = wr->next) {
-    error = write_send_entry(qp, queue.head, *wr);
+    error = is_datagram(qp) && wr->wr.ud.ah == nullptr ? EINVAL : write_send_entry(qp, queue.head, *wr);
     if (error != 0) break;
     store(queue.head, queue.head + 1, std::memory_order_release);
   }
@@ -327,8 +380,8 @@ void fill(ibv_wc& wc, std::uint64_t wr_id, const rnic_cqe& cqe) {
   wc.byte_len = cqe.length;
   wc.invalidated_rkey = cqe.word;
   wc.qp_num = cqe.qp_number;  // V-POLL-09
-  wc.src_qp = 0;
-  wc.wc_flags = 0;
+  wc.src_qp = cqe.source_qp;
+  wc.wc_flags = (cqe.flags & RNIC_CQE_DATAGRAM) != 0 ? IBV_WC_GRH : 0;
   if ((cqe.flags & RNIC_CQE_INVALIDATED) != 0) wc.wc_flags |= IBV_WC_WITH_INV;
   if ((cqe.flags & RNIC_CQE_IMMEDIATE) != 0) wc.wc_flags |= IBV_WC_WITH_IMM;
   wc.pkey_index = 0;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "datagrams.hpp"
 #include "modify_rules.hpp"
 #include "verbs_objects.hpp"
 
@@ -28,14 +29,15 @@ bool set_up_queue(WorkQueue& queue, char* at, const rnic_area& area, std::uint32
   return true;
 }
 
-bool set_up_send(SendQueue& queue, char* at, const rnic_create_qp_reply& reply) {
+bool set_up_send(Qp& qp, char* at, const rnic_create_qp_reply& reply) {
+  SendQueue& queue = qp.send;
   if (!set_up_queue(queue, at, reply.send_area, reply.send_entries, reply.send_stride, reply.send_sge_max,
                     reply.send_doorbell)) {
     return false;
   }
   const std::uint64_t sges = std::uint64_t{reply.send_sge_max} * sizeof(rnic_sge);
   const std::uint64_t body = sges > reply.inline_max ? sges : reply.inline_max;
-  if (queue.size != 0 && queue.stride < sizeof(rnic_sqe) + body) return false;
+  if (queue.size != 0 && queue.stride < send_header_of(qp) + body) return false;
   queue.inline_max = reply.inline_max;
   queue.work = static_cast<SendSlot*>(std::calloc(queue.size + 1, sizeof(SendSlot)));
   return queue.work != nullptr;
@@ -71,8 +73,7 @@ int ask_for_qp(Context& context, Qp& qp, const rnic_create_qp& request) {
   fds.close_rest();
 
   Qp** entry = nullptr;
-  if (error == 0 && set_up_send(qp.send, send, reply) &&
-      (request.srq != 0 || set_up_receive(qp.receive, receive, reply))) {
+  if (error == 0 && set_up_send(qp, send, reply) && (request.srq != 0 || set_up_receive(qp.receive, receive, reply))) {
     pthread_mutex_lock(&context.objects);
     entry = context.qps.make(reply.qp_number);
     pthread_mutex_unlock(&context.objects);
@@ -118,7 +119,8 @@ void fill_in(ibv_qp& to, ibv_pd* pd, const ibv_qp_init_attr& init) {
 // With builders, where `operations` says of which IBV_QP_EX_WITH_*.
 ibv_qp* make_qp(ibv_pd* pd, ibv_qp_init_attr* init, const std::uint64_t* operations) {
   Context& context = context_of(pd);
-  if (init->qp_type != IBV_QPT_RC) {
+  const bool datagrams = init->qp_type == IBV_QPT_UD && has_datagrams(context);
+  if (init->qp_type != IBV_QPT_RC && !datagrams) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
@@ -126,7 +128,7 @@ ibv_qp* make_qp(ibv_pd* pd, ibv_qp_init_attr* init, const std::uint64_t* operati
     errno = EINVAL;  // V-QP-01
     return nullptr;
   }
-  if (operations != nullptr && !has_builders_of(context, *operations)) {
+  if (operations != nullptr && !has_builders_of(context, *operations, datagrams)) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
@@ -144,6 +146,7 @@ ibv_qp* make_qp(ibv_pd* pd, ibv_qp_init_attr* init, const std::uint64_t* operati
     request.recv_sge_max = init->cap.max_recv_sge;
   }
   request.inline_max = init->cap.max_inline_data;
+  request.type = datagrams ? RNIC_QP_UD : RNIC_QP_RC;
   request.user_pointer = pointer_value(&qp->ibv);
 
   qp->context = &context;
@@ -380,7 +383,39 @@ int count_from(Qp& qp, std::uint32_t changes, const ibv_qp_attr& attributes, int
   return ask_for(qp, request);
 }
 
+ibv_qp_state state_name(const Qp& qp, const rnic_query_qp_reply& now) {
+  const bool as_infiniband = is_roce(*qp.context) && !is_datagram(qp);
+  switch (now.state) {
+    case RNIC_QP_IDLE:
+      return static_cast<ibv_qp_state>(now.idle_name);
+    case RNIC_QP_RTS:
+      return now.idle_name == RNIC_IDLE_RTR ? IBV_QPS_RTR : IBV_QPS_RTS;
+    case RNIC_QP_CLOSING:  // InfiniBand knows of no peer that goes
+      return as_infiniband ? IBV_QPS_RTS : IBV_QPS_SQD;
+    case RNIC_QP_TERMINATE:
+      return as_infiniband ? IBV_QPS_ERR : IBV_QPS_SQE;
+    default:
+      return IBV_QPS_ERR;
+  }
+}
+
+// Of one of type UD.
+int modify_datagrams(Qp& qp, const ibv_qp_attr& attributes, int mask) {
+  rnic_query_qp_reply now{};
+  rnic_modify_qp request{};
+  int error = ask_state(qp, now);
+  if (error == 0) error = change_datagrams(qp, state_name(qp, now), attributes, mask, request);
+  if (error != 0) return error == EIO && (mask & IBV_QP_STATE) != 0 && attributes.qp_state == IBV_QPS_ERR ? 0 : error;
+  const bool resets = (mask & IBV_QP_STATE) != 0 && attributes.qp_state == IBV_QPS_RESET;
+  if (!resets) return ask_for(qp, request);
+  if (state_name(qp, now) == IBV_QPS_RESET) return 0;
+  // By way of Error, where all is flushed.
+  error = modify(qp, RNIC_MODIFY_STATE, RNIC_QP_ERROR, attributes);
+  return error != 0 ? error : reset(qp, attributes);
+}
+
 int change(Qp& qp, const ibv_qp_attr& attributes, int mask) {
+  if (is_datagram(qp)) return modify_datagrams(qp, attributes, mask);
   if ((mask & IBV_QP_CAP) != 0) return EOPNOTSUPP;  // V-QRN-20: not advertised
   std::uint32_t changes = 0;
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) changes |= RNIC_MODIFY_ACCESS;
@@ -423,21 +458,6 @@ int change(Qp& qp, const ibv_qp_attr& attributes, int mask) {
 
 namespace {
 
-ibv_qp_state state_name(const Context& context, const rnic_query_qp_reply& now) {
-  switch (now.state) {
-    case RNIC_QP_IDLE:
-      return static_cast<ibv_qp_state>(now.idle_name);
-    case RNIC_QP_RTS:
-      return now.idle_name == RNIC_IDLE_RTR ? IBV_QPS_RTR : IBV_QPS_RTS;
-    case RNIC_QP_CLOSING:  // InfiniBand knows of no peer that goes
-      return is_roce(context) ? IBV_QPS_RTS : IBV_QPS_SQD;
-    case RNIC_QP_TERMINATE:
-      return is_roce(context) ? IBV_QPS_ERR : IBV_QPS_SQE;
-    default:
-      return IBV_QPS_ERR;
-  }
-}
-
 // One whose peer is just leaving goes to Idle first: it is in Error all the same when this returns.
 int fail(Qp& qp, const ibv_qp_attr& attributes) {
   const timespec moment{0, 1000000};
@@ -455,7 +475,7 @@ int fail(Qp& qp, const ibv_qp_attr& attributes) {
 int change_as_infiniband(Qp& qp, const ibv_qp_attr& attributes, int mask) {
   rnic_query_qp_reply now{};
   if (const int error = ask_state(qp, now); error != 0) return error;
-  const ibv_qp_state from = state_name(*qp.context, now);
+  const ibv_qp_state from = state_name(qp, now);
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attributes.qp_state : from;
   if ((mask & IBV_QP_CUR_STATE) != 0 && attributes.cur_qp_state != from) return EINVAL;
   if (!may_modify(from, to, mask)) return EINVAL;
@@ -472,7 +492,8 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
   Qp& qp = of(ibv);
   if (!connects_oob(*qp.context)) return change(qp, *attributes, mask);
   if (const int error = check_kept(*attributes, mask); error != 0) return error;
-  const int error = is_roce(*qp.context) ? change_as_infiniband(qp, *attributes, mask) : change(qp, *attributes, mask);
+  const bool as_infiniband = is_roce(*qp.context) && !is_datagram(qp);
+  const int error = as_infiniband ? change_as_infiniband(qp, *attributes, mask) : change(qp, *attributes, mask);
   if (error != 0) return error;
   if ((mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET) {
     discard_work(qp);
@@ -499,7 +520,7 @@ int query_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int /*mask*/, ibv_qp_init_att
   const int error = ask_state(qp, reply);
   if (error != 0) return error;
   *attributes = {};
-  attributes->qp_state = state_name(*qp.context, reply);
+  attributes->qp_state = state_name(qp, reply);
   attributes->cur_qp_state = attributes->qp_state;
   attributes->path_mtu = mtu_name(qp.context->attributes.mtu);
   attributes->qp_access_flags = to_ibv_access(reply.access);
