@@ -43,6 +43,8 @@ void run_messages(Bytes input);
 std::vector<Octets> seeds_messages();
 void run_frames(Bytes input);
 std::vector<Octets> seeds_frames();
+void run_datagrams(Bytes input);
+std::vector<Octets> seeds_datagrams();
 void run_conversation(Bytes input);
 std::vector<Octets> seeds_conversation();
 

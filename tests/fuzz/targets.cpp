@@ -15,6 +15,8 @@ constexpr std::array kTargets{
     Target{"fpdus", "a stream of FPDUs without markers, in any pieces", run_fpdus, seeds_fpdus},
     Target{"marked-fpdus", "a stream of FPDUs with markers, in any pieces", run_marked_fpdus, seeds_marked_fpdus},
     Target{"messages", "DDP segments and RDMAP messages into a queue pair that works", run_messages, seeds_messages},
+    Target{"datagrams", "UDP and group management into a device with queue pairs of type UD", run_datagrams,
+           seeds_datagrams},
     Target{"conversation", "a whole device through a program of peers', routers' and applications' acts",
            run_conversation, seeds_conversation},
 };

@@ -1,9 +1,10 @@
 """Programs over devices of the RoCE face."""
 import pathlib
+import re
 
 import programs as stock
 from harness import RNIC, Failed, Wire, tail
-from oob import perftest, pingpong
+from oob import meets, perftest, pingpong
 
 
 def _up(world, name, *devices):
@@ -46,6 +47,22 @@ def rejected(wire):
         raise Failed(f"not rejected so:\n{tail(text)}")
 
 
+def ud_pingpong(wire, *options):
+    text = meets(wire, ["ibv_ud_pingpong", "-g", "1", *options])
+    found = re.search(r"bytes in .* = (\S+) Mbit/sec\s+(\d+) iters", text)
+    if not found:
+        raise Failed(f"no result:\n{tail(text)}")
+    return f"{found[2]} exchanges, {found[1]} Mb/s"
+
+
+def nothing_lost(wire):
+    """What has arrived was taken: no datagram was damaged, or for nobody."""
+    for daemon in wire.daemons():
+        for port in wire.world.show(daemon, "port")["port"]:
+            if port["datagrams_in"] == 0 or port["datagrams_bad"] != 0 or port["datagrams_without_way"] != 0:
+                raise Failed(f"{port}")
+
+
 def suite(report, wire):
     def test(title, claim, tries=1):
         report.test(f"{wire.name}, RoCE face: {title}", claim, tries)
@@ -65,6 +82,12 @@ def suite(report, wire):
             test(f"{program}, without rdma_cm", lambda p=program: perftest(wire, p, "-n", "500"))
         test("ibv_rc_pingpong -g 1", lambda: pingpong(wire, "ibv_rc_pingpong", "-g", "1"))
         test("ibv_srq_pingpong -g 1", lambda: pingpong(wire, "ibv_srq_pingpong", "-g", "1"))
+    test("ibv_ud_pingpong -g 1", lambda: ud_pingpong(wire))
+    test("ibv_ud_pingpong -g 1 -e -s 1024", lambda: ud_pingpong(wire, "-e", "-s", "1024"))
+    test("ib_send_bw -c UD", lambda: perftest(wire, "ib_send_bw", "-c", "UD", "-n", "1000"))
+    test("ib_send_bw -c UD -a", lambda: perftest(wire, "ib_send_bw", "-c", "UD", "-a", "-n", "200"))
+    test("ib_send_lat -c UD", lambda: perftest(wire, "ib_send_lat", "-c", "UD", "-n", "200"))
+    test("datagrams are counted", lambda: nothing_lost(wire))
 
 
 def suite6(report, wire):
