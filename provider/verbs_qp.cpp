@@ -341,7 +341,6 @@ void keep(Qp& qp, const ibv_qp_attr& from, int mask) {
 void fill_in_kept(const Qp& qp, ibv_qp_attr& to) {
   const ibv_qp_attr& from = qp.asked;
   const int mask = qp.asked_mask;
-  if (is_roce(*qp.context)) to.qp_access_flags = from.qp_access_flags;
   to.pkey_index = from.pkey_index;
   to.qkey = from.qkey;
   to.ah_attr = from.ah_attr;
@@ -523,7 +522,7 @@ int query_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int /*mask*/, ibv_qp_init_att
   attributes->qp_state = state_name(qp, reply);
   attributes->cur_qp_state = attributes->qp_state;
   attributes->path_mtu = mtu_name(qp.context->attributes.mtu);
-  attributes->qp_access_flags = to_ibv_access(reply.access);
+  attributes->qp_access_flags = is_roce(*qp.context) ? qp.asked.qp_access_flags : to_ibv_access(reply.access);
   attributes->cap = qp.cap;
   attributes->max_rd_atomic = clamp_octet(reply.ord);
   attributes->max_dest_rd_atomic = clamp_octet(reply.ird);
