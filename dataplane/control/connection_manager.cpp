@@ -542,9 +542,9 @@ int ConnectionManager::listen(std::uint32_t number, std::uint32_t backlog) {
 }
 
 // 0, or what is wrong with the parameters of connect and accept.
-int ConnectionManager::check(const Id& id, const rnic_cm_parameters& parameters, std::size_t private_data_max) const {
+int ConnectionManager::check(const Id& id, const rnic_cm_parameters& parameters, std::size_t data_max) const {
   const CmDevice& device = devices_[static_cast<std::size_t>(id.device)];
-  if (parameters.valid == 0 || parameters.private_data_length > private_data_max) return EINVAL;
+  if (parameters.valid == 0 || parameters.private_data_length > data_max) return EINVAL;
   if (parameters.responder_resources > device.ird_max || parameters.initiator_depth > device.ord_max) return EINVAL;
   // The mark speaks for a queue pair: only the daemon does, which knows whose it is.
   const core::PrivateData data = to_private_data(parameters);

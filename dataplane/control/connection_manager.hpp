@@ -254,7 +254,7 @@ class ConnectionManager {
   DeviceSet within_scope(DeviceSet among, const wire::IpAddress& address, std::uint32_t scope) const;
   rnic_address told(const wire::IpAddress& address, std::uint16_t port, int device) const;
   Result<Route, int> choose_route(const Id& id, const wire::IpAddress& destination) const;
-  int check(const Id& id, const rnic_cm_parameters& parameters, std::size_t private_data_max) const;
+  int check(const Id& id, const rnic_cm_parameters& parameters, std::size_t data_max) const;
   IdInfo info_of(const Id& id) const;
   int bind_to(Id& id, const wire::IpAddress& address, std::uint16_t port, std::uint32_t scope);
   Event& queue(Id& id, rnic_cm_event kind, int status);
