@@ -1,6 +1,7 @@
 """Programs over devices of the RoCE face."""
 import pathlib
 import re
+import shutil
 
 import programs as stock
 from harness import RNIC, Failed, Wire, tail
@@ -63,6 +64,27 @@ def nothing_lost(wire):
                 raise Failed(f"{port}")
 
 
+def external_qp(wire):
+    """A queue pair that librdmacm does not have: CONNECT_RESPONSE, rdma_establish, TIMEWAIT_EXIT."""
+    program = str(stock.APPS / "external_qp")
+    wire.pair([program, "server", wire.address, "7303"], [program, "client", wire.address, "7303"])
+
+
+def ucx(wire, test):
+    """UCX's own transport over RC, which exchanges addresses over the kernel's TCP and data over rnic alone. The server
+    takes the device that the client names."""
+    words = ["ucx_perftest", "-p", "13400", "-d", "rnic0:1", "-x", "rc_verbs", "-t", test, "-n", "500", "-w", "10"]
+    server = wire.world.start([*wire.server, *words])
+    server.until(lambda: stock.kernel_listens(13400), "listens")
+    try:
+        client = wire.start_client([*words, "127.0.0.1"])
+        if client.wait(60) != 0 or "Final:" not in client.text():
+            raise Failed(f"no result:\n{tail(client.text())}\n--- server\n{tail(server.text())}")
+    finally:
+        server.end()
+    return re.search(r"Final:\s+\d+\s+(\S+)", client.text())[1] + " us"
+
+
 def suite(report, wire):
     def test(title, claim, tries=1):
         report.test(f"{wire.name}, RoCE face: {title}", claim, tries)
@@ -73,6 +95,7 @@ def suite(report, wire):
     test("rping, its server is killed", lambda: stock.rping_server_killed(wire))
     test("ucmatose", lambda: stock.ucmatose(wire))
     test("rdma_server, rdma_client", lambda: stock.rdma_client(wire))
+    test("a queue pair of the application's own", lambda: external_qp(wire))
     test("cmtime", lambda: stock.cmtime(wire, 100))
     for program in ("ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat",
                     "ib_atomic_bw"):
@@ -88,6 +111,9 @@ def suite(report, wire):
     test("ib_send_bw -c UD -a", lambda: perftest(wire, "ib_send_bw", "-c", "UD", "-a", "-n", "200"))
     test("ib_send_lat -c UD", lambda: perftest(wire, "ib_send_lat", "-c", "UD", "-n", "200"))
     test("datagrams are counted", lambda: nothing_lost(wire))
+    if wire.name == "loopback" and shutil.which("ucx_perftest"):
+        for kind in ("am_lat", "put_lat", "fadd"):
+            test(f"ucx_perftest -x rc_verbs -t {kind}", lambda k=kind: ucx(wire, k))
 
 
 def suite6(report, wire):
