@@ -155,6 +155,7 @@ std::uint64_t longest_datagram(const Context& context) { return context.attribut
 // An entry of a queue pair of type UD: a Send, its address behind the header.
 int write_datagram_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
   SendQueue& queue = qp.send;
+  if (qp.ibv.state < IBV_QPS_RTS) return EINVAL;
   if (check_postable(*qp.context, wr.opcode, true) != 0) return wr.opcode > IBV_WR_DRIVER1 ? EINVAL : EOPNOTSUPP;
   if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > queue.sge_max) return EINVAL;
   if (queue.full_at(index)) return ENOMEM;  // V-WR-07
@@ -270,7 +271,8 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   int error = load(qp.context->dead, std::memory_order_acquire) != 0 ? EIO : 0;
   const std::uint32_t before = queue.head;
   for (; wr != nullptr && error == 0; wr = wr->next) {
-    error = is_datagram(qp) && wr->wr.ud.ah == nullptr ? EINVAL : write_send_entry(qp, queue.head, *wr);
+    error = write_send_entry(qp, queue.head, *wr);
+    if (error == 0 && is_datagram(qp) && wr->wr.ud.ah == nullptr) error = EINVAL;
     if (error != 0) break;
     store(queue.head, queue.head + 1, std::memory_order_release);
   }
@@ -302,7 +304,8 @@ void write_receive_entry(std::byte* slot, const ibv_recv_wr& wr, std::uint32_t i
 int post_recv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   Qp& qp = of(ibv);
   ReceiveQueue& queue = qp.receive;
-  if (qp.srq != nullptr) {  // V-SRQ-04
+  const bool too_early = is_datagram(qp) && qp.ibv.state == IBV_QPS_RESET;  // as InfiniBand has it
+  if (qp.srq != nullptr || too_early) {                                     // V-SRQ-04
     *bad = wr;
     return EINVAL;
   }

@@ -406,11 +406,16 @@ int modify_datagrams(Qp& qp, const ibv_qp_attr& attributes, int mask) {
   if (error == 0) error = change_datagrams(qp, state_name(qp, now), attributes, mask, request);
   if (error != 0) return error == EIO && (mask & IBV_QP_STATE) != 0 && attributes.qp_state == IBV_QPS_ERR ? 0 : error;
   const bool resets = (mask & IBV_QP_STATE) != 0 && attributes.qp_state == IBV_QPS_RESET;
-  if (!resets) return ask_for(qp, request);
-  if (state_name(qp, now) == IBV_QPS_RESET) return 0;
-  // By way of Error, where all is flushed.
-  error = modify(qp, RNIC_MODIFY_STATE, RNIC_QP_ERROR, attributes);
-  return error != 0 ? error : reset(qp, attributes);
+  if (!resets) {
+    error = ask_for(qp, request);
+  } else if (state_name(qp, now) != IBV_QPS_RESET) {
+    // By way of Error, where all is flushed.
+    error = modify(qp, RNIC_MODIFY_STATE, RNIC_QP_ERROR, attributes);
+    if (error == 0) error = reset(qp, attributes);
+  }
+  // What may be posted goes by it.
+  if (error == 0 && (mask & IBV_QP_STATE) != 0) qp.ibv.state = attributes.qp_state;
+  return error;
 }
 
 int change(Qp& qp, const ibv_qp_attr& attributes, int mask) {

@@ -23,6 +23,8 @@ constexpr std::uint32_t receive_stride_of(std::uint32_t sges) {
   return rounded_to_line(static_cast<std::uint32_t>(sizeof(rnic_rqe) + sges * sizeof(rnic_sge)));
 }
 
+static_assert(ud::kGrhBytes == RNIC_UD_HEADER_BYTES);
+
 // Of a send queue's entry, with a datagram's address.
 constexpr std::uint32_t header_of(std::uint32_t type) {
   return static_cast<std::uint32_t>(sizeof(rnic_sqe) + (type == RNIC_QP_UD ? sizeof(rnic_ud_address) : 0));

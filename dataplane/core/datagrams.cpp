@@ -168,12 +168,15 @@ bool Datagrams::settle(Instant now) {
 }
 
 void Datagrams::end_turn(Instant now) {
+  // Those whose time has come in this turn have not been asked since.
+  const bool came_back = waiting_.empty() && look_again_ <= now;
+  if (came_back) look_again_ = kNever;
   QueuePairs again;
   while (ud::QueuePair* qp = active_.pop_front()) {
-    if (qp->waits_for_room()) {
+    if (qp->waits_for_room() && !came_back) {
       if (waiting_.empty()) look_again_ = now + kPause;
       waiting_.push_back(*qp);
-    } else if (!qp->idle()) {
+    } else if (qp->waits_for_room() || !qp->idle()) {
       again.push_back(*qp);
     }
   }

@@ -13,8 +13,8 @@ struct Packet {
   Bytes rest{};  // of such a one the octets behind these
   std::uint8_t hop_limit = 0;
   wire::Mac link_from{};
-  bool to_all = false;  // it came by a multicast of the link
-  bool looped = false;  // from ourselves
+  bool to_all = false;   // it came by a multicast of the link
+  bool looped = false;   // from ourselves
   bool trusted = false;  // no checksum need be looked at
 };
 

@@ -84,7 +84,7 @@ class NoStreams final : public host::StreamUser {
 
 struct End final : ud::Host {
   End(QpNumber number, tpt::Table& table, tpt::Mover& mover)
-      : qp({.number = number, .pd = kPd, .receive_pd = kPd}, *this, table, mover) {}
+      : qp({.number = number, .pd = kPd, .receive_pd = kPd, .space = {}}, *this, table, mover) {}
   bool take_send(ud::WorkRequest&) override { return false; }
   bool take_receive(rdmap::ReceiveRequest& out) override {
     if (receives.empty()) return false;

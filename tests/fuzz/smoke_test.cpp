@@ -89,4 +89,5 @@ TEST_CASE("any startup frame, in any pieces", "[fuzz][mpa-startup]") { smoke("mp
 TEST_CASE("any stream of FPDUs, in any pieces", "[fuzz][fpdus]") { smoke("fpdus", 2000); }
 TEST_CASE("any stream of FPDUs with markers, in any pieces", "[fuzz][marked-fpdus]") { smoke("marked-fpdus", 2000); }
 TEST_CASE("any messages into a queue pair", "[fuzz][messages]") { smoke("messages", 5000); }
+TEST_CASE("datagrams into a device with queue pairs of type UD", "[fuzz][datagrams]") { smoke("datagrams", 2000); }
 TEST_CASE("any conversation with a device", "[fuzz][conversation]") { smoke("conversation", 5000); }

@@ -1,4 +1,5 @@
 """Programs over devices of the RoCE face."""
+import json
 import pathlib
 import re
 import shutil
@@ -8,10 +9,13 @@ from harness import RNIC, Failed, Wire, tail
 from oob import meets, perftest, pingpong
 
 
+HERE = pathlib.Path(__file__).resolve().parent
+
+
 def _up(world, name, *devices):
     config = pathlib.Path(world.directory, name + ".toml")
-    config.write_text("".join(f'[[device]]\nport = "{port}"\naddress = "{address}"\nface = "roce"\n'
-                              for port, address in devices))
+    config.write_text("".join(f'[[device]]\nport = "{port}"\naddress = {json.dumps(addresses)}\nface = "roce"\n'
+                              for port, *addresses in devices))
     world.up(name, ["--config", str(config)])
     return [RNIC, "run", "--name", name]
 
@@ -27,7 +31,7 @@ def pair6(world):
 
 
 def loopback(world):
-    run = _up(world, "rl", ("loopback", "127.0.1.1/24"))
+    run = _up(world, "rl", ("loopback", "127.0.1.1/24", "fd00:1::1/64"))
     return Wire(world, "loopback", run, run, "127.0.1.1", local=True)
 
 
@@ -54,6 +58,16 @@ def ud_pingpong(wire, *options):
     if not found:
         raise Failed(f"no result:\n{tail(text)}")
     return f"{found[2]} exchanges, {found[1]} Mb/s"
+
+
+def from_wc(wire, gids):
+    """By rdma-core's Python, where it is."""
+    if not pathlib.Path("/usr/lib/python3/dist-packages/pyverbs").exists():
+        return "skipped: there is no pyverbs"
+    asks = wire.start_client(["/usr/bin/python3", HERE / "from_wc.py", str(gids)])
+    if asks.wait(30) != 0 or asks.text().count("answered") != gids:
+        raise Failed(tail(asks.text()))
+    return None
 
 
 def nothing_lost(wire):
@@ -110,6 +124,8 @@ def suite(report, wire):
     test("ib_send_bw -c UD", lambda: perftest(wire, "ib_send_bw", "-c", "UD", "-n", "1000"))
     test("ib_send_bw -c UD -a", lambda: perftest(wire, "ib_send_bw", "-c", "UD", "-a", "-n", "200"))
     test("ib_send_lat -c UD", lambda: perftest(wire, "ib_send_lat", "-c", "UD", "-n", "200"))
+    if wire.name == "loopback":
+        test("ibv_create_ah_from_wc", lambda: from_wc(wire, 3))
     test("datagrams are counted", lambda: nothing_lost(wire))
     if wire.name == "loopback" and shutil.which("ucx_perftest"):
         for kind in ("am_lat", "put_lat", "fadd"):

@@ -23,7 +23,7 @@ const IpAddress kGroup = IpAddress::v4(239, 1, 2, 3);
 // A queue pair and its application.
 struct End final : ud::Host {
   End(QpNumber number, tpt::Table& table, tpt::Mover& mover)
-      : qp({.number = number, .pd = kPd, .receive_pd = kPd}, *this, table, mover) {}
+      : qp({.number = number, .pd = kPd, .receive_pd = kPd, .space = {}}, *this, table, mover) {}
   bool take_send(ud::WorkRequest& out) override {
     if (sends.empty()) return false;
     out = sends.front();

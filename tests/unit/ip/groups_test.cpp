@@ -51,8 +51,9 @@ TEST_CASE("a query is of its version of IP, and of its group", "[ip][groups]") {
   Groups groups(1);
   REQUIRE(groups.join(kGroup4, kNow));
   REQUIRE(groups.join(kGroup6, kNow));
-  while (groups.next_report(kNow + seconds(2))) {
-  }
+  for (const int after : {0, 2})
+    while (groups.next_report(kNow + seconds(after))) {
+    }
   groups.on_query(wire::MemberQuery{group(77), 1'000, 3}, kNow + seconds(3));
   CHECK_FALSE(groups.next_report(kNow + seconds(5)));
   groups.on_query(wire::MemberQuery{kGroup4, 1'000, 2}, kNow + seconds(6));
