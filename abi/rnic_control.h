@@ -133,6 +133,11 @@ struct rnic_device_attributes {
 #define RNIC_CAP_OOB_CONNECT 0x8u /* RNIC_MODIFY_PEER: queue pairs that meet without rdma_cm */
 #define RNIC_CAP_ROCE 0x10u       /* its face: RNIC_FACE_ROCE */
 #define RNIC_CAP_UD 0x200u        /* queue pairs of type UD, and multicast groups */
+/* What a Modify of an Idle queue pair may do after its creation; what is detected; the order of receives. */
+#define RNIC_CAP_MODIFY_IRD 0x20u
+#define RNIC_CAP_RAISE_ORD 0x40u
+#define RNIC_CAP_CQ_OVERFLOW 0x80u
+#define RNIC_CAP_SRQ_ARRIVAL 0x100u /* receives of an SRQ are taken in the order that messages come in */
 
 /*
  * Descriptors in: the application's /proc/self/mem, opened read-write (absent where there is no
@@ -204,6 +209,8 @@ struct rnic_reg_mr {
 	uint32_t shared;        /* enum rnic_memory */
 	uint32_t key;           /* the STag's lower 8 bits */
 	uint64_t shared_offset; /* in the file, of the first octet that is shared */
+	uint32_t pages;         /* it is of a page list of so many; 0: it is a range */
+	uint32_t reserved;
 };
 
 /* How a region's octets move (docs/architecture.md s6). `rnic show mr` says the numbers. */
@@ -330,8 +337,8 @@ struct rnic_modify_srq_reply {
 struct rnic_query_srq_reply {
 	uint32_t entries;
 	uint32_t sge_max;
-	uint32_t limit; /* 0 once fired */
-	uint32_t reserved;
+	uint32_t limit;       /* 0 once fired */
+	uint32_t limit_given; /* as it was armed last */
 };
 
 struct rnic_create_qp {
@@ -342,9 +349,14 @@ struct rnic_create_qp {
 	uint32_t send_wr_min, recv_wr_min;
 	uint32_t send_sge_max, recv_sge_max;
 	uint32_t inline_max;
-	uint32_t type;         /* enum rnic_qp_type */
-	uint64_t user_pointer; /* struct ibv_qp *, the content of its events */
+	uint32_t type;          /* enum rnic_qp_type */
+	uint64_t user_pointer;  /* struct ibv_qp *, the content of its events */
+	uint32_t receive_limit; /* with an SRQ: the RQ Limit, armed; 0: none */
+	uint32_t flags;         /* RNIC_QP_* */
 };
+/* EPERM: not for this application. Fast-Register may be posted. */
+#define RNIC_QP_PRIVILEGED 0x1u
+#define RNIC_QP_NO_BIND 0x2u /* Binds are refused */
 
 enum rnic_qp_type { RNIC_QP_RC = 0, RNIC_QP_UD = 1 };
 
@@ -385,6 +397,8 @@ enum rnic_idle_name { RNIC_IDLE_RESET = 0, RNIC_IDLE_INIT = 1, RNIC_IDLE_RTR = 2
  * in RNIC_QP_TERMINATE, and never in RNIC_QP_CLOSING; RTS is asked for as RNIC_QP_RTS.
  */
 #define RNIC_MODIFY_Q_KEY 0x1000u
+/* In Idle and in RTS, with an SRQ. */
+#define RNIC_MODIFY_RECEIVE_LIMIT 0x80u
 
 struct rnic_modify_qp {
 	uint32_t qp_number;
@@ -400,6 +414,7 @@ struct rnic_modify_qp {
 	uint32_t traffic_class;
 	uint8_t peer_gid[16];
 	uint8_t timeout, retry_count, rnr_retry, min_rnr_timer; /* in InfiniBand's codes */
+	uint32_t receive_limit; /* sets and arms; 0 disarms */
 	uint32_t q_key;
 };
 
@@ -417,10 +432,14 @@ struct rnic_query_qp_reply {
 	uint32_t terminate_length; /* octets of terminate[] */
 	uint32_t terminate_origin; /* 0 none, 1 local, 2 remote */
 	uint32_t idle_name;        /* rnic_idle_name; of RNIC_QP_IDLE, and of RNIC_QP_RTS where PEER was given */
-	uint32_t reserved;
+	uint32_t flags;            /* RNIC_QP_*, RNIC_QP_LIMIT_ARMED */
 	struct rnic_address local, remote;
 	uint8_t terminate[64];
+	uint64_t stream; /* which of its device's it has; 0: none */
+	uint32_t receive_limit;
+	uint32_t reserved;
 };
+#define RNIC_QP_LIMIT_ARMED 0x10000u
 
 /* Whom a bound window is for. */
 enum rnic_window_scope {
@@ -447,6 +466,68 @@ struct rnic_not_offered {
 	uint32_t extension; /* enum rnic_extension */
 	uint32_t reserved;
 };
+
+/* ---- Direct verbs ------------------------------------------------------------------------ */
+
+/* Asked by STag, of which the index alone counts. EINVAL: no such region of this context (window, of the next). */
+struct rnic_query_mr_reply {
+	uint32_t stag; /* its key is 0 while it is Invalid */
+	uint32_t pd;
+	uint32_t access;  /* RNIC_ACCESS_* */
+	uint32_t flags;   /* RNIC_STAG_* */
+	uint32_t pages;   /* of the longest page list that it has room for */
+	uint32_t windows; /* bound to it */
+	uint64_t base;    /* the TO of its first octet */
+	uint64_t length;
+	uint64_t address; /* of its first octet, in the application */
+	uint32_t rung;    /* enum rnic_rung */
+	uint32_t reserved;
+};
+#define RNIC_STAG_VALID 0x1u
+#define RNIC_STAG_SHARED 0x2u
+
+struct rnic_query_mw_reply {
+	uint32_t stag; /* as of a region */
+	uint32_t pd;
+	uint32_t access;
+	uint32_t flags; /* RNIC_STAG_VALID */
+	uint64_t base;
+	uint64_t length;
+	uint32_t qp_number; /* bound on; 0: it is not, or is for its PD */
+	uint32_t scope;     /* enum rnic_window_scope */
+};
+
+/* Another region over the memory of one that is Valid. EINVAL: there is none of that STag, or it cannot be so. */
+struct rnic_reg_shared_mr {
+	uint32_t mr; /* its handle */
+	uint32_t stag;
+	uint32_t pd;
+	uint32_t access;
+	uint64_t iova;
+	uint32_t key;
+	uint32_t reserved;
+};
+
+/* An STag without memory, Invalid: a region's, which DEREG_MR ends. */
+struct rnic_alloc_stag {
+	uint32_t pd;
+	uint32_t access; /* 0, or RNIC_ACCESS_NO_REMOTE */
+	uint32_t pages;  /* of the longest page list that it is to have room for: 1 to RNIC_PAGE_LIST_MAX */
+	uint32_t reserved;
+};
+
+struct rnic_alloc_stag_reply {
+	uint32_t mr;
+	uint32_t stag;
+	uint32_t pages; /* as many, or more */
+	uint32_t reserved;
+};
+
+/*
+ * Descriptors out of DIRECT_EVENTS: the reading end of a SEQPACKET socket with what ibverbs has no event type for, from
+ * then on: uint64_t user pointer of a QP, uint32_t enum rnic_direct_event, uint32_t 0. One a context: EBUSY.
+ */
+enum rnic_direct_event { RNIC_EVENT_RECEIVE_LIMIT = 40 }; /* the row's number in the specification */
 
 /* ---- Connection management --------------------------------------------------------------- */
 

@@ -73,6 +73,13 @@
 	X(CM_NOTIFY, cm_notify, 80, RNIC_OF_CM, rnic_cm_notify, rnic_nothing, 0, 0)                                  \
 	X(CM_MIGRATE_ID, cm_migrate_id, 81, RNIC_OF_CM, rnic_cm_migrate_id, rnic_cm_migrate_id_reply, 0, 0)          \
                                                                                                                      \
+	/* the direct verbs: what the specification has and ibverbs cannot say (provider/rnicdv) */                  \
+	X(QUERY_MR, query_mr, 100, RNIC_OF_VERBS, rnic_handle, rnic_query_mr_reply, 0, 0)                            \
+	X(QUERY_MW, query_mw, 101, RNIC_OF_VERBS, rnic_handle, rnic_query_mw_reply, 0, 0)                            \
+	X(REG_SHARED_MR, reg_shared_mr, 102, RNIC_OF_VERBS, rnic_reg_shared_mr, rnic_reg_mr_reply, 0, 0)             \
+	X(ALLOC_STAG, alloc_stag, 103, RNIC_OF_VERBS, rnic_alloc_stag, rnic_alloc_stag_reply, 0, 0)                  \
+	X(DIRECT_EVENTS, direct_events, 104, RNIC_OF_VERBS, rnic_nothing, rnic_nothing, 0, 1)                        \
+                                                                                                                     \
 	/* administration */                                                                                         \
 	X(SHOW, show, 128, RNIC_OF_ANY, rnic_show, rnic_handle_reply, 0, 1)                                          \
 	X(STOP, stop, 129, RNIC_OF_ADMIN, rnic_nothing, rnic_nothing, 0, 0)                                          \
@@ -84,13 +91,15 @@
 	X(rnic_msg, 16) X(rnic_address, 24) X(rnic_hello, 64) X(rnic_hello_reply, 24)                                \
 	X(rnic_device_info, 296) X(rnic_list_devices_reply, 8) X(rnic_device_attributes, 152)                        \
 	X(rnic_open_context, 40) X(rnic_open_context_reply, 456) X(rnic_area, 32) X(rnic_handle, 8)                  \
-	X(rnic_handle_reply, 8) X(rnic_reg_mr, 48) X(rnic_rereg_mr, 56) X(rnic_reg_mr_reply, 16)                     \
+	X(rnic_handle_reply, 8) X(rnic_reg_mr, 56) X(rnic_rereg_mr, 64) X(rnic_reg_mr_reply, 16)                     \
 	X(rnic_create_channel_reply, 16) X(rnic_create_cq, 32) X(rnic_create_cq_reply, 40)                           \
 	X(rnic_resize_cq, 8) X(rnic_resize_cq_reply, 40) X(rnic_destroy_cq_reply, 8) X(rnic_hold_events, 8)          \
 	X(rnic_create_srq, 24) X(rnic_create_srq_reply, 56) X(rnic_modify_srq, 24)                                   \
-	X(rnic_modify_srq_reply, 40) X(rnic_query_srq_reply, 16) X(rnic_create_qp, 48) X(rnic_create_qp_reply, 104)   \
-	X(rnic_modify_qp, 72) X(rnic_mcast, 24) X(rnic_query_qp_reply, 144) X(rnic_alloc_mw, 16)                     \
+	X(rnic_modify_srq_reply, 40) X(rnic_query_srq_reply, 16) X(rnic_create_qp, 56) X(rnic_create_qp_reply, 104)   \
+	X(rnic_modify_qp, 76) X(rnic_mcast, 24) X(rnic_query_qp_reply, 160) X(rnic_alloc_mw, 16)                     \
 	X(rnic_alloc_mw_reply, 8) X(rnic_not_offered, 8)                                                             \
+	X(rnic_query_mr_reply, 56) X(rnic_query_mw_reply, 40) X(rnic_reg_shared_mr, 32) X(rnic_alloc_stag, 16)       \
+	X(rnic_alloc_stag_reply, 16)                                                                                 \
 	X(rnic_cm_open, 16) X(rnic_cm_open_reply, 24) X(rnic_cm_create_id, 24)                                       \
 	X(rnic_cm_destroy_id_reply, 8) X(rnic_cm_bind, 32) X(rnic_cm_resolve_address, 56)                            \
 	X(rnic_cm_resolve_route, 8) X(rnic_cm_query_reply, 104) X(rnic_cm_parameters, 528)                            \

@@ -261,5 +261,27 @@ RNIC_STATIC_ASSERT(sizeof(struct rnic_cq_control) == 128, "two lines");
 #define RNIC_ACCESS_REMOTE_ATOMIC 0x10u
 #define RNIC_ACCESS_WINDOW_BIND 0x20u
 #define RNIC_ACCESS_ZERO_BASED 0x40u
+#define RNIC_ACCESS_NO_REMOTE 0x80u /* of a region: the Remote Access Flag is off, it can have no remote right */
+
+/*
+ * A page list: one size of a page, a power of two; so many pages; the region's first octet is in the first. As many
+ * pages as this at most, which is what a region is told to have room for, too.
+ */
+#define RNIC_PAGE_LIST_MAX 32768u
+
+/*
+ * What FAST_REGISTER has behind its header, which has the STag (with its new key) as rkey, the TO of the first octet as
+ * remote_address (zero-based: not looked at) and the length as argument. The pages lie one behind the other in the
+ * application: at their own addresses, or in a view that its provider has made of them.
+ */
+struct rnic_fast_register {
+	uint64_t view;         /* the first page, in the application */
+	uint64_t addresses;    /* the addresses in the list, or-ed: what none of them may be misaligned by */
+	uint64_t page_bytes;   /* of each page */
+	uint64_t first_offset; /* of the region's first octet, in the first page */
+	uint32_t page_count;
+	uint32_t access; /* RNIC_ACCESS_* */
+};
+RNIC_STATIC_ASSERT(sizeof(struct rnic_fast_register) == 40, "fits the smallest send entry");
 
 #endif

@@ -28,6 +28,7 @@ constexpr std::optional<IbvEvent> ibv_event(qp::Event event) {
   switch (event) {
     case close_complete:
     case peer_gone:
+    case receive_limit:  // the direct verbs' (Context::direct_events())
       return std::nullopt;
     case terminate_received:
     case connection_reset:

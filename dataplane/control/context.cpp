@@ -29,7 +29,7 @@ std::string program_of(pid_t pid) {
 
 constexpr std::uint32_t kRegionAccess = RNIC_ACCESS_LOCAL_READ | RNIC_ACCESS_LOCAL_WRITE | RNIC_ACCESS_REMOTE_READ |
                                         RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_REMOTE_ATOMIC | RNIC_ACCESS_WINDOW_BIND |
-                                        RNIC_ACCESS_ZERO_BASED;
+                                        RNIC_ACCESS_ZERO_BASED | RNIC_ACCESS_NO_REMOTE;
 constexpr std::uint32_t kWritingAccess = RNIC_ACCESS_LOCAL_WRITE | RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_REMOTE_ATOMIC;
 
 int errno_of(tpt::RegisterError error) {
@@ -146,6 +146,7 @@ Context::~Context() {
     if (cq->channel != nullptr) channels.insert(cq->channel.get());
   }
   port_events_.gone = true;
+  direct_.reset();
   for (EventSocket* channel : channels) channel->forget_gone();
   for (const auto& [number, qp] : qps_) forget(*qp);
   for (const auto& [handle, srq] : srqs_) forget(*srq);
@@ -314,7 +315,7 @@ Result<std::byte*, int> Context::map_memory(const rnic_reg_mr& request, int fd, 
 int Context::prepare(const rnic_reg_mr& request, int fd, Region& region, tpt::RegionOptions& options) {
   region.pd = find(pds_, request.pd);
   if (region.pd == nullptr || request.length == 0 || (request.access & ~kRegionAccess) != 0) return EINVAL;
-  if (request.start + request.length < request.start) return EINVAL;
+  if (request.start + request.length < request.start || request.pages > tpt::kPageListMax) return EINVAL;
   std::byte* direct = nullptr;
   if (request.shared != RNIC_MEMORY_APPLICATION) {
     const auto mapped = map_memory(request, fd, region);
@@ -331,6 +332,7 @@ int Context::prepare(const rnic_reg_mr& request, int fd, Region& region, tpt::Re
   options.base = (request.access & RNIC_ACCESS_ZERO_BASED) != 0 ? 0 : request.iova;
   options.size = request.length;
   options.key = static_cast<std::uint8_t>(request.key);
+  options.pages = request.pages;
   options.memory.space = space_;
   options.memory.address = request.start;
   options.memory.direct = direct;
@@ -347,12 +349,16 @@ Reply Context::reg_mr(const rnic_reg_mr& request, Descriptor shared) {
   if (error != 0) return Reply::error(error);
   const auto stag = device_.table->register_region(options);
   if (!stag) return Reply::error(errno_of(stag.error()));
+  return keep(std::move(region), *stag);
+}
 
+// What is registered. As REG_MR answers.
+Reply Context::keep(std::unique_ptr<Region> region, Stag stag) {
   region->handle = new_handle();
-  region->stag = *stag;
+  region->stag = stag;
   ++region->pd->uses;
   ++device_.counts.regions;
-  const rnic_reg_mr_reply reply{region->handle, stag->value, region->rung, 0};
+  const rnic_reg_mr_reply reply{region->handle, stag.value, region->rung, 0};
   regions_.emplace(region->handle, std::move(region));
   return Reply::with(reply);
 }

@@ -103,6 +103,7 @@ struct Srq {
   Pd* pd = nullptr;
   std::uint32_t uses = 0;  // QPs (V-SRQ-21)
   std::uint32_t entries = 0, sge_max = 0;
+  std::uint32_t limit_given = 0;
   DoorbellSlots::Slot doorbell;
   shm::ContextMemory::Piece piece;
   std::unique_ptr<shm::SharedReceiveQueue> queue;
@@ -126,7 +127,7 @@ struct Qp {
   std::unique_ptr<shm::QueueHost> host;
   std::unique_ptr<qp::QueuePair> qp;
   std::unique_ptr<ud::QueuePair> ud;  // of one of type UD, in place of that
-  EventSocket::Subject events;
+  EventSocket::Subject events, direct_events;
   rnic_address local{}, remote{};  // of its connection
   // The peer that its application has named by Modify, from RTR until it is in RESET or INIT again.
   struct Meets {
@@ -157,6 +158,12 @@ class Context {
   Reply dereg_mr(std::uint32_t handle);
   Reply alloc_mw(const rnic_alloc_mw& request);
   Reply dealloc_mw(std::uint32_t handle);
+  // The direct verbs': by STag, of which the index counts.
+  Reply query_mr(Stag stag);
+  Reply query_mw(Stag stag);
+  Reply reg_shared_mr(const rnic_reg_shared_mr& request);
+  Reply alloc_stag(const rnic_alloc_stag& request);
+  Reply direct_events(Loop& loop);
   // `channel`: null when the request names none.
   Reply create_cq(const rnic_create_cq& request, std::shared_ptr<EventSocket> channel);
   Reply resize_cq(const rnic_resize_cq& request);
@@ -232,12 +239,15 @@ class Context {
   // What a request asks for, but for its place in the table. An errno, or 0.
   int prepare(const rnic_reg_mr& request, int fd, Region& region, tpt::RegionOptions& options);
   int change(Region& region, const rnic_rereg_mr& request, int fd);
+  // Another context's: none.
+  std::optional<std::uint32_t> handle_of(PdId pd) const;
+  Reply keep(std::unique_ptr<Region> region, Stag stag);
   Reply resize_srq(Srq& srq, const rnic_modify_srq& request, std::uint32_t entries);
   // The steps of create_qp.
   struct QpSizes;
   int carve(Qp& qp, const QpSizes& sizes);
   void make_host(Qp& qp);
-  void start(Qp& qp, const QpSizes& sizes);
+  void start(Qp& qp, const QpSizes& sizes, const rnic_create_qp& request);
   void start_ud(Qp& qp);
   Reply described(const Qp& qp, const QpSizes& sizes);
   void destroy_on_worker(Qp& qp, Instant now);
@@ -268,6 +278,8 @@ class Context {
   std::shared_ptr<EventSocket> async_;
   Descriptor async_reader_;
   EventSocket::Subject port_events_;
+  Share direct_share_;
+  std::unique_ptr<EventSocket> direct_;  // the direct verbs', if it was asked for
   std::optional<EventHold> held_;
 
   Numbers handles_;

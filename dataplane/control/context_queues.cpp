@@ -1,4 +1,6 @@
 // Completion queues, shared receive queues and queue pairs of a context.
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -197,6 +199,7 @@ Reply Context::create_srq(const rnic_create_srq& request) {
   srq->queue->cookie = srq->cookie;
   srq->queue->set_worker(device_.worker->index());
   srq->queue->arm_limit(request.limit);  // V-LIM-01
+  srq->limit_given = request.limit;
   machine_.srqs_by_cookie[srq->cookie] = srq.get();
   ++pd->uses;
   ++device_.counts.srqs;
@@ -224,6 +227,7 @@ Reply Context::modify_srq(const rnic_modify_srq& request) {
   if (limit > entries) return Reply::error(EINVAL);  // V-LIM-04
   if (resizes) return resize_srq(*srq, request, entries);
   if (limits) device_.worker->call([&](Instant) { srq->queue->arm_limit(request.limit); });  // V-LIM-03
+  if (limits) srq->limit_given = request.limit;
   return Reply::with(rnic_modify_srq_reply{});
 }
 
@@ -247,6 +251,7 @@ Reply Context::resize_srq(Srq& srq, const rnic_modify_srq& request, std::uint32_
   if (!done) return Reply::error(EINVAL);
   srq.piece = std::move(*piece);
   srq.entries = body.entries = entries;
+  if ((request.set & RNIC_SRQ_LIMIT) != 0) srq.limit_given = request.limit;
   describe(reply, body.area, srq.piece);
   reply.append(&body, sizeof body);
   return reply;
@@ -255,7 +260,8 @@ Reply Context::resize_srq(Srq& srq, const rnic_modify_srq& request, std::uint32_
 Reply Context::query_srq(std::uint32_t handle) {
   const Srq* srq = find(srqs_, handle);
   if (srq == nullptr) return Reply::error(EINVAL);
-  return Reply::with(rnic_query_srq_reply{srq->entries, srq->sge_max, srq->queue->limit(), 0});  // V-SRA-02
+  return Reply::with(
+      rnic_query_srq_reply{srq->entries, srq->sge_max, srq->queue->limit(), srq->limit_given});  // V-SRA-02
 }
 
 void Context::forget(Srq& srq) {
@@ -316,6 +322,12 @@ Reply Context::create_qp(const rnic_create_qp& request) {
   Srq* srq = find(srqs_, request.srq);
   if (pd == nullptr || send_cq == nullptr || recv_cq == nullptr) return Reply::error(EINVAL);
   if (request.srq != 0 && srq == nullptr) return Reply::error(EINVAL);
+  if ((request.flags & ~(RNIC_QP_PRIVILEGED | RNIC_QP_NO_BIND)) != 0) return Reply::error(EINVAL);
+  // V-QP-05: root, or whoever the daemon belongs to.
+  const bool privileged = (request.flags & RNIC_QP_PRIVILEGED) != 0;
+  if (privileged && peer_.uid != 0 && peer_.uid != geteuid()) return Reply::error(EPERM);
+  // V-MOD-08, V-IS-27.
+  if (request.receive_limit > (srq != nullptr ? srq->entries : 0)) return Reply::error(EINVAL);
   const auto sizes = QpSizes::of(request);
   if (!sizes) return Reply::error(EINVAL);
   const bool ud = request.type == RNIC_QP_UD;
@@ -337,7 +349,7 @@ Reply Context::create_qp(const rnic_create_qp& request) {
   if (ud)
     start_ud(*qp);
   else
-    start(*qp, *sizes);
+    start(*qp, *sizes, request);
 
   machine_.qps[qp->number.value] = qp.get();
   machine_.qps_by_cookie[qp->cookie] = qp.get();
@@ -407,15 +419,16 @@ void Context::start_ud(Qp& qp) {
 }
 
 // The queue pair itself, on its worker.
-void Context::start(Qp& qp, const QpSizes& sizes) {
+void Context::start(Qp& qp, const QpSizes& sizes, const rnic_create_qp& request) {
   make_host(qp);
   core::Worker& worker = *device_.worker;
   qp::Config config = device_.queue_pairs;
   config.number = qp.number;
   config.pd = qp.pd->id;
   config.space = space_;
-  config.receive_pd = qp.srq != nullptr ? qp.srq->pd->id : qp.pd->id;  // V-SRQ-15
-  config.access = tpt::Rights::window_bind;                            // ibverbs has no enable for it (s1.5)
+  config.receive_pd = qp.srq != nullptr ? qp.srq->pd->id : qp.pd->id;                    // V-SRQ-15
+  if ((request.flags & RNIC_QP_NO_BIND) == 0) config.access = tpt::Rights::window_bind;  // on for ibverbs (s1.5)
+  config.privileged = (request.flags & RNIC_QP_PRIVILEGED) != 0;
   config.send_depth = sizes.send_entries;
   config.ird_max = kReadDepthMax;
   config.ord_max = kReadDepthMax;
@@ -423,6 +436,7 @@ void Context::start(Qp& qp, const QpSizes& sizes) {
   worker.call([&](Instant) {
     qp.qp = std::make_unique<qp::QueuePair>(config, *qp.host, *device_.table, worker.mover(),
                                             device_.device->data_pool(), device_.device->scratch());
+    if (qp.srq != nullptr) (void)qp.qp->set_receive_limit(request.receive_limit);  // V-LIM-05
     worker.doorbells().bind_send(*memory_, qp.send_doorbell.number(), *device_.device, *qp.qp);
     if (qp.srq != nullptr)
       worker.doorbells().bind_shared_receive(*memory_, qp.srq->doorbell.number(), *device_.device, *qp.qp);
@@ -455,12 +469,15 @@ Reply Context::described(const Qp& qp, const QpSizes& sizes) {
 Reply Context::modify_qp(const rnic_modify_qp& request) {
   Qp* qp = find(qps_, request.qp_number);
   constexpr std::uint32_t kMeets = RNIC_MODIFY_PEER | RNIC_MODIFY_PSN;
-  constexpr std::uint32_t kKnown =
-      RNIC_MODIFY_STATE | RNIC_MODIFY_ACCESS | RNIC_MODIFY_ORD | RNIC_MODIFY_IRD | RNIC_MODIFY_PATIENCE | kMeets;
+  constexpr std::uint32_t kKnown = RNIC_MODIFY_STATE | RNIC_MODIFY_ACCESS | RNIC_MODIFY_ORD | RNIC_MODIFY_IRD |
+                                   RNIC_MODIFY_PATIENCE | RNIC_MODIFY_RECEIVE_LIMIT | kMeets;
   if (qp != nullptr && qp->ud != nullptr) return modify_ud(*qp, request);
   if (qp == nullptr || (request.mask & ~kKnown) != 0) return Reply::error(EINVAL);
   if ((request.mask & RNIC_MODIFY_ORD) != 0 && request.ord > kReadDepthMax) return Reply::error(EINVAL);  // V-IS-20
   if ((request.mask & RNIC_MODIFY_IRD) != 0 && request.ird > kReadDepthMax) return Reply::error(EINVAL);  // V-IS-21
+  const bool limits = (request.mask & RNIC_MODIFY_RECEIVE_LIMIT) != 0;
+  if (limits && qp->srq == nullptr) return Reply::error(EOPNOTSUPP);                    // V-MOD-08
+  if (limits && request.receive_limit > qp->srq->entries) return Reply::error(EINVAL);  // V-IS-27
   const bool changes_state = (request.mask & RNIC_MODIFY_STATE) != 0;
   if (changes_state && request.state > RNIC_QP_ERROR) return Reply::error(EINVAL);
   const bool names_idle = changes_state && request.state == RNIC_QP_IDLE;
@@ -526,6 +543,9 @@ Reply Context::modify_qp(const rnic_modify_qp& request) {
       const std::uint32_t ird = (request.mask & RNIC_MODIFY_IRD) != 0 ? request.ird : machine.config().ird;
       const std::uint32_t ord = (request.mask & RNIC_MODIFY_ORD) != 0 ? request.ord : machine.config().ord;
       if (const auto done = machine.set_depths(ird, ord); !done) error = errno_of(done.error());
+    }
+    if (error == 0 && limits) {
+      if (const auto done = machine.set_receive_limit(request.receive_limit); !done) error = errno_of(done.error());
     }
   };
   device_.worker->call([&](Instant now) {
@@ -625,6 +645,12 @@ Reply Context::query_qp(std::uint32_t number) {
     reply.terminate_length = record.length;
     reply.terminate_origin = static_cast<std::uint32_t>(record.origin);
     std::memcpy(reply.terminate, record.octets, sizeof reply.terminate);
+    const rdmap::ReceiveLimit& limit = machine.receive_limit();
+    reply.receive_limit = limit.limit;
+    if (limit.armed) reply.flags |= RNIC_QP_LIMIT_ARMED;
+    if (machine.config().privileged) reply.flags |= RNIC_QP_PRIVILEGED;
+    if (!tpt::permits(machine.config().access, tpt::Rights::window_bind)) reply.flags |= RNIC_QP_NO_BIND;
+    if (const auto stream = device_.device->stream_of(machine)) reply.stream = stream->value;
   });
   reply.local = qp->local;
   reply.remote = qp->remote;
@@ -650,6 +676,7 @@ void Context::forget(Qp& qp) {
   machine_.qps.erase(qp.number.value);
   machine_.qps_by_cookie.erase(qp.cookie);
   async_->forget(qp.events);
+  if (direct_ != nullptr) direct_->forget(qp.direct_events);
 }
 
 Reply Context::destroy_qp(std::uint32_t number) {
@@ -706,6 +733,8 @@ Reply Context::detach_mcast(const rnic_mcast& request) {
 // ---- workers' news -------------------------------------------------------------------------------
 
 void Context::on_qp_event(Qp& qp, qp::Event event) {
+  if (event == qp::Event::receive_limit && direct_ != nullptr)
+    direct_->send_async(qp.direct_events, qp.user_pointer, RNIC_EVENT_RECEIVE_LIMIT);
   if (const auto type = ibv_event(event))
     async_->send_async(qp.events, qp.user_pointer, static_cast<std::uint32_t>(*type));
 }

@@ -133,7 +133,7 @@ rnic_device_info Machine::info(const ServedDevice& device) const {
 rnic_device_attributes Machine::attributes(const ServedDevice& device) const {
   rnic_device_attributes a{};
   a.max_mr_size = ~std::uint64_t{0};
-  a.page_size_cap = 0xfffff000;  // every size of a page up to 2 GiB
+  a.page_size_cap = tpt::kPageSizes;  // every size of a page up to 2 GiB
   a.node_guid = device.node_guid;
   a.vendor_id = kVendorId;
   a.vendor_part_id = kVendorPart;
@@ -157,7 +157,8 @@ rnic_device_attributes Machine::attributes(const ServedDevice& device) const {
   a.atomics = device.queue_pairs.extensions ? 1 : 0;
   a.capabilities = RNIC_CAP_INVALIDATE | (device.queue_pairs.extensions ? RNIC_CAP_IMMEDIATE : 0u) |
                    (device.device->options().oob_connect ? RNIC_CAP_OOB_CONNECT : 0u) |
-                   (device.face() == Face::roce ? RNIC_CAP_ROCE | RNIC_CAP_UD : 0u);
+                   (device.face() == Face::roce ? RNIC_CAP_ROCE | RNIC_CAP_UD : 0u) | RNIC_CAP_MODIFY_IRD |
+                   RNIC_CAP_RAISE_ORD | RNIC_CAP_CQ_OVERFLOW | RNIC_CAP_SRQ_ARRIVAL;
   a.mtu = device.port->facts().mtu_bytes;
   if (device.face() == Face::roce)
     device.worker->call([&](Instant) { a.mtu = device.device->datagrams().message_max(); });

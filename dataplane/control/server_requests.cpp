@@ -354,6 +354,30 @@ Reply Server::serve_dealloc_mw(Session& session, Request&, const rnic_handle& bo
   return session.context->dealloc_mw(body.handle);
 }
 
+// ---- direct verbs --------------------------------------------------------------------------------
+
+Reply Server::serve_query_mr(Session& session, Request&, const rnic_handle& body) {
+  return session.context->query_mr(Stag{body.handle});
+}
+
+Reply Server::serve_query_mw(Session& session, Request&, const rnic_handle& body) {
+  return session.context->query_mw(Stag{body.handle});
+}
+
+Reply Server::serve_reg_shared_mr(Session& session, Request&, const rnic_reg_shared_mr& body) {
+  return session.context->reg_shared_mr(body);
+}
+
+Reply Server::serve_alloc_stag(Session& session, Request&, const rnic_alloc_stag& body) {
+  return session.context->alloc_stag(body);
+}
+
+Reply Server::serve_direct_events(Session& session, Request&, const rnic_nothing&) {
+  return session.context->direct_events(loop_);
+}
+
+// ---- events --------------------------------------------------------------------------------------
+
 Reply Server::serve_hold_events(Session& session, Request&, const rnic_hold_events& body) {
   std::shared_ptr<EventSocket> channel = find_channel(session, body.channel_cookie);
   for (const auto& [handle, cq] : session.context->cqs())  // it may live on by these alone

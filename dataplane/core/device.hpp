@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/buffer.hpp"
@@ -82,6 +83,11 @@ class Device {
   }
   // It has a connection, or is on the way to one.
   bool has_stream(const qp::QueuePair& qp) const { return streams_.has_stream(qp); }
+  // The one that it is attached to; in Idle and Error none.
+  std::optional<StreamId> stream_of(const qp::QueuePair& qp) const {
+    const Stream* stream = streams_.of(qp);
+    return stream != nullptr && stream->attached() && qp.attached() ? std::optional(stream->id()) : std::nullopt;
+  }
   // Ends a running stream, drops one that is not yet.
   void disconnect(StreamId stream, Disconnect how, Instant now) { streams_.disconnect(stream, how, now); }
   // The QP is about to be destroyed: it is detached; what TCP holds is still delivered (orphan).

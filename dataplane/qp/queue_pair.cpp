@@ -702,6 +702,17 @@ Result<Done, ModifyError> QueuePair::set_depths(std::uint32_t ird, std::uint32_t
   return Done{};
 }
 
+// V-MOD-08, V-MOD-11.
+Result<Done, ModifyError> QueuePair::set_receive_limit(std::uint32_t limit) {
+  if (!impl_->config_.shared_receive) return Failure{ModifyError::invalid_attribute};
+  if (impl_->state_ != State::idle && impl_->state_ != State::rts) return Failure{ModifyError::invalid_state};
+  rdmap::ReceiveLimit& now = impl_->common_.receive_limit;
+  now.limit = limit;
+  now.armed = limit != 0;
+  if (now.is_reached()) impl_->host_.raise(Event::receive_limit);
+  return Done{};
+}
+
 QueuePair::Leftover QueuePair::detach(Instant now, BufferRef last_words) {
   return impl_->detach(now, std::move(last_words));
 }
@@ -740,6 +751,7 @@ void QueuePair::set_patience(const rdmap::Patience& patience) { impl_->config_.p
 IdleName QueuePair::idle_name() const { return impl_->idle_name_; }
 const Config& QueuePair::config() const { return impl_->config_; }
 const TerminateRecord& QueuePair::terminate_record() const { return impl_->record_; }
+const rdmap::ReceiveLimit& QueuePair::receive_limit() const { return impl_->common_.receive_limit; }
 const QpCounters& QueuePair::counters() const { return impl_->counters_; }
 bool QueuePair::gate_open() const { return impl_->stream_ && impl_->stream_->gate.open(); }
 

@@ -57,6 +57,8 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
   void set_idle_name(IdleName name);
   Result<Done, ModifyError> set_access(tpt::Rights access);
   Result<Done, ModifyError> set_depths(std::uint32_t ird, std::uint32_t ord);
+  // Idle and RTS. Sets and arms; 0 disarms.
+  Result<Done, ModifyError> set_receive_limit(std::uint32_t limit);
   // In every state; of a RoCE face.
   void set_patience(const rdmap::Patience& patience);
   // Before destruction: lets go of the connection. What was handed to TCP is delivered by it (the
@@ -94,6 +96,7 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
   IdleName idle_name() const;
   const Config& config() const;
   const TerminateRecord& terminate_record() const;
+  const rdmap::ReceiveLimit& receive_limit() const;
   const QpCounters& counters() const;
   // The initiator's RTR is out, or the responder's first FPDU is in: ESTABLISHED may be told
   // (W-MPA-87).

@@ -35,6 +35,7 @@ struct Settings {
   std::uint32_t ird = 0, ord = 0;
   std::uint32_t send_depth = 512;  // work requests begun and not completed: the size of the SQ
   bool shared_receive = false;
+  bool privileged = false;        // Fast-Register is let (V-QP-05)
   bool extensions = false;        // RFC 7306 opcodes (W-EXT-14)
   bool strict_read_sink = false;  // read_sink = "strict": a Read's sink needs Remote Write (V-RD-03, -04); else "local"
   bool hold_without_receive = true;  // rnr = "hold" (V-SR-06); else "terminate"
@@ -60,6 +61,21 @@ struct Moves {
   bool any() const { return gathers != 0 || places != 0 || atomic; }
 };
 
+// The RQ Limit of a queue pair whose receives are shared (V-LIM-05, -06): how many of them it may have in progress,
+// taken and not completed, before its application is told; once for each arming.
+struct ReceiveLimit {
+  std::uint32_t limit = 0;
+  bool armed = false;
+  std::uint32_t in_progress = 0;
+
+  // Whether it is to be told now.
+  bool is_reached() {
+    if (!armed || in_progress <= limit) return false;
+    armed = false;
+    return true;
+  }
+};
+
 // Flushed in one call at most; more are flushed by the next.
 inline constexpr std::uint32_t kFlushMax = 65536;
 
@@ -73,11 +89,22 @@ struct Common {
   std::uint64_t turn = 1;  // Access values are good within one
   Moves moves{};
   std::uint32_t flushed_sends = 0, flushed_receives = 0;  // since RTS was left
+  ReceiveLimit receive_limit{};
 
+  void receive_taken() {
+    ++receive_limit.in_progress;
+    if (receive_limit.is_reached()) [[unlikely]]
+      host.raise(Event::receive_limit);
+  }
+  // False: the completion queue is full.
+  bool complete_receive(const Completion& completion) {
+    --receive_limit.in_progress;
+    return host.complete(completion);
+  }
   // A receive that takes no message: nobody is left to tell if the CQ is full.
   void fail_receive(std::uint32_t slot, bool shared, Status status) {
     if (status == Status::flushed) ++flushed_receives;
-    (void)host.complete(
+    (void)complete_receive(
         {.opcode = Opcode::receive, .status = status, .of_send_queue = false, .shared = shared, .slot = slot});
   }
 };

@@ -45,6 +45,7 @@ enum class Event : std::uint8_t {
   cq_rq_error = 34,
   srq_error = 35,
   local_catastrophic = 36,
+  receive_limit = 40,     // V-LIM-06
   last_wqe_reached = 60,  // V-LIM-08
   // terminate_received, of a peer that has merely gone: it said 0x0000, and nothing was under way in
   // either direction but receives.

@@ -9,6 +9,7 @@ namespace rnic::rdmap {
 
 bool Receiving::take() {
   if (!common_.host.take_receive(request_)) return false;
+  common_.receive_taken();
   active_ = true;
   status_ = Status::success;
   capacity_ = 0;

@@ -115,7 +115,8 @@ bool Requester::begin_work(Verdict& verdict) {
 // For a place among the work begun, for what its fence names (V-FEN-01, -02), or for a place in ORD.
 [[gnu::always_inline]] inline bool Requester::has_to_wait() const {
   if (work_.full()) return true;
-  const bool local = next_.opcode == Opcode::local_invalidate || next_.opcode == Opcode::bind;
+  const bool local =
+      next_.opcode == Opcode::local_invalidate || next_.opcode == Opcode::bind || next_.opcode == Opcode::fast_register;
   const bool read = next_.opcode == Opcode::read || next_.opcode == Opcode::read_invalidate;
   const bool atomic = next_.opcode == Opcode::fetch_add || next_.opcode == Opcode::compare_swap;
   if (next_.fence) {
@@ -199,7 +200,11 @@ Requester::Began Requester::begin_next_work(Verdict& verdict) {
       work_.until_moved(index);  // under the binding before: a window of a PD may have one
       return Began::completed;
     case Opcode::fast_register:
-      return fails(Status::not_privileged);
+      status = fast_register(next_);
+      ++common_.turn;
+      if (status != Status::success) return fails(status);
+      work_.until_moved(index);  // under the registration before
+      return Began::completed;
     case Opcode::receive:
     case Opcode::receive_write_immediate:
       return fails(Status::invalid_wqe);
@@ -301,6 +306,16 @@ Status Requester::bind(const WorkRequest& request) {
   const auto done = common_.table.bind(request.remote_stag, request.remote_stag.key(), request.invalidate, own.pd,
                                        own.number, request.rights, request.remote_to, request.argument);
   return done ? Status::success : status_of_bind(done.error());
+}
+
+Status Requester::fast_register(const WorkRequest& request) {
+  if (!common_.settings.privileged) return Status::not_privileged;
+  tpt::PageList list = request.list;
+  list.base = request.remote_to;
+  list.size = request.argument;
+  list.space = common_.settings.space;
+  const auto done = common_.table.fast_register(request.remote_stag, common_.settings.pd, list);
+  return done ? Status::success : status_of_fast_register(done.error());
 }
 
 // Every SGE whole, once in a turn: what the TPT permits now may be gone in the next (V-INV-10).

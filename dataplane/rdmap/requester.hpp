@@ -157,6 +157,7 @@ class Requester {
   void begin_immediate();
   Result<tpt::ReadSink, tpt::Refusal> read_sink(const Sge& local);
   Status bind(const WorkRequest& request);
+  Status fast_register(const WorkRequest& request);
   Status check_gather(const WorkRequest& request);
   Verdict fail(std::uint32_t work, Status status);
 

@@ -517,7 +517,7 @@ Verdict Responder::deliver_receive(const Delivery& delivery) {
   completion.word = delivery.invalidates ? delivery.invalidate.value : delivery.word;
   completion.slot = delivery.slot;
   completion.length = delivery.length;
-  return common_.host.complete(completion) ? Verdict{} : Verdict::of(Fault::cq_of_receives);
+  return common_.complete_receive(completion) ? Verdict{} : Verdict::of(Fault::cq_of_receives);
 }
 
 // ---- the way down ----------------------------------------------------------------------------------

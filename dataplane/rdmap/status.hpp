@@ -51,4 +51,30 @@ constexpr Status status_of_bind(tpt::Refusal refusal) {
   return Status::invalid_window;
 }
 
+constexpr Status status_of_fast_register(tpt::FastRefusal refusal) {
+  switch (refusal) {
+    case tpt::FastRefusal::invalid_stag:
+      return Status::invalid_stag;
+    case tpt::FastRefusal::not_associated:
+      return Status::invalid_pd;
+    case tpt::FastRefusal::not_invalid:
+      return Status::stag_not_invalid;
+    case tpt::FastRefusal::page_size:
+      return Status::invalid_page_size;
+    case tpt::FastRefusal::list_too_long:
+      return Status::list_too_long;
+    case tpt::FastRefusal::list_entry:
+      return Status::invalid_list_entry;
+    case tpt::FastRefusal::first_offset:
+      return Status::invalid_first_offset;
+    case tpt::FastRefusal::length:
+      return Status::invalid_list_length;
+    case tpt::FastRefusal::address:
+      return Status::invalid_list_address;
+    case tpt::FastRefusal::access_rights:
+      return Status::invalid_list_access;
+  }
+  return Status::invalid_stag;
+}
+
 }  // namespace rnic::rdmap

@@ -46,6 +46,13 @@ enum class Status : std::uint8_t {
   zero_read_resources = 11,
   not_privileged = 12,
   stag_not_invalid = 13,
+  invalid_page_size = 14,
+  invalid_list_entry = 16,
+  invalid_first_offset = 17,
+  invalid_list_length = 18,
+  invalid_list_access = 19,
+  list_too_long = 20,
+  invalid_list_address = 21,
   invalid_region = 22,
   invalid_window = 23,
   invalid_length = 24,
@@ -76,6 +83,7 @@ struct WorkRequest {
   std::uint64_t argument = 0;   // add, compare; bind: length
   std::uint64_t swap = 0;
   tpt::Rights rights = tpt::Rights::none;  // bind
+  tpt::PageList list;                      // fast_register; its base and size are remote_to and argument
   std::array<Sge, kSgesMax> sges;
 };
 

@@ -18,7 +18,8 @@ constexpr std::uint32_t kIndexBits = 24;
 constexpr std::size_t kQpNumbers = std::size_t{1} << 24;
 constexpr std::size_t kQpCountersBytes = kQpNumbers * sizeof(std::uint32_t);
 constexpr Rights kRemote = Rights::remote_read | Rights::remote_write | Rights::remote_atomic;
-constexpr Rights kAll = kRemote | Rights::local_read | Rights::local_write | Rights::window_bind | Rights::zero_based;
+constexpr Rights kAll =
+    kRemote | Rights::local_read | Rights::local_write | Rights::window_bind | Rights::zero_based | Rights::no_remote;
 
 // Not there before it is touched.
 void* map_zeroed(std::size_t bytes) {
@@ -27,6 +28,8 @@ void* map_zeroed(std::size_t bytes) {
   RNIC_ASSERT(memory != MAP_FAILED);
   return memory;
 }
+
+constexpr std::uint64_t kSmallestPage = kPageSizes & ~(kPageSizes - 1);
 
 constexpr bool any(Rights rights) { return rights != Rights::none; }
 
@@ -39,6 +42,7 @@ constexpr bool local_rights_allow(Rights local, Rights remote) {
 }
 
 constexpr bool region_rights_allowed(Rights rights) {
+  if (permits(rights, Rights::no_remote) && any(rights & kRemote)) return false;  // V-MR-18
   return permits(kAll, rights) && any(rights & (Rights::local_read | Rights::local_write)) &&
          local_rights_allow(rights, rights);
 }
@@ -60,6 +64,14 @@ constexpr Access no_octets(Stag stag) {
   access.stag = stag;
   return access;
 }
+
+// The power of two that so many pages of a list need; of a range, those that it takes.
+constexpr std::uint8_t pages_log2(std::uint32_t listed, std::uint64_t address, std::uint64_t size) {
+  const std::uint64_t touched = (address % kSmallestPage + size + kSmallestPage - 1) / kSmallestPage;
+  const std::uint64_t pages = std::clamp<std::uint64_t>(listed != 0 ? listed : touched, 1, kPageListMax);
+  return static_cast<std::uint8_t>(std::bit_width(pages - 1));
+}
+static_assert(pages_log2(0, 4095, 2) == 1 && pages_log2(0, 4095, 1) == 0 && pages_log2(5, 0, 1) == 3);
 
 // SipHash-2-4 of a counter (Aumasson, Bernstein 2012): numbers from which, without the seed, the
 // next ones cannot be told.
@@ -83,7 +95,8 @@ enum class Kind : std::uint8_t { none, region, window };
 struct Table::Fields {
   Stag stag;
   Kind kind = Kind::none;
-  bool valid = false;
+  std::uint8_t pages_log2 = 0;  // region: its room for a page list
+  bool valid : 1 = false;
   bool shared : 1 = false;
   bool whole_pages : 1 = false;  // `direct` is good for those inside [address, +size) only
   bool of_pd : 1 = false;        // window: WindowScope::pd
@@ -132,6 +145,7 @@ struct Table::Fields {
     fields.address = options.memory.address;
     fields.direct = options.memory.direct;
     fields.whole_pages = options.memory.whole_pages;
+    fields.pages_log2 = tpt::pages_log2(options.pages, options.memory.address, options.size);
     return fields;
   }
 };
@@ -318,7 +332,7 @@ Result<Stag, RegisterError> Table::register_region(const RegionOptions& options)
   return add(Fields::region(options), options.key);
 }
 
-Result<Stag, RegisterError> Table::register_shared(Stag existing, const RegionOptions& options) {
+Result<Stag, RegisterError> Table::register_shared(Stag existing, const RegionOptions& options, Reach reach) {
   Fields fields;
   {
     Entry* entry = find(existing);
@@ -328,6 +342,7 @@ Result<Stag, RegisterError> Table::register_shared(Stag existing, const RegionOp
     RegionOptions same_memory = options;
     same_memory.size = source.fields.size;
     same_memory.memory = source.fields.memory();
+    if (reach == Reach::by_copy) same_memory.memory.direct = nullptr;
     if (const auto reason = refusal(same_memory)) return Failure{*reason};
     {
       // A failure changes nothing: the source becomes Shared only when there is an entry to share
@@ -339,9 +354,20 @@ Result<Stag, RegisterError> Table::register_shared(Stag existing, const RegionOp
     source.fields.shared = true;
     source.write();
     fields = Fields::region(same_memory);
+    fields.pages_log2 = source.fields.pages_log2;
     fields.shared = true;
   }
   return add(fields, options.key);
+}
+
+Result<Stag, RegisterError> Table::allocate_region(PdId pd, Rights rights, std::uint32_t pages) {
+  RNIC_ASSERT(pages >= 1 && pages <= kPageListMax);
+  Fields fields;
+  fields.kind = Kind::region;
+  fields.rights = static_cast<std::uint8_t>(rights & Rights::no_remote);
+  fields.pd = pd;
+  fields.pages_log2 = pages_log2(pages, 0, 0);
+  return add(fields, 0);
 }
 
 Result<Stag, RegisterError> Table::reregister(Stag stag, const RegionOptions& options) {
@@ -428,6 +454,7 @@ std::optional<StagInfo> Table::query(Stag stag) const {
                   .base = fields.base,
                   .size = fields.size,
                   .memory = fields.memory(),
+                  .pages = fields.kind == Kind::region ? 1u << fields.pages_log2 : 0,
                   .windows_bound = fields.kind == Kind::region ? fields.bound : 0,
                   .region_entry = fields.kind == Kind::region ? stag.index() & slot_mask_ : fields.bound};
 }
@@ -487,6 +514,54 @@ Result<Done, Refusal> Table::invalidate(Stag stag, PdId pd, QpNumber qp, bool re
   if (!fields.valid) return Done{};                              // V-INV-02
   if (fields.kind == Kind::window) unbind(entry);
   fields.valid = false;
+  entry.write();
+  return Done{};
+}
+
+// In the order of enum FastRefusal.
+std::optional<FastRefusal> Table::refusal_of(const Fields& region, PdId pd, const PageList& list) {
+  if (region.pd != pd) return FastRefusal::not_associated;
+  if (region.valid) return FastRefusal::not_invalid;
+  if (!is_page_size(list.page_bytes)) return FastRefusal::page_size;
+  if (list.count > 1u << region.pages_log2) return FastRefusal::list_too_long;
+  const std::uint64_t within_page = list.page_bytes - 1;
+  if ((list.addresses & within_page) != 0) return FastRefusal::list_entry;
+  if (list.first_offset > within_page) return FastRefusal::first_offset;
+  const std::uint64_t octets = list.count * list.page_bytes;  // less than 2^47
+  if (list.size == 0 || list.first_offset >= octets || list.size > octets - list.first_offset)
+    return FastRefusal::length;
+  const bool zero_based = permits(list.rights, Rights::zero_based);
+  const std::uint64_t address = list.view + list.first_offset;
+  if (!zero_based && ((list.base & within_page) != list.first_offset || wraps(list.base, list.size)))
+    return FastRefusal::address;
+  if (address < list.view || wraps(address, list.size)) return FastRefusal::address;
+  // Whether there can be remote rights is not the list's to say (V-MR-17).
+  const bool keeps_flag = !permits(list.rights, Rights::no_remote);
+  if (!keeps_flag || !region_rights_allowed(list.rights | (region.have() & Rights::no_remote)))
+    return FastRefusal::access_rights;
+  return std::nullopt;
+}
+
+Result<Done, FastRefusal> Table::fast_register(Stag stag, PdId pd, const PageList& list) {
+  Entry* at = find(stag);
+  if (at == nullptr) return Failure{FastRefusal::invalid_stag};
+  Locked entry(*at);
+  const Fields& now = entry.fields;
+  if (!now.exists(stag) || now.kind != Kind::region) return Failure{FastRefusal::invalid_stag};
+  if (const auto refused = refusal_of(now, pd, list)) return Failure{*refused};
+  Fields fields = Fields::region({.pd = pd,
+                                  .rights = list.rights | (now.have() & Rights::no_remote),
+                                  .base = list.base,
+                                  .size = list.size,
+                                  .key = stag.key(),
+                                  .memory = {.space = list.space, .address = list.view + list.first_offset}});
+  fields.stag = stag;
+  fields.pages_log2 = now.pages_log2;  // V-STATE-04
+  {
+    const std::lock_guard lock(control_);
+    fields.set_registration(free_->next_registration());
+  }
+  entry.fields = fields;
   entry.write();
   return Done{};
 }

@@ -32,6 +32,7 @@ enum class Rights : std::uint32_t {
   remote_atomic = 0x10,
   window_bind = 0x20,
   zero_based = 0x40,
+  no_remote = 0x80,  // the Remote Access Flag is off: it can have no remote right (V-MR-17)
 };
 constexpr Rights operator|(Rights a, Rights b) {
   return static_cast<Rights>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
@@ -54,6 +55,20 @@ enum class Refusal : std::uint8_t {
   invalid_window,  // no such window (V-CS-24)
   invalid_region,  // no such region, or one that has no windows (V-CS-23)
   not_invalid,     // the window is bound already (V-CS-14)
+};
+
+// Why an STag was not fast-registered, in the order of the checks (V-MR-16).
+enum class FastRefusal : std::uint8_t {
+  invalid_stag,    // no such region
+  not_associated,  // another PD
+  not_invalid,     // Valid, as a shared one is always
+  page_size,       // V-CS-15
+  list_too_long,   // V-CS-21
+  list_entry,      // V-CS-17
+  first_offset,    // V-CS-18
+  length,          // V-CS-19
+  address,         // V-CS-22
+  access_rights,   // V-CS-20
 };
 
 // Where a region's octets are: in an application's address space and, where they are shared
@@ -90,6 +105,27 @@ struct RegionOptions {
   std::uint64_t size = 0;
   std::uint8_t key = 0;
   Memory memory{};
+  std::uint32_t pages = 0;  // of a page list; 0: what a range takes of pages of the smallest size
+};
+
+// Sizes that a page of a list may have: a bit for each.
+inline constexpr std::uint64_t kPageSizes = 0xfffff000;
+constexpr bool is_page_size(std::uint64_t bytes) { return (bytes & (bytes - 1)) == 0 && (bytes & kPageSizes) != 0; }
+
+// How long a page list an STag has room for: a power of two. What is not a list has room for its pages, within this.
+inline constexpr std::uint32_t kPageListMax = 32768;
+
+// What Fast-Register makes of an STag. The pages lie one behind the other from `memory` on.
+struct PageList {
+  Rights rights = Rights::none;
+  std::uint64_t base = 0;  // TO of the first octet
+  std::uint64_t size = 0;
+  std::uint64_t page_bytes = 0;
+  std::uint64_t first_offset = 0;  // of the first octet, in the first page
+  std::uint64_t addresses = 0;     // of all pages, or-ed
+  std::uint32_t count = 0;
+  SpaceId space{};
+  std::uint64_t view = 0;  // of the first page, in the application
 };
 
 enum class RegisterError : std::uint8_t {
@@ -118,6 +154,7 @@ struct StagInfo {
   Rights rights = Rights::none;
   std::uint64_t base = 0, size = 0;  // TOs
   Memory memory{};
+  std::uint32_t pages = 0;          // a region's: of the longest page list that it has room for
   std::uint32_t windows_bound = 0;  // a region's
   std::uint32_t region_entry = 0;   // a region's own, a Valid window's region's
 };
@@ -154,8 +191,12 @@ class Table {
   // ---- control; may be called by several threads ----
   Result<Stag, RegisterError> register_region(const RegionOptions& options);
   // Another region over the memory of `existing`, of the same size; both are Shared from now on
-  // (V-MR-11, -12). `options` gives PD, rights, base and key.
-  Result<Stag, RegisterError> register_shared(Stag existing, const RegionOptions& options);
+  // (V-MR-11, -12). `options` gives PD, rights, base and key. By copy: without what of it is mapped here.
+  enum class Reach : std::uint8_t { same, by_copy };
+  Result<Stag, RegisterError> register_shared(Stag existing, const RegionOptions& options, Reach reach = Reach::same);
+  // An Invalid STag without memory, for a page list of `pages`, at most kPageListMax (V-MR-03). Of `rights` no_remote
+  // alone counts.
+  Result<Stag, RegisterError> allocate_region(PdId pd, Rights rights, std::uint32_t pages);
   // The same index, all else anew (V-MR-05). A failure but bad_stag and busy leaves nothing
   // registered (V-MR-07). `stag` needs its index only.
   Result<Stag, RegisterError> reregister(Stag stag, const RegionOptions& options);
@@ -183,6 +224,8 @@ class Table {
   // as it was.
   Result<Done, Refusal> invalidate_remote(Stag stag, PdId pd, QpNumber qp, Rights qp_enables);
   Result<Done, Refusal> invalidate_local(Stag stag, PdId pd, QpNumber qp);
+  // V-MR-15, -16; that the queue pair may is the caller's to look at. The STag's key becomes `stag`'s.
+  Result<Done, FastRefusal> fast_register(Stag stag, PdId pd, const PageList& list);
   // Windows (V-MW-*): `new_key` becomes the window's key; of `window` only the index counts.
   // `rights`: remote ones, and zero_based. `address` is a TO of the region. The QP's bind enable is
   // the caller's to look at. A window of a PD may be bound already, and is then bound anew, in one step for
@@ -220,6 +263,7 @@ class Table {
   void remove(Locked& entry);
   void leave(std::uint32_t slot);
   void unbind(Locked& window);
+  static std::optional<FastRefusal> refusal_of(const Fields& region, PdId pd, const PageList& list);
   static std::optional<Refusal> refusal_to_bind(const Fields& window, const Fields& region, Stag stag, PdId pd,
                                                 Rights rights, std::uint64_t address, std::uint64_t length);
   Result<Done, Refusal> invalidate(Stag stag, PdId pd, QpNumber qp, bool remote, Rights qp_enables);
