@@ -67,6 +67,7 @@ struct Link {
 
 struct Cq;
 struct PagesUse;
+struct PageView;
 struct Qp;
 struct Srq;
 
@@ -97,6 +98,7 @@ struct Context {
   std::uint32_t unswapped_left;  // registrations that are not to be swapped
   int async_fd;                  // reading end; libibverbs closes it
   int async_writer;              // our copy of the daemon's end, for the day the daemon dies
+  int direct_events;             // reading end of the direct verbs' events, plus 1; 0: nobody has asked for them
 
   pthread_mutex_t objects;  // taken before a CQ's lock
   Link cq_list;
@@ -134,6 +136,7 @@ struct Mr {
   int access;
   std::uint32_t pd;   // its handle
   PagesUse* swapped;  // none: its pages are where the application put them
+  PageView* views;    // of page lists; the youngest first
 };
 
 // A queue's attachment to the CQ it reports to.
@@ -229,6 +232,7 @@ struct Qp : QpFace {
   ibv_qp_attr asked;
   int asked_mask;
   bool meets;  // it has been given its peer
+  bool binds;  // Binds are let: on every queue pair that ibverbs makes
   std::uint32_t async_taken;
   bool told_of_death;
   bool told_last_wqe;
@@ -372,11 +376,20 @@ int resize_cq(ibv_cq* cq, int entries);
 int destroy_cq(ibv_cq* cq);
 void cq_event(ibv_cq* cq);
 ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes);
+ibv_srq* create_limited_srq(ibv_pd* pd, ibv_srq_init_attr* attributes, std::uint32_t limit);
 int modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask);
 int query_srq(ibv_srq* srq, ibv_srq_attr* attributes);
 int destroy_srq(ibv_srq* srq);
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes);
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes);
+// With what ibverbs has no attributes for.
+struct DirectAttributes {
+  std::uint32_t flags;  // RNIC_QP_*
+  std::uint32_t receive_limit;
+};
+ibv_qp* create_qp_with(ibv_context* context, ibv_qp_init_attr_ex* attributes, const DirectAttributes& direct);
+// It has been brought to this state (enum rnic_qp_state) by another way than modify_qp().
+void note_state(Qp& qp, std::uint32_t state);
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask);
 int query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* init);
 int destroy_qp(ibv_qp* qp);
@@ -404,6 +417,18 @@ std::uint64_t raw_clock();
 // Writes a send queue's entry of this index, which is the queue's head or follows it with all between written. Nobody
 // sees it. An error leaves the queue as it was. Under the queue's lock.
 int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr);
+// Between wr_start and wr_complete, for a builder of an entry that is not an ibv_send_wr: ends the builder before, and
+// gives the place of the next entry; null: something is wrong already, or there is no room. Then entry_written().
+std::byte* next_entry(ibv_qp_ex& qp);
+void entry_written(ibv_qp_ex& qp, std::uint64_t wr_id, std::uint8_t opcode);
+void fail_batch(ibv_qp_ex& qp, int error);
+void begin_read_invalidate(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address);
+// Its index, of the entry that next_entry() gives.
+std::uint32_t next_index(ibv_qp_ex& qp);
+// RDMA Read, whose sink's STag is invalidated behind it: of ibverbs' opcodes the one that is the driver's.
+inline constexpr ibv_wr_opcode kReadInvalidate = IBV_WR_DRIVER1;
+// RNIC_SQE_* of ibv_send_flags that this opcode (RNIC_OP_*) listens to, which are `flags`.
+std::uint8_t entry_flags(const SendQueue& queue, std::uint8_t flags, unsigned send_flags);
 // Of a datagram's entry, one written or about to be.
 void write_address(Qp& qp, std::uint32_t index, const ibv_send_wr& wr);
 // 0 if this is an operation of this device's queue pairs, connected or of datagrams, or EOPNOTSUPP; the daemon's log

@@ -17,10 +17,10 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "context.hpp"
 #include "mappings.hpp"
 #include "memcheck.hpp"
 #include "page_swap.hpp"
+#include "regions.hpp"
 
 namespace rnic::provider {
 
@@ -136,14 +136,22 @@ constexpr unsigned kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRI
                                   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
                                   IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
 
-int check_registration(const void* address, std::size_t length, unsigned access) {
+int check_flags(unsigned access) {
   if ((access & IBV_ACCESS_ON_DEMAND) != 0) return EOPNOTSUPP;
-  if ((access & ~kKnownAccess) != 0) return EINVAL;
-  if (length == 0) return EINVAL;
-  if (reinterpret_cast<std::uintptr_t>(address) + length < length) return EINVAL;
-  // V-ACC-01: remote write needs local write.
-  const bool remote_write = (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
-  if (remote_write && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
+  return (access & ~kKnownAccess) != 0 ? EINVAL : 0;
+}
+
+int check_registration(const Range& range) {
+  if (range.length == 0) return EINVAL;
+  if (reinterpret_cast<std::uintptr_t>(range.address) + range.length < range.length) return EINVAL;
+  const auto given = [&](std::uint32_t rights) { return (range.access & rights) != 0; };
+  constexpr std::uint32_t kWrites = RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_REMOTE_ATOMIC;
+  constexpr std::uint32_t kReads = RNIC_ACCESS_REMOTE_READ | RNIC_ACCESS_REMOTE_ATOMIC;
+  // V-ACC-01: each remote right needs the local one.
+  if (!given(RNIC_ACCESS_LOCAL_READ | RNIC_ACCESS_LOCAL_WRITE)) return EINVAL;
+  if (given(kWrites) && !given(RNIC_ACCESS_LOCAL_WRITE)) return EINVAL;
+  if (given(kReads) && !given(RNIC_ACCESS_LOCAL_READ)) return EINVAL;
+  if (given(RNIC_ACCESS_NO_REMOTE) && given(kReads | kWrites)) return EINVAL;  // V-MR-18
   return 0;
 }
 
@@ -186,17 +194,6 @@ void set_known(Region* region, std::uint32_t stag) {
   if (region != nullptr) store(region->stag, stag, std::memory_order_seq_cst);
 }
 
-std::uint32_t new_key(Context& context) { return std::atomic_ref(context.next_key).fetch_add(1) & 0xFF; }
-
-// What is to be registered, and how.
-struct Range {
-  std::uint32_t pd;
-  void* address;
-  std::size_t length;
-  std::uint64_t iova;
-  int access;  // IBV_ACCESS_*
-};
-
 // As the daemon is asked for it, and by what it may reach the memory.
 struct Wish {
   rnic_reg_mr request{};
@@ -224,19 +221,19 @@ struct Wish {
 
 // Faults the range in, and finds how it can be reached. 0 or an errno.
 int prepare(Context& context, const Range& range, Wish& wish) {
-  const auto flags = static_cast<unsigned>(range.access);
-  const bool write = (flags & IBV_ACCESS_LOCAL_WRITE) != 0;
-  int error = check_registration(range.address, range.length, flags);
+  const bool write = (range.access & RNIC_ACCESS_LOCAL_WRITE) != 0;
+  int error = check_registration(range);
   if (error == 0) error = populate(range.address, range.length, write);
   if (error != 0) return error;
   if (write) tell_memcheck_written(range.address, range.length);
   rnic_reg_mr& request = wish.request;
   request.pd = range.pd;
-  request.access = to_rnic_access(flags);
+  request.access = range.access;
+  request.pages = range.pages;
   request.start = reinterpret_cast<std::uintptr_t>(range.address);
   request.length = range.length;
-  request.iova = (flags & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : range.iova;
-  if (may_swap(context)) wish.swapped = swap_pages(range.address, range.length);
+  request.iova = (range.access & RNIC_ACCESS_ZERO_BASED) != 0 ? 0 : range.iova;
+  if (range.pages == 0 && may_swap(context)) wish.swapped = swap_pages(range.address, range.length);
   if (wish.swapped) {
     request.shared = RNIC_MEMORY_SWAPPED;
     request.shared_offset = wish.swapped.offset;
@@ -247,57 +244,11 @@ int prepare(Context& context, const Range& range, Wish& wish) {
   return 0;
 }
 
-// What is not to change is asked for again as it was. What cannot be had, for the application's own reasons, is told to
-// the daemon all the same: but for a region with windows, nothing is registered then (V-MR-06, V-MR-07).
-int reregister(ibv_mr* ibv, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
-  auto* mr = reinterpret_cast<Mr*>(ibv);
-  Context& context = context_of(ibv->context);
-  if (context.control.in_forked_child()) return EPERM;
-  if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) return EINVAL;
-  Region& now = *region_of(context, ibv->lkey);
-  const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
-  Range to{mr->pd, now.memory, now.length, now.base, mr->access};
-  if ((now.access & RNIC_ACCESS_ZERO_BASED) != 0) to.iova = reinterpret_cast<std::uintptr_t>(now.memory);
-  if (moves) to = {mr->pd, address, length, reinterpret_cast<std::uintptr_t>(address), mr->access};
-  if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) to.access = access;
-  const bool other_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
-  if (other_pd && pd != nullptr) to.pd = pd->handle;
-
-  Wish wish;
-  const bool good_pd = !other_pd || (pd != nullptr && pd->context == ibv->context);
-  const int impossible = good_pd ? prepare(context, to, wish) : EINVAL;
-  rnic_rereg_mr request{};
-  request.mr = ibv->handle;
-  request.impossible = impossible != 0 ? 1 : 0;
-  request.to = wish.request;
-  // Peers that know its rkey go on with it, by its new rights; to other memory they do not come.
-  request.to.key = ibv->rkey & 0xFF;
-  while (moves && request.to.key == (ibv->rkey & 0xFF)) request.to.key = new_key(context);
-  set_known(&now, 0);
-  rnic_reg_mr_reply reply{};
-  const int told =
-      context.control.call(RNIC_REREG_MR, &request, sizeof request, &reply, sizeof reply, wish.descriptor());
-  if (told == EBUSY || told == EIO) {  // it is as it was
-    release_pages(wish.swapped.use);
-    set_known(&now, ibv->lkey);
-    return told;
-  }
-  release_pages(mr->swapped);
-  mr->swapped = nullptr;
-  if (told != 0) {
-    release_pages(wish.swapped.use);
-    return impossible != 0 ? impossible : told;
-  }
-  if (wish.swapped && reply.rung != RNIC_RUNG_SWAPPED) {
-    wish.give_up_file();
-    set_unswapped(context, kUnswappedAfterRefusal);
-  }
-  ibv->lkey = ibv->rkey = reply.stag;
-  mr->access = to.access;
-  mr->pd = to.pd;
-  mr->swapped = wish.swapped.use;
-  remember(context, request.to, reply.stag);  // where it is known already
-  return 0;
+void fill_in(Mr& mr, ibv_pd* pd, const Range& range) {
+  mr.ibv.context = pd->context;
+  mr.ibv.pd = pd;
+  mr.ibv.addr = range.address;
+  mr.ibv.length = range.length;
 }
 
 }  // namespace
@@ -322,16 +273,38 @@ unsigned to_ibv_access(std::uint32_t access) {
   return result;
 }
 
-ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, int access) {
+std::uint8_t new_key(Context& context) {
+  return static_cast<std::uint8_t>(std::atomic_ref(context.next_key).fetch_add(1));
+}
+
+Mr* adopt_region(ibv_pd* pd, std::uint32_t handle, std::uint32_t stag, const Range& range) {
+  auto* mr = static_cast<Mr*>(std::calloc(1, sizeof(Mr)));
+  if (mr == nullptr) return nullptr;
+  rnic_reg_mr known{};
+  known.access = range.access;
+  known.start = reinterpret_cast<std::uintptr_t>(range.address);
+  known.length = range.length;
+  known.iova = (range.access & RNIC_ACCESS_ZERO_BASED) != 0 ? 0 : range.iova;
+  if (!remember(context_of(pd), known, stag)) {
+    std::free(mr);
+    return nullptr;
+  }
+  fill_in(*mr, pd, range);
+  mr->ibv.handle = handle;
+  mr->ibv.lkey = mr->ibv.rkey = stag;
+  mr->access = static_cast<int>(to_ibv_access(range.access));
+  mr->pd = pd->handle;
+  return mr;
+}
+
+Mr* register_range(ibv_pd* pd, const Range& range) {
   Context& context = context_of(pd);
   errno = context.control.in_forked_child() ? EPERM : 0;
   if (errno != 0) return nullptr;
-  auto* mr = static_cast<Mr*>(std::calloc(1, sizeof(Mr)));
-  if (mr == nullptr) return nullptr;
   Wish wish;
-  int error = prepare(context, {pd->handle, address, length, iova, access}, wish);
+  int error = prepare(context, range, wish);
   rnic_reg_mr& request = wish.request;
-  request.key = new_key(context);
+  request.key = range.has_key ? range.key : new_key(context);
   rnic_reg_mr_reply reply{};
   const auto ask = [&] {
     return context.control.call(RNIC_REG_MR, &request, sizeof request, &reply, sizeof reply, wish.descriptor());
@@ -344,22 +317,127 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
     error = ask();
     if (no_room && error == 0) set_unswapped(context, kUnswappedAfterRefusal);
   }
-  if (error == 0 && !remember(context, request, reply.stag)) {
-    context.control.call(RNIC_DEREG_MR, reply.mr);
-    error = ENOMEM;
+  Mr* mr = nullptr;
+  if (error == 0) {
+    mr = adopt_region(pd, reply.mr, reply.stag, range);
+    if (mr == nullptr) {
+      context.control.call(RNIC_DEREG_MR, reply.mr);
+      error = ENOMEM;
+    }
   }
-  if (error != 0) {
+  if (mr == nullptr) {
     release_pages(wish.swapped.use);
-    std::free(mr);
     errno = error;
     return nullptr;
   }
-  mr->ibv.handle = reply.mr;
-  mr->ibv.lkey = reply.stag;
-  mr->ibv.rkey = reply.stag;
-  mr->access = access;
-  mr->pd = request.pd;
   mr->swapped = wish.swapped.use;
+  return mr;
+}
+
+// What cannot be had, for the application's own reasons, is told to the daemon all the same: but for a region with
+// windows, nothing is registered then (V-MR-06, V-MR-07).
+int reregister_range(Mr& mr, const Range& range, int impossible) {
+  Context& context = context_of(mr.ibv.context);
+  Region& now = *region_of(context, mr.ibv.lkey);
+  Wish wish;
+  if (impossible == 0) impossible = prepare(context, range, wish);
+  rnic_rereg_mr request{};
+  request.mr = mr.ibv.handle;
+  request.impossible = impossible != 0 ? 1 : 0;
+  request.to = wish.request;
+  request.to.key = range.key;
+  set_known(&now, 0);
+  rnic_reg_mr_reply reply{};
+  const int told =
+      context.control.call(RNIC_REREG_MR, &request, sizeof request, &reply, sizeof reply, wish.descriptor());
+  if (told == EBUSY || told == EIO) {  // it is as it was
+    release_pages(wish.swapped.use);
+    set_known(&now, mr.ibv.lkey);
+    return told;
+  }
+  release_pages(mr.swapped);
+  mr.swapped = nullptr;
+  if (told != 0) {
+    release_pages(wish.swapped.use);
+    return impossible != 0 ? impossible : told;
+  }
+  if (wish.swapped && reply.rung != RNIC_RUNG_SWAPPED) {
+    wish.give_up_file();
+    set_unswapped(context, kUnswappedAfterRefusal);
+  }
+  mr.ibv.lkey = mr.ibv.rkey = reply.stag;
+  mr.access = static_cast<int>(to_ibv_access(range.access));
+  mr.pd = range.pd;
+  mr.swapped = wish.swapped.use;
+  remember(context, request.to, reply.stag);  // where it is known already
+  return 0;
+}
+
+void forget_contents(Mr& mr) {
+  Region* const region = region_of(context_of(mr.ibv.context), mr.ibv.lkey);
+  set_known(region, 0);
+  if (region != nullptr) region->length = 0;
+}
+
+Range range_of(const Mr& mr) {
+  const Region& now = *region_of(context_of(mr.ibv.context), mr.ibv.lkey);
+  Range range{};
+  range.pd = mr.pd;
+  range.address = now.memory;
+  range.length = now.length;
+  range.iova = (now.access & RNIC_ACCESS_ZERO_BASED) != 0 ? reinterpret_cast<std::uintptr_t>(now.memory) : now.base;
+  range.access = now.access;
+  return range;
+}
+
+namespace {
+
+// What is not to change is asked for again as it was.
+int reregister(ibv_mr* ibv, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
+  auto* mr = reinterpret_cast<Mr*>(ibv);
+  Context& context = context_of(ibv->context);
+  if (context.control.in_forked_child()) return EPERM;
+  if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) return EINVAL;
+  const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+  Range to = range_of(*mr);
+  if (moves) {
+    to.address = address;
+    to.length = length;
+    to.iova = reinterpret_cast<std::uintptr_t>(address);
+  }
+  int impossible = 0;
+  if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) {
+    impossible = check_flags(static_cast<unsigned>(access));
+    to.access = to_rnic_access(static_cast<unsigned>(access));
+  }
+  if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
+    if (pd != nullptr) to.pd = pd->handle;
+    if (pd == nullptr || pd->context != ibv->context) impossible = EINVAL;
+  }
+  // Peers that know its rkey go on with it, by its new rights; to other memory they do not come.
+  to.key = static_cast<std::uint8_t>(ibv->rkey);
+  while (moves && to.key == static_cast<std::uint8_t>(ibv->rkey)) to.key = new_key(context);
+  PageView* const before = mr->views;
+  const int error = reregister_range(*mr, to, impossible);
+  if (error == 0 && moves && before != nullptr) drop_views(mr->views);
+  return error;
+}
+
+}  // namespace
+
+ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, int access) {
+  const auto flags = static_cast<unsigned>(access);
+  errno = context_of(pd).control.in_forked_child() ? EPERM : check_flags(flags);
+  if (errno != 0) return nullptr;
+  Range range{};
+  range.pd = pd->handle;
+  range.address = address;
+  range.length = length;
+  range.iova = iova;
+  range.access = to_rnic_access(flags);
+  Mr* mr = register_range(pd, range);
+  if (mr == nullptr) return nullptr;
+  mr->access = access;
   return &mr->ibv;
 }
 
@@ -386,6 +464,7 @@ int dereg_mr(ibv_mr* mr) {
   }
   auto* own = reinterpret_cast<Mr*>(mr);
   if (own->swapped != nullptr) set_unswapped(context, 0);  // the daemon has room again
+  drop_views(own->views);
   release_pages(own->swapped);
   std::free(own);
   return 0;

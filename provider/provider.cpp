@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "context.hpp"
+#include "direct.hpp"
 #include "pabi/pabi.hpp"
 
 namespace rnic::provider {
@@ -143,3 +144,8 @@ const pabi::DeviceOps kDeviceOps = {
 }  // namespace
 
 }  // namespace rnic::provider
+
+// For librnicdv (rnicdv/table.hpp).
+extern "C" [[gnu::visibility("default")]] const rnic::direct::Table* rnic_provider_direct() {
+  return &rnic::provider::direct::kTable;
+}

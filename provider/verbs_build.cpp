@@ -154,6 +154,34 @@ void wr_set_inline_data_list(ibv_qp_ex* ex, std::size_t count, const ibv_data_bu
   write_inline(qp, joined, size);
 }
 
+}  // namespace
+
+// ---- Builders of the direct verbs ------------------------------------------------------------------
+
+void begin_read_invalidate(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t address) {
+  begin_remote(ex, kReadInvalidate, rkey, address);
+}
+
+std::byte* next_entry(ibv_qp_ex& ex) {
+  Qp& qp = of(&ex);
+  write_without_data(qp);
+  Batch& batch = qp.batch;
+  if (batch.error == 0 && qp.send.full_at(batch.end)) fail(batch, ENOMEM);
+  return batch.error == 0 ? qp.send.slot(batch.end) : nullptr;
+}
+
+void entry_written(ibv_qp_ex& ex, std::uint64_t wr_id, std::uint8_t opcode) {
+  Qp& qp = of(&ex);
+  qp.send.work[qp.batch.end & (qp.send.size - 1)] = {wr_id, opcode, 0};
+  ++qp.batch.end;
+}
+
+void fail_batch(ibv_qp_ex& ex, int error) { fail(of(&ex).batch, error); }
+
+std::uint32_t next_index(ibv_qp_ex& ex) { return of(&ex).batch.end; }
+
+namespace {
+
 // ---- The batch -------------------------------------------------------------------------------------
 
 void wr_start(ibv_qp_ex* ex) {

@@ -43,6 +43,8 @@ constexpr SendRow send_row(ibv_wr_opcode opcode) {
       return {RNIC_OP_WRITE_IMMEDIATE, true, true, true, false, kSendFlags};
     case IBV_WR_RDMA_READ:
       return {RNIC_OP_READ, true, false, true, false, 0};
+    case kReadInvalidate:
+      return {RNIC_OP_READ_INVALIDATE, true, false, true, false, 0};
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
       return {RNIC_OP_FETCH_ADD, true, false, false, false, RNIC_SQE_FENCE, true};
     case IBV_WR_ATOMIC_CMP_AND_SWP:
@@ -71,14 +73,6 @@ int not_offered(Context& context, const SendRow& row) {
     context.control.call(RNIC_NOT_OFFERED, &told, sizeof told, nullptr, 0);
   }
   return EOPNOTSUPP;
-}
-
-std::uint8_t sqe_flags(const SendQueue& queue, const SendRow& row, unsigned send_flags) {
-  unsigned flags = 0;
-  if (queue.signal_all || (send_flags & IBV_SEND_SIGNALED) != 0) flags |= RNIC_SQE_SIGNALED;
-  if ((send_flags & IBV_SEND_FENCE) != 0) flags |= RNIC_SQE_FENCE & row.flags;
-  if ((send_flags & IBV_SEND_SOLICITED) != 0) flags |= RNIC_SQE_SOLICITED & row.flags;
-  return static_cast<std::uint8_t>(flags);
 }
 
 // Where an SGE's octets lie, for a copy on the application's own behalf. Nothing unless the whole
@@ -140,6 +134,14 @@ int copy_inline(const SendQueue& queue, const ibv_send_wr& wr, std::byte* room, 
 
 }  // namespace
 
+std::uint8_t entry_flags(const SendQueue& queue, std::uint8_t flags, unsigned send_flags) {
+  unsigned given = 0;
+  if (queue.signal_all || (send_flags & IBV_SEND_SIGNALED) != 0) given |= RNIC_SQE_SIGNALED;
+  if ((send_flags & IBV_SEND_FENCE) != 0) given |= RNIC_SQE_FENCE & flags;
+  if ((send_flags & IBV_SEND_SOLICITED) != 0) given |= RNIC_SQE_SOLICITED & flags;
+  return static_cast<std::uint8_t>(given);
+}
+
 int check_postable(Context& context, ibv_wr_opcode opcode, bool datagrams) {
   if (datagrams) return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ? 0 : EOPNOTSUPP;
   const SendRow row = send_row(opcode);
@@ -167,7 +169,7 @@ int write_datagram_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
   std::byte* body = slot + send_header_of(qp);
   rnic_sqe entry{};
   entry.opcode = RNIC_OP_SEND;
-  entry.flags = sqe_flags(queue, send_row(IBV_WR_SEND), wr.send_flags);
+  entry.flags = entry_flags(queue, kSendFlags, wr.send_flags);
   if (wr.opcode == IBV_WR_SEND_WITH_IMM) {
     entry.flags |= RNIC_SQE_IMMEDIATE;
     entry.invalidate = wr.imm_data;
@@ -208,7 +210,8 @@ int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
   }
   if (!offered(*qp.context, row)) return not_offered(*qp.context, row);
   const bool local_invalidate = row.opcode == RNIC_OP_LOCAL_INVALIDATE;
-  const std::uint32_t sge_max = row.opcode == RNIC_OP_READ || row.atomic ? 1 : queue.sge_max;
+  const bool reads = row.opcode == RNIC_OP_READ || row.opcode == RNIC_OP_READ_INVALIDATE;
+  const std::uint32_t sge_max = reads || row.atomic ? 1 : queue.sge_max;
   const bool bind = row.opcode == RNIC_OP_BIND;
   const int sge_count = local_invalidate || bind ? 0 : wr.num_sge;
   if (sge_count < 0 || static_cast<std::uint32_t>(sge_count) > sge_max) return EINVAL;
@@ -219,7 +222,7 @@ int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
   std::byte* body = slot + sizeof(rnic_sqe);
   rnic_sqe entry{};
   entry.opcode = row.opcode;
-  entry.flags = sqe_flags(queue, row, wr.send_flags);
+  entry.flags = entry_flags(queue, row.flags, wr.send_flags);
   if (row.remote) {
     entry.remote_address = wr.wr.rdma.remote_addr;
     entry.rkey = wr.wr.rdma.rkey;
@@ -257,7 +260,7 @@ int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
   std::memcpy(slot, &entry, sizeof entry);
 
   queue.work[index & (queue.size - 1)] = {wr.wr_id, row.opcode, 0};
-  if (row.opcode == RNIC_OP_READ || row.atomic) {
+  if (reads || row.atomic) {
     queue.last_read = index;
     queue.any_read = true;
   }

@@ -117,7 +117,8 @@ void fill_in(ibv_qp& to, ibv_pd* pd, const ibv_qp_init_attr& init) {
 }
 
 // With builders, where `operations` says of which IBV_QP_EX_WITH_*.
-ibv_qp* make_qp(ibv_pd* pd, ibv_qp_init_attr* init, const std::uint64_t* operations) {
+ibv_qp* make_qp(ibv_pd* pd, ibv_qp_init_attr* init, const std::uint64_t* operations,
+                const DirectAttributes& direct = {}) {
   Context& context = context_of(pd);
   const bool datagrams = init->qp_type == IBV_QPT_UD && has_datagrams(context);
   if (init->qp_type != IBV_QPT_RC && !datagrams) {
@@ -148,7 +149,10 @@ ibv_qp* make_qp(ibv_pd* pd, ibv_qp_init_attr* init, const std::uint64_t* operati
   request.inline_max = init->cap.max_inline_data;
   request.type = datagrams ? RNIC_QP_UD : RNIC_QP_RC;
   request.user_pointer = pointer_value(&qp->ibv);
+  request.flags = direct.flags;
+  request.receive_limit = direct.receive_limit;
 
+  qp->binds = (direct.flags & RNIC_QP_NO_BIND) == 0;
   qp->context = &context;
   qp->srq = init->srq != nullptr ? &of(init->srq) : nullptr;
   qp->send.signal_all = init->sq_sig_all != 0;
@@ -185,7 +189,9 @@ ibv_qp* make_qp(ibv_pd* pd, ibv_qp_init_attr* init, const std::uint64_t* operati
 
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) { return make_qp(pd, init, nullptr); }
 
-ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* init) {
+ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* init) { return create_qp_with(ibv, init, {}); }
+
+ibv_qp* create_qp_with(ibv_context* ibv, ibv_qp_init_attr_ex* init, const DirectAttributes& direct) {
   constexpr std::uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
                                    IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
   const auto given = [init](std::uint32_t attribute) { return (init->comp_mask & attribute) != 0; };
@@ -201,7 +207,7 @@ ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* init) {
   // It begins as the shorter one does; libibverbs relies on that, too.
   static_assert(offsetof(ibv_qp_init_attr_ex, sq_sig_all) == offsetof(ibv_qp_init_attr, sq_sig_all));
   return make_qp(init->pd, reinterpret_cast<ibv_qp_init_attr*>(init),
-                 given(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) ? &init->send_ops_flags : nullptr);
+                 given(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) ? &init->send_ops_flags : nullptr, direct);
 }
 
 namespace {
@@ -215,10 +221,12 @@ rnic_modify_qp modification(const Qp& qp, std::uint32_t mask, std::uint32_t stat
   request.qp_number = qp.ibv.qp_num;
   request.mask = mask;
   request.state = state;
-  // What the mask does not name, the application may have left as it found it. There is no bind enable in ibverbs, so
-  // it is on.
-  if ((mask & RNIC_MODIFY_ACCESS) != 0)
-    request.access = to_rnic_access(attributes.qp_access_flags) | RNIC_ACCESS_WINDOW_BIND;
+  // What the mask does not name, the application may have left as it found it. There is no bind enable in ibverbs: it
+  // stays as the queue pair was made with.
+  if ((mask & RNIC_MODIFY_ACCESS) != 0) {
+    request.access = to_rnic_access(attributes.qp_access_flags) & ~RNIC_ACCESS_WINDOW_BIND;
+    if (qp.binds) request.access |= RNIC_ACCESS_WINDOW_BIND;
+  }
   if ((mask & RNIC_MODIFY_ORD) != 0) request.ord = attributes.max_rd_atomic;
   if ((mask & RNIC_MODIFY_IRD) != 0) request.ird = attributes.max_dest_rd_atomic;
   if ((mask & RNIC_MODIFY_PATIENCE) != 0) {
@@ -490,7 +498,22 @@ int change_as_infiniband(Qp& qp, const ibv_qp_attr& attributes, int mask) {
   return change(qp, attributes, from == IBV_QPS_RTS && to == IBV_QPS_RTS ? mask & ~IBV_QP_STATE : mask);
 }
 
+// Nothing is left of what its application has said of a peer.
+void forget_peer(Qp& qp) {
+  qp.asked = {};
+  qp.asked_mask = 0;
+  qp.meets = false;
+}
+
 }  // namespace
+
+void note_state(Qp& qp, std::uint32_t state) {
+  constexpr ibv_qp_state kNames[] = {IBV_QPS_RESET, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPS_ERR};
+  const bool was_idle = qp.ibv.state == IBV_QPS_INIT || qp.ibv.state == IBV_QPS_RTR;
+  if (state == RNIC_QP_IDLE && was_idle) return;
+  qp.ibv.state = kNames[state];
+  if (state == RNIC_QP_IDLE) forget_peer(qp);
+}
 
 int modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
   Qp& qp = of(ibv);
@@ -501,9 +524,7 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
   if (error != 0) return error;
   if ((mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET) {
     discard_work(qp);
-    qp.asked = {};
-    qp.asked_mask = 0;
-    qp.meets = false;
+    forget_peer(qp);
   } else {
     keep(qp, *attributes, mask);
   }

@@ -74,7 +74,10 @@ void free_srq(Srq& srq) {
 
 }  // namespace
 
-ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
+// The limit is not set here, as with IB.
+ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) { return create_limited_srq(pd, init, 0); }
+
+ibv_srq* create_limited_srq(ibv_pd* pd, ibv_srq_init_attr* init, std::uint32_t limit) {
   Context& context = context_of(pd);
   auto* srq = static_cast<Srq*>(allocate_zeroed(sizeof(Srq)));
   if (srq == nullptr) return nullptr;
@@ -82,7 +85,8 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
   request.pd = pd->handle;
   request.wr_min = init->attr.max_wr;
   request.sge_max = init->attr.max_sge;
-  request.user_pointer = pointer_value(&srq->ibv);  // the limit is not set here, as with IB
+  request.limit = limit;
+  request.user_pointer = pointer_value(&srq->ibv);
   rnic_create_srq_reply reply{};
   const int error = ask_for_srq(context, *srq, request, reply);
   if (error != 0) {

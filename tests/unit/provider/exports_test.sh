@@ -1,6 +1,6 @@
 #!/bin/sh
-# The plugin loads into other people's processes: it needs libc and libibverbs, exports nothing, and
-# has no code that runs when a process exits.  exports_test.sh PLUGIN
+# The plugin loads into other people's processes: it needs libc and libibverbs, exports nothing but
+# what librnicdv finds it by, and has no code that runs when a process exits.  exports_test.sh PLUGIN
 set -eu
 plugin=$1
 
@@ -10,7 +10,7 @@ case $needed in
   *) echo "it needs: $needed"; exit 1 ;;
 esac
 
-exported=$(nm -D --defined-only "$plugin" | grep -v ' A ' || true)
+exported=$(nm -D --defined-only "$plugin" | grep -v ' A ' | grep -v ' T rnic_provider_direct@@RNIC_PRIVATE_1$' || true)
 if [ -n "$exported" ]; then
   echo "it exports: $exported"
   exit 1

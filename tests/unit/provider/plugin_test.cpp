@@ -20,6 +20,7 @@
 #include <string>
 
 #include "control/limits.hpp"
+#include "rnicdv/rnicdv.h"
 #include "unit/provider/daemon.hpp"
 
 namespace {
@@ -136,6 +137,32 @@ void refused_interfaces(ibv_context* context, ibv_pd* pd, const ibv_mr& mr) {
   CHECK(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &range, 1) == EOPNOTSUPP);
 }
 
+// librnicdv finds what the plugin has for it, and in no other context.
+void direct_verbs(ibv_context* context, ibv_pd* pd, const ibv_mr& mr) {
+  ibv_context foreign = *context;
+  foreign.ops.poll_cq = [](ibv_cq*, int, ibv_wc*) { return 0; };
+  rnicdv_device_attr device{};
+  CHECK(rnicdv_query_device(&foreign, &device) == EOPNOTSUPP);
+  REQUIRE(rnicdv_query_device(context, &device) == 0);
+  CHECK(device.max_page_list == RNIC_PAGE_LIST_MAX);
+  CHECK(rnicdv_query_device(&foreign, &device) == EOPNOTSUPP);
+  errno = 0;
+  CHECK(rnicdv_event_fd(&foreign) == -1);
+  CHECK(errno == EOPNOTSUPP);
+  CHECK(rnicdv_event_fd(context) >= 0);
+  rnicdv_event event{};
+  CHECK(rnicdv_get_event(context, &event) == EAGAIN);
+
+  rnicdv_mr_attr region{};
+  REQUIRE(rnicdv_query_mr(context, mr.rkey, &region) == 0);
+  CHECK(region.length == mr.length);
+  const rnicdv_mr_init init{.iova = 0, .access = RNICDV_LOCAL_READ | RNICDV_ZERO_BASED, .key = 0x77};
+  ibv_mr* shared = rnicdv_reg_shared_mr(const_cast<ibv_mr*>(&mr), pd, &init);
+  REQUIRE(shared != nullptr);
+  CHECK((shared->rkey & 0xFF) == 0x77);
+  CHECK(ibv_dereg_mr(shared) == 0);
+}
+
 // By the names that applications use: what the plugin offers arrives where libibverbs' header looks for it.
 void newer_interfaces(TestDaemon& daemon, ibv_context* context, ibv_pd* pd, const ibv_mr& mr) {
   refused_interfaces(context, pd, mr);
@@ -203,7 +230,7 @@ void newer_interfaces(TestDaemon& daemon, ibv_context* context, ibv_pd* pd, cons
 
 }  // namespace
 
-TEST_CASE("stock libibverbs finds the plugin, and works through it", "[provider][plugin]") {
+TEST_CASE("stock libibverbs finds the plugin, and works through it", "[provider][plugin][V-RNIC-04][V-RNIC-05]") {
   rnic::test::TestDaemon daemon;
   g_device = daemon.client;
   int count = 0;
@@ -213,7 +240,10 @@ TEST_CASE("stock libibverbs finds the plugin, and works through it", "[provider]
   CHECK(std::string(ibv_get_device_name(devices[0])) == "rnic0");
   CHECK(devices[0]->transport_type == IBV_TRANSPORT_IWARP);
 
-  ibv_context* context = ibv_open_device(devices[0]);
+  errno = 0;
+  CHECK(rnicdv_open_device(devices[0], RNICDV_BLOCK_MODE) == nullptr);
+  CHECK(errno == EOPNOTSUPP);
+  ibv_context* context = rnicdv_open_device(devices[0], RNICDV_PAGE_MODE);
   REQUIRE(context != nullptr);
   ibv_device_attr device{};
   REQUIRE(ibv_query_device(context, &device) == 0);
@@ -258,6 +288,10 @@ TEST_CASE("stock libibverbs finds the plugin, and works through it", "[provider]
   REQUIRE(mw != nullptr);
   CHECK(ibv_dealloc_mw(mw) == 0);
 
+  {
+    INFO("the direct verbs");
+    direct_verbs(context, pd, *mr);
+  }
   {
     INFO("the newer interfaces");
     newer_interfaces(daemon, context, pd, *mr);
