@@ -31,7 +31,9 @@ TEST_CASE("V-ACC-01: remote rights need the local right of their kind", "[contro
   CHECK(with(lw | rr) == EINVAL);
   CHECK(with(lw | rw) == 0);
   CHECK(with(lr | lw | rr | rw) == 0);
-  CHECK(with(lr | 0x80) == EINVAL);
+  CHECK(with(lr | RNIC_ACCESS_NO_REMOTE) == 0);
+  CHECK(with(lr | rr | RNIC_ACCESS_NO_REMOTE) == EINVAL);  // V-MR-18
+  CHECK(with(lr | 0x100) == EINVAL);
 }
 
 TEST_CASE("V-MR-02: a registration that fails uses nothing", "[control][objects][V-MR-02]") {

@@ -68,7 +68,7 @@ TEST_CASE("V-MR-07: a reregistration that fails leaves nothing but the handle",
   Scene s;
   auto body = s.to();
   SECTION("for its rights") { body.to.access = RNIC_ACCESS_REMOTE_READ; }
-  SECTION("for a right that there is not") { body.to.access |= 0x80; }
+  SECTION("for a right that there is not") { body.to.access |= 0x100; }
   SECTION("for its domain") { body.to.pd += 77; }
   SECTION("for its length") { body.to.length = 0; }
   SECTION("for the end of all memory") { body.to.start = ~std::uint64_t{0}; }

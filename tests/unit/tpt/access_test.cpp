@@ -39,7 +39,7 @@ TEST_CASE("V-ACC-01: an atomic operation reads and writes, and needs both rights
 
 TEST_CASE("V-ACC-01: a right that nobody knows does not register", "[tpt][V-ACC-01]") {
   TptWorld w;
-  CHECK_FALSE(w.table.register_region(TptWorld::options(kLocal | static_cast<Rights>(0x80))));
+  CHECK_FALSE(w.table.register_region(TptWorld::options(kLocal | static_cast<Rights>(0x100))));
 }
 
 TEST_CASE("V-ACC-03: each use needs its right", "[tpt][V-ACC-03][V-SEC-05]") {
