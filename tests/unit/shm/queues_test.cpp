@@ -119,7 +119,8 @@ TEST_CASE("V-SEC-08: inline data may fill the entry and not one octet more", "[s
   CHECK(out.malformed);
 }
 
-TEST_CASE("V-SEC-12: a forged Fast-Register or unknown opcode is malformed, whoever posts it", "[shm][V-SEC-12]") {
+TEST_CASE("V-SEC-12: an unknown opcode is malformed, and a Fast-Register without room for its list",
+          "[shm][V-SEC-12]") {
   SendWorld world;
   qp::WorkRequest out;
   for (const int opcode : {int{RNIC_OP_FAST_REGISTER}, 11, 15, 255}) {
@@ -131,6 +132,33 @@ TEST_CASE("V-SEC-12: a forged Fast-Register or unknown opcode is malformed, whoe
   REQUIRE(world.queue.take(out));
   CHECK_FALSE(out.malformed);
   CHECK(out.opcode == qp::Opcode::write);
+}
+
+TEST_CASE("V-MR-16: a Fast-Register is taken with all that its list says", "[shm][V-MR-16]") {
+  Area area{shm::SendQueue::area_bytes(2, 256)};
+  shm::SendQueue queue{area.bytes(), 2, 256, 2};
+  rnic_sqe& entry = area.at<rnic_sqe>(sizeof(rnic_ring_control));
+  entry = send_entry(RNIC_OP_FAST_REGISTER);
+  entry.sge_count = 0;
+  entry.rkey = 0x1234;
+  entry.remote_address = 0x7010;
+  entry.argument = 5000;
+  area.at<rnic_fast_register>(sizeof(rnic_ring_control) + sizeof entry) = {
+      .view = 0x50000, .addresses = 0x73000, .page_bytes = 4096, .first_offset = 16, .page_count = 2, .access = 0x0F};
+  ++area.at<rnic_ring_control>(0).produced;
+  qp::WorkRequest out;
+  REQUIRE(queue.take(out));
+  CHECK_FALSE(out.malformed);
+  CHECK(out.opcode == qp::Opcode::fast_register);
+  CHECK(out.remote_stag == Stag{0x1234});
+  CHECK(out.remote_to == 0x7010);
+  CHECK(out.argument == 5000);
+  CHECK(out.list.view == 0x50000);
+  CHECK(out.list.addresses == 0x73000);
+  CHECK(out.list.page_bytes == 4096);
+  CHECK(out.list.first_offset == 16);
+  CHECK(out.list.count == 2);
+  CHECK(out.list.rights == static_cast<tpt::Rights>(0x0F));
 }
 
 TEST_CASE("V-SEC-09: what was taken is a private copy that later scribbling does not change", "[shm][V-SEC-09]") {
