@@ -198,6 +198,7 @@ void close_context(Context& context) {
   end_at_daemon(context);
   stop_watcher(context);
   if (context.async_writer >= 0) close(context.async_writer);
+  if (context.direct_events != 0) close(context.direct_events - 1);
   for (const int fd : context.doorbells.eventfds) {
     if (fd >= 0) close(fd);
   }

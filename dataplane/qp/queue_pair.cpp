@@ -133,6 +133,7 @@ void QueuePair::Impl::attach(tcp::Connection& connection, const Start& start, In
   deadline_ = kNever;
   common_.moves = {};
   common_.flushed_sends = common_.flushed_receives = 0;
+  common_.receive_limit.in_progress = 0;
   messages_.emplace(common_, start, common_.table.read_stags());
   stream_.emplace(connection, start, now, *messages_, common_, counters_, pool_, scratch_);
   requester().posted();  // V-IDLE-07

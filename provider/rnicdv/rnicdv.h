@@ -204,16 +204,17 @@ struct rnicdv_mr_init {
 
 /*
  * Registers [address, address + length), as ibv_reg_mr, with rights and a key of the caller's. The region is
- * ibv_dereg_mr's to end; lkey and rkey are its STag. Whoever may write needs memory that may be written. EINVAL:
- * rights that cannot be (V-ACC-01, V-MR-18), no octets, or past 2^64; EFAULT: no such memory; ENOMEM.
+ * ibv_dereg_mr's to end, and rnicdv_rereg_page_list's to change: ibv_rereg_mr does not take regions that are made here
+ * (EINVAL, and nothing has changed). lkey and rkey are its STag. Whoever may write needs memory that may be written.
+ * EINVAL: rights that cannot be (V-ACC-01, V-MR-18), no octets, or past 2^64; EFAULT: no such memory; ENOMEM.
  */
 struct ibv_mr* rnicdv_reg_mr(struct ibv_pd* pd, void* address, size_t length, const struct rnicdv_mr_init* init);
 
 /*
  * Another region over the memory of one that is Valid; both are Shared from then on: Valid until they are deregistered,
  * each by itself (V-MR-11 to -13, -21). It has the same length, and may be of another protection domain of the same
- * context. `iova` is to lie as far behind a multiple of 4096 as the memory does (V-MR-12). EINVAL: `mr` is not Valid,
- * or has windows of another kind of memory; rights, key or iova that cannot be.
+ * context. `iova` is to lie as far behind a multiple of 4096 as the memory does (V-MR-12). EINVAL: `mr` is not Valid;
+ * rights, key or iova that cannot be.
  */
 struct ibv_mr* rnicdv_reg_shared_mr(struct ibv_mr* mr, struct ibv_pd* pd, const struct rnicdv_mr_init* init);
 

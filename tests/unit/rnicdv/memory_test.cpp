@@ -63,14 +63,20 @@ TEST_CASE("V-MR-18: with the Remote Access Flag off there are no remote rights, 
   REQUIRE(post(t.end_a.qp, {2}, {t.end_a.sge(0, 8)}) == 0);
   expect(t.end_b.receive_cq, 1);
   expect(t.end_a.send_cq, 2);
-  // ibv_rereg_mr has the flag on.
-  REQUIRE(provider::rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, WiredPair::kRemote) == 0);
-  CHECK(direct_of(t.b, mr->rkey).remote_access == 1);
-  goes_through(t, at, mr->rkey, 'f', 50);
-  // And off again by the direct verbs.
+  // Registered anew it has the flag on, or off again.
   Pages pages(1);
   const std::vector<std::uint64_t> one{pages.page(0)};
   const auto list = list_of(one, 0, 64);
+  const rnicdv_mr_init on{.iova = one[0], .access = kAll, .key = 2};
+  REQUIRE(rnicdv_rereg_page_list(mr, t.b.pd, &list, &on, nullptr) == 0);
+  CHECK(direct_of(t.b, mr->rkey).remote_access == 1);
+  goes_through(t, one[0], mr->rkey, 'f', 50);
+  const rnicdv_mr_init once_more{.iova = one[0], .access = kLocal | RNICDV_NO_REMOTE, .key = 2};
+  REQUIRE(rnicdv_rereg_page_list(mr, t.b.pd, &list, &once_more, nullptr) == 0);
+  CHECK(direct_of(t.b, mr->rkey).remote_access == 0);
+  is_refused(t, one[0], mr->rkey);
+  // An ordinary region has it.
+  CHECK(direct_of(t.b, t.end_b.mr->rkey).remote_access == 1);
   const rnicdv_mr_init again{.iova = one[0], .access = kAll | RNICDV_NO_REMOTE, .key = 2};
   CHECK(rnicdv_rereg_page_list(mr, t.b.pd, &list, &again, nullptr) == EINVAL);
   CHECK(provider::dereg_mr(mr) == 0);
