@@ -93,6 +93,7 @@ struct ConnectOptions {
   bool greets = false;
   // Called by its own queue pair, from the port that it calls: a TCP connection with itself, and no startup frames.
   bool itself = false;
+  bool acknowledged = false;  // qp/start.hpp
 };
 
 struct AcceptOptions {
@@ -101,6 +102,7 @@ struct AcceptOptions {
   std::uint64_t cookie = 0;
   std::uint8_t traffic_class = 0;  // as in ConnectOptions, from the Reply on
   bool outlives_peer = false;      // qp/start.hpp; a call's does where it has a `meeting`
+  bool acknowledged = false;       // qp/start.hpp
 };
 
 }  // namespace rnic::core

@@ -103,6 +103,7 @@ Result<Done, StreamError> RdmaStreams::accept(StreamId id, const AcceptOptions& 
   bind(qp, *stream);
   qp::Start start = stream->startup->start();
   start.outlives_peer = options.outlives_peer;
+  start.acknowledged = options.acknowledged;
   const bool first_fpdu_due = start.peer_to_peer;
   attach(*stream, start, now);
   if (first_fpdu_due) {
@@ -280,6 +281,7 @@ void RdmaStreams::join_itself(Stream& stream, Instant now) {
   qp::Start start;
   start.initiator = true;
   start.crc = options_.crc_required ? mpa::Crc::on : mpa::Crc::off;
+  start.acknowledged = stream.wishes.acknowledged;
   start.ird = stream.wishes.ird;
   start.ord = std::min(stream.wishes.ord, stream.wishes.ird);
   attach(stream, start, now);
@@ -331,6 +333,7 @@ void RdmaStreams::on_accepted(Stream& stream, Instant now) {
   const Startup::Depths heard = stream.startup->depths_of_reply();
   qp::Start start = stream.startup->start();
   start.outlives_peer = stream.wishes.meeting.has_value();
+  start.acknowledged = stream.wishes.acknowledged;
   attach(stream, start, now);
   stream.established_ird = heard.ird;
   stream.established_ord = heard.ord;

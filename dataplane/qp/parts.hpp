@@ -8,6 +8,7 @@
 #include "qp/gate.hpp"
 #include "qp/stream_in.hpp"
 #include "qp/stream_out.hpp"
+#include "rdmap/acknowledgements.hpp"
 #include "rdmap/early.hpp"
 #include "rdmap/early_placer.hpp"
 #include "rdmap/reads.hpp"
@@ -18,8 +19,9 @@ namespace rnic::qp {
 
 // RDMAP's half of a queue pair. Without a stream it holds nothing, and what is posted can be flushed.
 struct Messages {
-  std::unique_ptr<rdmap::Early> early;             // with markers toward us
-  std::optional<rdmap::EarlyPlacer> early_placer;  // the same
+  std::unique_ptr<rdmap::Early> early;                        // with markers toward us
+  std::optional<rdmap::EarlyPlacer> early_placer;             // the same
+  std::unique_ptr<rdmap::Acknowledgements> acknowledgements;  // of acknowledged streams
   rdmap::Reads reads;
   rdmap::Requester requester;
   rdmap::Responder responder;
@@ -28,10 +30,12 @@ struct Messages {
       : requester(common, reads, nullptr), responder(common, reads, requester, nullptr) {}
   Messages(rdmap::Common& common, const Start& start, const tpt::ReadStags& stags)
       : early(start.markers_in == mpa::Markers::expected ? std::make_unique<rdmap::Early>() : nullptr),
+        acknowledgements(start.acknowledged ? std::make_unique<rdmap::Acknowledgements>(common.settings.patience)
+                                            : nullptr),
         reads(start.ird, start.ord, stags),
-        requester(common, reads, early.get()),
-        responder(common, reads, requester, early.get()) {
-    if (early) early_placer.emplace(common, reads, *early);
+        requester(common, reads, early.get(), acknowledgements.get()),
+        responder(common, reads, requester, early.get(), acknowledgements.get()) {
+    if (early) early_placer.emplace(common, reads, *early, start.acknowledged);
     requester.begin_stream();
     responder.begin_stream(
         {.may_be_read = !start.initiator, .may_be_send = !start.initiator && start.rtr == Start::Rtr::send});

@@ -6,7 +6,9 @@
 #include "qp/queue_pair.hpp"
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <span>
 
 #include "qp/parts.hpp"
 #include "qp/state.hpp"
@@ -74,6 +76,18 @@ struct QueuePair::Impl {
   bool go_down(Instant now);
   bool go_down_closing(Instant now);
   void send_terminate(Instant now);
+  // What goes in front of a Terminate or a FIN, and the Terminate.
+  struct LastWords {
+    std::array<StreamOut::Last, StreamOut::kLastMax> messages{};
+    std::size_t count = 0;
+    std::array<std::byte, wire::AcknowledgeHeader::kSize> acknowledge{};
+    std::array<std::byte, wire::NegativeAcknowledgeHeader::kSize> refuse{};
+    std::span<const StreamOut::Last> all() const { return std::span(messages).first(count); }
+    void add(const ddp::OutboundMessage& message, Bytes payload) { messages[count++] = {message, payload}; }
+  };
+  void add_acknowledgements(LastWords& words);
+  bool peer_is_late(Instant now);
+  void look_at_peer(Instant now);
   void say_last_words(BufferRef buffer);
   rdmap::Requester& requester() { return messages_->requester; }
   rdmap::Responder& responder() { return messages_->responder; }
@@ -257,6 +271,14 @@ void QueuePair::Impl::begin_closing(Cause cause, Instant now) {
     apply(stream_step(state_, StreamEvent::late_work), now);
     return;
   }
+  if (requester().acknowledgement_due()) {
+    if (BufferRef buffer = stream_->out.buffer_for_last()) {
+      LastWords words;
+      add_acknowledgements(words);
+      stream_->out.append_last(words.all(), std::move(buffer));
+      push(now);
+    }
+  }
   stream_->connection.close();
   go_down(now);
 }
@@ -282,8 +304,12 @@ void QueuePair::Impl::stop_after_terminate(Instant now) {
   if (told == Event::peer_gone && outlives_peer_) return be_left_alone();
   static_assert(sizeof record_.octets >= rdmap::kTerminateMax);
   record_ = TerminateRecord::heard(responder().terminate());
-  // Sends and Writes have completed long since.
-  if (const auto read = refused_read(record_.bytes())) requester().blame_read(read->msn, read->code);
+  // Sends and Writes have completed long since. Of acknowledged streams it was said before what is done, and what is
+  // refused.
+  if (messages_->acknowledgements)
+    requester().peer_is_lost(rdmap::Status::retry_exceeded);
+  else if (const auto read = refused_read(record_.bytes()))
+    requester().blame_read(read->msn, read->code);
   way_down_.terminate_due = false;
   way_down_.fin_due = way_down_.drop_unsent = true;
   way_down_.told_by_event = true;
@@ -334,6 +360,10 @@ void QueuePair::Impl::be_left_alone() {
 }
 
 void QueuePair::Impl::apply(StreamStep step, Instant now) {
+  const bool lost =
+      step == StreamStep::bad_llp_close || step == StreamStep::connection_reset || step == StreamStep::connection_lost;
+  if (lost && messages_->acknowledgements && state_ == State::rts)
+    requester().peer_is_lost(rdmap::Status::retry_exceeded);
   switch (step) {
     case StreamStep::none:
     case StreamStep::proceed:
@@ -436,12 +466,35 @@ void QueuePair::Impl::check_deadline(Instant now) {
   if (gate.first_is_late(now)) return apply(StreamStep::connection_lost, now);  // W-MPA-90
   if (deadline_ <= now) return apply(stream_step(state_, StreamEvent::timed_out), now);
   gate.on_time(now, stream_->out.spoken() && !requester().sending());
+  if (messages_->acknowledgements && state_ == State::rts && peer_is_late(now)) return;
   if (state_ == State::rts && responder().held_deadline() <= now && !responder().full() && !responder().stopped()) {
     rdmap::Verdict verdict;
     responder().refuse_held(verdict);
     obey(verdict, now);
     go_down(now);
   }
+}
+
+// Of acknowledged streams: as long as it may take.
+void QueuePair::Impl::look_at_peer(Instant now) {
+  if (!messages_->acknowledgements || !stream_ || state_ != State::rts) return;
+  messages_->acknowledgements->look(requester().awaits_peer(), requester().sends_request(), stream_->out.end(),
+                                    {stream_->connection.acknowledged(), messages_->reads.progress()}, now);
+}
+
+bool QueuePair::Impl::peer_is_late(Instant now) {
+  rdmap::Acknowledgements& own = *messages_->acknowledgements;
+  if (own.next_deadline() > now) return false;
+  look_at_peer(now);
+  if (own.retry_deadline() <= now) {
+    requester().peer_is_lost(rdmap::Status::retry_exceeded);
+    to_error(std::nullopt, Cause::lost, Reset::stream, now);
+    return true;
+  }
+  if (own.receive_deadline() > now) return false;
+  obey(requester().peer_found_no_receive(), now);
+  go_down(now);
+  return true;
 }
 
 // ---- the way down ------------------------------------------------------------------------------------
@@ -501,10 +554,28 @@ bool QueuePair::Impl::go_down_closing(Instant now) {
   return busy;
 }
 
+// Of acknowledged streams: what has been performed, and what has not.
+void QueuePair::Impl::add_acknowledgements(LastWords& words) {
+  rdmap::Acknowledgements* const own = messages_->acknowledgements.get();
+  if (own == nullptr) return;
+  if (requester().acknowledgement_due()) {
+    wire::emit(own->say(requester().holds()), words.acknowledge);
+    words.add(requester().sender().acknowledge(), words.acknowledge);
+  }
+  if (const auto& refused = own->refused()) {
+    wire::emit(*refused, words.refuse);
+    words.add(requester().sender().negative_acknowledge(), words.refuse);
+  }
+}
+
 // Behind the last whole FPDU (V-STOP-01).
 void QueuePair::Impl::send_terminate(Instant now) {
-  rdmap::Sender& sender = requester().sender();
-  if (!stream_->out.append_terminate(sender.terminate(record_.length), record_.bytes())) return;
+  BufferRef buffer = stream_->out.buffer_for_last();
+  if (!buffer) return;
+  LastWords words;
+  add_acknowledgements(words);
+  words.add(requester().sender().terminate(record_.length), record_.bytes());
+  stream_->out.append_last(words.all(), std::move(buffer));
   way_down_.terminate_due = false;
   push(now);
 }
@@ -518,8 +589,10 @@ void QueuePair::Impl::say_last_words(BufferRef buffer) {
   if (!buffer || !stream_->gate.may_terminate()) return;
   if (state_ == State::rts) record_ = TerminateRecord::said(rdmap::terminate_message(rdmap::Fault::by_consumer, {}));
   if (record_.origin != TerminateRecord::Origin::local) return;  // an answer to a Terminate there is not
-  stream_->out.append_last_terminate(requester().sender().terminate(record_.length), record_.bytes(),
-                                     std::move(buffer));
+  LastWords words;
+  add_acknowledgements(words);
+  words.add(requester().sender().terminate(record_.length), record_.bytes());
+  stream_->out.append_last_at_once(words.all(), std::move(buffer));
 }
 
 void QueuePair::Impl::flush_receives(std::uint32_t count_max) { receive_hint_ = responder().flush(count_max); }
@@ -565,6 +638,7 @@ bool QueuePair::Impl::transmit(Instant now, std::uint32_t budget_bytes) {
   }
   busy |= push(now);
   busy |= complete_work(now);
+  look_at_peer(now);
   return busy;
 }
 
@@ -583,6 +657,7 @@ bool QueuePair::Impl::settle(Instant now) {
   if (state_ == State::rts) {
     busy |= push(now);
     busy |= complete_work(now);
+    look_at_peer(now);
   }
   busy |= check_stream(now);
   if (state_ != State::rts) busy |= go_down(now);
@@ -646,7 +721,9 @@ bool QueuePair::Impl::idle() const {
 
 Instant QueuePair::Impl::next_deadline() const {
   if (!stream_) return kNever;
-  return std::min({deadline_, messages_->responder.held_deadline(), stream_->gate.next_deadline()});
+  const Instant of_peer =
+      messages_->acknowledgements && state_ == State::rts ? messages_->acknowledgements->next_deadline() : kNever;
+  return std::min({deadline_, messages_->responder.held_deadline(), stream_->gate.next_deadline(), of_peer});
 }
 
 // ---- the face ----------------------------------------------------------------------------------------
@@ -748,6 +825,11 @@ void QueuePair::on_let_go() {
 
 State QueuePair::state() const { return impl_->state_; }
 void QueuePair::set_patience(const rdmap::Patience& patience) { impl_->config_.patience = patience; }
+
+std::optional<Duration> QueuePair::retry_time() const {
+  const Duration time = rdmap::retry_time(impl_->config_.patience);
+  return time == rdmap::kForever ? std::nullopt : std::optional(time);
+}
 
 IdleName QueuePair::idle_name() const { return impl_->idle_name_; }
 const Config& QueuePair::config() const { return impl_->config_; }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/buffer.hpp"
 #include "base/ids.hpp"
@@ -61,6 +62,8 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
   Result<Done, ModifyError> set_receive_limit(std::uint32_t limit);
   // In every state; of a RoCE face.
   void set_patience(const rdmap::Patience& patience);
+  // How long it waits for a peer that does nothing, by that; nothing: for ever.
+  std::optional<Duration> retry_time() const;
   // Before destruction: lets go of the connection. What was handed to TCP is delivered by it (the
   // caller then close()s the orphan); nothing of the application is touched any more.
   // `last_words`: an empty buffer for the Terminate of one that is destroyed in RTS. Without it the

@@ -18,6 +18,8 @@ struct Start {
   // A peer that merely goes is no error: the queue pair is in Idle then, and what is posted stays (InfiniBand's RC
   // notices nothing).
   bool outlives_peer = false;
+  // Requests are complete when the peer says that it has performed them (docs/wire.md s8.1): of RoCE faces.
+  bool acknowledged = false;
 };
 
 }  // namespace rnic::qp

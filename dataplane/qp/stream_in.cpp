@@ -119,7 +119,7 @@ bool StreamIn::take_empty_writes() {
   mpa::Cursor at = cursor();
   while (connection_.received() > base_ + parsed_) {
     const auto fpdu = framer_.next(at, ulpdu_);
-    if (!fpdu || !fpdu->has_value() || !rdmap::Responder::brings_nothing(ulpdu_of(ulpdu_))) return false;
+    if (!fpdu || !fpdu->has_value() || !responder_.brings_nothing(ulpdu_of(ulpdu_))) return false;
     parsed_ += (*fpdu)->octets;
     if ((*fpdu)->stored) framer_.release_store();
   }

@@ -87,7 +87,8 @@ bool StreamOut::add_fpdu(std::uint32_t& budget_bytes, Instant now, rdmap::Verdic
   const std::uint32_t emss = open_ == nullptr ? connection_.begin_segment(room_, now) : connection_.emss();
   rdmap::OutboundSegment segment;
   verdict = requester_.next_segment(mpa::mulpdu(std::min(emss, room_of_buffer()), markers_), segment);
-  if (verdict) return true;
+  // Or what was to be sent has failed, and is told in its turn.
+  if (verdict || !requester_.sending()) return true;
 
   const std::uint32_t octets = packer_.octets_for(segment.header_bytes + segment.payload_bytes);
   Segment* const into = room_for(octets, emss);
@@ -246,18 +247,20 @@ void StreamOut::drop() {
   gate_.segments_dropped();
 }
 
-bool StreamOut::append_terminate(const ddp::OutboundMessage& message, Bytes payload) {
+BufferRef StreamOut::buffer_for_last() {
   BufferRef buffer = BufferRef::take(pool_);
   starved_ = !buffer;
-  if (!buffer) return false;
-  write_fpdu(message, payload, *buffer);
-  filling_bytes_ += buffer->length;
-  add_segment(std::move(buffer));
-  return true;
+  return buffer;
 }
 
-void StreamOut::append_last_terminate(const ddp::OutboundMessage& message, Bytes payload, BufferRef buffer) {
-  write_fpdu(message, payload, *buffer);
+void StreamOut::append_last(std::span<const Last> messages, BufferRef buffer) {
+  for (const Last& each : messages) write_fpdu(each.message, each.payload, *buffer);
+  filling_bytes_ += buffer->length;
+  add_segment(std::move(buffer));
+}
+
+void StreamOut::append_last_at_once(std::span<const Last> messages, BufferRef buffer) {
+  for (const Last& each : messages) write_fpdu(each.message, each.payload, *buffer);
   connection_.append_last(std::move(buffer));
 }
 

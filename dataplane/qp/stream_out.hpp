@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "base/buffer.hpp"
 #include "mpa/packer.hpp"
@@ -51,16 +52,26 @@ class StreamOut {
   void close_segment() { open_ = nullptr; }
   // What is not with TCP is not sent.
   void drop();
-  // An FPDU of our own, whose payload is here, behind all segments. False: there is no buffer for it now.
-  bool append_terminate(const ddp::OutboundMessage& message, Bytes payload);
-  // The same in that buffer, at once, and nothing behind it.
-  void append_last_terminate(const ddp::OutboundMessage& message, Bytes payload, BufferRef buffer);
+  // A message of one FPDU, whose payload is here.
+  struct Last {
+    ddp::OutboundMessage message;
+    Bytes payload;
+  };
+  static constexpr std::size_t kLastMax = 3;  // in a buffer
+  // A buffer for them; none: there is none now.
+  BufferRef buffer_for_last();
+  // In that one, behind all segments.
+  void append_last(std::span<const Last> messages, BufferRef buffer);
+  // The same at once, and nothing behind it.
+  void append_last_at_once(std::span<const Last> messages, BufferRef buffer);
   // What its moves are made into.
   void keep(tpt::Kept& kept) const;
 
   // ---- what is known ----
   std::uint32_t filling() const { return static_cast<std::uint32_t>(next_ - first_); }
   bool empty() const { return first_ == next_; }
+  // Octets of our stream, with what is not with TCP yet.
+  std::uint64_t end() const { return connection_.appended() + filling_bytes_; }
   bool spoken() const { return next_ != 0; }
   bool starved() const { return starved_; }
   bool waits_for_slot() const { return waits_for_slot_; }

@@ -5,16 +5,22 @@
 namespace rnic::rdmap {
 
 // The checks in the order of V-ACC-08, the alignment of the address last (W-EXT-03, -04).
-std::optional<Fault> Atomics::execute(const wire::AtomicRequestHeader& request) {
+Result<tpt::Access, Fault> Atomics::check(const wire::AtomicRequestHeader& request) const {
   const Settings& own = common_.settings;
   const auto access = common_.table.check_remote(request.stag, own.pd, own.number, tpt::Rights::remote_atomic,
                                                  request.tagged_offset, kAtomicBytes);
   // The queue pair's own enable is one of the access rights.
   if (!tpt::permits(own.access, tpt::Rights::remote_atomic) &&
       (access || (access.error() != tpt::Refusal::invalid_stag && access.error() != tpt::Refusal::not_associated)))
-    return Fault::atomic_access;
-  if (!access) return atomic_fault(access.error());
-  if (access->address % kAtomicBytes != 0) return Fault::atomic_alignment;
+    return Failure{Fault::atomic_access};
+  if (!access) return Failure{atomic_fault(access.error())};
+  if (access->address % kAtomicBytes != 0) return Failure{Fault::atomic_alignment};
+  return *access;
+}
+
+std::optional<Fault> Atomics::execute(const wire::AtomicRequestHeader& request) {
+  const auto access = check(request);
+  if (!access) return access.error();
   if (early_ != nullptr) early_->placed_in_order(*access);
   const tpt::MoveTicket ticket{&common_.owner, token::kAtomic};
   tpt::Moved moved = tpt::Moved::failed;

@@ -22,6 +22,11 @@ class Atomics {
   // `early`: null, or what is placed before its turn.
   Atomics(Common& common, Early* early) : common_(common), early_(early) {}
 
+  // Why it is refused, if it is.
+  std::optional<Fault> fault_of(const wire::AtomicRequestHeader& request) const {
+    const auto checked = check(request);
+    return checked ? std::nullopt : std::optional(checked.error());
+  }
   // Begins it, or says why it is refused: then nothing has been touched.
   std::optional<Fault> execute(const wire::AtomicRequestHeader& request);
   State state() const { return state_; }
@@ -37,6 +42,7 @@ class Atomics {
   void forget() { set(State::nothing); }
 
  private:
+  Result<tpt::Access, Fault> check(const wire::AtomicRequestHeader& request) const;
   void set(State state) {
     state_ = state;
     common_.moves.atomic = state == State::begun;

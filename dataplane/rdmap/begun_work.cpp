@@ -1,5 +1,7 @@
 #include "rdmap/begun_work.hpp"
 
+#include "rdmap/acknowledgements.hpp"
+
 namespace rnic::rdmap {
 
 bool BegunWork::complete(Verdict& verdict) {
@@ -10,9 +12,14 @@ bool BegunWork::complete(Verdict& verdict) {
   bool busy = false;
   while (!ring_.empty()) {
     Work& work = ring_.front();
-    if (work.status != Status::success) break;  // the flush reports it, behind those before
+    if (work.status != Status::success) {
+      // The flush reports it, behind those before. Of an acknowledged stream it has waited for these.
+      if (acknowledgements_ != nullptr) verdict = Verdict::of(Fault::local_work);
+      break;
+    }
     const bool done = work.until == Work::Until::nothing ||
-                      (work.until == Work::Until::carried && work.carrier < carried_) || has_moved(work);
+                      (work.until == Work::Until::carried && work.carrier < carried_) || is_acknowledged(work) ||
+                      has_moved(work);
     if (!done) break;
     busy = true;
     if (work.signaled) {
@@ -26,6 +33,27 @@ bool BegunWork::complete(Verdict& verdict) {
     ring_.pop();
   }
   return busy;
+}
+
+bool BegunWork::is_acknowledged(const Work& work) const {
+  return work.until == Work::Until::acknowledged && work.carrier < carried_ &&
+         acknowledgements_->has_acknowledged(work.number);
+}
+
+bool BegunWork::fail_first(Status status, std::optional<std::uint32_t> from, std::uint32_t detail) {
+  Work* first = nullptr;
+  for (std::uint32_t i = ring_.first(); i != ring_.next(); ++i) {
+    Work& work = ring_[i];
+    if (work.status != Status::success) return true;
+    const bool of_peer =
+        work.until == Work::Until::built || work.until == Work::Until::acknowledged || work.until == Work::Until::read;
+    const bool later = !from || work.number == 0 || !Acknowledgements::is_after(*from, work.number);
+    if (first == nullptr && of_peer && later && !is_acknowledged(work)) first = &work;
+  }
+  if (first == nullptr) return false;
+  first->status = status;
+  first->detail = detail;
+  return true;
 }
 
 void BegunWork::fail_low(std::uint32_t low, Status status) {

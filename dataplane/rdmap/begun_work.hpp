@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "rdmap/common.hpp"
 #include "rdmap/ring.hpp"
@@ -16,9 +17,13 @@ namespace rnic::rdmap {
 // Work requests begun and not completed, at most.
 inline constexpr std::uint32_t kWorkMax = 4096;
 
+class Acknowledgements;
+
 class BegunWork {
  public:
-  explicit BegunWork(Common& common) : common_(common) {}
+  // `acknowledgements`: null, or what the peer has acknowledged.
+  BegunWork(Common& common, const Acknowledgements* acknowledgements = nullptr)
+      : common_(common), acknowledgements_(acknowledgements) {}
   // Without it none can be begun.
   void begin_stream() { ring_.reserve(std::clamp(common_.settings.send_depth, 1u, kWorkMax)); }
 
@@ -38,6 +43,13 @@ class BegunWork {
     ring_[index].until = Work::Until::carried;
     ring_[index].carrier = carrier;
   }
+  // And the peer has acknowledged it.
+  void until_acknowledged(std::uint32_t index, std::uint64_t carrier) {
+    ring_[index].until = Work::Until::acknowledged;
+    ring_[index].carrier = carrier;
+  }
+  // The last of its messages has that number.
+  void has_number(std::uint32_t index, std::uint32_t number) { ring_[index].number = number; }
   void until_read(std::uint32_t index) { ring_[index].until = Work::Until::read; }
   // Nothing is on its way to memory, or from it, any more (V-INV-10): of this queue pair, nor of another, whose
   // octets may wait for a page.
@@ -52,6 +64,9 @@ class BegunWork {
   void fail(std::uint32_t index, Status status) { ring_[index].status = status; }
   // The one whose number ends in these 15 bits.
   void fail_low(std::uint32_t low, Status status);
+  // Of acknowledged streams: the first that the peer has a part in and that is not complete, of number `from` or later
+  // where it is given. False: there is none. True also where one has failed before.
+  bool fail_first(Status status, std::optional<std::uint32_t> from = {}, std::uint32_t detail = 0);
   // The peer has refused it, unless its Response is there.
   void blame(std::uint32_t index, std::uint32_t detail);
 
@@ -66,9 +81,10 @@ class BegunWork {
  private:
   struct Work {
     enum class Until : std::uint8_t {
-      built,    // not yet: its segments are not all filled
-      carried,  // `carrier` is on its way
-      read,     // its Read or Atomic Response is delivered
+      built,         // not yet: its segments are not all filled
+      carried,       // `carrier` is on its way
+      acknowledged,  // the same, and the peer has acknowledged `number`
+      read,          // its Read or Atomic Response is delivered
       moved,
       flushed,  // no copy of its application's waits for a page
       nothing,  // done
@@ -79,9 +95,12 @@ class BegunWork {
     std::uint32_t slot = 0;
     std::uint32_t detail = 0;
     std::uint64_t carrier = 0;  // the number of its last segment's
+    std::uint32_t number = 0;   // of its last message, where these are acknowledged; 0: it is not sent yet
   };
+  bool is_acknowledged(const Work& work) const;
 
   Common& common_;
+  const Acknowledgements* const acknowledgements_;
   Ring<Work> ring_;
   std::uint64_t carried_ = 0;
 };

@@ -29,12 +29,18 @@ struct Delivery {
   bool solicited = false;
   bool shared = false;
   bool immediate = false;            // `word`: the value, network order
+  bool with_data = false;            // of an immediate
   Status refused = Status::success;  // read_response: why the result of an atomic could not be placed
   std::uint32_t slot = 0;
   std::uint32_t length = 0;
   std::uint32_t word = 0;
   Stag invalidate;
   std::uint32_t msn = 0, offset = 0, ulpdu_size = 0;  // of the last segment, for a Terminate
+  // Of acknowledged streams: the request that it is part of, 0: none; whether it is its last; whether it waits
+  // elsewhere for a receive, and is not performed with this.
+  std::uint32_t number = 0;
+  bool ends = false;
+  bool aside = false;
 };
 
 class Deliveries {

@@ -8,7 +8,7 @@ namespace rnic::rdmap {
 
 Result<std::optional<tpt::Access>, Fault> EarlyPlacer::target(const ddp::Ulpdu& ulpdu) {
   std::array<std::byte, wire::kDdpHeaderSizeMax> head;
-  const auto in = check_form(ulpdu.head(head), ulpdu.size, extensions(common_.settings.extensions));
+  const auto in = check_form(ulpdu.head(head), ulpdu.size, extensions(common_.settings.extensions, acknowledged_));
   if (!in) return Failure{in.error()};
   const std::uint32_t body = in->payload - (in->ddp.last ? std::min(in->payload, ddp::kTailBytes) : 0);
   if (!in->ddp.tagged || body == 0) return std::optional<tpt::Access>{};

@@ -19,7 +19,8 @@ namespace rnic::rdmap {
 
 class EarlyPlacer {
  public:
-  EarlyPlacer(Common& common, Reads& reads, Early& early) : common_(common), reads_(reads), early_(early) {}
+  EarlyPlacer(Common& common, Reads& reads, Early& early, bool acknowledged = false)
+      : common_(common), reads_(reads), early_(early), acknowledged_(acknowledged) {}
 
   // Where the payload of such a ULPDU may be placed now, all but a message's last octets; nothing if it is none that
   // may be. A failure: it will be refused in its turn.
@@ -34,6 +35,7 @@ class EarlyPlacer {
   Common& common_;
   Reads& reads_;
   Early& early_;
+  bool acknowledged_;
 };
 
 }  // namespace rnic::rdmap

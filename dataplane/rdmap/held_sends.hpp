@@ -33,7 +33,8 @@ class HeldSends {
   bool anything() const { return released_ != written_; }
 
   // False: it does not fit now. A record larger than all of it never fits: see fits_ever().
-  bool push(std::span<const Bytes> ulpdu, std::uint32_t ulpdu_size) {
+  // `number`: to be asked for again, of the oldest unread.
+  bool push(std::span<const Bytes> ulpdu, std::uint32_t ulpdu_size, std::uint32_t number = 0) {
     const std::uint64_t record = record_bytes(ulpdu_size);
     if (record > size_) return false;
     std::uint64_t at = written_;
@@ -44,6 +45,7 @@ class HeldSends {
     if (skip >= kHeader) store(at, kSkip);
     at += skip;
     store(at, ulpdu_size);
+    store(at + 4, number);
     std::byte* out = room_.get() + at % size_ + kHeader;
     for (const Bytes& span : ulpdu) {
       std::memcpy(out, span.data(), span.size());
@@ -56,10 +58,12 @@ class HeldSends {
 
   // The oldest unread ULPDU; there is one.
   Bytes front() {
-    RNIC_ASSERT(unread());
-    const std::uint64_t to_end = size_ - read_ % size_;
-    if (to_end < kHeader || load(read_) == kSkip) read_ += to_end;
+    skip_to_front();
     return {room_.get() + read_ % size_ + kHeader, load(read_)};
+  }
+  std::uint32_t front_number() {
+    skip_to_front();
+    return load(read_ + 4);
   }
   // It is read. Returns the mark to give to release().
   std::uint64_t advance() {
@@ -75,6 +79,11 @@ class HeldSends {
   std::uint64_t bytes() const { return written_ - released_; }
 
  private:
+  void skip_to_front() {
+    RNIC_ASSERT(unread());
+    const std::uint64_t to_end = size_ - read_ % size_;
+    if (to_end < kHeader || load(read_) == kSkip) read_ += to_end;
+  }
   static constexpr std::uint32_t kHeader = 8;
   static constexpr std::uint32_t kSkip = 0xFFFFFFFF;
   static std::uint64_t record_bytes(std::uint32_t ulpdu_size) { return kHeader + ((ulpdu_size + 7u) & ~7u); }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "wire/acknowledge.hpp"
 #include "wire/atomic.hpp"
 #include "wire/ddp.hpp"
 #include "wire/rdmap.hpp"
@@ -26,8 +27,23 @@ enum class Operation : std::uint8_t {
   immediate,
   atomic_request,
   atomic_response,
+  acknowledge,
+  negative_acknowledge,
 };
-inline constexpr std::size_t kOperations = 9;
+inline constexpr std::size_t kOperations = 11;
+
+// Asks its receiver for something, and is counted where requests are acknowledged.
+constexpr bool is_request(Operation operation) {
+  return operation == Operation::write || operation == Operation::read_request || operation == Operation::send ||
+         operation == Operation::immediate || operation == Operation::atomic_request;
+}
+
+// What has to be agreed on beyond RFC 5040 for a message to be known.
+namespace known_by {
+inline constexpr std::uint8_t kAll = 0;
+inline constexpr std::uint8_t kExtension = 1;     // RFC 7306: off unless configured (W-EXT-14)
+inline constexpr std::uint8_t kAcknowledged = 2;  // docs/wire.md s8.1
+}  // namespace known_by
 
 struct Message {
   Model model = Model::none;
@@ -35,31 +51,35 @@ struct Message {
   std::uint8_t header_bytes = 0;  // of RDMAP, after the DDP header
   bool solicited = false;
   bool invalidates = false;  // the word behind the control octets names an STag
-  bool extension = false;    // RFC 7306: off unless configured (W-EXT-14)
+  std::uint8_t needs = known_by::kAll;
   Operation operation = Operation::none;
+  bool value = false;  // that word is Immediate Data
 
   constexpr bool known() const { return model != Model::none; }
 };
 
-inline constexpr std::array<Message, 16> kMessages{{
-    // model           queue  header  SE     inval  ext    operation
-    {Model::tagged, 0, 0, false, false, false, Operation::write},              // RDMA Write
-    {Model::untagged, 1, 28, false, false, false, Operation::read_request},    // Read Request
-    {Model::tagged, 0, 0, false, false, false, Operation::read_response},      // Read Response
-    {Model::untagged, 0, 0, false, false, false, Operation::send},             // Send
-    {Model::untagged, 0, 0, false, true, false, Operation::send},              // Send, Invalidate
-    {Model::untagged, 0, 0, true, false, false, Operation::send},              // Send, SE
-    {Model::untagged, 0, 0, true, true, false, Operation::send},               // Send, SE, Inv.
-    {Model::untagged, 2, 4, false, false, false, Operation::terminate},        // Terminate
-    {Model::untagged, 0, 8, false, false, true, Operation::immediate},         // Immediate
-    {Model::untagged, 0, 8, true, false, true, Operation::immediate},          // Immediate, SE
-    {Model::untagged, 1, 52, false, false, true, Operation::atomic_request},   // Atomic Request
-    {Model::untagged, 3, 12, false, false, true, Operation::atomic_response},  // Atomic Response
-    {},
-    {},
-    {},
-    {},
-}};
+inline constexpr auto kMessages = [] {
+  using namespace known_by;
+  return std::array<Message, 16>{{
+      // model           queue  header  SE     inval  known by   operation
+      {Model::tagged, 0, 0, false, false, kAll, Operation::write},                     // RDMA Write
+      {Model::untagged, 1, 28, false, false, kAll, Operation::read_request},           // Read Request
+      {Model::tagged, 0, 0, false, false, kAll, Operation::read_response},             // Read Response
+      {Model::untagged, 0, 0, false, false, kAll, Operation::send},                    // Send
+      {Model::untagged, 0, 0, false, true, kAll, Operation::send},                     // Send, Invalidate
+      {Model::untagged, 0, 0, true, false, kAll, Operation::send},                     // Send, SE
+      {Model::untagged, 0, 0, true, true, kAll, Operation::send},                      // Send, SE, Inv.
+      {Model::untagged, 2, 4, false, false, kAll, Operation::terminate},               // Terminate
+      {Model::untagged, 0, 8, false, false, kExtension, Operation::immediate},         // Immediate
+      {Model::untagged, 0, 8, true, false, kExtension, Operation::immediate},          // Immediate, SE
+      {Model::untagged, 1, 52, false, false, kExtension, Operation::atomic_request},   // Atomic Request
+      {Model::untagged, 3, 12, false, false, kExtension, Operation::atomic_response},  // Atomic Response
+      {Model::untagged, 4, 8, false, false, kAcknowledged, Operation::acknowledge},
+      {Model::untagged, 4, 8, false, false, kAcknowledged, Operation::negative_acknowledge},
+      {Model::untagged, 0, 0, false, false, kAcknowledged, Operation::send, true},  // Send with Immediate
+      {Model::untagged, 0, 0, true, false, kAcknowledged, Operation::send, true},   // Send with Immediate, SE
+  }};
+}();
 
 constexpr const Message& message(wire::RdmapOpcode opcode) { return kMessages[static_cast<std::size_t>(opcode) & 0xF]; }
 
@@ -68,7 +88,9 @@ static_assert(message(wire::RdmapOpcode::immediate).header_bytes == wire::Immedi
 static_assert(message(wire::RdmapOpcode::atomic_request).header_bytes == wire::AtomicRequestHeader::kSize);
 static_assert(message(wire::RdmapOpcode::atomic_response).header_bytes == wire::AtomicResponseHeader::kSize);
 static_assert(message(wire::RdmapOpcode::send_se_invalidate).solicited);
-static_assert(!message(wire::RdmapOpcode{12}).known(), "unassigned (RFC 6580 s3.4)");
+static_assert(message(wire::RdmapOpcode::acknowledge).header_bytes == wire::AcknowledgeHeader::kSize);
+static_assert(message(wire::RdmapOpcode::negative_acknowledge).header_bytes == wire::NegativeAcknowledgeHeader::kSize);
+static_assert(message(wire::RdmapOpcode{12}).needs != 0, "unassigned (RFC 6580 s3.4)");
 
 // Send types, by what they also do.
 constexpr wire::RdmapOpcode send_opcode(bool solicited, bool invalidates) {

@@ -27,6 +27,7 @@ struct OutboundRead {
   std::uint32_t work = 0;   // its work request, for whoever keeps these
   bool of_consumer = true;  // else an RTR, which no one waits for (W-MPA-87)
   bool invalidate = false;  // the consumer's STag, when all is there (V-RD-06)
+  bool last = true;         // of its work request's
   bool atomic = false;      // its MSN is the Request Identifier too
 };
 
@@ -35,6 +36,7 @@ struct InboundRead {
   wire::ReadRequestHeader request;
   std::optional<wire::AtomicRequestHeader> atomic;  // then `request` says nothing
   Culprit culprit;                                  // its header, should its source be refused (V-STOP-10)
+  std::uint32_t number = 0;                         // of acknowledged streams: as a request of the peer's
 };
 
 class Reads {
@@ -64,6 +66,11 @@ class Reads {
   // The oldest of all: its Response is to be delivered; and it was.
   const OutboundRead& oldest() { return asked_.front(); }
   void delivered() { asked_.pop(); }
+  // Another value as soon as anything of a Response has come.
+  std::uint64_t progress() {
+    const std::uint64_t come = asked_.next() - due_;
+    return come << 32 | (due_ != 0 ? ~due_at(0).left : 0u);
+  }
   template <typename F>
   void for_each_outstanding(F&& f) {
     for (std::uint32_t i = asked_.first(); i != asked_.next(); ++i)

@@ -13,12 +13,13 @@ Result<Inbound, Fault> check_form(Bytes head, std::uint32_t ulpdu_size, Extensio
   const wire::RdmapOpcode opcode = wire::rdmap_opcode(ddp->rdmap_control);
   const Message& of = message(opcode);
   if (!of.known()) return Failure{Fault::unexpected_opcode};
-  if (of.extension && extensions == Extensions::off) return Failure{Fault::unexpected_opcode};
+  const auto enabled = static_cast<std::uint8_t>(extensions);
+  if ((of.needs & ~enabled) != 0) return Failure{Fault::unexpected_opcode};
   if (ddp->tagged != (of.model == Model::tagged)) return Failure{Fault::unexpected_opcode};
 
   if (!ddp->tagged && of.operation != Operation::terminate) {
     // A Terminate ends the connection whatever its queue says (W-RDMAP-35).
-    const std::uint32_t queues = extensions == Extensions::on ? 4 : 3;
+    const std::uint32_t queues = enabled >= known_by::kAcknowledged ? 5 : enabled == known_by::kExtension ? 4 : 3;
     if (ddp->queue >= queues) return Failure{Fault::queue_number};
     if (ddp->queue != of.queue) return Failure{Fault::unexpected_opcode};
   }

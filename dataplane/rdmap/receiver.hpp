@@ -19,8 +19,16 @@ struct Inbound {
   std::uint32_t payload = 0;  // octets behind the DDP header
 };
 
-enum class Extensions : std::uint8_t { off, on };
-constexpr Extensions extensions(bool enabled) { return enabled ? Extensions::on : Extensions::off; }
+// Bits of known_by.
+enum class Extensions : std::uint8_t {
+  off = 0,
+  on = known_by::kExtension,
+  acknowledged = known_by::kAcknowledged,
+  all = 3
+};
+constexpr Extensions extensions(bool enabled, bool acknowledged = false) {
+  return static_cast<Extensions>((enabled ? known_by::kExtension : 0) | (acknowledged ? known_by::kAcknowledged : 0));
+}
 
 // Minimum length, DV, RV, opcode known and enabled, opcode fits T, QN known, opcode fits QN.
 // `head` are the ULPDU's first octets, at least 18 of them or all.

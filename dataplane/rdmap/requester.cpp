@@ -33,6 +33,12 @@ void Requester::begin_empty_read() {
 
 // ---- Responses -------------------------------------------------------------------------------------
 
+// The peer's, which cannot be answered.
+Verdict Requester::refuse(const InboundRead& read, Fault fault) {
+  if (acknowledgements_ != nullptr) acknowledgements_->refuse(read.number, row(fault).code.word());
+  return Verdict::of(fault, &read.culprit);
+}
+
 // False: it has to wait.
 bool Requester::begin_response(Verdict& verdict) {
   InboundRead& read = reads_.first_owed();
@@ -44,7 +50,7 @@ bool Requester::begin_response(Verdict& verdict) {
     const auto access = common_.table.check_remote(request.source_stag, own.pd, own.number, tpt::Rights::remote_read,
                                                    request.source_to, request.size_bytes);
     if (!access) {
-      verdict = Verdict::of(read_fault(access.error()), &read.culprit);
+      verdict = refuse(read, read_fault(access.error()));
       return true;
     }
   }
@@ -63,14 +69,14 @@ bool Requester::begin_atomic_response(Verdict& verdict) {
   const InboundRead& read = reads_.first_owed();
   if (atomics_.state() == Atomics::State::nothing) {
     if (const auto refused = atomics_.execute(*read.atomic)) {
-      verdict = Verdict::of(*refused, &read.culprit);
+      verdict = refuse(read, *refused);
       return true;
     }
   }
   if (atomics_.state() == Atomics::State::begun) return false;
   const std::optional<std::uint64_t> original = atomics_.take_result();
   if (!original) {
-    verdict = Verdict::of(Fault::catastrophic, &read.culprit);
+    verdict = refuse(read, Fault::catastrophic);
     return true;
   }
   sending_ = {};
@@ -81,9 +87,46 @@ bool Requester::begin_atomic_response(Verdict& verdict) {
   return true;
 }
 
+// ---- acknowledged streams (docs/wire.md s8.1) ---------------------------------------------------------
+
+bool Requester::begin_acknowledgement() {
+  sending_ = {};
+  sending_.kind = Sending::Kind::acknowledgement;
+  sending_.message = sender_.acknowledge();
+  wire::emit(acknowledgements_->say(holds_), sending_.header);
+  return true;
+}
+
+bool Requester::on_acknowledge(const wire::AcknowledgeHeader& said, Instant now, Verdict& verdict) {
+  if (!acknowledgements_->hear(said, now)) return false;
+  waits_ = false;
+  complete(verdict);
+  return true;
+}
+
+// Those before it have been acknowledged, or are answered.
+bool Requester::on_negative_acknowledge(const wire::NegativeAcknowledgeHeader& said, Verdict& verdict) {
+  if (!acknowledgements_->may_refuse(said.request)) return false;
+  if (!work_.fail_first(Status::remote_termination, said.request, said.code)) return false;
+  failed_ = true;
+  complete(verdict);
+  return true;
+}
+
+Verdict Requester::peer_found_no_receive() {
+  acknowledgements_->give_up_waiting();
+  work_.fail_first(Status::rnr_retry_exceeded, acknowledgements_->acknowledged() + 1);
+  failed_ = true;
+  Verdict verdict;
+  complete(verdict);
+  return verdict;
+}
+
 // ---- work ------------------------------------------------------------------------------------------
 
 bool Requester::begin_work(Verdict& verdict) {
+  if (failed_) [[unlikely]]
+    return false;
   for (std::uint32_t i = 0; i < kLocalWorkMax; ++i) {
     if (!has_next_) {
       if (!posted_) return i != 0;
@@ -114,12 +157,13 @@ bool Requester::begin_work(Verdict& verdict) {
 
 // For a place among the work begun, for what its fence names (V-FEN-01, -02), or for a place in ORD.
 [[gnu::always_inline]] inline bool Requester::has_to_wait() const {
-  if (work_.full()) return true;
+  if (acknowledgements_ != nullptr && acknowledgements_->peer_waits()) return true;
+  if (work_.full() && !reading_on_) return true;
   const bool local =
       next_.opcode == Opcode::local_invalidate || next_.opcode == Opcode::bind || next_.opcode == Opcode::fast_register;
   const bool read = next_.opcode == Opcode::read || next_.opcode == Opcode::read_invalidate;
   const bool atomic = next_.opcode == Opcode::fetch_add || next_.opcode == Opcode::compare_swap;
-  if (next_.fence) {
+  if (next_.fence && !reading_on_) {
     // Read Fence waits for Reads, Local Fence for all.
     if (next_.opcode == Opcode::local_invalidate && !work_.empty()) return true;
     if (!local && !read && reads_.outstanding() != 0) return true;
@@ -148,6 +192,10 @@ bool Requester::begin_work(Verdict& verdict) {
     if (next_.remote_stag == Stag{} && length != 0) return Status::invalid_stag;  // V-STAG-12
     sending_.message = Sender::write(next_.remote_stag, next_.remote_to, static_cast<std::uint32_t>(length));
     ++common_.counters.writes_out;
+  } else if (next_.opcode == Opcode::send_immediate) {
+    sending_.message =
+        sender_.send_value(next_.solicited, from_big(next_.immediate), static_cast<std::uint32_t>(length));
+    ++common_.counters.sends_out;
   } else {
     sending_.message = sender_.send(next_.solicited, next_.opcode == Opcode::send_invalidate, next_.invalidate,
                                     static_cast<std::uint32_t>(length));
@@ -158,7 +206,7 @@ bool Requester::begin_work(Verdict& verdict) {
 
 Requester::Began Requester::begin_next_work(Verdict& verdict) {
   if (has_to_wait()) return Began::waits;
-  const std::uint32_t index = work_.begin(next_);
+  const std::uint32_t index = reading_on_ ? reading_work_ : work_.begin(next_);
   const auto fails = [&](Status status) {
     has_next_ = false;
     verdict = fail(index, status);
@@ -167,13 +215,15 @@ Requester::Began Requester::begin_next_work(Verdict& verdict) {
   const bool extension = next_.opcode == Opcode::fetch_add || next_.opcode == Opcode::compare_swap ||
                          next_.opcode == Opcode::write_immediate;
   // W-EXT-14. Whoever hands work to us has checked its opcode; an unknown one fails all the same.
-  if (next_.malformed || next_.opcode > Opcode::fast_register || (extension && !common_.settings.extensions))
-    return fails(Status::invalid_wqe);
+  const bool unknown =
+      next_.opcode > Opcode::fast_register && (next_.opcode != Opcode::send_immediate || acknowledgements_ == nullptr);
+  if (next_.malformed || unknown || (extension && !common_.settings.extensions)) return fails(Status::invalid_wqe);
 
   Status status = Status::success;
   switch (next_.opcode) {
     case Opcode::send:
     case Opcode::send_invalidate:
+    case Opcode::send_immediate:
     case Opcode::write:
     case Opcode::write_immediate:
       status = begin_data();
@@ -225,9 +275,24 @@ void Requester::begin_immediate() {
 // A Read: next_, which is work_[work].
 Status Requester::begin_read(std::uint32_t work) {
   if (common_.settings.ord == 0) return Status::zero_read_resources;  // V-RD-09
-  // One local address (V-SGL-07).
-  if (next_.sge_count > 1 || next_.has_data) return Status::invalid_wqe;
-  const Sge local = next_.sge_count == 1 ? next_.sges[0] : Sge{};
+  if (next_.has_data) return Status::invalid_wqe;
+  // One local address (V-SGL-07); or several, and as many Requests (W-ACK-11).
+  const bool several = next_.sge_count > 1;
+  if (several && (acknowledgements_ == nullptr || next_.opcode == Opcode::read_invalidate)) return Status::invalid_wqe;
+  if (!reading_on_) {
+    reading_sge_ = 0;
+    reading_to_ = next_.remote_to;
+    if (several) {
+      const Status status = check_sinks();
+      if (status != Status::success) return status;
+    }
+  }
+  // Where there is something to be read into; the last one if nowhere.
+  while (reading_sge_ + 1 < next_.sge_count && next_.sges[reading_sge_].length == 0) ++reading_sge_;
+  const Sge local = next_.sge_count != 0 ? next_.sges[reading_sge_] : Sge{};
+  std::uint32_t after = reading_sge_ + 1;
+  while (after < next_.sge_count && next_.sges[after].length == 0) ++after;
+  const bool last = after >= next_.sge_count;
   tpt::ReadSink sink{.stag = local.lkey, .consumers = local.lkey};
   if (local.length != 0) {
     const auto checked = read_sink(local);
@@ -240,23 +305,42 @@ Status Requester::begin_read(std::uint32_t work) {
                                      .sink_to = local.address,
                                      .size_bytes = local.length,
                                      .source_stag = next_.remote_stag,
-                                     .source_to = next_.remote_to},
+                                     .source_to = reading_to_},
              sending_.header);
   reads_.ask({.sink = sink,
               .next_to = local.address,
               .left = local.length,
               .msn = sending_.message.msn,
               .work = work,
-              .invalidate = next_.opcode == Opcode::read_invalidate});
+              .invalidate = next_.opcode == Opcode::read_invalidate,
+              .last = last});
+  reading_on_ = !last;
+  reading_work_ = work;
+  reading_sge_ = after;
+  reading_to_ += local.length;
   ++common_.counters.reads_out;
   return Status::success;
+}
+
+// Of a Read with several: all, before anything is asked for.
+Status Requester::check_sinks() {
+  std::uint64_t length = 0;
+  for (std::uint32_t i = 0; i < next_.sge_count; ++i) {
+    const Sge& sge = next_.sges[i];
+    length += sge.length;
+    if (sge.length == 0) continue;
+    const auto access =
+        common_.table.check_local(sge.lkey, common_.settings.pd, tpt::Rights::local_write, sge.address, sge.length);
+    if (!access) return status_of(access.error());
+  }
+  return length > 0xFFFFFFFF ? Status::invalid_length : Status::success;
 }
 
 // Where a Read of at least one octet goes. Strictly it is first looked at when the Response comes, and the
 // consumer's own STag has to have Remote Write (V-RD-03, V-RD-04).
 Result<tpt::ReadSink, tpt::Refusal> Requester::read_sink(const Sge& local) {
   const Settings& own = common_.settings;
-  if (!own.strict_read_sink)
+  if (!own.strict_read_sink || acknowledgements_ != nullptr)
     return common_.table.check_read_sink(local.lkey, own.pd, own.number, own.access, local.address, local.length,
                                          reads_.stags());
   if (local.lkey == Stag{}) return Failure{tpt::Refusal::invalid_stag};
@@ -336,6 +420,13 @@ Status Requester::check_gather(const WorkRequest& request) {
 Verdict Requester::fail(std::uint32_t work, Status status) {
   work_.fail(work, status);
   stop();
+  if (acknowledgements_ != nullptr) {
+    // Those before it are still to be acknowledged.
+    failed_ = true;
+    Verdict verdict;
+    complete(verdict);
+    return verdict;
+  }
   return Verdict::of(Fault::local_work);
 }
 
@@ -346,12 +437,23 @@ void Requester::end_message(std::uint64_t carrier) {
   if (sending_.kind == Sending::Kind::response || sending_.kind == Sending::Kind::atomic_response) {
     // The whole Response has been generated: its place in the queue is free (V-IRD-10).
     reads_.served();
+    sending_.kind = Sending::Kind::nothing;
+    return;
+  }
+  if (acknowledgements_ != nullptr && sending_.kind != Sending::Kind::acknowledgement) {
+    const std::uint32_t number = acknowledgements_->sent_one();
+    if (sending_.of_consumer) work_.has_number(sending_.work, number);
+  }
+  if (reading_on_) {
+    // The next of its Requests, when there is a place in ORD.
   } else if (sending_.kind == Sending::Kind::data && sending_.of_consumer && next_.opcode == Opcode::write_immediate) {
     begin_immediate();
     return;
   } else if (sending_.of_consumer) {
     if (sending_.kind == Sending::Kind::request)
       work_.until_read(sending_.work);
+    else if (acknowledgements_ != nullptr)
+      work_.until_acknowledged(sending_.work, carrier);
     else
       work_.until_carried(sending_.work, carrier);
     has_next_ = false;
@@ -374,7 +476,7 @@ Verdict Requester::on_read_delivered(Status refused) {
     reads_.delivered();
     return fail(index, refused);
   }
-  if (read.of_consumer) {
+  if (read.of_consumer && read.last) {
     work_.done(index);
     if (read.invalidate) {
       const auto done =
@@ -412,6 +514,7 @@ void Requester::fail_next(Status status) {
 }
 
 void Requester::flush(std::uint32_t count_max) {
+  failed_ = false;
   work_.flush();
   reads_.give_up_ours();
   stop();

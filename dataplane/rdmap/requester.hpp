@@ -14,6 +14,7 @@
 
 #include "ddp/placer.hpp"
 #include "ddp/segmenter.hpp"
+#include "rdmap/acknowledgements.hpp"
 #include "rdmap/atomics.hpp"
 #include "rdmap/begun_work.hpp"
 #include "rdmap/common.hpp"
@@ -39,8 +40,13 @@ class Requester {
   static constexpr std::uint32_t kNoWork = 0xFFFF;
 
   // Without a stream nothing is begun, and what is posted can be flushed.
-  Requester(Common& common, Reads& reads, Early* early)
-      : common_(common), reads_(reads), atomics_(common, early), work_(common) {}
+  // `acknowledgements`: of acknowledged streams, else null.
+  Requester(Common& common, Reads& reads, Early* early, Acknowledgements* acknowledgements = nullptr)
+      : common_(common),
+        reads_(reads),
+        acknowledgements_(acknowledgements),
+        atomics_(common, early),
+        work_(common, acknowledgements) {}
   // Takes the room for what is begun.
   void begin_stream() { work_.begin_stream(); }
 
@@ -53,7 +59,9 @@ class Requester {
   void look_again() { waits_ = false; }
   bool sending() const { return sending_.kind != Sending::Kind::nothing; }
   // Something could be begun or gone on with, as far as it is known without a look.
-  bool wants_to_send() const { return sending() || reads_.ready() || (posted_ && !waits_); }
+  bool wants_to_send() const {
+    return sending() || reads_.ready() || (posted_ && !waits_ && !failed_) || acknowledgement_due();
+  }
   // SQ and IRRQ are empty, as far as they have been seen (V-RTS-07); look() looks.
   bool quiet() const {
     return !has_next_ && !sending() && work_.empty() && reads_.outstanding() == 0 && reads_.owed() == 0;
@@ -67,6 +75,8 @@ class Requester {
   // ---- messages ----
   // Begins the next message, or completes something without one. False: nothing can be begun now.
   bool begin(Verdict& verdict) {
+    if (acknowledgement_due()) [[unlikely]]
+      return begin_acknowledgement();
     const bool response = reads_.ready();
     if (response && work_was_last_ && begin_response(verdict)) return true;
     if (begin_work(verdict)) return true;
@@ -79,7 +89,8 @@ class Requester {
   // Goes no further. Its work request is among those begun, and no longer the one to be taken next: it must
   // not be flushed twice.
   void stop() {
-    if (sending() && sending_.of_consumer) has_next_ = false;
+    if ((sending() && sending_.of_consumer) || reading_on_) has_next_ = false;
+    reading_on_ = false;
     sending_.kind = Sending::Kind::nothing;
   }
   Sender& sender() { return sender_; }
@@ -119,6 +130,31 @@ class Requester {
   // All that is begun, and `count_max` of what is posted; the rest is for the next call.
   void flush(std::uint32_t count_max);
 
+  // ---- of acknowledged streams ----
+  // What the peer says has been performed, or cannot be; false: it cannot say that.
+  bool on_acknowledge(const wire::AcknowledgeHeader& said, Instant now, Verdict& verdict);
+  bool on_negative_acknowledge(const wire::NegativeAcknowledgeHeader& said, Verdict& verdict);
+  // The peer waits for a receive; so the next acknowledgement says.
+  void peer_waits_for_us(bool waits) { holds_ = waits; }
+  bool acknowledgement_due() const { return acknowledgements_ != nullptr && acknowledgements_->due(holds_); }
+  // Something is asked of the peer, and not answered.
+  bool awaits_peer() const {
+    return reads_.outstanding() != 0 ||
+           (acknowledgements_ != nullptr && acknowledgements_->sent() != acknowledgements_->acknowledged()) ||
+           sends_request();
+  }
+  // Of one a part has its place, and a part has not.
+  bool sends_request() const {
+    return sending() && sending_.message.done != 0 && sending_.kind != Sending::Kind::response;
+  }
+  // What is asked of a peer that has gone: the first fails with that.
+  void peer_is_lost(Status status) {
+    if (!work_.fail_first(status) && work_.empty()) fail_next(status);
+  }
+  // What it waits for has taken too long.
+  Verdict peer_found_no_receive();
+  bool holds() const { return holds_; }
+
   Atomics& atomics() { return atomics_; }
   // Nothing is on its way from memory or to it any more, nor will anything be answered.
   void forget_executing() { atomics_.forget(); }
@@ -133,6 +169,7 @@ class Requester {
       request,   // Read and Atomic Request: `header` is the payload, as of what follows
       immediate,
       atomic_response,
+      acknowledgement,
     } kind = Kind::nothing;
     ddp::OutboundMessage message;
     bool of_consumer = false;  // `work` is its work request
@@ -145,7 +182,9 @@ class Requester {
   };
 
   bool begin_response(Verdict& verdict);
+  Verdict refuse(const InboundRead& read, Fault fault);
   bool begin_atomic_response(Verdict& verdict);
+  bool begin_acknowledgement();
   bool begin_work(Verdict& verdict);
   enum class Began : std::uint8_t { message, completed, waits, failed };
   Began begin_next_work(Verdict& verdict);
@@ -153,6 +192,7 @@ class Requester {
   void end_message(std::uint64_t carrier);
   Status begin_data();
   Status begin_read(std::uint32_t work);
+  Status check_sinks();
   Status begin_atomic(std::uint32_t work);
   void begin_immediate();
   Result<tpt::ReadSink, tpt::Refusal> read_sink(const Sge& local);
@@ -163,11 +203,17 @@ class Requester {
 
   Common& common_;
   Reads& reads_;
+  Acknowledgements* const acknowledgements_;
   Atomics atomics_;
   Sender sender_;
   bool posted_ = false;  // the send queue may hold something
   bool waits_ = false;   // next_: for a Read, a fence, or a place among the work begun
   bool has_next_ = false;
+  bool failed_ = false;      // something has, which waits for its turn to be told: nothing is begun any more
+  bool holds_ = false;       // a Send of the peer's, for want of a receive
+  bool reading_on_ = false;  // next_ is a Read that is begun, and not asked for in whole
+  std::uint32_t reading_work_ = 0, reading_sge_ = 0;  // then: which of the begun; where it goes on
+  std::uint64_t reading_to_ = 0;
   bool work_was_last_ = false;  // of work and responses, which was served last
   WorkRequest next_;            // taken, and begun or waiting to be
   std::array<tpt::Access, kSgesMax> next_access_;
@@ -191,7 +237,7 @@ inline Verdict Requester::next_segment(std::uint32_t mulpdu, OutboundSegment& ou
                                    read.request.source_to + message.done, out.cut.payload);
     if (!access) {
       advance_read_request(read.culprit, message.done);
-      return Verdict::of(read_fault(access.error()), &read.culprit);
+      return refuse(read, read_fault(access.error()));
     }
     response_source_ = *access;
   } else if (sending_.of_consumer && sending_.kind == Sending::Kind::data && next_.sge_count != 0) {

@@ -51,6 +51,8 @@ constexpr PacketTable kPacketTable = [] {
   row(Operation::immediate, taken_by<&Responder::on_immediate>);
   row(Operation::atomic_request, taken_by<&Responder::on_request>);
   row(Operation::atomic_response, taken_by<&Responder::on_atomic_response>);
+  row(Operation::acknowledge, taken_by<&Responder::on_acknowledge>);
+  row(Operation::negative_acknowledge, taken_by<&Responder::on_acknowledge>);
   return table;
 }();
 static_assert(kPacketTable.rows == kOperations - 1, "a row for each, but for none");
@@ -61,13 +63,18 @@ static_assert(kPacketTable.rows == kOperations - 1, "a row for each, but for non
 
 [[gnu::always_inline]] inline bool Responder::dispatch(Arrival& at, const Place& place) {
   std::array<std::byte, wire::kDdpHeaderSizeMax> head;
-  const auto in = check_form(at.ulpdu.head(head), at.ulpdu.size, extensions(common_.settings.extensions));
-  if (!in) return refuse(in.error(), at);
+  const auto in = check_form(at.ulpdu.head(head), at.ulpdu.size, known_);
+  if (!in) {
+    refuse(in.error(), at.ulpdu, at.verdict);
+    return true;
+  }
 
   Delivery& delivery = deliveries_.start();
   delivery.end = place.end;
   delivery.held_mark = at.held_mark;
   delivery.stored = place.stored;
+  if (acknowledgements_ != nullptr) [[unlikely]]
+    note_arrival(*in, at, delivery);
   return kPacketTable.takers[static_cast<std::size_t>(in->message.operation)](*this, *in, at);
 }
 
@@ -113,7 +120,12 @@ bool Responder::take_if_terminate(const ddp::Ulpdu& ulpdu, Verdict& verdict) {
   return true;
 }
 
-bool Responder::brings_nothing(const ddp::Ulpdu& ulpdu) {
+bool Responder::brings_nothing(const ddp::Ulpdu& ulpdu) const {
+  if (acknowledgements_ != nullptr) {
+    std::array<std::byte, wire::kDdpHeaderSizeMax> head;
+    const auto in = check_form(ulpdu.head(head), ulpdu.size, known_);
+    if (in && in->message.operation == Operation::acknowledge) return true;
+  }
   if (ulpdu.size != wire::TaggedHeader::kSize) return false;
   std::array<std::byte, wire::TaggedHeader::kSize> octets;
   ulpdu.copy_head(octets);
@@ -121,13 +133,17 @@ bool Responder::brings_nothing(const ddp::Ulpdu& ulpdu) {
   return header && wire::rdmap_opcode(header->rdmap_control) == wire::RdmapOpcode::write && header->last;
 }
 
+void Responder::take_culprit(const ddp::Ulpdu& culprit) {
+  culprit_ = {};
+  culprit_.size = culprit.copy_head(culprit_.octets);
+  culprit_.segment_length = culprit.size;
+}
+
 void Responder::refuse(Fault fault, const ddp::Ulpdu& culprit, Verdict& verdict) {
   if (stopped_) return;
   stopped_ = true;
   fault_ = fault;
-  culprit_ = {};
-  culprit_.size = culprit.copy_head(culprit_.octets);
-  culprit_.segment_length = culprit.size;
+  take_culprit(culprit);
   deliveries_.start().act = Delivery::Act::fault;
   finish(verdict);
 }
@@ -164,7 +180,7 @@ bool Responder::accept_send(const Inbound& in, Arrival& at, bool immediate) {
   const bool behind_held = held_.unread();
   bool hold = behind_held;
   if (!behind_held && !receiving_.active() && !receiving_.take()) {
-    if (!common_.settings.hold_without_receive) return refuse(Fault::receive_no_buffer, at);
+    if (!holds_without_receive()) return refuse(Fault::receive_no_buffer, at);
     hold = true;
   }
   if (in.ddp.message_offset != queue.offset()) return refuse(Fault::receive_offset, at);
@@ -226,6 +242,10 @@ bool Responder::place_send(const Inbound& in, Arrival& at) {
     delivery.solicited = in.message.solicited;
     delivery.invalidates = in.message.invalidates;
     delivery.invalidate = in.ddp.stag;
+    if (in.message.value) [[unlikely]] {
+      delivery.immediate = delivery.with_data = true;
+      delivery.word = to_big(in.ddp.stag.value);
+    }
     delivery.msn = in.ddp.msn;
     delivery.offset = offset;
     delivery.ulpdu_size = at.ulpdu.size;
@@ -256,7 +276,7 @@ bool Responder::place_immediate(const Inbound& in, Arrival& at) {
 bool Responder::set_aside(Arrival& at) {
   const bool began = !held_.unread();
   // What lies in an application's memory stays there, and waits.
-  if (at.ulpdu.memory != nullptr || !held_.push(at.ulpdu.spans, at.ulpdu.size)) {
+  if (at.ulpdu.memory != nullptr || !held_.push(at.ulpdu.spans, at.ulpdu.size, deliveries_.next().number)) {
     // Full: the stream waits, and its window closes. What could never fit has no buffer at all.
     if (at.ulpdu.memory == nullptr && !held_.anything() && !held_.fits_ever(at.ulpdu.size))
       refuse(Fault::receive_no_buffer, at);
@@ -264,6 +284,8 @@ bool Responder::set_aside(Arrival& at) {
     return false;
   }
   if (began) held_since_ = at.now;
+  deliveries_.next().aside = true;
+  requester_.peer_waits_for_us(true);
   return true;
 }
 
@@ -274,11 +296,13 @@ bool Responder::take_held(Instant now, Verdict& verdict) {
     const Message& of = message(wire::rdmap_opcode(std::to_integer<std::uint8_t>(ulpdu[1])));
     const bool wants_receive = of.queue == wire::queue_number::kSend;
     if (wants_receive && !receiving_.active() && !receiving_.take()) break;
+    const std::uint32_t number = held_.front_number();
     const std::array<Bytes, 1> spans{ulpdu};
     const ddp::Ulpdu held(spans, static_cast<std::uint32_t>(ulpdu.size()));
-    Arrival at{held, held_.advance(), now, verdict};
+    Arrival at{held, held_.advance(), now, verdict, number};
     dispatch(at, {});
     held_since_ = held_.unread() ? now : kNever;
+    requester_.peer_waits_for_us(held_.unread());
     busy = true;
   }
   return busy;
@@ -291,7 +315,8 @@ void Responder::refuse_held(Verdict& verdict) {
 }
 
 Instant Responder::held_deadline() const {
-  if (held_since_ == kNever || common_.settings.rnr_timeout.ns == 0) return kNever;
+  // Of acknowledged streams it is the peer that waits, and its patience that ends.
+  if (held_since_ == kNever || common_.settings.rnr_timeout.ns == 0 || acknowledgements_ != nullptr) return kNever;
   return held_since_ + common_.settings.rnr_timeout;
 }
 
@@ -305,7 +330,8 @@ bool Responder::on_request(const Inbound& in, Arrival& at) {
     return true;
   }
   // Not served before what was sent before it is delivered (V-ORD-05).
-  if (held_.unread() && !set_aside(at)) return false;
+  const bool behind_held = held_.unread();
+  if (behind_held && acknowledgements_ == nullptr && !set_aside(at)) return false;
 
   const bool is_atomic = in.message.operation == Operation::atomic_request;
   std::array<std::byte, kHeadSize> head;
@@ -334,16 +360,22 @@ bool Responder::on_request(const Inbound& in, Arrival& at) {
   if (!in.ddp.last) return refuse(Fault::not_last, at);
   if (atomic && atomic->opcode > wire::AtomicOpcode::compare_swap)
     return refuse(Fault::unexpected_opcode, at);  // W-EXT-02
+  if (acknowledgements_ != nullptr) {
+    // Now, before what comes behind it: there it is one of those that follow the first that fails.
+    if (const auto fault = request_fault(request, atomic)) return refuse(*fault, at);
+    if (behind_held && !set_aside(at)) return false;
+  }
 
   queue.accept(0, true);
   InboundRead& read = reads_.owe();
   if (request) read.request = *request;
   read.atomic = atomic;
+  read.number = deliveries_.next().number;
   read.culprit.size = at.ulpdu.copy_head(read.culprit.octets);
   read.culprit.segment_length = at.ulpdu.size;
   ++(is_atomic ? common_.counters.atomics_in : common_.counters.reads_in);
   // If it was set aside, its record will make it ready, in its turn.
-  if (!held_.unread()) deliveries_.next().act = Delivery::Act::read_request;
+  if (!behind_held) deliveries_.next().act = Delivery::Act::read_request;
   finish(at.verdict);
   return true;
 }
@@ -351,7 +383,6 @@ bool Responder::on_request(const Inbound& in, Arrival& at) {
 // ---- tagged ----------------------------------------------------------------------------------------
 
 bool Responder::on_write(const Inbound& in, Arrival& at) {
-  if (in.ddp.last) ++common_.counters.writes_in;
   mid_write_ = !in.ddp.last;
   // A segment of no octets names no memory: its STag is not even looked at (V-ACC-07).
   if (in.payload != 0) {
@@ -359,6 +390,7 @@ bool Responder::on_write(const Inbound& in, Arrival& at) {
     if (!access) return refuse(access.error(), at);
     place_tagged(in, *access, at);
   }
+  if (in.ddp.last) ++common_.counters.writes_in;
   finish(at.verdict);
   return true;
 }
@@ -459,11 +491,14 @@ Verdict Responder::deliver_next() {
   // Out of the ring first: what it does may end everything.
   const Delivery taken = deliveries_.take();
   if (taken.held_mark != 0) held_.release(taken.held_mark);
-  return effect_of(taken);
+  const Verdict verdict = effect_of(taken);
+  if (taken.ends) [[unlikely]]
+    note_delivered(taken, verdict);
+  return verdict;
 }
 
 Verdict Responder::effect_of(const Delivery& delivery) {
-  if (delivery.failed && delivery.act != Delivery::Act::receive) return Verdict::of(Fault::catastrophic);
+  if (delivery.failed && delivery.act != Delivery::Act::receive) return refused(delivery, Fault::catastrophic);
   switch (delivery.act) {
     case Delivery::Act::nothing:
       return {};
@@ -477,6 +512,7 @@ Verdict Responder::effect_of(const Delivery& delivery) {
     case Delivery::Act::terminate:
       return {.kind = Verdict::Kind::peer_terminated};
     case Delivery::Act::fault:
+      if (refused_number_ != 0) acknowledgements_->refuse(refused_number_, row(fault_).code.word());
       return Verdict::of(fault_, &culprit_);
   }
   return {};
@@ -485,7 +521,7 @@ Verdict Responder::effect_of(const Delivery& delivery) {
 Verdict Responder::deliver_receive(const Delivery& delivery) {
   if (delivery.failed) {
     common_.fail_receive(delivery.slot, delivery.shared, Status::local_catastrophic);
-    return Verdict::of(Fault::local_work);
+    return refused(delivery, Fault::local_work);
   }
   if (delivery.invalidates) {
     // Payload placed, then the STag invalidated, then the completion (V-SR-07).
@@ -504,11 +540,11 @@ Verdict Responder::deliver_receive(const Delivery& delivery) {
                  culprit_.octets);
       culprit_.size = wire::UntaggedHeader::kSize;
       culprit_.segment_length = delivery.ulpdu_size;
-      return Verdict::of(invalidate_fault(done.error()), &culprit_);
+      return refused(delivery, invalidate_fault(done.error()), &culprit_);
     }
   }
   Completion completion;
-  completion.opcode = delivery.immediate ? Opcode::receive_write_immediate : Opcode::receive;
+  completion.opcode = delivery.immediate && !delivery.with_data ? Opcode::receive_write_immediate : Opcode::receive;
   completion.of_send_queue = false;
   completion.shared = delivery.shared;
   completion.solicited = delivery.solicited;
@@ -517,7 +553,92 @@ Verdict Responder::deliver_receive(const Delivery& delivery) {
   completion.word = delivery.invalidates ? delivery.invalidate.value : delivery.word;
   completion.slot = delivery.slot;
   completion.length = delivery.length;
-  return common_.complete_receive(completion) ? Verdict{} : Verdict::of(Fault::cq_of_receives);
+  return common_.complete_receive(completion) ? Verdict{} : refused(delivery, Fault::cq_of_receives);
+}
+
+// ---- acknowledged streams (docs/wire.md s8.1) ---------------------------------------------------------
+
+// Of ours; not in the order of the stream's deliveries, as it brings nothing to memory.
+bool Responder::on_acknowledge(const Inbound& in, Arrival& at) {
+  static_assert(wire::AcknowledgeHeader::kSize == wire::NegativeAcknowledgeHeader::kSize);
+  ddp::InboundQueue& queue = inbound_[wire::queue_number::kAcknowledge];
+  const bool in_form = in.ddp.message_offset == 0 && in.ddp.last && in.payload == wire::AcknowledgeHeader::kSize;
+  if (in.ddp.msn != queue.msn()) return refuse(Fault::acknowledge_msn, at);
+  if (!in_form) return refuse(Fault::acknowledge_form, at);
+  const auto octets = copy_payload<wire::AcknowledgeHeader::kSize>(in, at.ulpdu);
+  queue.accept(0, true);
+  finish(at.verdict);
+  const bool taken = in.message.operation == Operation::acknowledge
+                         ? requester_.on_acknowledge(*wire::parse_acknowledge(octets), at.now, at.verdict)
+                         : requester_.on_negative_acknowledge(*wire::parse_negative_acknowledge(octets), at.verdict);
+  if (!taken) return refuse(Fault::acknowledge_range, at);
+  return true;
+}
+
+// Why its memory is not to be had.
+std::optional<Fault> Responder::request_fault(const std::optional<wire::ReadRequestHeader>& read,
+                                              const std::optional<wire::AtomicRequestHeader>& atomic) const {
+  if (atomic) return requester_.atomics().fault_of(*atomic);
+  if (read->size_bytes == 0) return std::nullopt;
+  const Settings& own = common_.settings;
+  const auto access = common_.table.check_remote(read->source_stag, own.pd, own.number, tpt::Rights::remote_read,
+                                                 read->source_to, read->size_bytes);
+  if (!access) return read_fault(access.error());
+  return std::nullopt;
+}
+
+void Responder::note_arrival(const Inbound& in, const Arrival& at, Delivery& delivery) const {
+  if (!is_request(in.message.operation)) return;
+  delivery.number = at.held_mark != 0 ? at.number : acknowledgements_->next_number();
+  delivery.ends = in.ddp.last;
+}
+
+void Responder::note_accepted(const Delivery& delivery) {
+  if (!delivery.ends) return;
+  if (delivery.held_mark != 0) {
+    ++aside_open_;
+    return;
+  }
+  acknowledgements_->accept();
+  if (delivery.aside) acknowledgements_->set_aside();
+}
+
+// It has taken effect, or has not.
+void Responder::note_delivered(const Delivery& delivery, const Verdict& verdict) {
+  if (delivery.held_mark != 0) --aside_open_;
+  if (verdict) return;
+  if (delivery.held_mark == 0) return acknowledgements_->deliver(delivery.number);
+  std::optional<std::uint32_t> next;
+  if (aside_open_ == 0 && held_.unread()) next = held_.front_number();
+  acknowledgements_->deliver_aside(delivery.number, next, aside_open_ != 0);
+}
+
+Verdict Responder::refused(const Delivery& delivery, Fault fault, const Culprit* culprit) {
+  if (delivery.number != 0) acknowledgements_->refuse(delivery.number, row(fault).code.word());
+  return Verdict::of(fault, culprit);
+}
+
+// Behind all that comes before it, and what waits for a receive is before it; and so are Reads that are not answered.
+// False: it has to wait.
+bool Responder::refuse_request(Fault fault, Arrival& at) {
+  const std::uint32_t number = deliveries_.next().number;
+  if (number != 0 && at.held_mark == 0 && held_.unread()) return false;
+  if (stopped_) return true;
+  refused_number_ = number;
+  if (number == 0 || reads_.owed() == 0) {
+    refuse(fault, at.ulpdu, at.verdict);
+    return true;
+  }
+  stopped_ = true;
+  fault_ = fault;
+  take_culprit(at.ulpdu);
+  refusal_ = deliveries_.ticket().token;
+  refusal_waits_ = true;
+  Delivery& delivery = deliveries_.start();
+  delivery.act = Delivery::Act::fault;
+  delivery.moves = 1;
+  finish(at.verdict);
+  return true;
 }
 
 // ---- the way down ----------------------------------------------------------------------------------
@@ -528,6 +649,8 @@ bool Responder::flush(std::uint32_t count_max) {
   });
   held_.clear();
   held_since_ = kNever;
+  aside_open_ = 0;
+  refusal_waits_ = false;
   receiving_.flush();
   // What is left in a shared queue is other queue pairs' (V-SRQ-19).
   if (common_.settings.shared_receive) return false;

@@ -15,6 +15,7 @@
 
 #include "ddp/placer.hpp"
 #include "ddp/untagged.hpp"
+#include "rdmap/acknowledgements.hpp"
 #include "rdmap/common.hpp"
 #include "rdmap/deliveries.hpp"
 #include "rdmap/early.hpp"
@@ -41,17 +42,27 @@ struct Arrival {
   std::uint64_t held_mark;  // it was set aside: what is released when it is delivered. Else 0
   Instant now;
   Verdict& verdict;
+  std::uint32_t number = 0;  // it was set aside, on an acknowledged stream: of its request
 };
 
 class Responder {
  public:
   // Without a stream nothing comes in, and what is posted can be flushed.
-  Responder(Common& common, Reads& reads, Requester& requester, Early* early)
-      : common_(common), reads_(reads), requester_(requester), early_(early), receiving_(common), deliveries_(common) {}
+  // `acknowledgements`: of acknowledged streams, else null.
+  Responder(Common& common, Reads& reads, Requester& requester, Early* early,
+            Acknowledgements* acknowledgements = nullptr)
+      : common_(common),
+        reads_(reads),
+        requester_(requester),
+        early_(early),
+        acknowledgements_(acknowledgements),
+        known_(extensions(common.settings.extensions, acknowledgements != nullptr)),
+        receiving_(common),
+        deliveries_(common) {}
   void begin_stream(FirstMessage first) {
     first_ = first;
     deliveries_.begin_stream();
-    if (common_.settings.hold_without_receive) held_.reserve(common_.settings.held_bytes_max);
+    if (holds_without_receive()) held_.reserve(common_.settings.held_bytes_max);
   }
 
   // ---- in ----
@@ -71,8 +82,8 @@ class Responder {
   void refuse_held(Verdict& verdict);
   // Behind what waits, out of turn: taken if it is a Terminate (W-RDMAP-66).
   bool take_if_terminate(const ddp::Ulpdu& ulpdu, Verdict& verdict);
-  // A Write of no octets that is whole: it brings nothing to anybody.
-  static bool brings_nothing(const ddp::Ulpdu& ulpdu);
+  // A Write of no octets that is whole, or an acknowledgement: it brings nothing to anybody.
+  bool brings_nothing(const ddp::Ulpdu& ulpdu) const;
   // Nothing more is looked at.
   void stop() {
     stopped_ = true;
@@ -82,7 +93,13 @@ class Responder {
   // ---- deliveries ----
   bool open() const { return deliveries_.open(); }
   bool full() const { return deliveries_.full(); }
-  bool deliverable() { return deliveries_.deliverable(); }
+  bool deliverable() {
+    if (refusal_waits_ && reads_.owed() == 0) [[unlikely]] {
+      refusal_waits_ = false;
+      deliveries_.on_moved(refusal_, true);
+    }
+    return deliveries_.deliverable();
+  }
   // The oldest, which is deliverable().
   Verdict deliver_next();
   std::uint64_t delivered_up_to() const { return deliveries_.delivered_up_to(); }
@@ -114,6 +131,7 @@ class Responder {
   bool on_request(const Inbound& in, Arrival& at);
   bool on_terminate(const Inbound& in, Arrival& at);
   bool on_atomic_response(const Inbound& in, Arrival& at);
+  bool on_acknowledge(const Inbound& in, Arrival& at);
 
  private:
   bool dispatch(Arrival& at, const Place& place);
@@ -124,16 +142,32 @@ class Responder {
   void place_tagged(const Inbound& in, const tpt::Access& to, Arrival& at);
   bool set_aside(Arrival& at);
   bool refuse(Fault fault, Arrival& at) {
+    if (acknowledgements_ != nullptr) [[unlikely]]
+      return refuse_request(fault, at);
     refuse(fault, at.ulpdu, at.verdict);
     return true;
   }
+  bool refuse_request(Fault fault, Arrival& at);
+  void take_culprit(const ddp::Ulpdu& culprit);
+  std::optional<Fault> request_fault(const std::optional<wire::ReadRequestHeader>& read,
+                                     const std::optional<wire::AtomicRequestHeader>& atomic) const;
+  bool holds_without_receive() const { return common_.settings.hold_without_receive || acknowledgements_ != nullptr; }
   // What was accepted stands in deliveries_.next(): delivered at once if nothing is before it.
   void finish(Verdict& verdict) {
+    if (acknowledgements_ != nullptr) [[unlikely]]
+      note_accepted(deliveries_.next());
     if (!deliveries_.accept()) return;
     const Delivery& delivery = deliveries_.next();
     if (delivery.held_mark != 0) held_.release(delivery.held_mark);
     if (delivery.act != Delivery::Act::nothing || delivery.failed) verdict = effect_of(delivery);
+    if (delivery.ends) [[unlikely]]
+      note_delivered(delivery, verdict);
   }
+  // Of acknowledged streams.
+  void note_arrival(const Inbound& in, const Arrival& at, Delivery& delivery) const;
+  void note_accepted(const Delivery& delivery);
+  void note_delivered(const Delivery& delivery, const Verdict& verdict);
+  Verdict refused(const Delivery& delivery, Fault fault, const Culprit* culprit = nullptr);
   Verdict effect_of(const Delivery& delivery);
   Verdict deliver_receive(const Delivery& delivery);
 
@@ -141,18 +175,24 @@ class Responder {
   Reads& reads_;
   Requester& requester_;
   Early* const early_;
+  Acknowledgements* const acknowledgements_;
+  const Extensions known_;
   FirstMessage first_;
   bool none_yet_ = true;  // no message has come
   bool stopped_ = false;
   bool mid_write_ = false;          // the last segment of a Write was not the message's last
   std::uint32_t placed_early_ = 0;  // octets of the payload that is taken, from the first on, that are in place
-  std::array<ddp::InboundQueue, 4> inbound_;
+  std::array<ddp::InboundQueue, 5> inbound_;
   Receiving receiving_;
   HeldSends held_;
   Instant held_since_ = kNever;
   Deliveries deliveries_;
   Fault fault_ = Fault::catastrophic;  // the first, until all before it is delivered
-  Culprit culprit_;                    // of what is told as a verdict
+  std::uint32_t refused_number_ = 0;   // of acknowledged streams: the request that it is about, or 0
+  bool refusal_waits_ = false;         // `refusal_`, a delivery: for Reads before it
+  std::uint32_t refusal_ = 0;
+  std::uint32_t aside_open_ = 0;  // deliveries of what had been set aside that end a request
+  Culprit culprit_;               // of what is told as a verdict
   std::array<std::byte, kTerminateMax> terminate_;
   std::uint32_t terminate_size_ = 0;
 };

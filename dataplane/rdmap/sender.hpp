@@ -38,6 +38,16 @@ class Sender {
   ddp::OutboundMessage atomic_response() {
     return untagged(wire::RdmapOpcode::atomic_response, {}, wire::AtomicResponseHeader::kSize);
   }
+  // Of acknowledged streams: the value stands where the STag to invalidate would.
+  ddp::OutboundMessage send_value(bool solicited, std::uint32_t value, std::uint32_t length) {
+    return untagged(solicited ? wire::RdmapOpcode::send_value_se : wire::RdmapOpcode::send_value, {value}, length);
+  }
+  ddp::OutboundMessage acknowledge() {
+    return untagged(wire::RdmapOpcode::acknowledge, {}, wire::AcknowledgeHeader::kSize);
+  }
+  ddp::OutboundMessage negative_acknowledge() {
+    return untagged(wire::RdmapOpcode::negative_acknowledge, {}, wire::NegativeAcknowledgeHeader::kSize);
+  }
   // The only one of its queue, however often it is built before it leaves (W-RDMAP-29).
   ddp::OutboundMessage terminate(std::uint32_t length) {
     msn_[wire::queue_number::kTerminate] = 1;
@@ -57,7 +67,7 @@ class Sender {
             .msn = msn_[queue]++,
             .length = length};
   }
-  std::array<std::uint32_t, 4> msn_{1, 1, 1, 1};
+  std::array<std::uint32_t, 5> msn_{1, 1, 1, 1, 1};
 };
 
 }  // namespace rnic::rdmap

@@ -57,6 +57,9 @@ constexpr std::array<FaultRow, kFaults> kRows{{
     {kUntaggedMsnRange, ddp_header, event, 23},                // atomic_response_msn
     {kUntaggedMessageOffset, ddp_header, event, 23},           // atomic_response_offset
     {kOperationCatastrophicStream, ddp_header, event, 14},     // atomic_response_form (W-EXT-07)
+    {kUntaggedMsnRange, ddp_header, event, 23},                // acknowledge_msn
+    {kOperationCatastrophicStream, ddp_header, event, 14},     // acknowledge_form
+    {kOperationCatastrophicStream, ddp_header, event, 14},     // acknowledge_range: of what was never asked (W-ACK-09)
     {kProtectionInvalidStag, ddp_header, completion, 0},       // invalidate_invalid_stag
     {kProtectionAccessRights, ddp_header, completion, 0},      // invalidate_access
     {kProtectionCannotInvalidate, ddp_header, completion, 0},  // invalidate_refused (V-EH-34, -35)

@@ -65,6 +65,10 @@ enum class Fault : std::uint8_t {
   atomic_response_msn,
   atomic_response_offset,
   atomic_response_form,
+  // queue 4, of acknowledged streams
+  acknowledge_msn,
+  acknowledge_form,
+  acknowledge_range,
   // Send with Invalidate
   invalidate_invalid_stag,
   invalidate_access,

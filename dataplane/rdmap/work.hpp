@@ -26,6 +26,7 @@ enum class Opcode : std::uint8_t {
   compare_swap = 8,
   write_immediate = 9,
   fast_register = 10,
+  send_immediate = 11,  // of acknowledged streams
   receive = 15,
   receive_write_immediate = 16,
 };
@@ -58,6 +59,7 @@ enum class Status : std::uint8_t {
   invalid_length = 24,
   message_too_long = 25,
   retry_exceeded = 26,
+  rnr_retry_exceeded = 27,
 };
 
 struct Sge {

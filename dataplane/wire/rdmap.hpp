@@ -13,7 +13,7 @@
 
 namespace rnic::wire {
 
-// 12 to 15 are assigned to nothing.
+// 12 to 15 are assigned to nothing (RFC 6580 s3.4); on acknowledged streams they are rnic's own (docs/wire.md s8.1).
 enum class RdmapOpcode : std::uint8_t {
   write = 0,
   read_request = 1,
@@ -27,6 +27,10 @@ enum class RdmapOpcode : std::uint8_t {
   immediate_se = 9,
   atomic_request = 10,
   atomic_response = 11,
+  acknowledge = 12,
+  negative_acknowledge = 13,
+  send_value = 14,  // Send with Immediate
+  send_value_se = 15,
 };
 
 // Untagged queues.
@@ -35,6 +39,7 @@ inline constexpr std::uint32_t kSend = 0;
 inline constexpr std::uint32_t kReadRequest = 1;  // and Atomic Requests
 inline constexpr std::uint32_t kTerminate = 2;
 inline constexpr std::uint32_t kAtomicResponse = 3;
+inline constexpr std::uint32_t kAcknowledge = 4;  // of acknowledged streams
 }  // namespace queue_number
 
 inline constexpr std::uint8_t kRdmapVersion = 1;

@@ -10,6 +10,8 @@ using namespace rnic::test;
 
 namespace {
 
+using Last = qp::StreamOut::Last;
+
 constexpr std::uint8_t kWrite = 0;
 constexpr std::uint32_t kFpduOfEight = 28;  // of a Write of eight octets
 
@@ -199,7 +201,7 @@ TEST_CASE("without a buffer it starves, and goes on when there is one", "[qp]") 
   s.fill();
   CHECK(s.out.starved());
   CHECK(s.out.empty());
-  CHECK_FALSE(s.out.append_terminate(s.requester.sender().terminate(4), Octets(4)));
+  CHECK_FALSE(s.out.buffer_for_last());
   CHECK(s.out.starved());
   taken.reset();
   CHECK(s.fill());
@@ -239,12 +241,12 @@ TEST_CASE("W-RDMAP-29: a Terminate follows where what was dropped had its place"
   CHECK_FALSE(s.push());
   const Octets payload = filled(900);  // a marker is among them
   SECTION("behind all segments") {
-    CHECK(s.out.append_terminate(s.requester.sender().terminate(900), payload));
+    s.out.append_last(std::array{Last{s.requester.sender().terminate(900), payload}}, s.out.buffer_for_last());
     CHECK(s.out.filling() == 1);
     CHECK(s.push());
   }
   SECTION("at once") {
-    s.out.append_last_terminate(s.requester.sender().terminate(900), payload, BufferRef::take(s.pool));
+    s.out.append_last_at_once(std::array{Last{s.requester.sender().terminate(900), payload}}, BufferRef::take(s.pool));
     CHECK(s.out.empty());
   }
   const auto heard = s.heard();
@@ -256,7 +258,8 @@ TEST_CASE("dropped with its segment, an RTR opens no gate", "[qp][W-MPA-87]") {
   StreamEnd s(with_rtr(qp::Start::Rtr::write));
   s.fill();
   s.out.drop();
-  CHECK(s.out.append_terminate(s.requester.sender().terminate(4), Octets(4)));
+  const Octets four(4);
+  s.out.append_last(std::array{Last{s.requester.sender().terminate(4), four}}, s.out.buffer_for_last());
   CHECK(s.push());
   CHECK_FALSE(s.gate.open());
 }

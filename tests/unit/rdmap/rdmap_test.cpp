@@ -46,13 +46,15 @@ TEST_CASE("W-RDMAP-03: each opcode has its model, queue and header", "[rdmap][W-
         Row{RdmapOpcode::read_response, Model::tagged, 0, 0}, Row{RdmapOpcode::send, Model::untagged, 0, 0},
         Row{RdmapOpcode::terminate, Model::untagged, 2, 4}, Row{RdmapOpcode::immediate, Model::untagged, 0, 8},
         Row{RdmapOpcode::atomic_request, Model::untagged, 1, 52},
-        Row{RdmapOpcode::atomic_response, Model::untagged, 3, 12}}) {
+        Row{RdmapOpcode::atomic_response, Model::untagged, 3, 12}, Row{RdmapOpcode::acknowledge, Model::untagged, 4, 8},
+        Row{RdmapOpcode::negative_acknowledge, Model::untagged, 4, 8},
+        Row{RdmapOpcode::send_value, Model::untagged, 0, 0}, Row{RdmapOpcode::send_value_se, Model::untagged, 0, 0}}) {
     const rdmap::Message& message = rdmap::message(row.opcode);
     CHECK(message.model == row.model);
     CHECK(message.queue == row.queue);
     CHECK(message.header_bytes == row.header);
   }
-  for (int unknown = 12; unknown < 16; ++unknown) CHECK_FALSE(rdmap::message(RdmapOpcode(unknown)).known());
+  for (int own = 12; own < 16; ++own) CHECK(rdmap::message(RdmapOpcode(own)).needs == rdmap::known_by::kAcknowledged);
   CHECK(rdmap::send_opcode(true, true) == RdmapOpcode::send_se_invalidate);
   CHECK(rdmap::send_opcode(false, true) == RdmapOpcode::send_invalidate);
   CHECK(rdmap::send_opcode(true, false) == RdmapOpcode::send_se);
@@ -87,7 +89,7 @@ TEST_CASE("W-RDMAP-03: each opcode says what operation it is, and what else it d
     CHECK(message.operation == row.operation);
     CHECK(message.solicited == row.solicited);
     CHECK(message.invalidates == row.invalidates);
-    CHECK(message.extension == row.extension);
+    CHECK((message.needs == rdmap::known_by::kExtension) == row.extension);
   }
   CHECK(rdmap::send_opcode(false, false) == RdmapOpcode::send);
 }
@@ -155,6 +157,24 @@ TEST_CASE("W-EXT-14: extensions are refused unless they are on", "[rdmap][W-EXT-
   const auto response = untagged(0x4B, 3);
   CHECK(fault(untagged(0x43, 3)) == Fault::queue_number);
   CHECK(rdmap::check_form(response, 30, rdmap::Extensions::on));
+}
+
+TEST_CASE("W-ACK-01: what acknowledged streams have is refused elsewhere", "[rdmap][acknowledged][W-ACK-01]") {
+  using rdmap::Extensions;
+  for (const Extensions none : {Extensions::off, Extensions::on}) {
+    CHECK(fault(untagged(0x4C, 4), none) == Fault::unexpected_opcode);
+    CHECK(fault(untagged(0x4D, 4), none) == Fault::unexpected_opcode);
+    CHECK(fault(untagged(0x4E, 0), none) == Fault::unexpected_opcode);
+    CHECK(fault(untagged(0x4F, 0), none) == Fault::unexpected_opcode);
+    CHECK(fault(untagged(0x43, 4), none) == Fault::queue_number);
+  }
+  for (const Extensions both : {Extensions::acknowledged, Extensions::all}) {
+    CHECK(rdmap::check_form(untagged(0x4C, 4), 26, both));
+    CHECK(rdmap::check_form(untagged(0x4F, 0), 26, both));
+    CHECK(fault(untagged(0x4C, 3), both) == Fault::unexpected_opcode);
+    CHECK(fault(untagged(0x43, 5), both) == Fault::queue_number);
+  }
+  CHECK(fault(untagged(0x4A, 1), Extensions::acknowledged) == Fault::unexpected_opcode);
 }
 
 TEST_CASE("W-RDMAP-05: the word to invalidate is 0 where nothing is invalidated", "[rdmap][W-RDMAP-05][W-DDP-05]") {
@@ -266,6 +286,9 @@ TEST_CASE("W-RDMAP-36: every fault has its code, its headers and its event",
       {Fault::atomic_response_msn, 0x1203, segment, 23},
       {Fault::atomic_response_offset, 0x1204, segment, 23},
       {Fault::atomic_response_form, 0x0207, segment, 14},
+      {Fault::acknowledge_msn, 0x1203, segment, 23},
+      {Fault::acknowledge_form, 0x0207, segment, 14},
+      {Fault::acknowledge_range, 0x0207, segment, 14},
       {Fault::invalidate_invalid_stag, 0x0100, segment, 0},
       {Fault::invalidate_access, 0x0102, segment, 0},
       {Fault::invalidate_refused, 0x0109, segment, 0},

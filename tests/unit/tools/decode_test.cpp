@@ -257,7 +257,7 @@ TEST_CASE("decode: what every receiver refuses, with the code of its Terminate",
   CHECK(error_behind(fpdu("4043 00000000 00000000 00000001 00000000")) == "1/2/6 DDP version 0 where only 1 is known");
   CHECK(error_behind(fpdu("4183 00000000 00000000 00000001 00000000")) ==
         "0/2/5 RDMAP version 2 where only 1 is known");
-  CHECK(error_behind(fpdu("414c 00000000 00000000 00000001 00000000")) == "0/2/6 opcode 12 is unassigned");
+  CHECK(error_behind(fpdu("414c 00000000 00000000 00000001 00000000")) == "0/2/6 Acknowledge on queue 0");
   CHECK(error_behind(fpdu("c143 00000000 0000000000000000")) == "0/2/6 Send in a tagged segment");
   CHECK(error_behind(fpdu("4143 00000000 00000004 00000001 00000000")) == "1/2/1 queue 4 where 0 to 3 are known");
   CHECK(error_behind(fpdu("4143 00000000 00000001 00000001 00000000")) == "0/2/6 Send on queue 1");

@@ -6,6 +6,7 @@
 #include "mpa/meeting.hpp"
 #include "rdmap/receiver.hpp"
 #include "rdmap/terminate.hpp"
+#include "wire/acknowledge.hpp"
 #include "wire/atomic.hpp"
 #include "wire/datagram.hpp"
 #include "wire/ddp.hpp"
@@ -27,10 +28,10 @@ constexpr std::array<const char*, 16> kNames{"RDMA Write",
                                              "Immediate Data with SE",
                                              "Atomic Request",
                                              "Atomic Response",
-                                             "unassigned",
-                                             "unassigned",
-                                             "unassigned",
-                                             "reserved"};
+                                             "Acknowledge",
+                                             "Negative Acknowledge",
+                                             "Send with Immediate",
+                                             "Send with Immediate and SE"};
 
 Json read_request_object(const wire::ReadRequestHeader& header) {
   return {{"sink_stag", header.sink_stag.value},
@@ -83,6 +84,19 @@ void add_message(Json& object, wire::RdmapOpcode opcode, Bytes payload) {
     case wire::RdmapOpcode::immediate_se:
       if (wire::parse_immediate(payload)) object["immediate"] = to_hex(payload.first(wire::ImmediateHeader::kSize));
       break;
+    case wire::RdmapOpcode::acknowledge:
+      if (const auto header = wire::parse_acknowledge(payload))
+        object["acknowledge"] = {{"performed", header->performed}, {"waits", header->waits}, {"timer", header->timer}};
+      break;
+    case wire::RdmapOpcode::negative_acknowledge:
+      if (const auto header = wire::parse_negative_acknowledge(payload))
+        object["negative_acknowledge"] = {{"request", header->request},
+                                          {"layer", header->code >> 12},
+                                          {"etype", header->code >> 8 & 0xF},
+                                          {"code", header->code & 0xFF}};
+      break;
+    case wire::RdmapOpcode::send_value:
+    case wire::RdmapOpcode::send_value_se:
     case wire::RdmapOpcode::write:
     case wire::RdmapOpcode::read_response:
     case wire::RdmapOpcode::send:
@@ -116,8 +130,6 @@ FormError header_error(rdmap::Fault fault, Bytes ulpdu) {
     case rdmap::Fault::queue_number:
       return refused(fault, "queue " + std::to_string(ddp->queue) + " where 0 to 3 are known");
     default:
-      if (!rdmap::message(opcode).known())
-        return refused(fault, "opcode " + std::to_string(static_cast<unsigned>(opcode)) + " is unassigned");
       if (ddp->tagged != (rdmap::message(opcode).model == rdmap::Model::tagged))
         return refused(fault, name + " in " + (ddp->tagged ? "a tagged" : "an untagged") + " segment");
       return refused(fault, name + " on queue " + std::to_string(ddp->queue));
@@ -139,6 +151,10 @@ std::optional<FormError> message_error(const rdmap::Inbound& in, Bytes payload) 
       break;
     case atomic_response:
       size = rdmap::Fault::atomic_response_form, offset = rdmap::Fault::atomic_response_offset;
+      break;
+    case acknowledge:
+    case negative_acknowledge:
+      size = offset = rdmap::Fault::acknowledge_form;
       break;
     default:  // of any size; and any Terminate ends the connection (W-RDMAP-33, -35)
       return std::nullopt;
@@ -268,7 +284,9 @@ Json fpdu_object(const FpduPlace& place, Bytes ulpdu) {
       object["qn"] = ddp->queue;
       object["msn"] = ddp->msn;
       object["mo"] = ddp->message_offset;
-      object["invalidate_stag"] = ddp->stag.value;
+      const bool value = rdmap::message(opcode).value;
+      object["invalidate_stag"] = value ? 0 : ddp->stag.value;
+      if (value) object["immediate"] = ddp->stag.value;
     }
   }
   object["payload_length"] = payload.size();
@@ -313,7 +331,11 @@ Json error_object(std::uint64_t position, const std::string& reason, std::option
 
 std::optional<FormError> form_error(Bytes ulpdu) {
   const Bytes head = ulpdu.first(std::min(ulpdu.size(), wire::kDdpHeaderSizeMax));
-  const auto in = rdmap::check_form(head, static_cast<std::uint32_t>(ulpdu.size()), rdmap::Extensions::on);
+  // Of acknowledged streams are only those opcodes that are assigned to nothing elsewhere.
+  const bool own =
+      ulpdu.size() > 1 && wire::rdmap_opcode(std::to_integer<std::uint8_t>(ulpdu[1])) >= wire::RdmapOpcode::acknowledge;
+  const auto known = own ? rdmap::Extensions::all : rdmap::Extensions::on;
+  const auto in = rdmap::check_form(head, static_cast<std::uint32_t>(ulpdu.size()), known);
   if (!in) return header_error(in.error(), ulpdu);
   return message_error(*in, ulpdu.subspan(in->ddp.size()));
 }

@@ -1,0 +1,156 @@
+// Acknowledged streams (docs/wire.md s8.1), of RoCE faces: both directions' counts of requests, what is owed to the
+// peer, and what it owes to us and for how long. A request is a message that asks the peer for something: all but
+// responses, acknowledgements and a Terminate. They have numbers, from 1, in the order in which their last segments
+// stand in the stream.
+//
+// Pure. Owned by one queue pair, anew for each stream; without it the stream is as the RFCs have it.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "base/time.hpp"
+#include "rdmap/common.hpp"
+#include "wire/acknowledge.hpp"
+
+namespace rnic::rdmap {
+
+// InfiniBand's codes of how long one waits before a Send that found no receive is tried again.
+constexpr Duration rnr_time(std::uint8_t code) {
+  // Of 10 us.
+  constexpr std::array<std::uint32_t, 32> kTimes{65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+                                                 48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
+                                                 2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+  return microseconds(10) * kTimes[code & 31];
+}
+
+// How long requests may stay unanswered while nothing at all of them is done; kForever: for ever.
+inline constexpr Duration kForever{INT64_MAX};
+inline constexpr Duration kRetryTimeMin = milliseconds(500);  // the stream below has its own retransmissions
+constexpr Duration retry_time(const Patience& patience) {
+  if (patience.timeout == 0) return kForever;
+  const std::int64_t once = std::int64_t{4096} << (patience.timeout & 31);
+  return std::max(kRetryTimeMin, Duration{once * (patience.retry_count + 1)});
+}
+// And a Send without a receive, where the peer's timer has that code.
+constexpr Duration receive_time(const Patience& patience, std::uint8_t timer) {
+  constexpr std::uint8_t kNoEnd = 7;
+  if (patience.rnr_retry >= kNoEnd) return kForever;
+  return rnr_time(timer) * (patience.rnr_retry + 1);
+}
+
+class Acknowledgements {
+ public:
+  explicit Acknowledgements(const Patience& patience) : patience_(patience) {}
+
+  // a is behind b; they are less than 2^31 apart.
+  static constexpr bool is_after(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) > 0; }
+
+  // ---- our requests -----------------------------------------------------------------------------------
+  // The last segment of one has its place: its number.
+  std::uint32_t sent_one() { return ++sent_; }
+  std::uint32_t sent() const { return sent_; }
+  std::uint32_t acknowledged() const { return acknowledged_; }
+  bool has_acknowledged(std::uint32_t number) const { return !is_after(number, acknowledged_); }
+  // The peer's next one of ours waits for a receive: nothing is begun meanwhile.
+  bool peer_waits() const { return peer_waits_; }
+
+  // False: it speaks of requests that it was not sent, or takes back what it said.
+  bool hear(const wire::AcknowledgeHeader& said, Instant now) {
+    if (said.performed - acknowledged_ > sent_ - acknowledged_) return false;
+    if (said.waits && (!peer_waits_ || said.performed != acknowledged_)) waits_since_ = now;
+    if (!said.waits) waits_since_ = kNever;
+    peer_waits_ = said.waits;
+    timer_ = said.timer;
+    acknowledged_ = said.performed;
+    return true;
+  }
+  // Of one that may be half sent.
+  bool may_refuse(std::uint32_t number) const { return number != 0 && !is_after(number, sent_ + 1); }
+
+  // What shows that the peer does something for us.
+  struct Progress {
+    std::uint64_t stream = 0;   // octets of ours that it has acknowledged below
+    std::uint64_t answers = 0;  // of Reads
+    constexpr bool operator==(const Progress&) const = default;
+  };
+  // As often as something may have changed. `awaits`: anything of the peer; `sending`: the stream's last octets, up to
+  // `end`, are a request's.
+  void look(bool awaits, bool sending, std::uint64_t end, Progress progress, Instant now) {
+    if (sending || sent_ != sent_then_) requests_end_ = end;
+    sent_then_ = sent_;
+    if (!awaits || peer_waits_) {
+      quiet_since_ = kNever;
+      return;
+    }
+    // That our acknowledgements arrive says nothing of our requests.
+    progress.stream = std::min(progress.stream, requests_end_);
+    if (quiet_since_ != kNever && progress == progress_ && acknowledged_ == acknowledged_then_) return;
+    quiet_since_ = now;
+    progress_ = progress;
+    acknowledged_then_ = acknowledged_;
+  }
+  Instant retry_deadline() const { return after(quiet_since_, retry_time(patience_)); }
+  Instant receive_deadline() const { return after(waits_since_, receive_time(patience_, timer_)); }
+  Instant next_deadline() const { return std::min(retry_deadline(), receive_deadline()); }
+  // That has been told.
+  void give_up_waiting() { waits_since_ = kNever; }
+
+  // ---- the peer's -------------------------------------------------------------------------------------
+  // Of the request whose segments come now.
+  std::uint32_t next_number() const { return accepted_ + 1; }
+  // Its last segment was accepted; or set aside, for want of a receive.
+  void accept() { ++accepted_; }
+  void set_aside() {
+    if (!first_aside_) first_aside_ = accepted_;
+  }
+  // It is delivered, and so is all before it but what was set aside.
+  void deliver(std::uint32_t number) { delivered_ = number; }
+  // What was set aside is delivered too, up to this one; `next`: the one that is not, if it is known.
+  void deliver_aside(std::uint32_t number, std::optional<std::uint32_t> next, bool more) {
+    first_aside_ = next ? next : more ? std::optional(number + 1) : std::nullopt;
+  }
+  // In order: all up to this one have been performed.
+  std::uint32_t performed() const {
+    if (first_aside_ && !is_after(*first_aside_, delivered_)) return *first_aside_ - 1;
+    return delivered_;
+  }
+  // `waits`: for a receive.
+  bool due(bool waits) const { return performed() != told_ || waits != told_waits_; }
+  // What the peer is to be told now.
+  wire::AcknowledgeHeader say(bool waits) {
+    told_ = performed();
+    told_waits_ = waits;
+    return {.performed = told_, .waits = waits, .timer = waits ? patience_.min_rnr_timer : std::uint8_t{0}};
+  }
+  // The first that cannot be performed: the queue pair's end.
+  void refuse(std::uint32_t number, std::uint16_t code) {
+    if (!refused_) refused_ = {.request = number, .code = code};
+  }
+  const std::optional<wire::NegativeAcknowledgeHeader>& refused() const { return refused_; }
+
+ private:
+  static Instant after(Instant since, Duration time) {
+    if (since == kNever || time == kForever) return kNever;
+    return since + time;
+  }
+
+  const Patience& patience_;
+  std::uint32_t sent_ = 0, acknowledged_ = 0;
+  bool peer_waits_ = false;
+  std::uint8_t timer_ = 0;
+  Instant waits_since_ = kNever, quiet_since_ = kNever;
+  Progress progress_{};
+  std::uint32_t acknowledged_then_ = 0, sent_then_ = 0;
+  std::uint64_t requests_end_ = 0;  // of the stream, behind the last of them
+
+  std::uint32_t accepted_ = 0, delivered_ = 0;
+  std::optional<std::uint32_t> first_aside_;  // set aside, and not performed
+  std::uint32_t told_ = 0;
+  bool told_waits_ = false;
+  std::optional<wire::NegativeAcknowledgeHeader> refused_;
+};
+
+}  // namespace rnic::rdmap

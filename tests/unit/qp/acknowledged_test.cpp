@@ -1,0 +1,661 @@
+// Acknowledged streams (docs/wire.md s8.1): what completes when, whose error it is, and who is how patient.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "kit/catch.hpp"
+#include "kit/qp_world.hpp"
+#include "rdmap/acknowledgements.hpp"
+#include "unit/qp/extended.hpp"
+#include "wire/acknowledge.hpp"
+
+using namespace rnic;
+using namespace rnic::test;
+using qp::State;
+using qp::Status;
+
+namespace {
+
+using Change = std::function<void(qp::Config&)>;
+
+void as_roce(qp::Config& config) {
+  config.face = Face::roce;
+  extend(config);
+  // 67 ms eight times; 0.64 ms, tried seven times.
+  config.patience = {.timeout = 14, .retry_count = 7, .rnr_retry = 6, .min_rnr_timer = 12};
+}
+Change roce_and(const Change& change) {
+  return [change](qp::Config& config) {
+    as_roce(config);
+    if (change) change(config);
+  };
+}
+
+qp::Start acknowledged_start() {
+  qp::Start start = default_start();
+  start.acknowledged = true;
+  return start;
+}
+Options acknowledged(Moves moves = Moves::direct, const Change& a = {}, const Change& b = {}) {
+  Options options;
+  options.moves = moves;
+  options.start = acknowledged_start();
+  options.a = roce_and(a);
+  options.b = roce_and(b);
+  return options;
+}
+
+std::vector<Status> of_sends(const Side& side) {
+  std::vector<Status> out;
+  for (const auto& c : side.app.of_sends()) out.push_back(c.status);
+  return out;
+}
+using Statuses = std::vector<Status>;
+constexpr Status kDone = Status::success, kFlushed = Status::flushed, kRefused = Status::remote_termination;
+
+qp::WorkRequest send_immediate(std::vector<qp::Sge> sges, std::uint32_t value) {
+  auto request = work(qp::Opcode::send_immediate, std::move(sges));
+  request.immediate = value;
+  return request;
+}
+
+// One of ours and a peer that says what it likes.
+struct Peer : Raw {
+  explicit Peer(const Change& change = {}, Moves moves = Moves::direct)
+      : Raw(acknowledged_start(), roce_and(change), moves) {}
+  void acknowledge(std::uint32_t performed, bool waits = false, std::uint8_t timer = 0) {
+    Octets body(8);
+    wire::emit(wire::AcknowledgeHeader{.performed = performed, .waits = waits, .timer = timer}, body);
+    say(untagged(12, true, 4, msn++, 0, body));
+  }
+  void refuse(std::uint32_t request, std::uint16_t code) {
+    Octets body(8);
+    wire::emit(wire::NegativeAcknowledgeHeader{.request = request, .code = code}, body);
+    say(untagged(13, true, 4, msn++, 0, body));
+  }
+  // What we said, last.
+  wire::AcknowledgeHeader heard_last() const {
+    const auto all = heard_opcode(wire::RdmapOpcode::acknowledge);
+    REQUIRE(!all.empty());
+    return *wire::parse_acknowledge(Bytes(all.back()).subspan(18));
+  }
+  std::size_t acknowledgements() const { return heard_opcode(wire::RdmapOpcode::acknowledge).size(); }
+  std::vector<wire::NegativeAcknowledgeHeader> refusals() const {
+    std::vector<wire::NegativeAcknowledgeHeader> out;
+    for (const auto& each : heard_opcode(wire::RdmapOpcode::negative_acknowledge))
+      out.push_back(*wire::parse_negative_acknowledge(Bytes(each).subspan(18)));
+    return out;
+  }
+  std::uint32_t msn = 1;
+};
+
+}  // namespace
+
+// ---- completion --------------------------------------------------------------------------------------
+
+TEST_CASE("W-ACK-02: a Send or Write is complete when the peer has acknowledged it, and not before",
+          "[qp][acknowledged][W-ACK-01][W-ACK-02]") {
+  Peer peer;
+  Region& source = peer.us->region(64, 1);
+  peer.us->post(write({Side::sge(source, 0, 8)}, {9}, 0));
+  peer.us->post(send({Side::sge(source, 0, 8)}));
+  peer.us->post(write_immediate({Side::sge(source, 0, 8)}, {9}, 0, 5));
+  peer.run();
+  CHECK(peer.heard_opcode(wire::RdmapOpcode::send).size() == 1);
+  CHECK(of_sends(*peer.us).empty());
+  peer.acknowledge(1);
+  CHECK(of_sends(*peer.us) == Statuses{kDone});
+  peer.acknowledge(3);  // of the Write with Immediate the Write
+  CHECK(of_sends(*peer.us) == Statuses{kDone, kDone});
+  peer.acknowledge(4);
+  CHECK(of_sends(*peer.us) == Statuses{kDone, kDone, kDone});
+}
+
+TEST_CASE("W-ACK-02: Reads and atomics complete by their responses, in their place", "[qp][acknowledged][W-ACK-02]") {
+  Peer peer;
+  Region& sink = peer.us->region(64);
+  peer.us->post(read({Side::sge(sink, 0, 8)}, {9}, 0));
+  peer.us->post(write({Side::sge(sink, 8, 8)}, {9}, 0));
+  peer.run();
+  peer.acknowledge(2);
+  CHECK(of_sends(*peer.us).empty());
+  peer.say(tagged(2, true, sink.stag, sink.base, filled(8)));
+  CHECK(of_sends(*peer.us) == Statuses{kDone, kDone});
+}
+
+TEST_CASE("W-ACK-03: what is performed is acknowledged once for all that came together",
+          "[qp][acknowledged][W-ACK-03]") {
+  Peer peer;
+  Region& target = peer.us->region(64);
+  peer.us->post_receive({});
+  Octets all;
+  for (std::uint32_t i = 0; i < 10; ++i) all = all + peer.fpdu(tagged(0, true, target.stag, target.base, filled(8)));
+  all = all + peer.fpdu(untagged(3, true, 0, 1, 0));
+  peer.say_octets(all);
+  peer.run();
+  CHECK(peer.acknowledgements() == 1);
+  CHECK(peer.heard_last() == wire::AcknowledgeHeader{.performed = 11});
+}
+
+TEST_CASE("W-ACK-03: not before it is placed", "[qp][acknowledged][W-ACK-03]") {
+  Peer peer({}, Moves::at_flush);
+  Region& target = peer.us->region(64);
+  peer.us->mover.stalled = true;
+  peer.say_octets(peer.fpdu(tagged(0, true, target.stag, target.base, filled(8))));
+  for (int i = 0; i < 20; ++i) {
+    peer.us->qp.receive(peer.wire.now);
+    peer.us->mover.flush();
+    peer.us->qp.settle(peer.wire.now);
+    peer.us->qp.transmit(peer.wire.now, 1u << 20);
+    peer.us->qp.settle(peer.wire.now);
+    peer.wire.carry();
+    peer.listen();
+  }
+  CHECK(peer.acknowledgements() == 0);
+  peer.us->mover.stalled = false;
+  peer.run();
+  CHECK(peer.heard_last().performed == 1);
+}
+
+TEST_CASE("W-ACK-04: a Send that waits for a receive is not acknowledged, nor a Write behind it",
+          "[qp][acknowledged][W-ACK-04]") {
+  Peer peer;
+  Region& target = peer.us->region(64);
+  peer.say(tagged(0, true, target.stag, target.base, filled(8)));
+  peer.say(untagged(3, true, 0, 1, 0));
+  peer.say(tagged(0, true, target.stag, target.base, filled(8)));
+  peer.say(untagged(3, true, 0, 2, 0));
+  peer.say(tagged(0, true, target.stag, target.base, filled(8)));
+  CHECK(peer.heard_last() == wire::AcknowledgeHeader{.performed = 1, .waits = true, .timer = 12});
+  peer.us->post_receive({});
+  peer.run();
+  CHECK(peer.heard_last() == wire::AcknowledgeHeader{.performed = 3, .waits = true, .timer = 12});
+  peer.us->post_receive({});
+  peer.run();
+  CHECK(peer.heard_last() == wire::AcknowledgeHeader{.performed = 5});
+  // Where they were there in time nothing waits.
+  peer.us->post_receive({});
+  peer.say(untagged(3, true, 0, 3, 0));
+  CHECK(peer.heard_last() == wire::AcknowledgeHeader{.performed = 6});
+}
+
+TEST_CASE("W-ACK-04: a message of several segments that waits is one", "[qp][acknowledged][W-ACK-04]") {
+  Peer peer;
+  Region& sink = peer.us->region(64);
+  peer.say(untagged(3, false, 0, 1, 0, filled(8)));
+  CHECK((peer.acknowledgements() == 0 || peer.heard_last().performed == 0));
+  const bool in_time = GENERATE(true, false);
+  if (in_time) peer.us->post_receive({Side::sge(sink, 0, 64)});
+  peer.run();
+  peer.say(untagged(3, true, 0, 1, 8, filled(8)));
+  if (!in_time) {
+    CHECK(peer.heard_last() == wire::AcknowledgeHeader{.performed = 0, .waits = true, .timer = 12});
+    peer.us->post_receive({Side::sge(sink, 0, 64)});
+    peer.run();
+  }
+  CHECK(peer.heard_last() == wire::AcknowledgeHeader{.performed = 1});
+  CHECK(peer.us->app.of_receives().size() == 1);
+}
+
+TEST_CASE("W-ACK-05: an acknowledgement goes ahead of work, and behind the message under way",
+          "[qp][acknowledged][W-ACK-05]") {
+  Pair pair(acknowledged());
+  Region& big = pair.a->region(1 << 20, 3);
+  Region& there = pair.b->region(1 << 20);
+  Region& back = pair.b->region(64, 4);
+  Region& here = pair.a->region(64);
+  for (int i = 0; i < 3; ++i) pair.a->post(write({Side::sge(big, 0, 1 << 20)}, there.stag, there.base));
+  pair.b->post(write({Side::sge(back, 0, 8)}, here.stag, here.base));
+  pair.run();
+  CHECK(of_sends(*pair.a) == Statuses{kDone, kDone, kDone});
+  CHECK(of_sends(*pair.b) == Statuses{kDone});
+  CHECK(there.memory == big.memory);
+}
+
+TEST_CASE("W-ACK-02: thousands of requests may be unacknowledged", "[qp][acknowledged][W-ACK-02]") {
+  Pair pair(acknowledged(Moves::direct, [](qp::Config& c) { c.send_depth = 4096; }));
+  Region& source = pair.a->region(64, 3);
+  Region& there = pair.b->region(64);
+  pair.wire.cut_b = true;  // nothing comes back
+  for (int i = 0; i < 3000; ++i) pair.a->post(write({Side::sge(source, 0, 8)}, there.stag, there.base));
+  pair.run();
+  CHECK(of_sends(*pair.a).empty());
+  pair.wire.cut_b = false;
+  pair.pass(milliseconds(400), milliseconds(20));
+  CHECK(of_sends(*pair.a) == Statuses(3000, kDone));
+}
+
+TEST_CASE("W-ACK-02: whatever a mover and a wire do, a Write's completion says that its octets are there",
+          "[qp][acknowledged][W-ACK-02]") {
+  const std::uint64_t seed = GENERATE(range(1, 9));
+  Options options = acknowledged(Moves::late);
+  options.seed = seed;
+  Pair pair(options);
+  std::mt19937 random(static_cast<unsigned>(seed));
+  pair.wire.loses = [&](bool, const tcp::SegmentOut&) { return random() % 20 == 0; };
+  Region& source = pair.a->region(4096, 1);
+  Region& there = pair.b->region(4096);
+  unsigned stale = 0, done = 0;
+  std::deque<std::uint32_t> expected;
+  pair.a->app.on_completion = [&](const qp::Completion& completion) {
+    if (completion.status != kDone) return;
+    // Out of band, and at once: what the peer reads.
+    std::uint32_t value;
+    const std::uint32_t at = completion.slot % 512 * 8;
+    std::memcpy(&value, there.memory.data() + at, sizeof value);
+    if (value < completion.slot) ++stale;
+    ++done;
+  };
+  for (std::uint32_t i = 0; i < 2000; ++i) {
+    // Its own place in the source as long as it is not complete.
+    while (i - done >= 256) {
+      pair.run();
+      pair.wire.now = pair.wire.now + milliseconds(20);
+    }
+    std::memcpy(source.memory.data() + i % 512 * 8, &i, sizeof i);
+    pair.a->post(write({Side::sge(source, i % 512 * 8, 8)}, there.stag, there.at(i % 512 * 8)));
+    if (random() % 8 == 0) pair.step();
+  }
+  pair.pass(seconds(1), milliseconds(20));
+  CHECK(done == 2000);
+  CHECK(stale == 0);
+}
+
+// ---- errors belong to the request --------------------------------------------------------------------
+
+TEST_CASE("W-ACK-06: the request that is refused fails, those before it are done, those behind it flushed",
+          "[qp][acknowledged][W-ACK-06]") {
+  Pair pair(acknowledged(GENERATE(Moves::direct, Moves::at_flush)));
+  Region& source = pair.a->region(64, 3);
+  Region& there = pair.b->region(64);
+  pair.b->post_receive({});
+  pair.a->post(write({Side::sge(source, 0, 8)}, there.stag, there.base));
+  pair.a->post(send());
+  std::uint32_t detail = 0;
+  SECTION("a Write to an STag that nobody has") {
+    pair.a->post(write({Side::sge(source, 0, 8)}, {0x12345600}, there.base));
+    detail = 0x1100;
+  }
+  SECTION("a Write past the end") {
+    pair.a->post(write({Side::sge(source, 0, 16)}, there.stag, there.base + 56));
+    detail = 0x1101;
+  }
+  SECTION("a Read past the end") {
+    pair.a->post(read({Side::sge(source, 0, 16)}, there.stag, there.base + 56));
+    detail = 0x0101;
+  }
+  SECTION("an atomic where none is allowed") {
+    pair.a->post(fetch_add(Side::sge(source, 0, 8), there.stag, there.base, 1));
+    detail = 0x0102;
+  }
+  SECTION("a Send that is longer than its receive") {
+    pair.b->post_receive({});
+    pair.a->post(send({Side::sge(source, 0, 8)}));
+    detail = 0x1205;
+  }
+  SECTION("a Send whose receive names memory that is none") {
+    pair.b->post_receive({{there.base, 64, {0x77777700}}});
+    pair.a->post(send({Side::sge(source, 0, 8)}));
+    detail = 0x0000;
+  }
+  pair.a->post(write({Side::sge(source, 8, 8)}, there.stag, there.at(8)));
+  pair.a->post(send());
+  pair.run();
+  pair.pass(milliseconds(100));
+  CHECK(of_sends(*pair.a) == Statuses{kDone, kDone, kRefused, kFlushed, kFlushed});
+  CHECK(pair.a->app.of_sends()[2].detail == detail);
+  CHECK(pair.a->qp.state() == State::error);
+  CHECK(pair.b->qp.state() == State::error);
+  CHECK(there.memory[8] == std::byte{0});
+  CHECK(pair.a->app.events.empty());
+}
+
+TEST_CASE("W-ACK-06: a Read before the one that is refused is answered first", "[qp][acknowledged][W-ACK-06]") {
+  Pair pair(acknowledged(GENERATE(Moves::direct, Moves::at_flush, Moves::late)));
+  Region& sink = pair.a->region(300000);
+  Region& there = pair.b->region(300000, 5);
+  pair.a->post(read({Side::sge(sink, 0, 300000)}, there.stag, there.base));
+  pair.a->post(write({Side::sge(sink, 0, 8)}, {0x12345600}, there.base));
+  pair.a->post(send());
+  pair.run();
+  pair.pass(milliseconds(100));
+  CHECK(of_sends(*pair.a) == Statuses{kDone, kRefused, kFlushed});
+  CHECK(sink.memory == there.memory);
+}
+
+TEST_CASE("W-ACK-06: what is refused behind a Send that waits is refused in its turn", "[qp][acknowledged][W-ACK-06]") {
+  Peer peer;
+  Region& target = peer.us->region(64);
+  peer.say(untagged(3, true, 0, 1, 0));
+  SECTION("a Write") { peer.say(tagged(0, true, {0x12345600}, 0, filled(8))); }
+  SECTION("a Read") {
+    peer.say(read_request(1, {.sink_stag = {1}, .size_bytes = 8, .source_stag = {0x12345600}, .source_to = 0}));
+  }
+  CHECK(peer.us->qp.state() == State::rts);
+  CHECK(peer.refusals().empty());
+  // And the good one behind it does nothing.
+  peer.say(tagged(0, true, target.stag, target.base, filled(8)));
+  peer.us->post_receive({});
+  peer.run();
+  CHECK(peer.us->app.of_receives().front().status == kDone);
+  CHECK(peer.heard_last().performed == 1);
+  REQUIRE(peer.refusals().size() == 1);
+  CHECK(peer.refusals()[0].request == 2);
+  CHECK(peer.terminates().size() == 1);
+  CHECK(target.memory[0] == std::byte{0});
+}
+
+TEST_CASE("W-ACK-07: our own request that fails waits for those before it", "[qp][acknowledged][W-ACK-07]") {
+  Peer peer;
+  Region& source = peer.us->region(64, 1);
+  peer.us->post(write({Side::sge(source, 0, 8)}, {9}, 0));
+  peer.us->post(write({{source.base, 8, {0x55555500}}}, {9}, 0));
+  peer.us->post(send());
+  peer.run();
+  CHECK(of_sends(*peer.us).empty());
+  CHECK(peer.us->qp.state() == State::rts);
+  peer.acknowledge(1);
+  CHECK(of_sends(*peer.us) == Statuses{kDone, Status::invalid_stag, kFlushed});
+  CHECK(peer.heard_opcode(wire::RdmapOpcode::send).empty());
+  CHECK(peer.terminates().size() == 1);
+}
+
+TEST_CASE("W-ACK-09: who acknowledges or refuses what he was never sent breaks the protocol",
+          "[qp][acknowledged][W-ACK-09]") {
+  Peer peer;
+  Region& source = peer.us->region(64, 1);
+  peer.us->post(write({Side::sge(source, 0, 8)}, {9}, 0));
+  peer.us->post(write({Side::sge(source, 0, 8)}, {9}, 0));
+  peer.run();
+  SECTION("too many") { peer.acknowledge(3); }
+  SECTION("fewer than before") {
+    peer.acknowledge(1);
+    peer.acknowledge(0);
+  }
+  SECTION("one that is far off") { peer.acknowledge(0x80000001); }
+  SECTION("a refusal of none") { peer.refuse(0, 0x1100); }
+  SECTION("of one to come") { peer.refuse(4, 0x1100); }
+  SECTION("out of turn") {
+    ++peer.msn;
+    peer.acknowledge(1);
+  }
+  SECTION("too short") { peer.say(untagged(12, true, 4, 1, 0, filled(7))); }
+  SECTION("too long") { peer.say(untagged(12, true, 4, 1, 0, filled(9))); }
+  SECTION("not the last") { peer.say(untagged(12, false, 4, 1, 0, filled(8))); }
+  SECTION("of another queue") { peer.say(untagged(12, true, 3, 1, 0, filled(8))); }
+  CHECK(peer.terminates().size() == 1);
+  peer.tcp.close();
+  peer.run();
+  const auto told = of_sends(*peer.us);
+  CHECK(told.size() == 2);
+  CHECK(told.back() != kDone);
+}
+
+TEST_CASE("W-ACK-01: without the agreement its opcodes are none", "[qp][acknowledged][W-ACK-01]") {
+  for (std::uint8_t opcode = 12; opcode < 16; ++opcode) {
+    Raw raw(default_start(), as_roce);
+    raw.us->post_receive({});
+    raw.say(untagged(opcode, true, opcode < 14 ? 4 : 0, 1, 0, filled(8)));
+    REQUIRE(raw.terminates().size() == 1);
+    CHECK(raw.terminates()[0].code.word() == 0x0206);
+  }
+}
+
+// ---- patience ----------------------------------------------------------------------------------------
+
+TEST_CASE("W-ACK-08: without an acknowledgement the first fails when the retries are over",
+          "[qp][acknowledged][W-ACK-08]") {
+  Peer peer;
+  Region& source = peer.us->region(64, 1);
+  peer.us->post(write({Side::sge(source, 0, 8)}, {9}, 0));
+  peer.us->post(write({Side::sge(source, 0, 8)}, {9}, 0));
+  peer.us->post(send());
+  peer.run();
+  peer.acknowledge(1);
+  peer.pass(milliseconds(500));
+  CHECK(peer.us->qp.state() == State::rts);
+  peer.pass(milliseconds(100));
+  CHECK(of_sends(*peer.us) == Statuses{kDone, Status::retry_exceeded, kFlushed});
+  CHECK(peer.us->qp.state() == State::error);
+  CHECK(peer.us->app.events.empty());
+}
+
+TEST_CASE("W-ACK-08: a Read that is not answered, too, and a message that goes on does not",
+          "[qp][acknowledged][W-ACK-08]") {
+  Peer peer;
+  Region& sink = peer.us->region(64);
+  peer.us->post(read({Side::sge(sink, 0, 24)}, {9}, 0));
+  peer.run();
+  peer.acknowledge(1);
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    peer.pass(milliseconds(400));
+    peer.say(tagged(2, false, sink.stag, sink.base + i * 8, filled(8)));
+  }
+  CHECK(peer.us->qp.state() == State::rts);
+  peer.pass(milliseconds(600));
+  CHECK(of_sends(*peer.us) == Statuses{Status::retry_exceeded});
+}
+
+TEST_CASE("W-ACK-08: of a timeout of 0 there is no end, and who asks for nothing waits for nothing",
+          "[qp][acknowledged][W-ACK-08]") {
+  const bool asks = GENERATE(true, false);
+  Peer peer([&](qp::Config& c) {
+    if (asks) c.patience.timeout = 0;
+  });
+  Region& source = peer.us->region(64, 1);
+  if (asks) peer.us->post(write({Side::sge(source, 0, 8)}, {9}, 0));
+  peer.pass(seconds(20), milliseconds(500));
+  CHECK(peer.us->qp.state() == State::rts);
+}
+
+TEST_CASE("W-ACK-08: one direction that is shut is noticed while the other is busy", "[qp][acknowledged][W-ACK-08]") {
+  Peer peer;
+  Region& source = peer.us->region(64, 1);
+  Region& target = peer.us->region(64);
+  peer.us->post(write({Side::sge(source, 0, 8)}, {9}, 0));
+  for (int i = 0; i < 14; ++i) {
+    peer.say(tagged(0, true, target.stag, target.base, filled(8)));
+    peer.wire.now = peer.wire.now + milliseconds(50);
+    peer.run();
+    if (peer.us->qp.state() == State::error) break;
+  }
+  CHECK(of_sends(*peer.us) == Statuses{Status::retry_exceeded});
+}
+
+TEST_CASE("W-ACK-10: a Send that waits too long for a receive fails, and its peer's timer counts",
+          "[qp][acknowledged][W-ACK-10]") {
+  Pair pair(acknowledged(
+      Moves::direct, [](qp::Config& c) { c.patience.rnr_retry = 3; },
+      [](qp::Config& c) { c.patience.min_rnr_timer = 28; }));  // 163.84 ms
+  Region& source = pair.a->region(64, 3);
+  Region& there = pair.b->region(64);
+  pair.a->post(write({Side::sge(source, 0, 8)}, there.stag, there.base));
+  pair.a->post(send());
+  pair.a->post(send());
+  pair.run();
+  pair.pass(milliseconds(650));
+  CHECK(of_sends(*pair.a) == Statuses{kDone});
+  pair.pass(milliseconds(50));
+  CHECK(of_sends(*pair.a) == Statuses{kDone, Status::rnr_retry_exceeded, kFlushed});
+  CHECK(pair.a->qp.state() == State::error);
+}
+
+TEST_CASE("W-ACK-10: each Send has the whole time, and 7 retries are without end", "[qp][acknowledged][W-ACK-10]") {
+  const bool endless = GENERATE(true, false);
+  Pair pair(acknowledged(
+      Moves::direct, [&](qp::Config& c) { c.patience.rnr_retry = endless ? 7 : 1; },
+      [](qp::Config& c) {
+        c.patience.min_rnr_timer = 28;
+        c.rnr_timeout = milliseconds(100);  // not looked at
+      }));
+  for (int i = 0; i < 3; ++i) pair.a->post(send());
+  pair.run();
+  for (int i = 0; i < 3; ++i) {
+    pair.pass(endless ? seconds(40) : milliseconds(250));
+    pair.b->post_receive({});
+    pair.run();
+  }
+  CHECK(of_sends(*pair.a) == Statuses{kDone, kDone, kDone});
+}
+
+TEST_CASE("W-ACK-10: nothing new is begun while a receive is missing", "[qp][acknowledged][W-ACK-10]") {
+  Peer peer;
+  peer.us->post(send());
+  peer.run();
+  peer.acknowledge(0, true, 30);
+  peer.us->post(send());
+  peer.run();
+  CHECK(peer.heard_opcode(wire::RdmapOpcode::send).size() == 1);
+  peer.acknowledge(1);
+  CHECK(peer.heard_opcode(wire::RdmapOpcode::send).size() == 2);
+}
+
+// ---- ends --------------------------------------------------------------------------------------------
+
+TEST_CASE("W-ACK-12: a peer that goes with requests of ours unacknowledged fails the first of them",
+          "[qp][acknowledged][W-ACK-12]") {
+  Peer peer;
+  Region& source = peer.us->region(64, 1);
+  for (int i = 0; i < 3; ++i) peer.us->post(write({Side::sge(source, 0, 8)}, {9}, 0));
+  peer.run();
+  peer.acknowledge(1);
+  SECTION("by a FIN") { peer.tcp.close(); }
+  SECTION("by a RST") { peer.tcp.abort(peer.wire.now); }
+  SECTION("by a Terminate") { peer.say(untagged(7, true, 2, 1, 0, Octets(4))); }
+  peer.run();
+  peer.pass(seconds(6), milliseconds(500));
+  CHECK(of_sends(*peer.us) == Statuses{kDone, Status::retry_exceeded, kFlushed});
+  CHECK(peer.us->qp.state() == State::error);
+}
+
+TEST_CASE("W-ACK-12: who goes says before what it has performed", "[qp][acknowledged][W-ACK-12]") {
+  Pair pair(acknowledged());
+  Region& source = pair.a->region(64, 1);
+  Region& there = pair.b->region(64);
+  pair.b->post_receive({});
+  pair.a->post(write({Side::sge(source, 0, 8)}, there.stag, there.base));
+  pair.a->post(send());
+  // B takes it in, and its application, which sees the completion, is quicker than its next turn.
+  pair.turn(*pair.a);
+  pair.wire.carry();
+  pair.b->qp.receive(pair.wire.now);
+  pair.b->qp.settle(pair.wire.now);
+  REQUIRE(pair.b->app.of_receives().size() == 1);
+  const auto how = GENERATE(0, 1);
+  if (how == 0) {
+    (void)pair.b->qp.detach(pair.wire.now, BufferRef::take(pair.b->pool));
+  } else {
+    REQUIRE(pair.b->qp.modify_state(State::closing, pair.wire.now));
+  }
+  for (int i = 0; i < 20; ++i) {
+    pair.wire.carry();
+    pair.turn(*pair.a);
+  }
+  CHECK(of_sends(*pair.a) == Statuses{kDone, kDone});
+  CHECK(pair.a->app.events != std::vector<qp::Event>{qp::Event::bad_llp_close});
+}
+
+// ---- Reads with several SGEs, Send with Immediate ------------------------------------------------------
+
+TEST_CASE("W-ACK-11: a Read takes as many SGEs as a Send, each with a Request of its own, and is one completion",
+          "[qp][acknowledged][W-ACK-11]") {
+  const std::uint32_t ord = GENERATE(1u, 2u, 16u);
+  Options options = acknowledged(GENERATE(Moves::direct, Moves::late));
+  options.start.ird = options.start.ord = ord;
+  Pair pair(options);
+  Region& sink = pair.a->region(4096, 0, tpt::Rights::local_write | tpt::Rights::local_read);
+  Region& there = pair.b->region(4096, 5);
+  std::vector<qp::Sge> sges;
+  std::uint32_t total = 0;
+  for (std::uint32_t i = 0; i < 16; ++i) {
+    const std::uint32_t length = i == 5 || i == 15 ? 0 : 100 + i;
+    sges.push_back(Side::sge(sink, i * 256, length));
+    total += length;
+  }
+  pair.a->post(read(sges, there.stag, there.at(7)));
+  pair.a->post(write({Side::sge(sink, 0, 0)}, {}, 0));
+  pair.a->post(read({}, there.stag, there.base));
+  pair.run();
+  CHECK(of_sends(*pair.a) == Statuses{kDone, kDone, kDone});
+  CHECK(pair.a->qp.counters().reads_out == 15);
+  std::uint32_t at = 7;
+  for (const qp::Sge& sge : sges) {
+    const auto first = sink.memory.begin() + static_cast<std::ptrdiff_t>(sge.address - sink.base);
+    CHECK(std::equal(first, first + sge.length, there.memory.begin() + at));
+    at += sge.length;
+  }
+  CHECK(at == 7 + total);
+}
+
+TEST_CASE("W-ACK-11: of a Read with several SGEs all are looked at before anything is asked for",
+          "[qp][acknowledged][W-ACK-11]") {
+  Peer peer;
+  Region& sink = peer.us->region(64);
+  Region& closed = peer.us->region(64, 0, tpt::Rights::local_read);
+  peer.us->post(read({Side::sge(sink, 0, 8), Side::sge(closed, 0, 8)}, {9}, 0));
+  peer.run();
+  CHECK(peer.heard_opcode(wire::RdmapOpcode::read_request).empty());
+  CHECK(of_sends(*peer.us) == Statuses{Status::access});
+}
+
+TEST_CASE("W-ACK-11: a Read that is half asked for is flushed once", "[qp][acknowledged][W-ACK-11]") {
+  Raw raw(
+      [] {
+        qp::Start start = acknowledged_start();
+        start.ord = 1;
+        return start;
+      }(),
+      as_roce);
+  Region& sink = raw.us->region(64);
+  raw.us->post(read({Side::sge(sink, 0, 8), Side::sge(sink, 8, 8)}, {9}, 0));
+  raw.us->post(send());
+  raw.run();
+  CHECK(raw.heard_opcode(wire::RdmapOpcode::read_request).size() == 1);
+  REQUIRE(raw.us->qp.modify_state(State::error, raw.wire.now));
+  CHECK(of_sends(*raw.us) == Statuses{kFlushed, kFlushed});
+}
+
+TEST_CASE("W-ACK-13: a Send with Immediate takes one receive, for its octets and its value",
+          "[qp][acknowledged][W-ACK-13]") {
+  Pair pair(acknowledged());
+  Region& source = pair.a->region(20000, 3);
+  Region& sink = pair.b->region(20000);
+  pair.b->post_receive({Side::sge(sink, 0, 20000)});
+  pair.b->post_receive({});
+  pair.a->post(send_immediate({Side::sge(source, 0, 20000)}, 0x44332211));
+  auto solicited = send_immediate({}, 7);
+  solicited.solicited = true;
+  pair.a->post(solicited);
+  pair.run();
+  CHECK(of_sends(*pair.a) == Statuses{kDone, kDone});
+  const auto received = pair.b->app.of_receives();
+  REQUIRE(received.size() == 2);
+  CHECK(received[0].opcode == qp::Opcode::receive);
+  CHECK(received[0].immediate);
+  CHECK(received[0].word == 0x44332211);
+  CHECK(received[0].length == 20000);
+  CHECK_FALSE(received[0].solicited);
+  CHECK_FALSE(received[0].invalidated);
+  CHECK(received[1].word == 7);
+  CHECK(received[1].solicited);
+  CHECK(sink.memory == source.memory);
+}
+
+TEST_CASE("W-ACK-13: a Send with Immediate is these octets", "[qp][acknowledged][W-ACK-13]") {
+  Peer peer;
+  auto request = send_immediate({}, to_big(0x01020304u));
+  peer.us->post(request);
+  request.solicited = true;
+  peer.us->post(request);
+  peer.run();
+  REQUIRE(peer.heard.size() == 2);
+  CHECK(peer.heard[0] == untagged(14, true, 0, 1, 0, {}, {0x01020304}));
+  CHECK(peer.heard[1] == untagged(15, true, 0, 2, 0, {}, {0x01020304}));
+}
+
+TEST_CASE("W-ACK-13: on another stream there is none", "[qp][acknowledged][W-ACK-13]") {
+  Pair pair;
+  pair.a->post(send_immediate({}, 1));
+  pair.run();
+  CHECK(of_sends(*pair.a) == Statuses{Status::invalid_wqe});
+}
