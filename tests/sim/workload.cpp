@@ -26,6 +26,7 @@ void Workload::on_event(Rnic& rnic, const core::StreamEvent& event) {
     End& end = *ends_[index];
     end.stream = event.stream;
     core::AcceptOptions options{.ird = end.depth, .ord = end.depth, .private_data = {}, .cookie = index};
+    options.acknowledged = choice_.acknowledged;
     if (end.endpoint->qp == nullptr) {
       (void)rnic.device.reject(event.stream, {}, world_.clock.now);
     } else if (!rnic.device.accept(event.stream, options, *end.endpoint->qp, world_.clock.now)) {
@@ -74,6 +75,7 @@ void Workload::connect_all() {
     options.remote_port = kWorkloadPort;
     options.ird = options.ord = end.depth;
     options.cookie = i;
+    options.acknowledged = choice_.acknowledged;
     options.private_data.length = 4;
     std::memcpy(options.private_data.octets.data(), &other, 4);
     const auto stream = end.rnic->device.connect(options, *end.endpoint->qp, world_.clock.now);

@@ -86,6 +86,8 @@ Choice choose(Random& random, std::uint64_t seed) {
   Random sinks(seed ^ 0x5EAD'0000'0000'0000u);
   for (ReadSinks& each : c.read_sinks)
     each = sinks.chance(600) ? ReadSinks::local : sinks.chance(500) ? ReadSinks::open : ReadSinks::strict;
+  Random faces(seed ^ 0xFACE'0000'0000'0000u);
+  c.acknowledged = faces.chance(350);
   return c;
 }
 
@@ -96,24 +98,24 @@ std::string story_of(const Choice& c) {
            (s.device.peer_to_peer ? "p" : "-") + (s.device.markers == mpa::MarkerUse::both ? "m" : "-") +
            std::to_string(s.device.mpa_revision);
   };
-  std::snprintf(text, sizeof text,
-                "delay %lld us jitter %lld us mark %u loss %u repeat %u corrupt %u fragment %u, mtu %u, %s vlan %u%s, "
-                "tcp%s%s%s, a %s "
-                "b %s, %u QPs, ops %u, "
-                "size %u, sq %u rq %u%s%s, ring %u, sinks %s %s, %s",
-                static_cast<long long>(c.world.link.delay.ns / 1000),
-                static_cast<long long>(c.world.link.jitter_max.ns / 1000), c.world.link.mark_per_1000,
-                c.world.link.loss_per_1000, c.world.link.repeat_per_1000, c.world.link.corrupt_per_1000,
-                c.world.link.fragment_per_1000, c.world.a.mtu_bytes,
-                c.world.a.address.is_unspecified()  ? "IPv4"
-                : c.world.a.address.is_link_local() ? "link-local"
-                                                    : "IPv6",
-                c.world.a.device.vlan.value_or(0), c.world.a.device.probe ? " probe" : "",
-                c.world.a.device.tcp.timestamps ? " ts" : "", c.world.a.device.tcp.sack ? " sack" : "",
-                c.world.a.device.tcp.window_scale ? " ws" : "", side(c.world.a).c_str(), side(c.world.b).c_str(),
-                c.qp_count, c.ops_max, c.size_max, c.sq_depth, c.rq_depth, c.hold ? " hold" : "",
-                c.post_early ? " early" : "", c.short_ring, kSinkNames[static_cast<int>(c.read_sinks[0])],
-                kSinkNames[static_cast<int>(c.read_sinks[1])], kEndingNames[static_cast<int>(c.ending)]);
+  std::snprintf(
+      text, sizeof text,
+      "delay %lld us jitter %lld us mark %u loss %u repeat %u corrupt %u fragment %u, mtu %u, %s vlan %u%s, "
+      "tcp%s%s%s, a %s "
+      "b %s, %u QPs, ops %u, "
+      "size %u, sq %u rq %u%s%s%s, ring %u, sinks %s %s, %s",
+      static_cast<long long>(c.world.link.delay.ns / 1000), static_cast<long long>(c.world.link.jitter_max.ns / 1000),
+      c.world.link.mark_per_1000, c.world.link.loss_per_1000, c.world.link.repeat_per_1000,
+      c.world.link.corrupt_per_1000, c.world.link.fragment_per_1000, c.world.a.mtu_bytes,
+      c.world.a.address.is_unspecified()  ? "IPv4"
+      : c.world.a.address.is_link_local() ? "link-local"
+                                          : "IPv6",
+      c.world.a.device.vlan.value_or(0), c.world.a.device.probe ? " probe" : "",
+      c.world.a.device.tcp.timestamps ? " ts" : "", c.world.a.device.tcp.sack ? " sack" : "",
+      c.world.a.device.tcp.window_scale ? " ws" : "", side(c.world.a).c_str(), side(c.world.b).c_str(), c.qp_count,
+      c.ops_max, c.size_max, c.sq_depth, c.rq_depth, c.hold ? " hold" : "", c.post_early ? " early" : "",
+      c.acknowledged ? " acknowledged" : "", c.short_ring, kSinkNames[static_cast<int>(c.read_sinks[0])],
+      kSinkNames[static_cast<int>(c.read_sinks[1])], kEndingNames[static_cast<int>(c.ending)]);
   return text;
 }
 

@@ -33,6 +33,7 @@ struct Choice {
   Duration strike{};  // abrupt, blackout: after the first establishment
   unsigned short_ring = 0;
   std::array<ReadSinks, 2> read_sinks{};  // of a, of b
+  bool acknowledged = false;              // the streams, as those of RoCE faces are (docs/wire.md s8.1)
 };
 
 // Draws all of it, always in the same order: a seed's story stays what it is.

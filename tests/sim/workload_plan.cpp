@@ -41,6 +41,7 @@ Workload::Workload(std::uint64_t seed, bool verbose, Danger danger, std::uint32_
     config.access = tpt::Rights::remote_read | tpt::Rights::remote_write;
     config.ird = config.ord = end.depth;
     config.hold_without_receive = choice_.hold;
+    config.patience.rnr_retry = 7;
     config.strict_read_sink = sinks_of(end) == ReadSinks::strict;
     end.endpoint = &end.rnic->make_qp(config);
     plan(end);

@@ -95,6 +95,7 @@ class Workload {
   void on_receive_done(End& end, const qp::Completion& completion);
   void on_event(Rnic& rnic, const core::StreamEvent& event);
   void check_writes_before(End& receiver, unsigned op_index);
+  void check_performed(const End& end, unsigned first, unsigned last);
   void strike();
   bool finished() const;
   bool bad_wire() const { return choice_.world.link.loss_per_1000 + choice_.world.link.corrupt_per_1000 >= 40; }

@@ -131,6 +131,7 @@ void Workload::on_send_done(End& end, const qp::Completion& completion) {
   for (unsigned i = end.done; i < index; ++i)
     if (end.ops[i].signaled && end.ops[i].completed == 0)
       return complain("work request " + std::to_string(i) + " was passed over by a completion");
+  if (success && choice_.acknowledged) check_performed(end, end.done, index);
   end.done = index + 1;
   if (!success) return;
   op.succeeded = true;
@@ -169,6 +170,25 @@ void Workload::on_receive_done(End& end, const qp::Completion& completion) {
     check_writes_before(end, i);
     return;
   }
+}
+
+// Of acknowledged streams: what is complete here is there, whoever looks at it, and by whatever way he has heard of it.
+void Workload::check_performed(const End& end, unsigned first, unsigned last) {
+  if (danger_ == Danger::on_path) return;
+  for (unsigned i = first; i <= last; ++i) {
+    const Op& op = end.ops[i];
+    if (op.opcode == qp::Opcode::write &&
+        !std::equal(op.content.begin(), op.content.end(),
+                    end.peer->write_target.memory.begin() + static_cast<std::ptrdiff_t>(op.target)))
+      return complain("a Write completed and its octets are not at the peer");
+  }
+  const auto sends = std::count_if(end.ops.begin(), end.ops.begin() + last + 1,
+                                   [](const Op& op) { return op.opcode == qp::Opcode::send; });
+  const auto& told = end.peer->endpoint->host.completions;
+  const auto receives = std::count_if(told.begin(), told.end(), [](const qp::Completion& c) {
+    return !c.of_send_queue && c.status == qp::Status::success;
+  });
+  if (receives < sends) complain("a Send completed and its receive is not");
 }
 
 void Workload::check_writes_before(End& receiver, unsigned op_index) {
