@@ -108,7 +108,8 @@ enum rnic_opcode {
 	RNIC_OP_COMPARE_SWAP = 8,
 	RNIC_OP_WRITE_IMMEDIATE = 9,
 	RNIC_OP_FAST_REGISTER = 10,
-	RNIC_OP_RECEIVE = 15, /* in completions only */
+	RNIC_OP_SEND_IMMEDIATE = 11, /* of a RoCE face */
+	RNIC_OP_RECEIVE = 15,        /* in completions only */
 	RNIC_OP_RECEIVE_WRITE_IMMEDIATE = 16
 };
 
@@ -196,8 +197,9 @@ enum rnic_status {
 	RNIC_WC_INVALID_REGION = 22,
 	RNIC_WC_INVALID_WINDOW = 23,
 	RNIC_WC_INVALID_LENGTH = 24,
-	RNIC_WC_MESSAGE_TOO_LONG = 25, /* receive buffers too short for the message */
-	RNIC_WC_RETRY_EXCEEDED = 26    /* the peer of one that connects without rdma_cm has not come */
+	RNIC_WC_MESSAGE_TOO_LONG = 25,  /* receive buffers too short for the message */
+	RNIC_WC_RETRY_EXCEEDED = 26,    /* the peer has not come, or has not answered */
+	RNIC_WC_RNR_RETRY_EXCEEDED = 27 /* the peer has posted no receive in time */
 };
 
 #define RNIC_CQE_SOLICITED 0x01u

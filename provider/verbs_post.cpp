@@ -37,6 +37,8 @@ constexpr SendRow send_row(ibv_wr_opcode opcode) {
       return {RNIC_OP_SEND, true, true, false, false, kSendFlags};
     case IBV_WR_SEND_WITH_INV:
       return {RNIC_OP_SEND_INVALIDATE, true, true, false, true, kSendFlags};
+    case IBV_WR_SEND_WITH_IMM:
+      return {RNIC_OP_SEND_IMMEDIATE, true, true, false, false, kSendFlags};
     case IBV_WR_RDMA_WRITE:
       return {RNIC_OP_WRITE, true, true, true, false, RNIC_SQE_FENCE};
     case IBV_WR_RDMA_WRITE_WITH_IMM:
@@ -58,15 +60,17 @@ constexpr SendRow send_row(ibv_wr_opcode opcode) {
   }
 }
 
-// RFC 7306's operations are those of devices that have them (W-EXT-14).
+// RFC 7306's operations are those of devices that have them (W-EXT-14), Send with Immediate of RoCE faces.
 bool offered(const Context& context, const SendRow& row) {
   if (row.atomic) return context.attributes.atomics != 0;
   if (row.opcode == RNIC_OP_WRITE_IMMEDIATE) return (context.attributes.capabilities & RNIC_CAP_IMMEDIATE) != 0;
+  if (row.opcode == RNIC_OP_SEND_IMMEDIATE) return (context.attributes.capabilities & RNIC_CAP_ROCE) != 0;
   return true;
 }
 
-// A refusal. The daemon's log says the first of each kind, and which key would allow it.
+// A refusal. Of what a key would allow, the daemon's log says the first of each kind, and which key.
 int not_offered(Context& context, const SendRow& row) {
+  if (row.opcode == RNIC_OP_SEND_IMMEDIATE) return EOPNOTSUPP;  // a matter of the face
   const std::uint32_t extension = row.atomic ? RNIC_EXTENSION_ATOMICS : RNIC_EXTENSION_IMMEDIATE;
   if ((std::atomic_ref(context.not_offered).fetch_or(extension) & extension) == 0) {
     const rnic_not_offered told{extension, 0};
@@ -210,8 +214,9 @@ int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
   }
   if (!offered(*qp.context, row)) return not_offered(*qp.context, row);
   const bool local_invalidate = row.opcode == RNIC_OP_LOCAL_INVALIDATE;
-  const bool reads = row.opcode == RNIC_OP_READ || row.opcode == RNIC_OP_READ_INVALIDATE;
-  const std::uint32_t sge_max = reads || row.atomic ? 1 : queue.sge_max;
+  const bool reads_into_one =
+      row.opcode == RNIC_OP_READ_INVALIDATE || (row.opcode == RNIC_OP_READ && !is_roce(*qp.context));
+  const std::uint32_t sge_max = reads_into_one || row.atomic ? 1 : queue.sge_max;
   const bool bind = row.opcode == RNIC_OP_BIND;
   const int sge_count = local_invalidate || bind ? 0 : wr.num_sge;
   if (sge_count < 0 || static_cast<std::uint32_t>(sge_count) > sge_max) return EINVAL;
@@ -238,7 +243,7 @@ int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
     if (error != 0) return error;
     write_bind(entry, body, rkey, info);
   }
-  if (row.opcode == RNIC_OP_WRITE_IMMEDIATE) entry.invalidate = wr.imm_data;
+  if (row.opcode == RNIC_OP_WRITE_IMMEDIATE || row.opcode == RNIC_OP_SEND_IMMEDIATE) entry.invalidate = wr.imm_data;
   if (row.invalidates) (local_invalidate ? entry.rkey : entry.invalidate) = wr.invalidate_rkey;
 
   if (row.gathers && (wr.send_flags & IBV_SEND_INLINE) != 0) {

@@ -54,6 +54,8 @@ constexpr ibv_wc_status wc_status(std::uint8_t status, std::uint8_t opcode, std:
       return IBV_WC_LOC_LEN_ERR;
     case RNIC_WC_RETRY_EXCEEDED:
       return IBV_WC_RETRY_EXC_ERR;
+    case RNIC_WC_RNR_RETRY_EXCEEDED:
+      return IBV_WC_RNR_RETRY_EXC_ERR;
     case RNIC_WC_INVALID_WQE:
     case RNIC_WC_ZERO_READ_RESOURCES:
     case RNIC_WC_NOT_PRIVILEGED:

@@ -141,7 +141,7 @@ rnic_device_attributes Machine::attributes(const ServedDevice& device) const {
   a.max_qp = kQpsMax;
   a.max_qp_wr = kWorkRequestsMax;
   a.max_sge = kSgesMax;
-  a.max_sge_read = kReadSgesMax;
+  a.max_sge_read = device.face() == Face::roce ? a.max_sge : kReadSgesMax;
   a.max_cq = kCqsMax;
   a.max_cqe = kCqesMax;
   a.max_mr = kRegionsMax;

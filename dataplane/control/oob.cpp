@@ -43,6 +43,14 @@ qp::State state_of(const Qp& qp) {
   return state;
 }
 
+// For a peer that does not come.
+std::optional<Duration> patience_of(const Qp& qp) {
+  ServedDevice& served = qp.context->device();
+  std::optional<Duration> patience = Rendezvous::kPatience;
+  if (served.face() == Face::roce) served.worker->call([&](Instant) { patience = qp.qp->retry_time(); });
+  return patience;
+}
+
 }  // namespace
 
 Oob::Oob(Machine& machine, Loop& loop, ConnectionManager& cm, const Log& log)
@@ -79,7 +87,7 @@ void Oob::modified(Qp& qp, const rnic_modify_qp& request) {
   if ((request.mask & RNIC_MODIFY_PEER) != 0)
     rendezvous_.ready(qp.context->device().index, qp.meets->meeting, clock_now(), qp.context->device().face());
   else if ((request.mask & RNIC_MODIFY_PSN) != 0)
-    rendezvous_.count_from(qp.number, request.psn, clock_now());
+    rendezvous_.count_from(qp.number, request.psn, clock_now(), patience_of(qp));
   else if ((request.mask & RNIC_MODIFY_STATE) != 0 && request.state != RNIC_QP_RTS) {
     rendezvous_.forget(qp.number);
     qp.stream_share = {};
@@ -196,6 +204,7 @@ void Oob::call(const Rendezvous::Act& act) {
   options.remote_port = served.device->options().oob_port;
   options.cookie = act.cookie;
   options.traffic_class = qp->meets->traffic_class;
+  options.acknowledged = served.face() == Face::roce;
   if (act.mark) {
     options.meeting = act.mark->meeting;
     options.private_data = to_private_data(*act.mark);
@@ -237,6 +246,7 @@ void Oob::answer(const Rendezvous::Act& act) {
     options.cookie = act.cookie;
     options.traffic_class = qp->meets->traffic_class;
     options.outlives_peer = true;
+    options.acknowledged = served.face() == Face::roce;
     served.worker->call([&](Instant now) {
       options.ird = qp->qp->config().ird;
       options.ord = ord_of(*qp);

@@ -77,10 +77,11 @@ void Rendezvous::ready(std::uint32_t device, const wire::Meeting& meeting, Insta
   on_time(now);
 }
 
-void Rendezvous::count_from(QpNumber qp, std::uint32_t psn, Instant now) {
+void Rendezvous::count_from(QpNumber qp, std::uint32_t psn, Instant now, std::optional<Duration> patience) {
   Waiter* waiter = find(qp);
   if (waiter == nullptr) return;
   waiter->meeting.own_psn = psn;
+  waiter->patience = patience;
   if (waiter->stage == Stage::together) return;
   change(*waiter, [&] { waiter->look_at = now + kLookFirst; });
   if (waiter->stage == Stage::left) return;
@@ -271,7 +272,8 @@ void Rendezvous::on_not_answered(std::uint64_t cookie) {
 void Rendezvous::posted(QpNumber qp, bool any, Instant now) {
   Waiter* waiter = find(qp);
   if (waiter == nullptr || waiter->stage == Stage::together) return;
-  if (any && waiter->give_up_at == kNever) change(*waiter, [&] { waiter->give_up_at = now + kPatience; });
+  if (!any || waiter->give_up_at != kNever || !waiter->patience) return;
+  change(*waiter, [&] { waiter->give_up_at = now + *waiter->patience; });
 }
 
 // ---- time ------------------------------------------------------------------------------------------

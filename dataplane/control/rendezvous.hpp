@@ -30,7 +30,8 @@ namespace rnic::control {
 
 class Rendezvous {
  public:
-  // Of what is posted, from when it is noticed: then the first fails with "retries exceeded".
+  // Of what is posted, from when it is noticed: then the first fails with "retries exceeded". Of a RoCE face it is what
+  // the application has set.
   static constexpr Duration kPatience = seconds(30);
   static constexpr Duration kLookFirst = milliseconds(500), kLookMax = seconds(2);
   // Between a call that failed and the next: twice as long each time.
@@ -84,7 +85,7 @@ class Rendezvous {
   // Modify to RTR. `meeting`: without a PSN of its own.
   void ready(std::uint32_t device, const wire::Meeting& meeting, Instant now, Face face = Face::iwarp);
   // Modify to RTS.
-  void count_from(QpNumber qp, std::uint32_t psn, Instant now);
+  void count_from(QpNumber qp, std::uint32_t psn, Instant now, std::optional<Duration> patience = kPatience);
   // Modify to RESET or ERR, or the end of it; nothing for one that is not known.
   void forget(QpNumber qp);
 
@@ -127,6 +128,7 @@ class Rendezvous {
     std::optional<Stream> call;
     unsigned calls = 0;
     Duration look_pause = kLookFirst;
+    std::optional<Duration> patience = kPatience;  // nothing: for ever
     Instant call_at = kNever, look_at = kNever, give_up_at = kNever;
     Instant due() const;
   };

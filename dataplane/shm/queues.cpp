@@ -31,6 +31,7 @@ bool known_opcode(std::uint8_t opcode) {
     case RNIC_OP_COMPARE_SWAP:
     case RNIC_OP_WRITE_IMMEDIATE:
     case RNIC_OP_FAST_REGISTER:  // who may is the queue pair's to say
+    case RNIC_OP_SEND_IMMEDIATE:
       return true;
     default:
       return false;

@@ -271,6 +271,26 @@ TEST_CASE("a Request without a mark is refused without one, and one of a later r
   CHECK(w.answered(ask()));
 }
 
+TEST_CASE("W-ACK-08: how long what is posted waits for a peer that does not come is its application's affair",
+          "[control][oob][roce][W-ACK-08]") {
+  World w;
+  w.rendezvous.ready(0, meets(kLower), at_ms(0), Face::roce);
+  const bool endless = GENERATE(true, false);
+  w.rendezvous.count_from(kOwn, 3, at_ms(0), endless ? std::nullopt : std::optional(milliseconds(700)));
+  w.rendezvous.on_time(at_ms(500));
+  w.acts();
+  w.rendezvous.posted(kOwn, true, at_ms(500));
+  w.rendezvous.on_time(at_ms(1199));
+  CHECK(w.silent());
+  w.rendezvous.on_time(at_ms(1200));
+  if (!endless) {
+    CHECK(w.act().kind == Kind::give_up);
+    return;
+  }
+  w.rendezvous.on_time(at_ms(1'000'000));
+  for (const auto& act : w.acts()) CHECK(act.kind == Kind::look);
+}
+
 TEST_CASE("a RoCE face says that it is one, and needs one", "[control][oob][roce]") {
   World w;
   w.rendezvous.ready(0, meets(kHigher), at_ms(0), Face::roce);

@@ -1,8 +1,11 @@
 // The RoCE face as an application sees it, with the real provider, daemon and data plane.
-#include "unit/provider/wired.hpp"
+#include <algorithm>
+
+#include "unit/provider/oob.hpp"
 
 using namespace rnic;
 using namespace rnic::test;
+using namespace rnic::test::oob;
 
 namespace {
 
@@ -10,6 +13,33 @@ constexpr const char* kRoceDevices =
     "sched_fifo = false\n"
     "[[device]]\nport = \"pair:r\"\naddress = \"127.0.9.1/24\"\nmtu = 1500\nface = \"roce\"\n"
     "[[device]]\nport = \"pair:r\"\naddress = \"127.0.9.2/24\"\nmtu = 9000\n";
+
+constexpr const char* kTwoRoce =
+    "sched_fifo = false\n"
+    "[[device]]\nport = \"pair:r\"\naddress = \"127.0.9.1/24\"\nmtu = 1500\nface = \"roce\"\n"
+    "[[device]]\nport = \"pair:r\"\naddress = \"127.0.9.2/24\"\nmtu = 1500\nface = \"roce\"\n";
+
+// Connected, the first with that patience and with as much as it can ask for.
+struct TwoRoce : TwoEnds {
+  explicit TwoRoce(std::uint8_t rnr_retry = 6, std::uint8_t min_rnr_timer = 12) : TwoEnds(kTwoRoce) {
+    REQUIRE(x.to_init() == 0);
+    REQUIRE(x.to_rtr(y) == 0);
+    ibv_qp_attr rts = x.rts();
+    rts.rnr_retry = rnr_retry;
+    REQUIRE(x.modify(rts, kRtsMask) == 0);
+    REQUIRE(y.to_init() == 0);
+    ibv_qp_attr rtr = y.rtr(x);
+    rtr.min_rnr_timer = min_rnr_timer;
+    REQUIRE(y.modify(rtr, kRtrMask) == 0);
+    REQUIRE(y.to_rts() == 0);
+    passes(x, y, 100);
+    passes(y, x, 200);
+  }
+  Remote at_y(std::size_t offset = 0) const {
+    return {reinterpret_cast<std::uintptr_t>(y.memory.data()) + offset, y.mr->rkey};
+  }
+  ibv_sge of_x(std::size_t offset, std::uint32_t length) { return sge_of(x.mr, x.memory.data() + offset, length); }
+};
 
 }  // namespace
 
@@ -38,4 +68,119 @@ TEST_CASE("a device of face roce has InfiniBand's attributes, and one beside it 
 
   CHECK(state_of(w.a.make_qp(w.a.make_cq(4), w.a.make_cq(4), 4, nullptr)) == IBV_QPS_RESET);
   CHECK(state_of(w.b.make_qp(w.b.make_cq(4), w.b.make_cq(4), 4, nullptr)) == IBV_QPS_INIT);
+}
+
+TEST_CASE("W-ACK-02: what a Write's completion says is so, whoever asks", "[wired][roce][W-ACK-02]") {
+  TwoRoce t;
+  for (std::uint32_t i = 1; i <= 5000; ++i) {
+    std::memcpy(t.x.memory.data(), &i, sizeof i);
+    REQUIRE(post(t.x.qp, {i, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, t.at_y(512)}, {t.of_x(0, sizeof i)}) == 0);
+    expect(t.x.cq, i);
+    std::uint32_t there = 0;
+    std::memcpy(&there, t.y.memory.data() + 512, sizeof there);
+    if (there != i) FAIL("Write " << i << " is complete, and " << there << " is there");
+  }
+}
+
+TEST_CASE("W-ACK-06: a Write to a key that nobody has fails itself, and flushes what is behind it",
+          "[wired][roce][W-ACK-06]") {
+  TwoRoce t;
+  REQUIRE(t.y.receive(9) == 0);
+  REQUIRE(post(t.x.qp, {1, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, t.at_y()}, {t.of_x(0, 8)}) == 0);
+  Remote wrong = t.at_y();
+  wrong.rkey ^= 0xFF;
+  REQUIRE(post(t.x.qp, {2, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, wrong}, {t.of_x(0, 8)}) == 0);
+  REQUIRE(post(t.x.qp, {3, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, t.at_y(64)}, {t.of_x(0, 8)}) == 0);
+  expect(t.x.cq, 1);
+  expect(t.x.cq, 2, IBV_WC_REM_ACCESS_ERR);
+  expect(t.x.cq, 3, IBV_WC_WR_FLUSH_ERR);
+  CHECK(comes_true([&] { return state_of(t.x.qp) == IBV_QPS_ERR && state_of(t.y.qp) == IBV_QPS_ERR; }));
+  expect(t.y.cq, 9, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST_CASE("W-ACK-06: a Send that is longer than its receive is an invalid request", "[wired][roce][W-ACK-06]") {
+  TwoRoce t;
+  REQUIRE(t.y.receive(9) == 0);
+  REQUIRE(post(t.x.qp, {1}, {t.of_x(0, 65)}) == 0);
+  expect(t.x.cq, 1, IBV_WC_REM_INV_REQ_ERR);
+  expect(t.y.cq, 9, IBV_WC_LOC_LEN_ERR);
+}
+
+TEST_CASE("W-ACK-10: a Send without a receive ends as rnr_retry has it", "[wired][roce][W-ACK-10]") {
+  SECTION("after a time") {
+    TwoRoce t(0, 14);
+    REQUIRE(t.x.send(1) == 0);
+    REQUIRE(t.x.send(2) == 0);
+    expect(t.x.cq, 1, IBV_WC_RNR_RETRY_EXC_ERR);
+    expect(t.x.cq, 2, IBV_WC_WR_FLUSH_ERR);
+  }
+  SECTION("never") {
+    TwoRoce t(7, 1);
+    REQUIRE(t.x.send(1) == 0);
+    usleep(200'000);
+    ibv_wc wc{};
+    CHECK(provider::poll_cq(t.x.cq, 1, &wc) == 0);
+    REQUIRE(t.y.receive(9) == 0);
+    expect(t.y.cq, 9);
+    expect(t.x.cq, 1);
+  }
+}
+
+TEST_CASE("W-ACK-08: a peer that does not come is waited for as long as timeout and retry_cnt say",
+          "[wired][roce][W-ACK-08]") {
+  TwoEnds t(kTwoRoce);
+  t.x.ready(t.y);
+  REQUIRE(t.x.send(1) == 0);
+  REQUIRE(t.x.send(2) == 0);
+  expect(t.x.cq, 1, IBV_WC_RETRY_EXC_ERR);
+  expect(t.x.cq, 2, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST_CASE("W-ACK-11: a Read takes as many SGEs as a Send, into memory of Local Write only", "[wired][roce][W-ACK-11]") {
+  TwoRoce t;
+  ibv_device_attr_ex device{};
+  REQUIRE(provider::query_device_ex(&t.a.context->verbs.context, nullptr, &device, sizeof device) == 0);
+  CHECK(device.orig_attr.max_sge_rd == device.orig_attr.max_sge);
+  std::vector<char> memory(4096);
+  ibv_mr* const mr = t.a.make_mr(memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(mr != nullptr);
+  for (std::size_t i = 0; i < 1024; ++i) t.y.memory[2048 + i] = static_cast<char>(i * 7 + 1);
+  std::vector<ibv_sge> sges;
+  for (std::uint32_t i = 0; i < 4; ++i) sges.push_back(sge_of(mr, memory.data() + i * 1000, 100 + i));
+  REQUIRE(post(t.x.qp, {1, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, t.at_y(2048)}, sges) == 0);
+  expect(t.x.cq, 1);
+  std::size_t at = 2048;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    CHECK(std::equal(memory.begin() + i * 1000, memory.begin() + i * 1000 + 100 + i, t.y.memory.begin() + at));
+    at += 100 + i;
+  }
+  provider::dereg_mr(mr);
+}
+
+TEST_CASE("W-ACK-13: a Send with Immediate brings data and value in one receive", "[wired][roce][W-ACK-13]") {
+  TwoRoce t;
+  REQUIRE(t.y.receive(9) == 0);
+  std::memset(t.x.memory.data(), 'i', 64);
+  std::memset(t.y.memory.data() + 1024, 0, 64);
+  ibv_sge sge = t.of_x(0, 40);
+  ibv_send_wr wr{};
+  wr.wr_id = 1;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_SEND_WITH_IMM;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.imm_data = 0x44332211;
+  ibv_send_wr* bad = nullptr;
+  REQUIRE(provider::post_send(t.x.qp, &wr, &bad) == 0);
+  const ibv_wc received = poll(t.y.cq, 1)[0];
+  CHECK(received.wr_id == 9);
+  CHECK(received.status == IBV_WC_SUCCESS);
+  CHECK(received.opcode == IBV_WC_RECV);
+  CHECK(received.wc_flags == IBV_WC_WITH_IMM);
+  CHECK(received.imm_data == 0x44332211);
+  CHECK(received.byte_len == 40);
+  CHECK(std::count(t.y.memory.begin() + 1024, t.y.memory.begin() + 1088, 'i') == 40);
+  const ibv_wc sent = poll(t.x.cq, 1)[0];
+  CHECK(sent.status == IBV_WC_SUCCESS);
+  CHECK(sent.opcode == IBV_WC_SEND);
 }
