@@ -164,7 +164,7 @@ void begin_read_invalidate(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr
 
 std::byte* next_entry(ibv_qp_ex& ex) {
   Qp& qp = of(&ex);
-  write_without_data(qp);
+  end_entry(qp);
   Batch& batch = qp.batch;
   if (batch.error == 0 && qp.send.full_at(batch.end)) fail(batch, ENOMEM);
   return batch.error == 0 ? qp.send.slot(batch.end) : nullptr;

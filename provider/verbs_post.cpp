@@ -265,7 +265,7 @@ int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
   std::memcpy(slot, &entry, sizeof entry);
 
   queue.work[index & (queue.size - 1)] = {wr.wr_id, row.opcode, 0};
-  if (reads || row.atomic) {
+  if (row.opcode == RNIC_OP_READ || row.opcode == RNIC_OP_READ_INVALIDATE || row.atomic) {
     queue.last_read = index;
     queue.any_read = true;
   }
