@@ -134,6 +134,8 @@ struct Device {
   void turn() {
     host.receive(kNow);
     mover.flush();
+    // As the worker does when a copy is back that has waited.
+    for (End* end : {&one, &other}) datagrams.touch(end->qp);
     datagrams.settle(kNow);
     host.begin_send(kNow);
     datagrams.end_turn(kNow);

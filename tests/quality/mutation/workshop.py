@@ -20,13 +20,14 @@ PROGRAMS = {
     "mpa": (["unit/mpa"], "base mpa wire", None),
     "tcp": (["unit/tcp", "unit/wire"], "base mpa tcp wire", "base tcp wire"),
     "qp": (["unit/qp"], "base ddp mpa qp rdmap tcp tpt wire", None),
+    "ud": (["unit/ud"], "base ddp rdmap tpt ud wire", None),
     "ip": (["unit/ip"], "base ip wire", None),
     "host": (["unit/host"], "base host ip tcp wire", "host ip"),
-    "core": (["unit/core"], "base core ddp host ip mpa port qp rdmap shm tcp tpt wire", "core host"),
-    "shm": (["unit/shm"], "base ddp qp rdmap shm tpt wire", "shm"),
+    "core": (["unit/core"], "base core ddp host ip mpa port qp rdmap shm tcp tpt ud wire", "core host"),
+    "shm": (["unit/shm"], "base ddp qp rdmap shm tpt ud wire", "shm"),
     "control": (["unit/control", "unit/abi"],
-                "base control core ddp host ip mpa port qp rdmap shm tcp tpt wire", "control shm"),
-    "sim": (["sim/soak_test.cpp"], "base core ddp host ip mpa port qp rdmap shm tcp tpt wire", ""),
+                "base control core ddp host ip mpa port qp rdmap shm tcp tpt ud wire", "control shm"),
+    "sim": (["sim/soak_test.cpp"], "base core ddp host ip mpa port qp rdmap shm tcp tpt ud wire", ""),
 }
 # What tests and programs have of tests/sim/ in them.
 WITH_SIM = ("host", "core", "sim")
