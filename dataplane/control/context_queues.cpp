@@ -483,6 +483,7 @@ Reply Context::modify_qp(const rnic_modify_qp& request) {
   const bool names_idle = changes_state && request.state == RNIC_QP_IDLE;
   if (names_idle && request.idle_name > RNIC_IDLE_RTS) return Reply::error(EINVAL);
   const bool counts = names_idle && request.idle_name == RNIC_IDLE_RTS;
+  if (limits && ((request.mask & kMeets) != 0 || counts)) return Reply::error(EINVAL);
   if ((request.mask & kMeets) != 0 || counts) {
     if (const int error = check_meeting(*qp, request); error != 0) return Reply::error(error);
   }
