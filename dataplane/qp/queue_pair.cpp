@@ -277,6 +277,7 @@ void QueuePair::Impl::begin_closing(Cause cause, Instant now) {
       add_acknowledgements(words);
       stream_->out.append_last(words.all(), std::move(buffer));
       push(now);
+      if (!stream_->out.empty()) stream_->out.drop();  // there is no slot, and the FIN does not wait
     }
   }
   stream_->connection.close();
@@ -558,7 +559,8 @@ bool QueuePair::Impl::go_down_closing(Instant now) {
 void QueuePair::Impl::add_acknowledgements(LastWords& words) {
   rdmap::Acknowledgements* const own = messages_->acknowledgements.get();
   if (own == nullptr) return;
-  if (requester().acknowledgement_due()) {
+  // Again, where one may have been dropped on its way.
+  if (requester().acknowledgement_due() || own->performed() != 0) {
     wire::emit(own->say(requester().holds()), words.acknowledge);
     words.add(requester().sender().acknowledge(), words.acknowledge);
   }

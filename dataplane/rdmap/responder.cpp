@@ -561,12 +561,13 @@ Verdict Responder::deliver_receive(const Delivery& delivery) {
 // Of ours; not in the order of the stream's deliveries, as it brings nothing to memory.
 bool Responder::on_acknowledge(const Inbound& in, Arrival& at) {
   static_assert(wire::AcknowledgeHeader::kSize == wire::NegativeAcknowledgeHeader::kSize);
-  ddp::InboundQueue& queue = inbound_[wire::queue_number::kAcknowledge];
+  // In order, but one may have been dropped for a later one, which says all that it said.
+  constexpr std::uint32_t kBehind = 1u << 31;
   const bool in_form = in.ddp.message_offset == 0 && in.ddp.last && in.payload == wire::AcknowledgeHeader::kSize;
-  if (in.ddp.msn != queue.msn()) return refuse(Fault::acknowledge_msn, at);
+  if (in.ddp.msn - next_acknowledge_ >= kBehind) return refuse(Fault::acknowledge_msn, at);
   if (!in_form) return refuse(Fault::acknowledge_form, at);
   const auto octets = copy_payload<wire::AcknowledgeHeader::kSize>(in, at.ulpdu);
-  queue.accept(0, true);
+  next_acknowledge_ = in.ddp.msn + 1;
   finish(at.verdict);
   const bool taken = in.message.operation == Operation::acknowledge
                          ? requester_.on_acknowledge(*wire::parse_acknowledge(octets), at.now, at.verdict)

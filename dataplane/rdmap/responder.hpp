@@ -182,7 +182,8 @@ class Responder {
   bool stopped_ = false;
   bool mid_write_ = false;          // the last segment of a Write was not the message's last
   std::uint32_t placed_early_ = 0;  // octets of the payload that is taken, from the first on, that are in place
-  std::array<ddp::InboundQueue, 5> inbound_;
+  std::array<ddp::InboundQueue, 4> inbound_;
+  std::uint32_t next_acknowledge_ = 1;  // MSN of queue 4
   Receiving receiving_;
   HeldSends held_;
   Instant held_since_ = kNever;

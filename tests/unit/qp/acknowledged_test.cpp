@@ -376,7 +376,8 @@ TEST_CASE("W-ACK-09: who acknowledges or refuses what he was never sent breaks t
   SECTION("a refusal of none") { peer.refuse(0, 0x1100); }
   SECTION("of one to come") { peer.refuse(4, 0x1100); }
   SECTION("out of turn") {
-    ++peer.msn;
+    peer.acknowledge(1);
+    --peer.msn;
     peer.acknowledge(1);
   }
   SECTION("too short") { peer.say(untagged(12, true, 4, 1, 0, filled(7))); }
@@ -389,6 +390,18 @@ TEST_CASE("W-ACK-09: who acknowledges or refuses what he was never sent breaks t
   const auto told = of_sends(*peer.us);
   CHECK(told.size() == 2);
   CHECK(told.back() != kDone);
+}
+
+TEST_CASE("W-ACK-09: an acknowledgement that was dropped for a later one is not missed",
+          "[qp][acknowledged][W-ACK-09]") {
+  Peer peer;
+  Region& source = peer.us->region(64, 1);
+  peer.us->post(write({Side::sge(source, 0, 8)}, {9}, 0));
+  peer.run();
+  peer.msn += 3;
+  peer.acknowledge(1);
+  CHECK(of_sends(*peer.us) == Statuses{kDone});
+  CHECK(peer.us->qp.state() == State::rts);
 }
 
 TEST_CASE("W-ACK-01: without the agreement its opcodes are none", "[qp][acknowledged][W-ACK-01]") {
