@@ -43,7 +43,7 @@ struct StreamInfo {
   wire::IpAddress local, remote;
   std::uint16_t local_port = 0, remote_port = 0;
   const char* tcp_state = "";
-  const char* phase = "";  // opening, negotiating, waiting (for accept), starting, running, orphan
+  const char* phase = "";  // opening, negotiating, waiting (for accept), starting, running, held, orphan
   std::uint32_t qp_number = 0;
   tcp::Counters tcp;
   std::uint32_t congestion_window_bytes = 0, in_flight_bytes = 0, mss_bytes = 0;
