@@ -329,7 +329,11 @@ TEST_CASE("REJECT carries the private data", "[preload][ucma]") {
 
 TEST_CASE("INIT_QP_ATTR answers state and access as ibv_modify_qp takes them", "[preload][ucma]") {
   OneId one;
-  daemon_at_work().qp_attributes = {3, 1, RNIC_ACCESS_REMOTE_READ | RNIC_ACCESS_REMOTE_WRITE, 0};
+  rnic_cm_init_qp_attributes_reply& said = daemon_at_work().qp_attributes;
+  said = {};
+  said.mask = RNIC_CM_ATTRIBUTES_STATE | RNIC_CM_ATTRIBUTES_ACCESS;
+  said.state = 1;
+  said.access = RNIC_ACCESS_REMOTE_READ | RNIC_ACCESS_REMOTE_WRITE;
   rdma_ucm_init_qp_attr body{};
   body.id = one.id;
   body.qp_state = 1;
@@ -340,10 +344,31 @@ TEST_CASE("INIT_QP_ATTR answers state and access as ibv_modify_qp takes them", "
   CHECK(response.qp_state == 1);
   CHECK(response.qp_access_flags == ((1u << 1) | (1u << 2)));
 
-  daemon_at_work().qp_attributes = {1, 3, 0, 0};
+  said = {};
+  said.mask = RNIC_CM_ATTRIBUTES_STATE;
+  said.state = 3;
   REQUIRE(command(one.fd, RDMA_USER_CM_CMD_INIT_QP_ATTR, body, response) == 0);
   CHECK(response.qp_attr_mask == 1u);
   CHECK(response.qp_state == 3);
+
+  // Of a RoCE face: the masks that InfiniBand requires on the way to RTR and RTS.
+  said.mask = RNIC_CM_ATTRIBUTES_STATE | RNIC_CM_ATTRIBUTES_RTR;
+  said.peer_number = 0x123;
+  said.receive_psn = 0x456;
+  said.path_mtu = 3;
+  said.gid_index = 1;
+  said.peer_gid[15] = 7;
+  REQUIRE(command(one.fd, RDMA_USER_CM_CMD_INIT_QP_ATTR, body, response) == 0);
+  CHECK(response.qp_attr_mask == (1u << 0 | 1u << 7 | 1u << 8 | 1u << 12 | 1u << 15 | 1u << 17 | 1u << 20));
+  CHECK(response.dest_qp_num == 0x123);
+  CHECK(response.rq_psn == 0x456);
+  CHECK(response.path_mtu == 3);
+  CHECK(response.ah_attr.is_global == 1);
+  CHECK(response.ah_attr.grh.sgid_index == 1);
+  CHECK(response.ah_attr.grh.dgid[15] == 7);
+  said.mask = RNIC_CM_ATTRIBUTES_STATE | RNIC_CM_ATTRIBUTES_RTS;
+  REQUIRE(command(one.fd, RDMA_USER_CM_CMD_INIT_QP_ATTR, body, response) == 0);
+  CHECK(response.qp_attr_mask == (1u << 0 | 1u << 9 | 1u << 10 | 1u << 11 | 1u << 13 | 1u << 16));
 }
 
 TEST_CASE("SET_OPTION carries the value, up to 64 octets", "[preload][ucma]") {
