@@ -1,4 +1,5 @@
 // Stories of bad networks and bad neighbours, each with its claim. Two whole RNICs.
+#include <cstring>
 #include <functional>
 
 #include "kit/catch.hpp"
@@ -213,4 +214,72 @@ TEST_CASE("an attacker off the path ends no connection of MTU 65535 and changes 
 TEST_CASE("an attacker on the path of MTU 65535 may end what he sees; nothing wrong is placed, and nothing is lost",
           "[sim][attacker][large]") {
   attacked(300, Danger::on_path, "on-path", kLargeMtu);
+}
+
+// ---- completion, by the face ---------------------------------------------------------------------------
+
+namespace {
+
+// A writes numbers to B, each to its place of 64; who hears of a completion looks at once at what B would read.
+struct Told {
+  unsigned complete = 0, stale = 0;
+};
+Told write_and_look(Face face, std::uint64_t seed, std::uint32_t writes) {
+  WorldOptions options = short_wire(kUsualMtu);
+  options.seed = seed;
+  options.link.delay = microseconds(20);
+  options.link.jitter_max = microseconds(60);
+  options.link.loss_per_1000 = 10;
+  options.a.late_mover = options.b.late_mover = true;
+  World world(options);
+  constexpr std::uint32_t kPlaces = 64;
+  std::vector<std::byte> source(kPlaces * 4), target(kPlaces * 4);
+  qp::Config config;
+  config.face = face;
+  config.access = tpt::Rights::remote_write;
+  config.send_depth = kPlaces;
+  const auto pair = sim::connect(world, config, config);
+  REQUIRE(pair.established);
+  using tpt::Rights;
+  const Stag from = world.a.register_memory(source, Rights::local_read);
+  const Stag to = world.b.register_memory(target, Rights::local_write | Rights::remote_write);
+  Told told;
+  pair.a->host.on_completion = [&](const qp::Completion& completion) {
+    std::uint32_t there = 0;
+    std::memcpy(&there, target.data() + completion.slot % kPlaces * 4, 4);
+    if (completion.status != qp::Status::success) return;
+    ++told.complete;
+    if (there != completion.slot + 1) ++told.stale;
+  };
+  for (std::uint32_t i = 0; i < writes; ++i) {
+    if (!world.run_until([&] { return i - told.complete < kPlaces; }, seconds(600))) break;
+    const std::uint32_t value = i + 1, at = i % kPlaces * 4;
+    std::memcpy(source.data() + at, &value, 4);
+    qp::WorkRequest write;
+    write.opcode = qp::Opcode::write;
+    write.signaled = true;
+    write.slot = i;
+    write.sge_count = 1;
+    write.sges[0] = {reinterpret_cast<std::uintptr_t>(source.data()) + at, 4, from};
+    write.remote_stag = to;
+    write.remote_to = reinterpret_cast<std::uintptr_t>(target.data()) + at;
+    world.a.post_send(*pair.a, write);
+  }
+  world.run_until([&] { return told.complete == writes; }, seconds(600));
+  return told;
+}
+
+}  // namespace
+
+TEST_CASE("W-ACK-02: with RoCE faces a Write's completion says that the octets are there, over a bad wire too",
+          "[sim][scenario][W-ACK-02]") {
+  const Told told = write_and_look(Face::roce, GENERATE(1u, 2u, 3u), 20'000);
+  CHECK(told.complete == 20'000);
+  CHECK(told.stale == 0);
+}
+
+TEST_CASE("with iWARP faces it does not, or nothing has been looked at above", "[sim][scenario]") {
+  const Told told = write_and_look(Face::iwarp, 1, 2'000);
+  CHECK(told.complete == 2'000);
+  CHECK(told.stale > 100);
 }

@@ -40,7 +40,11 @@ Connected connect(World& world, const qp::Config& config_a, const qp::Config& co
     if (event.kind != core::StreamEvent::Kind::connect_request || event.cookie != cookie_b) return;
     pair.b->stream = event.stream;
     (void)world.b.device.accept(event.stream,
-                                {.ird = config_b.ird, .ord = config_b.ord, .private_data = {}, .cookie = cookie_b},
+                                {.ird = config_b.ird,
+                                 .ord = config_b.ord,
+                                 .private_data = {},
+                                 .cookie = cookie_b,
+                                 .acknowledged = config_b.face == Face::roce},
                                 *pair.b->qp, world.clock.now);
   };
   core::ConnectOptions wishes;
@@ -49,6 +53,7 @@ Connected connect(World& world, const qp::Config& config_a, const qp::Config& co
   wishes.ird = config_a.ird;
   wishes.ord = config_a.ord;
   wishes.cookie = cookie_a;
+  wishes.acknowledged = config_a.face == Face::roce;
   const auto stream = world.a.device.connect(wishes, *pair.a->qp, world.clock.now);
   if (stream) pair.a->stream = *stream;
   const auto heard = [](const Rnic& rnic, std::uint64_t cookie, core::StreamEvent::Kind kind) {

@@ -44,7 +44,8 @@ struct Connected {
   Endpoint* b = nullptr;
   bool established = false;
 };
-// B listens on `port`, A connects, B accepts. Until both are established or `limit` is over.
+// B listens on `port`, A connects, B accepts; with RoCE faces the stream is acknowledged. Until both are established or
+// `limit` is over.
 Connected connect(World& world, const qp::Config& a, const qp::Config& b, std::uint16_t port = 7471,
                   Duration limit = seconds(60));
 
