@@ -45,6 +45,29 @@ def memif(world):
 WIRES = (pair, loopback, memif)
 
 
+def roce_pair(world):
+    """Two devices with RoCE faces."""
+    config = pathlib.Path(world.directory, "roce.toml")
+    config.write_text("".join(f'[[device]]\nport = "pair:r"\naddress = "127.0.1.{host}/24"\nface = "roce"\n'
+                              for host in (1, 2)))
+    world.up("roce", ["--config", str(config)])
+    run = [RNIC, "run", "--name", "roce"]
+    return Wire(world, "pair", [*run, "--device", "rnic1"], [*run, "--device", "rnic0"], "127.0.1.2", local=True)
+
+
+def told(wire, rounds):
+    """A Write, its completion, a word over the kernel's TCP, and the peer finds the data in its memory."""
+    program = str(stock.APPS / "told")
+    server = wire.world.start([*wire.server, program, str(EXCHANGE_PORT)])
+    server.until(lambda: stock.kernel_listens(EXCHANGE_PORT), "listens")
+    client = wire.start_client([program, "127.0.0.1", str(EXCHANGE_PORT), str(rounds)])
+    try:
+        if client.wait(300) != 0 or server.wait(20) != 0 or f"{rounds} rounds, 0 stale" not in client.text():
+            raise Failed(f"{tail(client.text())}\n--- server\n{tail(server.text())}")
+    finally:
+        server.end()
+
+
 def af_packet(world):
     """Two daemons in namespaces of their own. The programs tell each other what they need over a wire besides."""
     wire = veth_wire(world, "af_packet", keys="oob_connect = true", label="af_packet")
