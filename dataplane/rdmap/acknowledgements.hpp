@@ -106,8 +106,12 @@ class Acknowledgements {
   void set_aside() {
     if (!first_aside_) first_aside_ = accepted_;
   }
-  // It is delivered, and so is all before it but what was set aside.
-  void deliver(std::uint32_t number) { delivered_ = number; }
+  // It is delivered, and so is all before it but what was set aside. `aside`: itself was. Else it may have begun so,
+  // and has come to its end now.
+  void deliver(std::uint32_t number, bool aside) {
+    delivered_ = number;
+    if (!aside && first_aside_ == number) first_aside_.reset();
+  }
   // What was set aside is delivered too, up to this one; `next`: the one that is not, if it is known.
   void deliver_aside(std::uint32_t number, std::optional<std::uint32_t> next, bool more) {
     first_aside_ = next ? next : more ? std::optional(number + 1) : std::nullopt;

@@ -608,7 +608,7 @@ void Responder::note_accepted(const Delivery& delivery) {
 void Responder::note_delivered(const Delivery& delivery, const Verdict& verdict) {
   if (delivery.held_mark != 0) --aside_open_;
   if (verdict) return;
-  if (delivery.held_mark == 0) return acknowledgements_->deliver(delivery.number);
+  if (delivery.held_mark == 0) return acknowledgements_->deliver(delivery.number, delivery.aside);
   std::optional<std::uint32_t> next;
   if (aside_open_ == 0 && held_.unread()) next = held_.front_number();
   acknowledgements_->deliver_aside(delivery.number, next, aside_open_ != 0);

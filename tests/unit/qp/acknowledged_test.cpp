@@ -137,6 +137,24 @@ TEST_CASE("W-ACK-03: what is performed is acknowledged once for all that came to
   CHECK(peer.heard_last() == wire::AcknowledgeHeader{.performed = 11});
 }
 
+TEST_CASE("W-ACK-04: a Send whose first segments were set aside, and whose last was not, is performed with its end",
+          "[qp][acknowledged][W-ACK-04]") {
+  const rdmap::Patience patience{};
+  rdmap::Acknowledgements counts(patience);
+  counts.accept();
+  counts.set_aside();
+  counts.deliver(1, true);
+  CHECK(counts.performed() == 0);
+  counts.deliver_aside(1, 2, false);  // of the second a part is set aside
+  CHECK(counts.performed() == 1);
+  counts.accept();
+  counts.deliver(2, false);
+  CHECK(counts.performed() == 2);
+  counts.accept();
+  counts.deliver(3, false);
+  CHECK(counts.performed() == 3);
+}
+
 TEST_CASE("W-ACK-03: not before it is placed", "[qp][acknowledged][W-ACK-03]") {
   Peer peer({}, Moves::at_flush);
   Region& target = peer.us->region(64);
