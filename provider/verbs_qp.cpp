@@ -311,6 +311,7 @@ int stay_in_rts(Qp& qp, std::uint32_t mask, const ibv_qp_attr& attributes) {
 
 // ---- connection without rdma_cm ------------------------------------------------------------------
 
+constexpr int kOfPatience = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MIN_RNR_TIMER;
 constexpr int kOfPeer = IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 
 // Of the attributes that are only kept. 0 or EINVAL, as a RoCE device would say.
@@ -433,6 +434,7 @@ int change(Qp& qp, const ibv_qp_attr& attributes, int mask) {
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) changes |= RNIC_MODIFY_ACCESS;
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) changes |= RNIC_MODIFY_ORD;
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) changes |= RNIC_MODIFY_IRD;
+  if (is_roce(*qp.context) && (mask & kOfPatience) != 0) changes |= RNIC_MODIFY_PATIENCE;
   if ((mask & IBV_QP_STATE) == 0) {
     return changes == 0 ? 0 : modify(qp, changes, 0, attributes);
   }
@@ -495,7 +497,13 @@ int change_as_infiniband(Qp& qp, const ibv_qp_attr& attributes, int mask) {
   if ((mask & IBV_QP_PATH_MTU) != 0 && attributes.path_mtu > mtu_name(qp.context->attributes.mtu)) return EINVAL;
   qp.ibv.state = from;  // what libibverbs remembers may be long ago
   if (to == IBV_QPS_ERR) return fail(qp, attributes);
-  return change(qp, attributes, from == IBV_QPS_RTS && to == IBV_QPS_RTS ? mask & ~IBV_QP_STATE : mask);
+  // The daemon takes the four of patience together; each stays what it was until it is named.
+  ibv_qp_attr whole = attributes;
+  if ((mask & IBV_QP_TIMEOUT) == 0) whole.timeout = qp.asked.timeout;
+  if ((mask & IBV_QP_RETRY_CNT) == 0) whole.retry_cnt = qp.asked.retry_cnt;
+  if ((mask & IBV_QP_RNR_RETRY) == 0) whole.rnr_retry = qp.asked.rnr_retry;
+  if ((mask & IBV_QP_MIN_RNR_TIMER) == 0) whole.min_rnr_timer = qp.asked.min_rnr_timer;
+  return change(qp, whole, from == IBV_QPS_RTS && to == IBV_QPS_RTS ? mask & ~IBV_QP_STATE : mask);
 }
 
 // Nothing is left of what its application has said of a peer.
