@@ -414,7 +414,7 @@ struct rnic_modify_qp {
 	uint32_t traffic_class;
 	uint8_t peer_gid[16];
 	uint8_t timeout, retry_count, rnr_retry, min_rnr_timer; /* in InfiniBand's codes */
-	uint32_t receive_limit; /* sets and arms; 0 disarms */
+	uint32_t receive_limit;                                 /* sets and arms; 0 disarms */
 	uint32_t q_key;
 };
 

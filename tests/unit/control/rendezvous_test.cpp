@@ -281,9 +281,9 @@ TEST_CASE("W-ACK-08: how long what is posted waits for a peer that does not come
   w.acts();
   w.rendezvous.posted(kOwn, true, at_ms(500));
   w.rendezvous.on_time(at_ms(1199));
-  CHECK(w.silent());
-  w.rendezvous.on_time(at_ms(1200));
   if (!endless) {
+    CHECK(w.silent());
+    w.rendezvous.on_time(at_ms(1200));
     CHECK(w.act().kind == Kind::give_up);
     return;
   }

@@ -123,7 +123,7 @@ TEST_CASE("V-SEC-12: an unknown opcode is malformed, and a Fast-Register without
           "[shm][V-SEC-12]") {
   SendWorld world;
   qp::WorkRequest out;
-  for (const int opcode : {int{RNIC_OP_FAST_REGISTER}, 11, 15, 255}) {
+  for (const int opcode : {int{RNIC_OP_FAST_REGISTER}, 12, 15, 255}) {
     world.post(send_entry(static_cast<std::uint8_t>(opcode)));
     REQUIRE(world.queue.take(out));
     CHECK(out.malformed);
