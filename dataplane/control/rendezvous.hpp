@@ -4,7 +4,7 @@
 //   Modify to RTR  ->  the lower (GID, number) calls, again and again; the other waits for its Request
 //   Request        ->  answered if queue pair and caller mean each other; kept for a while if the queue pair is not in
 //                      RTR yet; else refused
-//   Modify to RTS  ->  what is posted from then on waits for the peer, kPatience long
+//   Modify to RTS  ->  what is posted from then on waits for the peer, kPatience long or what count_from() says
 //
 // Pure: values and an Instant in, acts out (next_act()). Owned by the control thread.
 #pragma once
