@@ -332,6 +332,7 @@ Reply Context::create_qp(const rnic_create_qp& request) {
   if (!sizes) return Reply::error(EINVAL);
   const bool ud = request.type == RNIC_QP_UD;
   if (ud && device_.face() != Face::roce) return Reply::error(EOPNOTSUPP);
+  if (ud && (request.flags != 0 || request.receive_limit != 0)) return Reply::error(EOPNOTSUPP);
   if (!ud && request.type != RNIC_QP_RC) return Reply::error(EINVAL);
 
   auto qp = std::make_unique<Qp>();

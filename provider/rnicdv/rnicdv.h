@@ -129,6 +129,7 @@ struct rnicdv_qp_init_attr {
 /*
  * ibv_create_qp_ex with more attributes. EPERM: RNICDV_QP_PRIVILEGED, and the caller is neither root nor the daemon's
  * user. EINVAL: a flag that there is not; an RQ Limit without an SRQ, or higher than that is deep (V-IS-27, V-MOD-08).
+ * EOPNOTSUPP: either of a queue pair of type UD.
  */
 struct ibv_qp* rnicdv_create_qp(struct ibv_context* context, struct ibv_qp_init_attr_ex* init,
                                 const struct rnicdv_qp_init_attr* direct);

@@ -502,3 +502,18 @@ TEST_CASE("an iWARP device has no queue pairs of type UD", "[wired][ud]") {
   rnic_create_qp_reply reply{};
   CHECK(w.a.context->control.call(RNIC_CREATE_QP, request, reply) == EOPNOTSUPP);
 }
+
+TEST_CASE("what direct verbs add to a queue pair is not of type UD: it is refused, not passed over", "[wired][ud]") {
+  Two w;
+  rnic_create_qp request{};
+  request.pd = w.a.pd->handle;
+  request.send_cq = request.recv_cq = w.a.make_cq(4)->handle;
+  request.send_wr_min = request.recv_wr_min = 1;
+  request.send_sge_max = request.recv_sge_max = 1;
+  request.type = RNIC_QP_UD;
+  rnic_create_qp_reply reply{};
+  for (const std::uint32_t flag : {RNIC_QP_PRIVILEGED, RNIC_QP_NO_BIND}) {
+    request.flags = flag;
+    CHECK(w.a.context->control.call(RNIC_CREATE_QP, request, reply) == EOPNOTSUPP);
+  }
+}
