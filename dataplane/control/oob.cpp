@@ -77,7 +77,8 @@ Oob::~Oob() {
 
 Qp* Oob::find(QpNumber number) const {
   const auto found = machine_.qps.find(number.value);
-  return found == machine_.qps.end() ? nullptr : found->second;
+  if (found == machine_.qps.end() || found->second->qp == nullptr) return nullptr;  // one of type UD meets nobody
+  return found->second;
 }
 
 // ---- what is said --------------------------------------------------------------------------------

@@ -44,7 +44,10 @@ bool BegunWork::fail_first(Status status, std::optional<std::uint32_t> from, std
   Work* first = nullptr;
   for (std::uint32_t i = ring_.first(); i != ring_.next(); ++i) {
     Work& work = ring_[i];
-    if (work.status != Status::success) return true;
+    if (work.status != Status::success) {
+      if (first == nullptr) return true;
+      work.status = Status::success;  // no more than one of those behind it
+    }
     const bool of_peer =
         work.until == Work::Until::built || work.until == Work::Until::acknowledged || work.until == Work::Until::read;
     const bool later = !from || work.number == 0 || !Acknowledgements::is_after(*from, work.number);

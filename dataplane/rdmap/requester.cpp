@@ -98,6 +98,9 @@ bool Requester::begin_acknowledgement() {
 }
 
 bool Requester::on_acknowledge(const wire::AcknowledgeHeader& said, Instant now, Verdict& verdict) {
+  // Nothing of ours waits where there is nothing of ours.
+  const bool all = said.performed == acknowledgements_->sent() && !sends_request();
+  if (said.waits && all) return false;
   if (!acknowledgements_->hear(said, now)) return false;
   waits_ = false;
   complete(verdict);
@@ -115,9 +118,9 @@ bool Requester::on_negative_acknowledge(const wire::NegativeAcknowledgeHeader& s
 
 Verdict Requester::peer_found_no_receive() {
   acknowledgements_->give_up_waiting();
-  work_.fail_first(Status::rnr_retry_exceeded, acknowledgements_->acknowledged() + 1);
-  failed_ = true;
   Verdict verdict;
+  if (!work_.fail_first(Status::rnr_retry_exceeded, acknowledgements_->acknowledged() + 1)) return verdict;
+  failed_ = true;
   complete(verdict);
   return verdict;
 }

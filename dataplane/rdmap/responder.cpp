@@ -568,11 +568,11 @@ bool Responder::on_acknowledge(const Inbound& in, Arrival& at) {
   if (!in_form) return refuse(Fault::acknowledge_form, at);
   const auto octets = copy_payload<wire::AcknowledgeHeader::kSize>(in, at.ulpdu);
   next_acknowledge_ = in.ddp.msn + 1;
-  finish(at.verdict);
   const bool taken = in.message.operation == Operation::acknowledge
                          ? requester_.on_acknowledge(*wire::parse_acknowledge(octets), at.now, at.verdict)
                          : requester_.on_negative_acknowledge(*wire::parse_negative_acknowledge(octets), at.verdict);
   if (!taken) return refuse(Fault::acknowledge_range, at);
+  finish(at.verdict);
   return true;
 }
 
@@ -619,14 +619,14 @@ Verdict Responder::refused(const Delivery& delivery, Fault fault, const Culprit*
   return Verdict::of(fault, culprit);
 }
 
-// Behind all that comes before it, and what waits for a receive is before it; and so are Reads that are not answered.
-// False: it has to wait.
+// Behind all that comes before it, and what waits for a receive is before it; and so may be Reads that are not
+// answered. False: it has to wait.
 bool Responder::refuse_request(Fault fault, Arrival& at) {
   const std::uint32_t number = deliveries_.next().number;
   if (number != 0 && at.held_mark == 0 && held_.unread()) return false;
   if (stopped_) return true;
   refused_number_ = number;
-  if (number == 0 || reads_.owed() == 0) {
+  if (number == 0 || !owes_before(number)) {
     refuse(fault, at.ulpdu, at.verdict);
     return true;
   }

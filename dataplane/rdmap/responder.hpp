@@ -94,7 +94,7 @@ class Responder {
   bool open() const { return deliveries_.open(); }
   bool full() const { return deliveries_.full(); }
   bool deliverable() {
-    if (refusal_waits_ && reads_.owed() == 0) [[unlikely]] {
+    if (refusal_waits_ && !owes_before(refused_number_)) [[unlikely]] {
       refusal_waits_ = false;
       deliveries_.on_moved(refusal_, true);
     }
@@ -153,6 +153,10 @@ class Responder {
                                      const std::optional<wire::AtomicRequestHeader>& atomic) const;
   bool holds_without_receive() const { return common_.settings.hold_without_receive || acknowledgements_ != nullptr; }
   // What was accepted stands in deliveries_.next(): delivered at once if nothing is before it.
+  // A Response to a Read that is before this request.
+  bool owes_before(std::uint32_t number) {
+    return reads_.owed() != 0 && Acknowledgements::is_after(number, reads_.first_owed().number);
+  }
   void finish(Verdict& verdict) {
     if (acknowledgements_ != nullptr) [[unlikely]]
       note_accepted(deliveries_.next());

@@ -378,6 +378,33 @@ TEST_CASE("W-ACK-07: our own request that fails waits for those before it", "[qp
   CHECK(peer.terminates().size() == 1);
 }
 
+TEST_CASE("W-ACK-07: the peer's refusal comes before a failure of our own behind it",
+          "[qp][acknowledged][W-ACK-06][W-ACK-07]") {
+  Peer peer;
+  Region& source = peer.us->region(64, 1);
+  peer.us->post(write({Side::sge(source, 0, 8)}, {9}, 0));
+  peer.us->post(write({{source.base, 8, {0x55555500}}}, {9}, 0));
+  peer.run();
+  CHECK(of_sends(*peer.us).empty());
+  peer.refuse(1, 0x1101);
+  peer.run();
+  CHECK(of_sends(*peer.us) == Statuses{kRefused, kFlushed});
+}
+
+TEST_CASE("W-ACK-06: a Send whose receive is too small is refused, with a Read behind it that waits for it",
+          "[qp][acknowledged][W-ACK-06]") {
+  Peer peer;
+  Region& source = peer.us->region(64, 1);
+  peer.say(untagged(3, true, 0, 1, 0, filled(8)));
+  peer.say(read_request(1, {.sink_stag = {1}, .size_bytes = 8, .source_stag = source.stag, .source_to = source.base}));
+  CHECK(peer.us->qp.state() == State::rts);
+  peer.us->post_receive({});
+  peer.run();
+  REQUIRE(peer.refusals().size() == 1);
+  CHECK(peer.refusals()[0].request == 1);
+  CHECK(peer.terminates().size() == 1);
+}
+
 TEST_CASE("W-ACK-09: who acknowledges or refuses what he was never sent breaks the protocol",
           "[qp][acknowledged][W-ACK-09]") {
   Peer peer;
@@ -391,6 +418,7 @@ TEST_CASE("W-ACK-09: who acknowledges or refuses what he was never sent breaks t
     peer.acknowledge(0);
   }
   SECTION("one that is far off") { peer.acknowledge(0x80000001); }
+  SECTION("that the next one waits, where there is none") { peer.acknowledge(2, true, 12); }
   SECTION("a refusal of none") { peer.refuse(0, 0x1100); }
   SECTION("of one to come") { peer.refuse(4, 0x1100); }
   SECTION("out of turn") {
