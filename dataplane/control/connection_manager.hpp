@@ -10,6 +10,9 @@
 // CmHost; the news of streams come in by on_stream_event(). What an application waits for is put
 // into the queue of its channel.
 //
+// Large, as each command of rdma_cm and each of its events has a function here, and all of them go by the same ids, in
+// both forms.
+//
 // Pure: no descriptor, no clock, no lock. Owned by the control thread.
 #pragma once
 
