@@ -11,7 +11,7 @@
 // into the queue of its channel.
 //
 // Large, as each command of rdma_cm and each of its events has a function here, and all of them go by the same ids, in
-// both forms.
+// both forms. What of calls is a RoCE face's alone is in connection_manager_roce.cpp.
 //
 // Pure: no descriptor, no clock, no lock. Owned by the control thread.
 #pragma once
@@ -25,6 +25,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/chance.hpp"
 #include "base/face.hpp"
 #include "base/result.hpp"
 #include "base/time.hpp"
@@ -293,7 +294,7 @@ class ConnectionManager {
     std::uint64_t cookie = 0;
   };
   std::deque<TimeWait> time_waits_;  // of ids that may be gone
-  std::uint64_t psns_;               // drawn so far, and what they are drawn from
+  Chance psns_;
 };
 
 }  // namespace rnic::control
