@@ -119,7 +119,7 @@ struct Table::Fields {
   bool exists(Stag wanted) const { return kind != Kind::none && stag.index() == wanted.index(); }
   // All 32 bits (V-STAG-05).
   bool names(Stag wanted) const { return valid && stag == wanted; }
-  Access access(std::uint64_t to, std::uint32_t length) const {
+  [[gnu::always_inline]] Access access(std::uint64_t to, std::uint32_t length) const {
     const std::uint64_t offset = to - base;
     return {.space = space,
             .address = address + offset,
@@ -167,6 +167,7 @@ struct alignas(64) Table::Entry {
   void load(Fields& fields) {
     static_assert(std::is_trivially_copyable_v<Fields>);
     auto* copy = reinterpret_cast<std::byte*>(&fields);
+#pragma GCC unroll 8
     for (std::size_t i = 0; i < kWords; ++i) {
       const std::uint64_t word = std::atomic_ref(words[i]).load(std::memory_order_acquire);
       std::memcpy(copy + i * sizeof word, &word, sizeof word);
