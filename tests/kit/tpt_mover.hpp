@@ -84,6 +84,10 @@ class PlainMover final : public tpt::Mover {
     Bytes expected;
   };
   tpt::Moved take(Item item);
+  // Nothing is said of the memory, and nothing waits: what is submitted now is done now.
+  bool at_once() const {
+    return moves_ == Moves::direct && !stalled && !bottomless && items_.empty() && unreachable.empty();
+  }
   bool reaches(const Item& item) const { return unreachable.empty() || !unreachable.contains(item.stag.value); }
   void note(const std::byte* from, const tpt::Access& to, tpt::Part part);
   void execute(const Item& item);
