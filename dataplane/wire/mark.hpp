@@ -12,6 +12,8 @@
 //            of a greeting: | sender's GID 16 | S F Res(6) sender's QPN(24) | path MTU(8) sender's PSN(24) |
 //                           | responder resources 1 | initiator depth 1 | retry count 1 | RNR retry count 1 |
 //            of a refusal: | why 4 |
+//            of an inquiry: | port space 2 | port 2 | sender's port 2 | Res 2 |
+//            of an answer: | sender's GID 16 | Res(8) sender's QPN(24) | Q_Key 4 |
 #pragma once
 
 #include <array>
@@ -59,6 +61,27 @@ struct Greeting {
   constexpr bool operator==(const Greeting&) const = default;
 };
 
+// Of rdma_cm between two RoCE faces, for datagrams: what InfiniBand's SIDR REQ asks, in a Request, and SIDR REP says,
+// in a Reply that rejects it, as no connection comes of it. Their consumers' private data follow the mark.
+struct Inquiry {
+  static constexpr std::size_t kSize = 8;
+
+  std::uint16_t port_space = 0;  // rdma_cm's
+  std::uint16_t port = 0;        // that the one who is asked for is bound to
+  std::uint16_t own_port = 0;    // that the sender's id is bound to
+
+  constexpr bool operator==(const Inquiry&) const = default;
+};
+struct Answer {
+  static constexpr std::size_t kSize = 24;
+
+  IpAddress gid{};  // by which the queue pair is reached
+  QpNumber number{};
+  std::uint32_t qkey = 0;
+
+  constexpr bool operator==(const Answer&) const = default;
+};
+
 enum class MarkRefusal : std::uint32_t {
   unknown = 0,
   no_such_queue_pair = 1,
@@ -67,8 +90,8 @@ enum class MarkRefusal : std::uint32_t {
   busy = 4,          // too many wait
   not_able = 5,      // `needed` names what the refuser cannot
   other_face = 6,    // one of the two has a RoCE face, and the other one has not
-  its_own_wish = 7,  // of a greeting: its application's, whose private data follow
-  nobody = 8,        // of a greeting: nobody listens any more
+  its_own_wish = 7,  // of a greeting or inquiry: its application's, whose private data follow
+  nobody = 8,        // of a greeting or inquiry: nobody listens
 };
 
 constexpr const char* in_words(MarkRefusal refusal) {
@@ -100,7 +123,7 @@ struct Mark {
   static constexpr std::size_t kSizeMax = kHeaderSize + Meeting::kSize;
   static constexpr std::uint8_t kVersion = 1;
   static constexpr std::array<std::uint8_t, 8> kKey{'r', 'n', 'i', 'c', '-', 'm', 'p', 'a'};
-  enum class Kind : std::uint8_t { meeting = 1, refusal = 2, greeting = 3 };
+  enum class Kind : std::uint8_t { meeting = 1, refusal = 2, greeting = 3, inquiry = 4, answer = 5 };
 
   std::uint8_t version = kVersion;
   Kind kind = Kind::meeting;
@@ -109,6 +132,8 @@ struct Mark {
   Meeting meeting{};
   Greeting greeting{};
   MarkRefusal refusal = MarkRefusal::unknown;
+  Inquiry inquiry{};
+  Answer answer{};
 
   constexpr bool operator==(const Mark&) const = default;
 };
@@ -123,6 +148,10 @@ constexpr std::size_t mark_size(Mark::Kind kind) {
       return Mark::kHeaderSize + Meeting::kSize;
     case Mark::Kind::greeting:
       return Mark::kHeaderSize + Greeting::kSize;
+    case Mark::Kind::inquiry:
+      return Mark::kHeaderSize + Inquiry::kSize;
+    case Mark::Kind::answer:
+      return Mark::kHeaderSize + Answer::kSize;
     case Mark::Kind::refusal:
       break;
   }
@@ -151,6 +180,26 @@ constexpr void store_greeting(const Greeting& greeting, MutableBytes body) {
   store_be(body, 26, greeting.retry_count);
   store_be(body, 27, greeting.rnr_retry_count);
 }
+constexpr Inquiry inquiry_at(Bytes body) {
+  return {.port_space = load_be<std::uint16_t>(body, 0),
+          .port = load_be<std::uint16_t>(body, 2),
+          .own_port = load_be<std::uint16_t>(body, 4)};
+}
+constexpr void store_inquiry(const Inquiry& inquiry, MutableBytes body) {
+  store_be(body, 0, inquiry.port_space);
+  store_be(body, 2, inquiry.port);
+  store_be(body, 4, inquiry.own_port);
+  store_be(body, 6, std::uint16_t{0});
+}
+constexpr Answer answer_at(Bytes body) {
+  return {
+      .gid = IpAddress::load_v6(body, 0), .number = {number_at(body, 16)}, .qkey = load_be<std::uint32_t>(body, 20)};
+}
+constexpr void store_answer(const Answer& answer, MutableBytes body) {
+  answer.gid.store_v6(body, 0);
+  store_be(body, 16, answer.number.value & Meeting::kNumberMask);
+  store_be(body, 20, answer.qkey);
+}
 }  // namespace detail
 
 // Whether the private data begins like one, of whatever version.
@@ -166,7 +215,7 @@ constexpr bool has_mark(Bytes private_data) {
 constexpr std::optional<Mark> parse_mark(Bytes private_data) {
   if (!has_mark(private_data) || load_be<std::uint8_t>(private_data, 8) != Mark::kVersion) return std::nullopt;
   const auto kind = load_be<std::uint8_t>(private_data, 9);
-  if (kind < std::uint8_t{1} || kind > std::uint8_t{3}) return std::nullopt;
+  if (kind < std::uint8_t{1} || kind > std::uint8_t{5}) return std::nullopt;
   Mark mark{.kind = static_cast<Mark::Kind>(kind),
             .length = load_be<std::uint16_t>(private_data, 10),
             .capabilities = load_be<std::uint32_t>(private_data, 12),
@@ -181,6 +230,14 @@ constexpr std::optional<Mark> parse_mark(Bytes private_data) {
   }
   if (mark.kind == Mark::Kind::greeting) {
     mark.greeting = detail::greeting_at(body);
+    return mark;
+  }
+  if (mark.kind == Mark::Kind::inquiry) {
+    mark.inquiry = detail::inquiry_at(body);
+    return mark;
+  }
+  if (mark.kind == Mark::Kind::answer) {
+    mark.answer = detail::answer_at(body);
     return mark;
   }
   mark.meeting = {.own_gid = IpAddress::load_v6(body, 0),
@@ -210,6 +267,14 @@ constexpr std::size_t emit(const Mark& mark, MutableBytes out) {
   }
   if (mark.kind == Mark::Kind::greeting) {
     detail::store_greeting(mark.greeting, body);
+    return size;
+  }
+  if (mark.kind == Mark::Kind::inquiry) {
+    detail::store_inquiry(mark.inquiry, body);
+    return size;
+  }
+  if (mark.kind == Mark::Kind::answer) {
+    detail::store_answer(mark.answer, body);
     return size;
   }
   const Meeting& meeting = mark.meeting;

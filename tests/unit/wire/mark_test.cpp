@@ -26,6 +26,10 @@ constexpr const char* kRoceMeeting =
 constexpr const char* kGreeting =
     "726e69632d6d7061 01 03 0030 00000003 00000003"
     "00000000000000000000ffff0a000001 c0000112 03abcdef 10200706";
+constexpr const char* kInquiry = "726e69632d6d7061 01 04 001c 00000003 00000003 0111 1c06 9c40 0000";
+constexpr const char* kAnswer =
+    "726e69632d6d7061 01 05 002c 00000003 00000003"
+    "00000000000000000000ffff0a000002 00000112 01234567";
 constexpr const char* kFaceRefusal = "726e69632d6d7061 01 02 0018 00000001 00000000 00000006";
 constexpr const char* kRefusal = "726e69632d6d7061 01 02 0018 00000001 00000000 00000002";
 
@@ -84,6 +88,24 @@ TEST_CASE("a mark of a greeting is these 48 octets", "[wire][mark][roce]") {
   }
 }
 
+TEST_CASE("a mark of an inquiry is these 28 octets, one of an answer these 44", "[wire][mark][datagrams]") {
+  Mark inquiry;
+  inquiry.kind = Mark::Kind::inquiry;
+  inquiry.length = 28;
+  inquiry.capabilities = inquiry.needed = wire::mark_capability::kOob | wire::mark_capability::kRoce;
+  inquiry.inquiry = {.port_space = 0x111, .port = 7174, .own_port = 40000};
+  CHECK(emitted(inquiry) == test::hex(kInquiry));
+  CHECK(wire::parse_mark(test::hex(kInquiry)) == inquiry);
+
+  Mark answer = inquiry;
+  answer.kind = Mark::Kind::answer;
+  answer.length = 44;
+  answer.inquiry = {};
+  answer.answer = {.gid = wire::IpAddress::v4(10, 0, 0, 2), .number = {0x112}, .qkey = 0x01234567};
+  CHECK(emitted(answer) == test::hex(kAnswer));
+  CHECK(wire::parse_mark(test::hex(kAnswer)) == answer);
+}
+
 TEST_CASE("a RoCE face is a capability, and another face is a reason of its own", "[wire][mark][roce]") {
   Mark mark = meeting_mark();
   mark.capabilities = mark.needed = wire::mark_capability::kOob | wire::mark_capability::kRoce;
@@ -131,13 +153,13 @@ TEST_CASE("a refusal says why, and what it does not know is unknown", "[wire][ma
 }
 
 TEST_CASE("what is cut off, of another version or kind, or too long for its frame is no mark", "[wire][mark]") {
-  for (const char* text : {kMeeting, kRefusal, kGreeting}) {
+  for (const char* text : {kMeeting, kRefusal, kGreeting, kInquiry, kAnswer}) {
     const auto whole = test::hex(text);
     for (std::size_t size = 0; size < whole.size(); ++size)
       CHECK_FALSE(wire::parse_mark(Bytes(whole).first(size)).has_value());
     CHECK(wire::parse_mark(whole).has_value());
     for (const auto& [at, value] : std::vector<std::pair<std::size_t, unsigned>>{
-             {0, 'R'}, {7, 'b'}, {8, 0}, {8, 2}, {9, 0}, {9, 4}, {11, 0x13}, {10, 1}}) {
+             {0, 'R'}, {7, 'b'}, {8, 0}, {8, 2}, {9, 0}, {9, 6}, {11, 0x13}, {10, 1}}) {
       auto other = whole;
       other[at] = std::byte(value);
       CHECK_FALSE(wire::parse_mark(other).has_value());

@@ -198,6 +198,10 @@ const char* kind_name(wire::Mark::Kind kind) {
       return "refusal";
     case wire::Mark::Kind::greeting:
       return "greeting";
+    case wire::Mark::Kind::inquiry:
+      return "inquiry";
+    case wire::Mark::Kind::answer:
+      return "answer";
   }
   return "";
 }
@@ -227,6 +231,18 @@ Json mark_object(const wire::Mark& mark) {
     object["initiator_depth"] = greeting.initiator_depth;
     object["retry_count"] = greeting.retry_count;
     object["rnr_retry_count"] = greeting.rnr_retry_count;
+    return object;
+  }
+  if (mark.kind == wire::Mark::Kind::inquiry) {
+    object["port_space"] = mark.inquiry.port_space;
+    object["port"] = mark.inquiry.port;
+    object["own_port"] = mark.inquiry.own_port;
+    return object;
+  }
+  if (mark.kind == wire::Mark::Kind::answer) {
+    object["gid"] = wire::to_string(mark.answer.gid);
+    object["qp"] = mark.answer.number.value;
+    object["q_key"] = mark.answer.qkey;
     return object;
   }
   const wire::Meeting& meeting = mark.meeting;
