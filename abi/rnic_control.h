@@ -555,7 +555,7 @@ struct rnic_cm_open_reply {
 
 struct rnic_cm_create_id {
 	uint32_t channel;
-	uint32_t port_space; /* 0x0106 TCP; 0x013f: EINVAL */
+	uint32_t port_space; /* 0x0106 TCP; of RoCE faces 0x0111 UDP, 0x0002 IPOIB too; others: EINVAL */
 	uint32_t qp_type;
 	uint32_t reserved;
 	uint64_t uid;
@@ -615,8 +615,8 @@ struct rnic_cm_parameters {
 
 struct rnic_cm_connect { /* CONNECT, ACCEPT */
 	uint32_t id;
-	uint32_t reserved;
-	uint64_t uid; /* ACCEPT: binds it to the id */
+	uint32_t qkey; /* ACCEPT of an id for datagrams; 0: rdma_cm's own */
+	uint64_t uid;  /* ACCEPT: binds it to the id */
 	struct rnic_cm_parameters parameters;
 };
 
@@ -644,6 +644,7 @@ struct rnic_cm_init_qp_attributes {
 #define RNIC_CM_ATTRIBUTES_INIT 0x4u /* with port 1 and the P_Key at 0 */
 #define RNIC_CM_ATTRIBUTES_RTR 0x8u
 #define RNIC_CM_ATTRIBUTES_RTS 0x10u
+#define RNIC_CM_ATTRIBUTES_QKEY 0x20u /* of ids for datagrams */
 
 struct rnic_cm_init_qp_attributes_reply {
 	uint32_t mask; /* RNIC_CM_ATTRIBUTES_* */
@@ -659,9 +660,10 @@ struct rnic_cm_init_qp_attributes_reply {
 	uint8_t hop_limit;
 	uint8_t reserved[3];
 	uint8_t peer_gid[16];
+	uint32_t qkey;
 };
 
-/* Numbers of enum rdma_cm_event_type. CONNECT_RESPONSE and TIMEWAIT_EXIT are a RoCE face's. */
+/* Numbers of enum rdma_cm_event_type. CONNECT_RESPONSE, TIMEWAIT_EXIT and MULTICAST_* are a RoCE face's. */
 enum rnic_cm_event {
 	RNIC_CM_ADDRESS_RESOLVED = 0,
 	RNIC_CM_ADDRESS_ERROR = 1,
@@ -674,18 +676,32 @@ enum rnic_cm_event {
 	RNIC_CM_ESTABLISHED = 9,
 	RNIC_CM_DISCONNECTED = 10,
 	RNIC_CM_DEVICE_REMOVAL = 11,
+	RNIC_CM_MULTICAST_JOIN = 12,
+	RNIC_CM_MULTICAST_ERROR = 13,
 	RNIC_CM_TIMEWAIT_EXIT = 15
+};
+
+/* To whom datagrams go. */
+struct rnic_cm_way {
+	uint32_t qkey;
+	uint32_t gid_index;
+	uint8_t gid[16];
+	uint8_t traffic_class, hop_limit; /* 0: no way is told */
+	uint8_t reserved[2];
 };
 
 /* GET_EVENT: request rnic_handle (channel). Nothing pending: EAGAIN. The caller has read one
  * octet from the channel's socket. */
 struct rnic_cm_get_event_reply {
-	uint64_t uid; /* CONNECT_REQUEST: the listener's */
+	uint64_t uid; /* CONNECT_REQUEST: the listener's; MULTICAST_*: the membership's */
 	uint32_t id;  /* CONNECT_REQUEST: the new id */
 	uint32_t event;
-	int32_t status; /* negative errno, or for REJECTED of a RoCE face InfiniBand's reason */
+	int32_t status; /* negative errno, or of a RoCE face InfiniBand's: its reason, or SIDR's status */
 	uint32_t listener;
 	struct rnic_cm_parameters parameters;
+	/* Of an id for datagrams: of the parameters only the number and the private data are of it. */
+	struct rnic_cm_way way;
+	uint32_t datagrams;
 };
 
 struct rnic_cm_set_option {
@@ -712,6 +728,23 @@ struct rnic_cm_migrate_id_reply {
 	uint32_t events_reported;
 	uint32_t purged;
 	uint32_t old_channel;
+	uint32_t reserved;
+};
+
+/* Of an id for datagrams that has a device: MULTICAST_JOIN or MULTICAST_ERROR comes. Reply: rnic_handle_reply, the
+ * membership, which ends with CM_LEAVE or with its id. */
+#define RNIC_CM_SEND_ONLY 0x1u
+struct rnic_cm_join {
+	uint32_t id;
+	uint32_t flags; /* RNIC_CM_SEND_ONLY */
+	uint64_t uid;
+	struct rnic_address group;
+};
+/* CM_LEAVE: rnic_handle (the membership); reply: rnic_cm_leave_reply, of its events as CM_DESTROY_ID. */
+struct rnic_cm_leave_reply {
+	uint32_t events_reported;
+	uint32_t purged;
+	uint32_t id;
 	uint32_t reserved;
 };
 

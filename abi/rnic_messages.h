@@ -72,6 +72,8 @@
 	X(CM_SET_OPTION, cm_set_option, 79, RNIC_OF_CM, rnic_cm_set_option, rnic_nothing, 0, 0)                      \
 	X(CM_NOTIFY, cm_notify, 80, RNIC_OF_CM, rnic_cm_notify, rnic_nothing, 0, 0)                                  \
 	X(CM_MIGRATE_ID, cm_migrate_id, 81, RNIC_OF_CM, rnic_cm_migrate_id, rnic_cm_migrate_id_reply, 0, 0)          \
+	X(CM_JOIN, cm_join, 82, RNIC_OF_CM, rnic_cm_join, rnic_handle_reply, 0, 0)                                   \
+	X(CM_LEAVE, cm_leave, 83, RNIC_OF_CM, rnic_handle, rnic_cm_leave_reply, 0, 0)                                \
                                                                                                                      \
 	/* the direct verbs: what the specification has and ibverbs cannot say (provider/rnicdv) */                  \
 	X(QUERY_MR, query_mr, 100, RNIC_OF_VERBS, rnic_handle, rnic_query_mr_reply, 0, 0)                            \
@@ -104,9 +106,10 @@
 	X(rnic_cm_destroy_id_reply, 8) X(rnic_cm_bind, 32) X(rnic_cm_resolve_address, 56)                            \
 	X(rnic_cm_resolve_route, 8) X(rnic_cm_query_reply, 104) X(rnic_cm_parameters, 528)                            \
 	X(rnic_cm_connect, 544) X(rnic_cm_listen, 8) X(rnic_cm_reject, 520)                                          \
-	X(rnic_cm_init_qp_attributes, 8) X(rnic_cm_init_qp_attributes_reply, 56)                                     \
-	X(rnic_cm_get_event_reply, 552) X(rnic_cm_set_option, 80) X(rnic_cm_notify, 8)                               \
-	X(rnic_cm_migrate_id, 8) X(rnic_cm_migrate_id_reply, 16) X(rnic_show, 16) X(rnic_capture, 32)                 \
+	X(rnic_cm_init_qp_attributes, 8) X(rnic_cm_init_qp_attributes_reply, 60)                                     \
+	X(rnic_cm_way, 28) X(rnic_cm_get_event_reply, 584) X(rnic_cm_set_option, 80) X(rnic_cm_notify, 8)            \
+	X(rnic_cm_migrate_id, 8) X(rnic_cm_migrate_id_reply, 16) X(rnic_cm_join, 40) X(rnic_cm_leave_reply, 16)      \
+	X(rnic_show, 16) X(rnic_capture, 32)                                                                         \
 	X(rnic_netlink, 264)
 /* clang-format on */
 

@@ -15,7 +15,6 @@ using core::StreamError;
 using core::StreamEvent;
 using core::StreamFailure;
 
-constexpr std::uint32_t kPortSpaceTcp = 0x0106;  // RDMA_PS_TCP
 // An ephemeral port may be one whose last connection to that peer is still in TIME-WAIT.
 constexpr int kPortTries = 64;
 
@@ -98,15 +97,18 @@ const char* name(IdState state) {
 }
 
 ConnectionManager::ConnectionManager(std::vector<CmDevice> devices, CmHost& host, std::uint64_t seed)
-    : devices_(std::move(devices)), host_(host), ports_(seed), psns_(seed) {
+    : devices_(std::move(devices)), host_(host), ports_(seed), udp_ports_(seed), ipoib_ports_(seed), psns_(seed) {
   RNIC_ASSERT(devices_.size() <= kDeviceSetMax);
-  for (const CmDevice& device : devices_)
+  for (const CmDevice& device : devices_) {
     streams_.emplace_back("connections", device.streams_max - device.streams_max / 8);
+    inquiries_.emplace_back("inquiries without an answer", kInquiriesMax);
+  }
 }
 
 void ConnectionManager::tell_refusals_by(const Shares::Tell& tell) {
   shares_.tell_by(tell);
   for (Shares& each : streams_) each.tell_by(tell);
+  for (Shares& each : inquiries_) each.tell_by(tell);
   ephemeral_ports_.tell_by(tell);
   other_ports_.tell_by(tell);
 }
@@ -142,6 +144,7 @@ Result<rnic_cm_get_event_reply, int> ConnectionManager::get_event(std::uint32_t 
   const Event event = events.front();
   events.pop_front();
   if (Id* owner = find(event.owner)) ++owner->events_reported;
+  if (const auto of = memberships_.find(event.membership); of != memberships_.end()) ++of->second.events_reported;
   if (Id* id = find(event.reply.id)) id->known = true;
   return event.reply;
 }
@@ -178,9 +181,15 @@ ConnectionManager::Id* ConnectionManager::make_id(std::uint32_t channel) {
 Result<std::uint32_t, int> ConnectionManager::create_id(std::uint32_t channel, std::uint32_t port_space,
                                                         std::uint64_t user_pointer, DeviceSet devices) {
   if (!channels_.contains(channel)) return Failure{EINVAL};
-  if (port_space != kPortSpaceTcp) return Failure{EINVAL};
+  if (port_space == kPortSpaceUdp || port_space == kPortSpaceIpoib)
+    devices = with_datagrams(devices);
+  else if (port_space != kPortSpaceTcp)
+    return Failure{EINVAL};
+  // No device of a face that has them.
+  if (port_space != kPortSpaceTcp && devices == 0) return Failure{EINVAL};
   Id* id = make_id(channel);
   if (id == nullptr) return Failure{ENOMEM};
+  id->port_space = port_space;
   id->user_pointer = user_pointer;
   id->visible = devices;
   id->known = true;
@@ -194,6 +203,7 @@ std::optional<std::uint32_t> ConnectionManager::channel_of(std::uint32_t number)
 }
 
 void ConnectionManager::unlisten(Id& id, Left& left) {
+  if (id.has_datagrams()) id.listening_on = 0;  // which no device knows of
   for (std::uint32_t device = 0; device < devices_.size(); ++device)
     if ((id.listening_on >> device & 1u) != 0) left[device].listeners.push_back({id.source, id.source_port});
   id.listening_on = 0;
@@ -205,10 +215,12 @@ void ConnectionManager::take_apart(Id& id, Left& left) {
     case IdState::listening:
       unlisten(id, left);
       break;
+    case IdState::connected:
+      if (id.has_datagrams()) break;
+      [[fallthrough]];
     case IdState::connecting:
     case IdState::answered:
     case IdState::accepting:
-    case IdState::connected:
     case IdState::requested:
       // Nobody has disconnected: its process may have been killed.
       left[static_cast<std::uint32_t>(id.device)].streams.push_back(
@@ -222,7 +234,9 @@ void ConnectionManager::take_apart(Id& id, Left& left) {
     case IdState::ended:
       break;
   }
-  ports_.release(id.number);
+  ports_of(id).release(id.number);
+  end_inquiry(id);
+  drop_memberships(id);
 }
 
 // Requests that the application was not told of go with their listener.
@@ -358,7 +372,7 @@ int ConnectionManager::bind_to(Id& id, const wire::IpAddress& address, std::uint
   Share share = shares_of(port).take(channels_[id.channel].holder);
   if (!share) return ENOMEM;
   Binding binding{address, port, devices, id.reuse, id.family_only && address.is_v6()};
-  if (!ports_.bind(id.number, binding)) return port == 0 ? EADDRNOTAVAIL : EADDRINUSE;
+  if (!ports_of(id).bind(id.number, binding)) return port == 0 ? EADDRNOTAVAIL : EADDRINUSE;
   id.port_share = std::move(share);
   id.device = device;
   id.source = address;
@@ -383,6 +397,7 @@ int ConnectionManager::bind(std::uint32_t number, const rnic_address& address) {
 // owns it; the one with the longest prefix toward it, its own networks and its routes counted.
 Result<ConnectionManager::Route, int> ConnectionManager::choose_route(const Id& id,
                                                                       const wire::IpAddress& destination) const {
+  if (id.has_datagrams() && destination.is_multicast()) return route_to_group(id, destination);
   const auto mate_owns_it = [&](std::uint32_t device) {
     const int mate = devices_[device].mate;
     return mate >= 0 && owner_of(destination, DeviceSet{1} << mate).has_value();
@@ -493,9 +508,10 @@ int ConnectionManager::resolve_route(std::uint32_t number) {
 
 // To the kernel 127.0.0.1 and ::1 are wildcards that come with no device until somebody is called, and libfabric
 // builds on it: of an id that has a device it takes the address for the one where peers on other hosts find it.
+// Datagrams of rsocket take the device at once, there too.
 bool ConnectionManager::hides_device(const Id& id) const {
-  return (id.state == IdState::bound || id.state == IdState::listening) && ip::is_host_loopback(id.source) &&
-         !owner_of(id.source, DeviceSet{1} << id.device);
+  return !id.has_datagrams() && (id.state == IdState::bound || id.state == IdState::listening) &&
+         ip::is_host_loopback(id.source) && !owner_of(id.source, DeviceSet{1} << id.device);
 }
 
 Result<rnic_cm_query_reply, int> ConnectionManager::query(std::uint32_t number) const {
@@ -523,7 +539,8 @@ int ConnectionManager::listen(std::uint32_t number, std::uint32_t backlog) {
     if (const int error = bind_to(*id, wire::IpAddress::v4(0), 0, 0); error != 0) return error;
   }
   if (id->state != IdState::bound) return EINVAL;
-  if (!ports_.may_listen(number)) return EADDRINUSE;
+  if (!ports_of(*id).may_listen(number)) return EADDRINUSE;
+  if (id->has_datagrams()) return listen_for_inquiries(*id, backlog);
   for (std::uint32_t device = 0; device < devices_.size(); ++device) {
     if (!sees(*id, device) || (id->device >= 0 && id->device != static_cast<int>(device))) continue;
     const auto opened =
@@ -555,6 +572,7 @@ int ConnectionManager::check(const Id& id, const rnic_cm_parameters& parameters,
 int ConnectionManager::connect(std::uint32_t number, const rnic_cm_parameters& parameters) {
   Id* id = find(number);
   if (id == nullptr || id->state != IdState::route_resolved) return EINVAL;
+  if (id->has_datagrams()) return inquire(*id, parameters);
   const bool roce = roce_device(*id) != nullptr;
   if (const int error = check(*id, parameters, roce ? kRequestDataMax : kPrivateDataMax); error != 0) return error;
 
@@ -593,10 +611,12 @@ int ConnectionManager::connect(std::uint32_t number, const rnic_cm_parameters& p
   return 0;
 }
 
-int ConnectionManager::accept(std::uint32_t number, std::uint64_t user_pointer, const rnic_cm_parameters& parameters) {
+int ConnectionManager::accept(std::uint32_t number, std::uint64_t user_pointer, const rnic_cm_parameters& parameters,
+                              std::uint32_t qkey) {
   Id* id = find(number);
   if (id != nullptr && id->state == IdState::answered && parameters.valid == 0) return confirm(*id);
   if (id == nullptr || id->state != IdState::requested) return EINVAL;
+  if (id->has_datagrams()) return answer(*id, user_pointer, parameters, qkey);
   const bool roce = roce_device(*id) != nullptr;
   if (const int error = check(*id, parameters, roce ? kReplyDataMax : kPrivateDataMax); error != 0) return error;
 
@@ -626,6 +646,7 @@ int ConnectionManager::accept(std::uint32_t number, std::uint64_t user_pointer, 
 int ConnectionManager::reject(std::uint32_t number, Bytes private_data) {
   Id* id = find(number);
   if (id == nullptr || id->state != IdState::requested) return EINVAL;
+  if (id->has_datagrams()) return refuse_inquiry(*id, private_data);
   const bool roce = roce_device(*id) != nullptr;
   if (private_data.size() > (roce ? kRejectDataMax : kPrivateDataMax)) return EINVAL;
   const core::PrivateData said =
@@ -650,6 +671,8 @@ int ConnectionManager::confirm(Id& id) {
 int ConnectionManager::disconnect(std::uint32_t number) {
   Id* id = find(number);
   if (id == nullptr) return EINVAL;
+  // There is no connection, and an answer that is on its way is told all the same, as Linux has it.
+  if (id->has_datagrams()) return id->device < 0 ? EINVAL : 0;
   switch (id->state) {
     case IdState::connected:
     case IdState::answered:
@@ -680,13 +703,17 @@ Result<rnic_cm_init_qp_attributes_reply, int> ConnectionManager::init_qp_attribu
                                                                                     std::uint32_t state) const {
   const Id* id = find(number);
   if (id == nullptr) return Failure{EINVAL};
+  if (id->has_datagrams()) {
+    if (id->device < 0) return Failure{EINVAL};
+    return datagram_attributes(state);
+  }
   if (const CmDevice* device = roce_device(*id)) {
-    const auto place = std::find(device->gids.begin() + !device->gids.empty(), device->gids.end(), id->own.gid);
-    const bool known = id->own.path_mtu != 0 && place != device->gids.end();
+    const auto index = gid_index(*device, id->own.gid);
+    const bool known = id->own.path_mtu != 0 && index;
     const Acquaintance acquaintance{.own = id->own,
                                     .peer = id->peer,
                                     .calls = id->calls,
-                                    .gid_index = static_cast<std::uint32_t>(place - device->gids.begin()),
+                                    .gid_index = index.value_or(0),
                                     .traffic_class = id->traffic_class,
                                     .timeout = id->timeout};
     const auto attributes = attributes_for(state, known ? &acquaintance : nullptr);
@@ -825,11 +852,12 @@ void ConnectionManager::on_request(const StreamEvent& event) {
 
 void ConnectionManager::on_stream_event(const StreamEvent& event, Instant now) {
   if (event.kind == StreamEvent::Kind::connect_request) {
-    on_request(event);
-    return;
+    if (is_inquiry(core::bytes_of(event.private_data))) return on_inquiry(event);
+    return on_request(event);
   }
   Id* id = find(static_cast<std::uint32_t>(event.cookie));
   if (id == nullptr || id->cookie != event.cookie) return;
+  if (id->has_datagrams()) return on_answer_event(*id, event);
   if (roce_device(*id) != nullptr) return on_greeting_event(*id, event, now);
   const bool pending = id->state == IdState::connecting || id->state == IdState::accepting;
   switch (event.kind) {

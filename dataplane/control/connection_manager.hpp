@@ -10,8 +10,12 @@
 // CmHost; the news of streams come in by on_stream_event(). What an application waits for is put
 // into the queue of its channel.
 //
+// Ids of the port spaces for datagrams have no connection: connect() asks for a queue pair's number, accept() tells it,
+// and so a stream lasts as long as a question has no answer.
+//
 // Large, as each command of rdma_cm and each of its events has a function here, and all of them go by the same ids, in
-// both forms. What of calls is a RoCE face's alone is in connection_manager_roce.cpp.
+// all forms. What of calls is a RoCE face's alone is in connection_manager_roce.cpp, what datagrams have in
+// connection_manager_datagrams.cpp.
 //
 // Pure: no descriptor, no clock, no lock. Owned by the control thread.
 #pragma once
@@ -51,6 +55,7 @@ struct CmDevice {
   Face face = Face::iwarp;
   std::vector<std::optional<wire::IpAddress>> gids;  // of a RoCE face, each at its index
   std::uint8_t path_mtu = 0;                         // enum ibv_mtu
+  std::uint16_t oob_port = 0;                        // where its like is asked for queue pairs
 };
 
 // A QP, as an application names it. It must be of the process that asks.
@@ -108,6 +113,9 @@ class CmHost {
   virtual Result<Done, core::StreamError> welcome(std::uint32_t device, core::StreamId stream,
                                                   const core::AcceptOptions& options) = 0;
   virtual Result<Done, core::StreamError> confirm(std::uint32_t device, core::StreamId stream) = 0;
+  // Which ends with it.
+  virtual Result<Done, core::StreamError> answer_inquiry(std::uint32_t device, core::StreamId stream,
+                                                         const core::PrivateData& said) = 0;
   // For the log: why a device and this peer do not come together.
   virtual void tell_unfit(std::uint32_t device, const wire::IpAddress& peer, const char* words) = 0;
   virtual Result<Done, core::StreamError> reject(std::uint32_t device, core::StreamId stream,
@@ -133,6 +141,10 @@ class ConnectionManager {
  public:
   static constexpr std::uint32_t kIdsMax = 262'144;    // of one process that is alone
   static constexpr std::size_t kPrivateDataMax = 508;  // MPA's 512 less the enhanced block (RFC 6581 s4.2)
+  // Inquiries without an answer: of a listener as many as its backlog, and so many; of a device so many, shared as
+  // everything is. Others of its port's backlog are for queue pairs that meet (control/rendezvous.hpp).
+  static constexpr std::uint32_t kInquiriesOfListener = 128, kInquiriesMax = 512;
+  static constexpr std::size_t kMembershipsMax = 64;  // of an id, in groups
 
   ConnectionManager(std::vector<CmDevice> devices, CmHost& host, std::uint64_t seed);
 
@@ -162,12 +174,20 @@ class ConnectionManager {
   Answer<rnic_cm_query_reply> query(std::uint32_t id) const;
   int listen(std::uint32_t id, std::uint32_t backlog);
   int connect(std::uint32_t id, const rnic_cm_parameters& parameters);
-  int accept(std::uint32_t id, std::uint64_t user_pointer, const rnic_cm_parameters& parameters);
+  // `qkey`: of an id for datagrams; 0: rdma_cm's own.
+  int accept(std::uint32_t id, std::uint64_t user_pointer, const rnic_cm_parameters& parameters,
+             std::uint32_t qkey = 0);
   int reject(std::uint32_t id, Bytes private_data);
   int disconnect(std::uint32_t id);
   Answer<rnic_cm_init_qp_attributes_reply> init_qp_attributes(std::uint32_t id, std::uint32_t state) const;
   int set_option(std::uint32_t id, std::uint32_t level, std::uint32_t option, Bytes value);
   int notify(std::uint32_t id, std::uint32_t event) const;
+  // Of a group: the way there comes with MULTICAST_JOIN. Who is to receive attaches his queue pair by himself. Back
+  // comes the membership, which ends with leave() or its id.
+  Answer<std::uint32_t> join(const rnic_cm_join& wanted);
+  Answer<rnic_cm_leave_reply> leave(std::uint32_t membership);
+  // Whose it is; nothing where there is none.
+  std::optional<std::uint32_t> member(std::uint32_t membership) const;
 
   // ---- devices ----
   void on_stream_event(const core::StreamEvent& event, Instant now = {});
@@ -193,7 +213,12 @@ class ConnectionManager {
   std::size_t channel_count() const { return channels_.size(); }
 
  private:
+  // enum rdma_port_space.
+  static constexpr std::uint32_t kPortSpaceTcp = 0x0106, kPortSpaceUdp = 0x0111, kPortSpaceIpoib = 0x0002;
+
   struct Id {
+    bool has_datagrams() const { return port_space != kPortSpaceTcp; }
+
     Share share;
     Share stream_share;  // while it is connected, or on the way there
     Share port_share;    // while it is bound to a port
@@ -201,6 +226,7 @@ class ConnectionManager {
     std::uint64_t cookie = 0;
     std::uint64_t user_pointer = 0;
     std::uint32_t channel = 0;
+    std::uint32_t port_space = kPortSpaceTcp;
     bool known = false;  // to the application: created by it, or reported in a CONNECT_REQUEST
     IdState state = IdState::idle;
     DeviceSet visible = 0;
@@ -219,9 +245,19 @@ class ConnectionManager {
     wire::Greeting own, peer;
     bool calls = false;
     std::optional<std::uint8_t> timeout;
+    // Of datagrams: who is asked, as long as he has not answered; of a listener, what it may leave unanswered and does.
+    Share inquiry_share;
+    std::uint64_t listener = 0;  // its cookie
+    std::uint32_t backlog = 0, unanswered = 0;
+    std::vector<std::uint32_t> memberships;
+  };
+  struct Membership {
+    std::uint32_t id = 0;
+    std::uint32_t events_reported = 0;
   };
   struct Event {
-    std::uint32_t owner = 0;  // whose count it goes to: the id's, or the listener's
+    std::uint32_t owner = 0;       // whose count it goes to: the id's, or the listener's
+    std::uint32_t membership = 0;  // and its count, where it tells of one
     rnic_cm_get_event_reply reply{};
   };
   struct Channel {
@@ -270,24 +306,42 @@ class ConnectionManager {
   static wire::IpAddress gid_for(const CmDevice& device, const wire::IpAddress& address);
   int confirm(Id& id);
   void introduce(Id& id, const rnic_cm_parameters& parameters);
+  static std::optional<std::uint32_t> gid_index(const CmDevice& device, const wire::IpAddress& gid);
   void describe_path(const Id& id, rnic_cm_query_reply& reply) const;
   std::uint32_t draw_psn();
   void on_greeting_event(Id& id, const core::StreamEvent& event, Instant now);
   void on_welcome(Id& id, const core::StreamEvent& event);
   void on_refusal(Id& id, const core::StreamEvent& event);
   void on_failed_call(Id& id, const core::StreamEvent& event);
+  // ---- of datagrams ----
+  PortSpace& ports_of(const Id& id);
+  DeviceSet with_datagrams(DeviceSet devices) const;
+  Result<Route, int> route_to_group(const Id& id, const wire::IpAddress& group) const;
+  int listen_for_inquiries(Id& id, std::uint32_t backlog);
+  Id* listener_for(const wire::Inquiry& inquiry, std::uint32_t device, const wire::IpAddress& address);
+  int inquire(Id& id, const rnic_cm_parameters& parameters);
+  int answer(Id& id, std::uint64_t user_pointer, const rnic_cm_parameters& parameters, std::uint32_t qkey);
+  int refuse_inquiry(Id& id, Bytes private_data);
+  void end_inquiry(Id& id);
+  void on_inquiry(const core::StreamEvent& event);
+  void on_answer_event(Id& id, const core::StreamEvent& event);
+  rnic_cm_way way_to(const Id& id, const wire::IpAddress& gid, std::uint32_t qkey) const;
+  rnic_cm_init_qp_attributes_reply datagram_attributes(std::uint32_t state) const;
+  void drop_memberships(Id& id);
 
   std::vector<CmDevice> devices_;
   CmHost& host_;
-  PortSpace ports_;
+  PortSpace ports_, udp_ports_, ipoib_ports_;
   Shares shares_ = Shares::for_one("connection ids", kIdsMax);
   // Of each device what the silent leave (host/listeners.hpp).
-  std::deque<Shares> streams_;
+  std::deque<Shares> streams_, inquiries_;
   Shares ephemeral_ports_{"ephemeral ports", PortSpace::kEphemeralCount};
   Shares other_ports_{"ports", 65'535 - PortSpace::kEphemeralCount};
   std::unordered_map<std::uint32_t, Channel> channels_;
   std::unordered_map<std::uint32_t, std::unique_ptr<Id>> ids_;
   std::uint32_t next_channel_ = 1;
+  std::unordered_map<std::uint32_t, Membership> memberships_;
+  std::uint32_t next_membership_ = 1;
   std::uint64_t next_cookie_ = 1;
   struct TimeWait {
     Instant until{};

@@ -49,6 +49,13 @@ wire::IpAddress ConnectionManager::gid_for(const CmDevice& device, const wire::I
   return first([](const auto&) { return true; }).value_or(address);
 }
 
+// As a device shows them: what is at 0 is there once more.
+std::optional<std::uint32_t> ConnectionManager::gid_index(const CmDevice& device, const wire::IpAddress& gid) {
+  const auto place = std::find(device.gids.begin() + !device.gids.empty(), device.gids.end(), gid);
+  if (place == device.gids.end()) return std::nullopt;
+  return static_cast<std::uint32_t>(place - device.gids.begin());
+}
+
 // What is the id's own, whatever its application says later.
 void ConnectionManager::introduce(Id& id, const rnic_cm_parameters& parameters) {
   const CmDevice& device = devices_[static_cast<std::size_t>(id.device)];

@@ -19,13 +19,38 @@ core::PrivateData with_mark(const wire::Mark& mark, Bytes consumers) {
   return data;
 }
 
+// Of a RoCE face, for one.
+wire::Mark mark_of(wire::Mark::Kind kind) {
+  wire::Mark mark;
+  mark.kind = kind;
+  mark.capabilities = mark.needed = mpa::mark_capabilities(Face::roce);
+  return mark;
+}
+
+// Nothing: it is none of that kind, or no RoCE face's.
+std::optional<wire::Mark> mark_in(Bytes private_data, wire::Mark::Kind kind) {
+  const auto mark = wire::parse_mark(private_data);
+  if (!mark || mark->kind != kind || mpa::unfit(Face::roce, *mark)) return std::nullopt;
+  return mark;
+}
+
 }  // namespace
 
 core::PrivateData greeting_data(const wire::Greeting& greeting, Bytes consumers) {
-  wire::Mark mark;
-  mark.kind = wire::Mark::Kind::greeting;
-  mark.capabilities = mark.needed = mpa::mark_capabilities(Face::roce);
+  wire::Mark mark = mark_of(wire::Mark::Kind::greeting);
   mark.greeting = greeting;
+  return with_mark(mark, consumers);
+}
+
+core::PrivateData inquiry_data(const wire::Inquiry& inquiry, Bytes consumers) {
+  wire::Mark mark = mark_of(wire::Mark::Kind::inquiry);
+  mark.inquiry = inquiry;
+  return with_mark(mark, consumers);
+}
+
+core::PrivateData answer_data(const wire::Answer& answer, Bytes consumers) {
+  wire::Mark mark = mark_of(wire::Mark::Kind::answer);
+  mark.answer = answer;
   return with_mark(mark, consumers);
 }
 
@@ -38,9 +63,18 @@ core::PrivateData refusal_data(Face face, wire::MarkRefusal why, Bytes consumers
 }
 
 std::optional<wire::Greeting> greeting_in(Bytes private_data) {
+  const auto mark = mark_in(private_data, wire::Mark::Kind::greeting);
+  return mark ? std::optional(mark->greeting) : std::nullopt;
+}
+
+std::optional<wire::Answer> answer_in(Bytes private_data) {
+  const auto mark = mark_in(private_data, wire::Mark::Kind::answer);
+  return mark ? std::optional(mark->answer) : std::nullopt;
+}
+
+bool is_inquiry(Bytes private_data) {
   const auto mark = wire::parse_mark(private_data);
-  if (!mark || mark->kind != wire::Mark::Kind::greeting || mpa::unfit(Face::roce, *mark)) return std::nullopt;
-  return mark->greeting;
+  return mark && mark->kind == wire::Mark::Kind::inquiry;
 }
 
 Bytes behind_mark(Bytes private_data) {
@@ -69,6 +103,26 @@ int reject_reason_in(Bytes private_data) {
       break;
   }
   return reject_reason::kUnsupported;
+}
+
+int inquiry_status_in(Bytes private_data) {
+  const auto mark = wire::parse_mark(private_data);
+  if (!mark || mark->kind != wire::Mark::Kind::refusal) return inquiry_status::kUnsupportedVersion;
+  switch (mark->refusal) {
+    case wire::MarkRefusal::its_own_wish:
+      return inquiry_status::kRejected;
+    case wire::MarkRefusal::busy:
+      return inquiry_status::kNoQueuePair;
+    case wire::MarkRefusal::nobody:
+    case wire::MarkRefusal::no_such_queue_pair:
+    case wire::MarkRefusal::not_the_peer:
+    case wire::MarkRefusal::not_ready:
+    case wire::MarkRefusal::other_face:
+    case wire::MarkRefusal::not_able:
+    case wire::MarkRefusal::unknown:
+      break;
+  }
+  return inquiry_status::kUnsupported;
 }
 
 void fill_private_data(rnic_cm_parameters& to, Bytes consumers, std::size_t filled_up) {

@@ -49,6 +49,13 @@ bool PortSpace::may_listen(std::uint32_t owner) const {
   return !conflicts(found->second->second.second, owner, false);
 }
 
+std::vector<std::uint32_t> PortSpace::owners(std::uint16_t port) const {
+  std::vector<std::uint32_t> found;
+  const auto [first, last] = by_port_.equal_range(port);
+  for (auto at = first; at != last; ++at) found.push_back(at->second.first);
+  return found;
+}
+
 void PortSpace::release(std::uint32_t owner) {
   const auto found = by_owner_.find(owner);
   if (found == by_owner_.end()) return;

@@ -1,7 +1,7 @@
 // The port space of rdma_cm: who is bound to which port of which devices.
 //
-// Holds to what Linux's rdma_cm does (port space TCP), seen by devices: two applications that see
-// different devices only do not meet here.
+// Holds to what Linux's rdma_cm does (there is one for each of its port spaces), seen by devices: two applications that
+// see different devices only do not meet here.
 //
 // Pure. Owned by the connection manager.
 #pragma once
@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "wire/address.hpp"
 
@@ -47,6 +48,8 @@ class PortSpace {
   void release(std::uint32_t owner);
   // Another port for an owner who did not choose it. False: there is none.
   bool rebind(std::uint32_t owner, Binding& binding);
+  // Whoever is bound to it, on whichever device.
+  std::vector<std::uint32_t> owners(std::uint16_t port) const;
   std::size_t count() const { return by_owner_.size(); }
 
  private:

@@ -53,6 +53,7 @@ CmDevice cm_device(const Machine& machine, const ServedDevice& served) {
   device.ird_max = device.ord_max = kReadDepthMax;
   device.streams_max = served.device->options().streams_max;
   device.face = served.face();
+  device.oob_port = served.device->options().oob_port;
   for (std::size_t i = 0; i < served.gid_count(); ++i) device.gids.push_back(served.gid(i));
   device.path_mtu = mtu_code(machine.attributes(served).mtu);
   return device;
@@ -419,7 +420,9 @@ void Server::on_worker_news(core::Worker& worker) {
   int left = kStreamEventsMax;
   for (; left > 0 && worker.pop_stream_event(stream_event); --left) {
     log_.debug([&] { return in_words(stream_event); });
-    if (Rendezvous::is_ours(stream_event.cookie))
+    const bool asks = stream_event.kind == core::StreamEvent::Kind::connect_request &&
+                      is_inquiry(core::bytes_of(stream_event.private_data));
+    if (Rendezvous::is_ours(stream_event.cookie) && !asks)
       oob_.on_stream_event(stream_event);
     else
       cm_.on_stream_event(stream_event, core::clock_now());

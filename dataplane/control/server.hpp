@@ -150,6 +150,8 @@ class Server final : private CmHost {
   Result<Done, core::StreamError> welcome(std::uint32_t device, core::StreamId stream,
                                           const core::AcceptOptions& options) override;
   Result<Done, core::StreamError> confirm(std::uint32_t device, core::StreamId stream) override;
+  Result<Done, core::StreamError> answer_inquiry(std::uint32_t device, core::StreamId stream,
+                                                 const core::PrivateData& said) override;
   void tell_unfit(std::uint32_t device, const wire::IpAddress& peer, const char* words) override;
   Result<Done, core::StreamError> reject(std::uint32_t device, core::StreamId stream,
                                          const core::PrivateData& private_data, Rejects who) override;

@@ -162,7 +162,7 @@ Reply Server::serve_cm_listen(Session& session, Request&, const rnic_cm_listen& 
 
 Reply Server::serve_cm_accept(Session& session, Request&, const rnic_cm_connect& body) {
   if (!may_use_id(session, body.id)) return Reply::error(ENOENT);
-  return Reply::error(cm_.accept(body.id, body.uid, body.parameters));
+  return Reply::error(cm_.accept(body.id, body.uid, body.parameters, body.qkey));
 }
 
 Reply Server::serve_cm_reject(Session& session, Request&, const rnic_cm_reject& body) {
@@ -203,6 +203,22 @@ Reply Server::serve_cm_migrate_id(Session& session, Request&, const rnic_cm_migr
   auto moved = cm_.migrate_id(body.id, body.channel);
   if (moved) moved->purged = withdraw_events(moved->old_channel, moved->purged);
   return answer(moved);
+}
+
+Reply Server::serve_cm_join(Session& session, Request&, const rnic_cm_join& body) {
+  if (!may_use_id(session, body.id)) return Reply::error(ENOENT);
+  const auto membership = cm_.join(body);
+  if (!membership) return Reply::error(membership.error());
+  return Reply::with(rnic_handle_reply{*membership, 0});
+}
+
+Reply Server::serve_cm_leave(Session& session, Request&, const rnic_handle& body) {
+  const auto id = cm_.member(body.handle);
+  if (!id || !may_use_id(session, *id)) return Reply::error(ENOENT);
+  const std::uint32_t channel = *cm_.channel_of(*id);
+  auto left = cm_.leave(body.handle);
+  if (left) left->purged = withdraw_events(channel, left->purged);
+  return answer(left);
 }
 
 // ---- what it asks of devices ---------------------------------------------------------------------
@@ -304,6 +320,15 @@ Result<Done, core::StreamError> Server::confirm(std::uint32_t device, core::Stre
   ServedDevice& served = *machine_.devices[device];
   Result<Done, core::StreamError> result = Done{};
   served.worker->call([&](Instant now) { result = served.device->confirm(stream, now); });
+  return result;
+}
+
+Result<Done, core::StreamError> Server::answer_inquiry(std::uint32_t device, core::StreamId stream,
+                                                       const core::PrivateData& said) {
+  ServedDevice& served = *machine_.devices[device];
+  Result<Done, core::StreamError> result = Done{};
+  log_.debug([&] { return in_words_of(device, stream) + ": " + asker() + " answers"; });
+  served.worker->call([&](Instant now) { result = served.device->reject(stream, said, now); });
   return result;
 }
 

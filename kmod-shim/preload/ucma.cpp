@@ -84,8 +84,8 @@ void take_back(int fd, std::uint32_t count) {
 int create_id(const Command& command) {
   const auto in = load<rdma_ucm_create_id>(command);
   if (command.out_size < sizeof(rdma_ucm_create_id_resp)) return ENOSPC;
-  // RDMA_PS_IB is the probe of AF_IB. The datagram port spaces have no meaning on iWARP.
-  if (in.ps != RDMA_PS_TCP) return EINVAL;
+  // RDMA_PS_IB is the probe of AF_IB.
+  if (in.ps == RDMA_PS_IB) return EINVAL;
   rnic_cm_create_id request{};
   request.channel = command.channel.handle;
   request.port_space = in.ps;
@@ -330,6 +330,7 @@ int accept_id(const Command& command) {
   rnic_cm_connect request{};
   request.id = in.id;
   request.uid = in.uid;
+  request.qkey = in.conn_param.qkey;
   request.parameters = parameters_of(in.conn_param);
   const int error = tell(command.channel, RNIC_CM_ACCEPT, request);
   // Without parameters it answers a CONNECT_RESPONSE, and the id keeps its user pointer.
@@ -362,10 +363,11 @@ int notify_id(const Command& command) {
 }
 
 // What ibv_modify_qp is to be called with: enum ibv_qp_attr_mask and ibv_access_flags.
-constexpr std::uint32_t kMaskPkeyIndex = 1u << 4, kMaskPort = 1u << 5, kMaskAv = 1u << 7, kMaskPathMtu = 1u << 8,
-                        kMaskTimeout = 1u << 9, kMaskRetryCnt = 1u << 10, kMaskRnrRetry = 1u << 11,
-                        kMaskRqPsn = 1u << 12, kMaskMaxRdAtomic = 1u << 13, kMaskMinRnrTimer = 1u << 15,
-                        kMaskSqPsn = 1u << 16, kMaskMaxDestRdAtomic = 1u << 17, kMaskDestQpn = 1u << 20;
+constexpr std::uint32_t kMaskPkeyIndex = 1u << 4, kMaskPort = 1u << 5, kMaskQkey = 1u << 6, kMaskAv = 1u << 7,
+                        kMaskPathMtu = 1u << 8, kMaskTimeout = 1u << 9, kMaskRetryCnt = 1u << 10,
+                        kMaskRnrRetry = 1u << 11, kMaskRqPsn = 1u << 12, kMaskMaxRdAtomic = 1u << 13,
+                        kMaskMinRnrTimer = 1u << 15, kMaskSqPsn = 1u << 16, kMaskMaxDestRdAtomic = 1u << 17,
+                        kMaskDestQpn = 1u << 20;
 struct MaskName {
   std::uint32_t ours;
   std::uint32_t theirs;
@@ -377,6 +379,7 @@ constexpr MaskName kMaskNames[] = {
     {RNIC_CM_ATTRIBUTES_RTR,
      kMaskAv | kMaskPathMtu | kMaskRqPsn | kMaskMinRnrTimer | kMaskMaxDestRdAtomic | kMaskDestQpn},
     {RNIC_CM_ATTRIBUTES_RTS, kMaskTimeout | kMaskRetryCnt | kMaskRnrRetry | kMaskMaxRdAtomic | kMaskSqPsn},
+    {RNIC_CM_ATTRIBUTES_QKEY, kMaskQkey},
 };
 struct AccessName {
   std::uint32_t ours;
@@ -386,6 +389,18 @@ constexpr AccessName kAccessNames[] = {
     {RNIC_ACCESS_LOCAL_WRITE, 1u << 0},   {RNIC_ACCESS_REMOTE_WRITE, 1u << 1}, {RNIC_ACCESS_REMOTE_READ, 1u << 2},
     {RNIC_ACCESS_REMOTE_ATOMIC, 1u << 3}, {RNIC_ACCESS_WINDOW_BIND, 1u << 4},
 };
+
+ib_uverbs_ah_attr address_of(const std::uint8_t (&gid)[16], std::uint32_t gid_index, std::uint8_t hop_limit,
+                             std::uint8_t traffic_class) {
+  ib_uverbs_ah_attr address{};
+  memcpy(address.grh.dgid, gid, sizeof address.grh.dgid);
+  address.grh.sgid_index = static_cast<__u8>(gid_index);
+  address.grh.hop_limit = hop_limit;
+  address.grh.traffic_class = traffic_class;
+  address.is_global = 1;
+  address.port_num = 1;
+  return address;
+}
 
 int init_qp_attr(const Command& command) {
   const auto in = load<rdma_ucm_init_qp_attr>(command);
@@ -413,15 +428,9 @@ int init_qp_attr(const Command& command) {
   response.retry_cnt = reply.retry_count;
   response.rnr_retry = reply.rnr_retry;
   response.min_rnr_timer = reply.min_rnr_timer;
-  if ((reply.mask & RNIC_CM_ATTRIBUTES_RTR) != 0) {
-    ib_uverbs_ah_attr& address = response.ah_attr;
-    memcpy(address.grh.dgid, reply.peer_gid, sizeof address.grh.dgid);
-    address.grh.sgid_index = static_cast<__u8>(reply.gid_index);
-    address.grh.hop_limit = reply.hop_limit;
-    address.grh.traffic_class = reply.traffic_class;
-    address.is_global = 1;
-    address.port_num = 1;
-  }
+  response.qkey = reply.qkey;
+  if ((reply.mask & RNIC_CM_ATTRIBUTES_RTR) != 0)
+    response.ah_attr = address_of(reply.peer_gid, reply.gid_index, reply.hop_limit, reply.traffic_class);
   return answer(command, in.response, response);
 }
 
@@ -439,6 +448,45 @@ int set_option(const Command& command) {
   return tell(command.channel, RNIC_CM_SET_OPTION, request);
 }
 
+// ---- Groups -----------------------------------------------------------------------------
+
+int join(const Command& command, std::uint64_t place, std::uint32_t id, std::uint64_t uid, std::uint32_t flags,
+         const void* group) {
+  if (command.out_size < sizeof(rdma_ucm_create_id_resp)) return ENOSPC;
+  rnic_cm_join request{};
+  request.id = id;
+  request.flags = flags;
+  request.uid = uid;
+  if (!to_daemon(group, request.group)) return EINVAL;
+  rnic_handle_reply reply{};
+  const int error = ask(command.channel, RNIC_CM_JOIN, request, reply);
+  if (error != 0) return error;
+  return answer(command, place, rdma_ucm_create_id_resp{reply.handle});
+}
+
+int join_ip_mcast(const Command& command) {
+  const auto in = load<rdma_ucm_join_ip_mcast>(command);
+  return join(command, in.response, in.id, in.uid, 0, &in.addr);
+}
+
+int join_mcast(const Command& command) {
+  const auto in = load<rdma_ucm_join_mcast>(command);
+  if (in.addr_size == 0 || in.addr_size != sockaddr_size(in.addr.ss_family)) return EINVAL;
+  if (in.join_flags >= RDMA_MC_JOIN_FLAG_RESERVED) return EINVAL;
+  const bool sends_only = in.join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
+  return join(command, in.response, in.id, in.uid, sends_only ? RNIC_CM_SEND_ONLY : 0, &in.addr);
+}
+
+int leave_mcast(const Command& command) {
+  const auto in = load<rdma_ucm_destroy_id>(command);
+  if (command.out_size < sizeof(rdma_ucm_destroy_id_resp)) return ENOSPC;
+  rnic_cm_leave_reply reply{};
+  const int error = ask(command.channel, RNIC_CM_LEAVE, rnic_handle{in.id, 0}, reply);
+  if (error != 0) return error;
+  take_back(command.fd, reply.purged);
+  return answer(command, in.response, rdma_ucm_destroy_id_resp{reply.events_reported});
+}
+
 // ---- Events -----------------------------------------------------------------------------
 
 constexpr std::size_t kEventSizeMin =
@@ -454,13 +502,28 @@ int report_removal(const Command& command, std::uint64_t place) {
   return answer(command, place, response);
 }
 
+rdma_ucm_ud_param datagrams_of(const rnic_cm_get_event_reply& event) {
+  const rdma_ucm_conn_param parameters = parameters_of(event.parameters);
+  const rnic_cm_way& way = event.way;
+  rdma_ucm_ud_param out{};
+  out.qp_num = parameters.qp_num;
+  out.qkey = way.qkey;
+  if (way.hop_limit != 0) out.ah_attr = address_of(way.gid, way.gid_index, way.hop_limit, way.traffic_class);
+  out.private_data_len = parameters.private_data_len;
+  memcpy(out.private_data, parameters.private_data, parameters.private_data_len);
+  return out;
+}
+
 int report(const Command& command, std::uint64_t place, const rnic_cm_get_event_reply& event) {
   rdma_ucm_event_resp response{};
   response.uid = event.uid;
   response.id = event.id;
   response.event = event.event;
   response.status = static_cast<__u32>(event.status);
-  response.param.conn = parameters_of(event.parameters);
+  if (event.datagrams != 0)
+    response.param.ud = datagrams_of(event);
+  else
+    response.param.conn = parameters_of(event.parameters);
   if (event.event == RNIC_CM_CONNECT_REQUEST) {
     note_id(command.channel, event.id, 0);
     note_report(command.channel, event.listener);
@@ -530,6 +593,7 @@ struct Row {
 // `ece` came later than the rest of CONNECT and ACCEPT.
 constexpr std::size_t kConnectMin = offsetof(rdma_ucm_connect, ece);
 constexpr std::size_t kAcceptMin = offsetof(rdma_ucm_accept, ece);
+constexpr std::size_t kJoinIpMin = offsetof(rdma_ucm_join_ip_mcast, id) + sizeof(__u32);
 constexpr std::size_t kBindIpMin = offsetof(rdma_ucm_bind_ip, id) + sizeof(__u32);
 
 constexpr std::array<Row, 25> kRows{{
@@ -549,13 +613,13 @@ constexpr std::array<Row, 25> kRows{{
     {0, not_served, true},                            // 13 GET_OPTION: no kernel has it
     {sizeof(rdma_ucm_set_option), set_option},        // 14
     {sizeof(rdma_ucm_notify), notify_id},             // 15
-    {0, not_served, true},                            // 16 JOIN_IP_MCAST
-    {0, not_served, true},                            // 17 LEAVE_MCAST
+    {kJoinIpMin, join_ip_mcast},                      // 16
+    {sizeof(rdma_ucm_destroy_id), leave_mcast},       // 17
     {sizeof(rdma_ucm_migrate_id), migrate_id},        // 18
     {sizeof(rdma_ucm_query), query},                  // 19
     {sizeof(rdma_ucm_bind), bind_any},                // 20
     {sizeof(rdma_ucm_resolve_addr), resolve_addr},    // 21
-    {0, not_served, true},                            // 22 JOIN_MCAST
+    {sizeof(rdma_ucm_join_mcast), join_mcast},        // 22
     {0, not_served, true},                            // 23 RESOLVE_IB_SERVICE, of later kernels
     {0, not_served, true},                            // 24 WRITE_CM_EVENT
 }};
@@ -563,8 +627,10 @@ static_assert(kRows[RDMA_USER_CM_CMD_BIND_IP].serve == bind_ip);
 static_assert(kRows[RDMA_USER_CM_CMD_REJECT].serve == reject_id);
 static_assert(kRows[RDMA_USER_CM_CMD_GET_EVENT].serve == get_event);
 static_assert(kRows[RDMA_USER_CM_CMD_SET_OPTION].serve == set_option);
+static_assert(kRows[RDMA_USER_CM_CMD_LEAVE_MCAST].serve == leave_mcast);
 static_assert(kRows[RDMA_USER_CM_CMD_MIGRATE_ID].serve == migrate_id);
 static_assert(kRows[RDMA_USER_CM_CMD_RESOLVE_ADDR].serve == resolve_addr);
+static_assert(kRows[RDMA_USER_CM_CMD_JOIN_MCAST].serve == join_mcast);
 
 int serve(const Command& command, std::uint32_t number) {
   if (number >= kRows.size()) return EINVAL;

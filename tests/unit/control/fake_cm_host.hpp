@@ -40,6 +40,7 @@ struct FakeCmHost final : control::CmHost {
   std::vector<Connecting> greetings;
   std::vector<Accepting> welcomes;
   std::vector<StreamOf> confirmed;
+  std::vector<std::pair<StreamOf, core::PrivateData>> answers;
   std::vector<std::string> told;
   std::vector<std::pair<StreamOf, core::PrivateData>> rejects;
   std::optional<control::Rejects> last_rejects;
@@ -89,6 +90,12 @@ struct FakeCmHost final : control::CmHost {
   }
   Result<Done, core::StreamError> confirm(std::uint32_t device, core::StreamId stream) override {
     confirmed.push_back({device, stream});
+    return Done{};
+  }
+  Result<Done, core::StreamError> answer_inquiry(std::uint32_t device, core::StreamId stream,
+                                                 const core::PrivateData& said) override {
+    answers.push_back({{device, stream}, said});
+    if (!accept_errors.empty()) return Failure{take(accept_errors)};
     return Done{};
   }
   void tell_unfit(std::uint32_t, const wire::IpAddress& peer, const char* words) override {
@@ -167,7 +174,11 @@ struct CmWorld {
   // The event that must be there, with its count taken from the descriptor.
   rnic_cm_get_event_reply event() {
     const auto got = cm.get_event(channel);
-    if (!got) return {.uid = 0, .id = 0, .event = 0xFFFF, .status = 0, .listener = 0, .parameters = {}};
+    if (!got) {
+      rnic_cm_get_event_reply none{};
+      none.event = 0xFFFF;
+      return none;
+    }
     --host.counts[channel];
     return *got;
   }

@@ -129,6 +129,19 @@ TEST_CASE("a call that is rejected is told so, with what was said", "[core][roce
   CHECK(wire::parse_mark(core::bytes_of(c.world.a.events.back().private_data))->greeting.number == QpNumber{3});
 }
 
+TEST_CASE("W-INQ-06: a call that is not answered for 20 s is given up", "[core][roce][W-INQ-06]") {
+  Call c(std::nullopt);
+  REQUIRE(c.until(c.world.b, Kind::connect_request));
+  c.world.run_for(seconds(19));
+  CHECK(c.world.a.events.empty());
+  REQUIRE(c.until(c.world.a, Kind::failed));
+  CHECK(c.world.a.events.back().failure == StreamFailure::timed_out);
+  // What comes too late is for nobody, and its own side is told so.
+  c.world.run_for(seconds(100));
+  CHECK_FALSE(c.world.b.device.reject(c.called, {}, c.world.clock.now));
+  CHECK(c.world.a.events.size() == 1);
+}
+
 TEST_CASE("a stranger whose queue pair speaks where a greeting was welcome is cut off", "[core][roce]") {
   World world{WorldOptions{}};
   REQUIRE(world.b.device.listen({}, kPort, 8, 77));

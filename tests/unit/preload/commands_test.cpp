@@ -390,12 +390,149 @@ TEST_CASE("SET_OPTION carries the value, up to 64 octets", "[preload][ucma]") {
   CHECK(command(one.fd, RDMA_USER_CM_CMD_SET_OPTION, body) == EINVAL);
 }
 
-TEST_CASE("multicast, GET_OPTION and what came later are not served", "[preload][ucma]") {
+TEST_CASE("GET_OPTION and what came later are not served", "[preload][ucma]") {
   OneId one;
-  for (const std::uint32_t number : {13u, 16u, 17u, 22u, 23u, 24u}) {
+  for (const std::uint32_t number : {13u, 23u, 24u}) {
     CHECK(command(one.fd, number, rdma_ucm_join_mcast{}) == ENOSYS);
   }
   CHECK(command(one.fd, 25, rdma_ucm_join_mcast{}) == EINVAL);
+}
+
+TEST_CASE("CREATE_ID leaves the port spaces of datagrams to the daemon", "[preload][ucma][datagrams]") {
+  OpenChannel channel;
+  for (const rdma_ucm_port_space space : {RDMA_PS_UDP, RDMA_PS_IPOIB}) {
+    rdma_ucm_create_id body{};
+    body.ps = static_cast<__u16>(space);
+    rdma_ucm_create_id_resp response{};
+    // Which has no RoCE face here.
+    CHECK(command(channel.fd, RDMA_USER_CM_CMD_CREATE_ID, body, response) == EINVAL);
+    CHECK(sent<rnic_cm_create_id>(RNIC_CM_CREATE_ID).port_space == static_cast<std::uint32_t>(space));
+  }
+}
+
+TEST_CASE("ACCEPT carries the Q_Key", "[preload][ucma][datagrams]") {
+  OneId one;
+  rdma_ucm_accept body{};
+  body.id = one.id;
+  body.conn_param = some_parameters();
+  body.conn_param.qkey = 0x11223344;
+  REQUIRE(command(one.fd, RDMA_USER_CM_CMD_ACCEPT, body) == 0);
+  CHECK(sent<rnic_cm_connect>(RNIC_CM_ACCEPT).qkey == 0x11223344);
+}
+
+TEST_CASE("INIT_QP_ATTR answers the Q_Key of a queue pair for datagrams", "[preload][ucma][datagrams]") {
+  OneId one;
+  rnic_cm_init_qp_attributes_reply& said = daemon_at_work().qp_attributes;
+  said = {};
+  said.mask = RNIC_CM_ATTRIBUTES_STATE | RNIC_CM_ATTRIBUTES_INIT | RNIC_CM_ATTRIBUTES_QKEY;
+  said.state = 1;
+  said.qkey = 0x01234567;
+  rdma_ucm_init_qp_attr body{};
+  body.id = one.id;
+  ib_uverbs_qp_attr response{};
+  REQUIRE(command(one.fd, RDMA_USER_CM_CMD_INIT_QP_ATTR, body, response) == 0);
+  CHECK(response.qp_attr_mask == ((1u << 0) | (1u << 4) | (1u << 5) | (1u << 6)));
+  CHECK(response.qkey == 0x01234567);
+  CHECK(response.port_num == 1);
+}
+
+TEST_CASE("JOIN_IP_MCAST and JOIN_MCAST give the group, and bring the membership", "[preload][ucma][datagrams]") {
+  OneId one;
+  daemon_at_work().relay().harm(
+      RNIC_CM_JOIN,
+      [](const Asked&, Passing& reply) {
+        reply.header.status = 0;
+        reply.put(rnic_handle_reply{0x4711, 0});
+      },
+      0);
+  rdma_ucm_create_id_resp response{};
+  {
+    rdma_ucm_join_ip_mcast body{};
+    body.id = one.id;
+    body.uid = 0x5678;
+    put(body.addr, ipv4("127.0.1.9", 0));  // which group it is, is the daemon's affair
+    REQUIRE(command(one.fd, RDMA_USER_CM_CMD_JOIN_IP_MCAST, body, response) == 0);
+    CHECK(response.id == 0x4711);
+    const auto request = sent<rnic_cm_join>(RNIC_CM_JOIN);
+    CHECK(request.id == one.id);
+    CHECK(request.uid == 0x5678);
+    CHECK(request.flags == 0);
+    const rnic_address expected = daemon_ipv4(9, 0);
+    CHECK(std::memcmp(&request.group, &expected, sizeof expected) == 0);
+  }
+  rdma_ucm_join_mcast body{};
+  body.id = one.id;
+  body.uid = 0x9abc;
+  body.addr_size = sizeof(sockaddr_in6);
+  put(body.addr, ipv6("ff05::7", 0));
+  const bool sends_only = GENERATE(false, true);
+  body.join_flags = sends_only ? RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER : RDMA_MC_JOIN_FLAG_FULLMEMBER;
+  response = {};
+  REQUIRE(command(one.fd, RDMA_USER_CM_CMD_JOIN_MCAST, body, response) == 0);
+  CHECK(response.id == 0x4711);
+  const auto request = sent<rnic_cm_join>(RNIC_CM_JOIN);
+  CHECK(request.uid == 0x9abc);
+  CHECK(request.flags == (sends_only ? RNIC_CM_SEND_ONLY : 0));
+  CHECK(request.group.family == AF_INET6);
+
+  const std::size_t before = daemon_at_work().count(RNIC_CM_JOIN);
+  auto wrong = body;
+  wrong.join_flags = RDMA_MC_JOIN_FLAG_RESERVED;
+  CHECK(command(one.fd, RDMA_USER_CM_CMD_JOIN_MCAST, wrong, response) == EINVAL);
+  wrong = body;
+  wrong.addr_size = sizeof(sockaddr_in);
+  CHECK(command(one.fd, RDMA_USER_CM_CMD_JOIN_MCAST, wrong, response) == EINVAL);
+  wrong = body;
+  wrong.addr.ss_family = 27;  // AF_IB
+  CHECK(command(one.fd, RDMA_USER_CM_CMD_JOIN_MCAST, wrong, response) == EINVAL);
+  CHECK(command(one.fd, RDMA_USER_CM_CMD_JOIN_MCAST, body, sizeof response - 1) == ENOSPC);
+  CHECK(daemon_at_work().count(RNIC_CM_JOIN) == before);
+}
+
+TEST_CASE("LEAVE_MCAST names the membership, and says how many of its events were told", "[preload][ucma][datagrams]") {
+  OneId one;
+  daemon_at_work().relay().harm(
+      RNIC_CM_LEAVE,
+      [](const Asked&, Passing& reply) {
+        reply.header.status = 0;
+        reply.put(rnic_cm_leave_reply{3, 0, 0, 0});
+      },
+      0);
+  rdma_ucm_destroy_id body{};
+  body.id = 0x4711;
+  rdma_ucm_destroy_id_resp response{};
+  REQUIRE(command(one.fd, RDMA_USER_CM_CMD_LEAVE_MCAST, body, response) == 0);
+  CHECK(sent<rnic_handle>(RNIC_CM_LEAVE).handle == 0x4711);
+  CHECK(response.events_reported == 3);
+}
+
+TEST_CASE("an event of datagrams has number, Q_Key, way and private data", "[preload][ucma][datagrams]") {
+  OneId one;
+  rnic_cm_get_event_reply event = event_of(one.id, 0x1234, RNIC_CM_ESTABLISHED);
+  event.datagrams = 1;
+  event.parameters.qp_number = 0x777;
+  event.parameters.private_data_length = 136;
+  event.parameters.private_data[135] = 0xdd;
+  event.way.qkey = 0x11223344;
+  event.way.gid_index = 2;
+  event.way.gid[15] = 9;
+  event.way.traffic_class = 8;
+  const bool known = GENERATE(true, false);
+  event.way.hop_limit = known ? 64 : 0;
+  daemon_at_work().post(channel_of_last_id(), event);
+  rdma_ucm_event_resp response{};
+  REQUIRE(get_event(one.fd, response) == 0);
+  const rdma_ucm_ud_param& told = response.param.ud;
+  CHECK(told.qp_num == 0x777);
+  CHECK(told.qkey == 0x11223344);
+  CHECK(told.private_data_len == 136);
+  CHECK(told.private_data[135] == 0xdd);
+  CHECK(told.ah_attr.is_global == (known ? 1 : 0));
+  CHECK(told.ah_attr.port_num == (known ? 1 : 0));
+  CHECK(told.ah_attr.grh.dgid[15] == (known ? 9 : 0));
+  CHECK(told.ah_attr.grh.sgid_index == (known ? 2 : 0));
+  CHECK(told.ah_attr.grh.hop_limit == (known ? 64 : 0));
+  CHECK(told.ah_attr.grh.traffic_class == (known ? 8 : 0));
 }
 
 TEST_CASE("a command shorter than its header or its struct is refused", "[preload][ucma]") {
