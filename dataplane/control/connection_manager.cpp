@@ -181,7 +181,7 @@ ConnectionManager::Id* ConnectionManager::make_id(std::uint32_t channel) {
 Result<std::uint32_t, int> ConnectionManager::create_id(std::uint32_t channel, std::uint32_t port_space,
                                                         std::uint64_t user_pointer, DeviceSet devices) {
   if (!channels_.contains(channel)) return Failure{EINVAL};
-  if (port_space == kPortSpaceUdp || port_space == kPortSpaceIpoib)
+  if (is_of_datagrams(port_space))
     devices = with_datagrams(devices);
   else if (port_space != kPortSpaceTcp)
     return Failure{EINVAL};

@@ -152,6 +152,11 @@ class ConnectionManager {
   template <typename T>
   using Answer = Result<T, int>;
 
+  // RDMA_PS_UDP and RDMA_PS_IPOIB.
+  static constexpr bool is_of_datagrams(std::uint32_t port_space) {
+    return port_space == kPortSpaceUdp || port_space == kPortSpaceIpoib;
+  }
+
   // ---- channels ----
   // `holder`: whose share of the ids its ids come from.
   std::uint32_t open_channel(Holder holder = 0);

@@ -125,7 +125,7 @@ int ConnectionManager::listen_for_inquiries(Id& id, std::uint32_t backlog) {
 
 ConnectionManager::Id* ConnectionManager::listener_for(const wire::Inquiry& inquiry, std::uint32_t device,
                                                        const wire::IpAddress& address) {
-  if (inquiry.port_space != kPortSpaceUdp && inquiry.port_space != kPortSpaceIpoib) return nullptr;
+  if (!is_of_datagrams(inquiry.port_space)) return nullptr;
   const PortSpace& ports = inquiry.port_space == kPortSpaceUdp ? udp_ports_ : ipoib_ports_;
   for (const std::uint32_t number : ports.owners(inquiry.port)) {
     Id* id = find(number);

@@ -134,6 +134,7 @@ class Server final : private CmHost {
   void close_cm_channel(std::uint32_t channel);
   std::uint32_t withdraw_events(std::uint32_t channel, std::uint32_t count);
   void set_cm_timer();
+  void tell_no_datagrams(const Session& session);
   bool may_use_id(const Session& session, std::uint32_t id) const;
   Qp* claimed(std::uint32_t device, const QpClaim& claim) const;
   std::string asker() const;

@@ -118,6 +118,7 @@ Reply Server::serve_cm_close(Session& session, Request&, const rnic_handle& body
 Reply Server::serve_cm_create_id(Session& session, Request&, const rnic_cm_create_id& body) {
   if (!session.cm_channels.contains(body.channel)) return Reply::error(EINVAL);
   const auto id = cm_.create_id(body.channel, body.port_space, body.uid, session.visible);
+  if (!id && ConnectionManager::is_of_datagrams(body.port_space)) tell_no_datagrams(session);
   if (!id) return Reply::error(id.error());
   return Reply::with(rnic_handle_reply{*id, 0});
 }
@@ -336,6 +337,13 @@ void Server::tell_unfit(std::uint32_t device, const wire::IpAddress& peer, const
   std::uint64_t left_out = 0;
   if (!unfit_.take(core::clock_now(), left_out)) return;
   log_.info(machine_.devices[device]->name + ": " + wire::to_string(peer) + " " + words);
+}
+
+void Server::tell_no_datagrams(const Session& session) {
+  std::uint64_t left_out = 0;
+  if (!unfit_.take(core::clock_now(), left_out)) return;
+  log_.info("process " + std::to_string(session.peer.pid) +
+            " asks rdma_cm for datagrams, and sees no device that has them: face = \"roce\"");
 }
 
 void Server::set_cm_timer() {

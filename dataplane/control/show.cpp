@@ -122,7 +122,10 @@ Json queue_pairs(const std::vector<Context*>& contexts) {
       std::uint64_t dropped = 0;
     };
     std::vector<Seen> seen;
+    std::multimap<QpNumber, wire::IpAddress> groups;
     context->device().worker->call([&](Instant) {
+      for (const auto& [number, group] : context->device().device->datagrams().attached())
+        groups.emplace(number, group);
       for (const auto& [number, qp] : context->qps()) {
         if (qp->ud != nullptr) {
           const ud::Counters& counted = qp->ud->counters();
@@ -163,6 +166,9 @@ Json queue_pairs(const std::vector<Context*>& contexts) {
       row["errors"] = it.counters.errors;
       row["terminate"] = it.terminate;
       row["dropped"] = it.dropped;
+      row["groups"] = Json::array();
+      const auto [first, last] = groups.equal_range(it.qp->number);
+      for (auto each = first; each != last; ++each) row["groups"].push_back(wire::to_string(each->second));
       rows.push_back(std::move(row));
     }
   }

@@ -82,6 +82,13 @@ bool Datagrams::detach(ud::QueuePair& qp, const wire::IpAddress& address) {
   return true;
 }
 
+std::vector<std::pair<QpNumber, wire::IpAddress>> Datagrams::attached() const {
+  std::vector<std::pair<QpNumber, wire::IpAddress>> all;
+  for (const Group& group : groups_)
+    for (const ud::QueuePair* qp : group.attached) all.emplace_back(qp->config().number, group.address);
+  return all;
+}
+
 // ---- in -----------------------------------------------------------------------------------
 
 void Datagrams::on_datagram(host::Datagram&& datagram, Instant) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/list.hpp"
@@ -48,6 +49,8 @@ class Datagrams final : public host::DatagramUser, public ud::Network {
   bool attach(ud::QueuePair& qp, const wire::IpAddress& group, Instant now);
   // False: it is not attached.
   bool detach(ud::QueuePair& qp, const wire::IpAddress& group);
+  // Who is in which.
+  std::vector<std::pair<QpNumber, wire::IpAddress>> attached() const;
 
   // ---- the turn ----
   void touch(ud::QueuePair& qp) {

@@ -1,8 +1,10 @@
 """Programs over devices of the RoCE face."""
 import json
+import os
 import pathlib
 import re
 import shutil
+import signal
 
 import programs as stock
 from harness import RNIC, Failed, Wire, tail
@@ -58,6 +60,64 @@ def ud_pingpong(wire, *options):
     if not found:
         raise Failed(f"no result:\n{tail(text)}")
     return f"{found[2]} exchanges, {found[1]} Mb/s"
+
+
+def udaddy(wire, *options):
+    """Both are to be told the same: how many, of what size."""
+    wire.pair(["udaddy", "-b", wire.address, *options], ["udaddy", "-s", wire.address, *options])
+
+
+def udaddy_beside_rping(wire):
+    """Their default port is the same, and their port spaces are not."""
+    rping = wire.start_server(["rping", "-s", "-a", wire.address])
+    udaddy(wire)
+    client = wire.start_client(["rping", "-c", "-a", wire.address, "-C", "10"])
+    wire.both_end(rping, client, 60)
+
+
+def unreachable(wire, status, *words):
+    text = wire.world.run([*wire.client, "udaddy", *words], 60, expect=None)
+    if f"RDMA_CM_EVENT_UNREACHABLE, error: {status}" not in text:
+        raise Failed(f"not unreachable so:\n{tail(text)}")
+
+
+def unanswered(wire):
+    """A server that is stopped: nobody answers for it, and who asked hears of it."""
+    server = wire.start_server(["udaddy", "-b", wire.address])
+    os.killpg(server.pid, signal.SIGSTOP)
+    try:
+        unreachable(wire, -110, "-s", wire.address)
+    finally:
+        server.end()
+
+
+def members(wire, group):
+    """Queue pairs that are attached to it."""
+    rows = [row for name in wire.daemons() for row in wire.world.show(name, "qp")["qp"]]
+    return sum(group in row["groups"] for row in rows)
+
+
+def to_group(wire, group, sender, *options):
+    """`sender` sends to receivers on both devices, two of which are of one process."""
+    receivers = []
+    for side, more in ((wire.server, ["-c", "2"]), (wire.server, []), (wire.client, [])):
+        receivers.append(wire.world.start([*side, "mckey", "-m", group, *options, *more]))
+    receivers[-1].until(lambda: members(wire, group) == 4, "a member, nor the others")
+    sends = wire.start_client(sender)
+    for each in (sends, *receivers):
+        if each.wait(30) != 0:
+            raise Failed(f"{each.words}:\n{tail(each.text())}")
+        if each is not sends and "data transfers complete" not in each.text():
+            raise Failed(tail(each.text()))
+
+
+def mckey(wire, group, *options):
+    to_group(wire, group, ["mckey", "-m", group, "-s", *options], *options)
+
+
+def send_only(wire, group):
+    address = wire.world.show(wire.daemon_of(wire.client), "dev")["dev"][0]["addresses"][0].split("/")[0]
+    to_group(wire, group, [str(stock.BUILD / "tests" / "groups"), address, group])
 
 
 def from_wc(wire, gids):
@@ -124,6 +184,16 @@ def suite(report, wire):
     test("ib_send_bw -c UD", lambda: perftest(wire, "ib_send_bw", "-c", "UD", "-n", "1000"))
     test("ib_send_bw -c UD -a", lambda: perftest(wire, "ib_send_bw", "-c", "UD", "-a", "-n", "200"))
     test("ib_send_lat -c UD", lambda: perftest(wire, "ib_send_lat", "-c", "UD", "-n", "200"))
+    test("udaddy", lambda: udaddy(wire))
+    test("udaddy -c 5 -C 20 -S 1000 -t 8", lambda: udaddy(wire, "-c", "5", "-C", "20", "-S", "1000", "-t", "8"))
+    test("udaddy, and rping on the same port", lambda: udaddy_beside_rping(wire))
+    test("udaddy, nobody listens", lambda: unreachable(wire, 1, "-s", wire.address))
+    test("mckey", lambda: mckey(wire, "239.1.2.3"))
+    test("mckey -p 2 -C 30 -S 1000", lambda: mckey(wire, "239.1.2.4", "-p", "2", "-C", "30", "-S", "1000"))
+    test("groups, to send only", lambda: send_only(wire, "239.1.2.5"))
+    if wire.name == "pair":
+        test("udaddy, nobody answers", lambda: unanswered(wire))
+        test("udaddy, nobody is there", lambda: unreachable(wire, -113, "-s", "127.0.1.77"))
     if wire.name == "loopback":
         test("ibv_create_ah_from_wc", lambda: from_wc(wire, 3))
     test("datagrams are counted", lambda: nothing_lost(wire))
@@ -139,6 +209,9 @@ def suite6(report, wire):
     test("rping", lambda: stock.rping(wire, 64, 1000))
     test("ucmatose", lambda: stock.ucmatose(wire, 10))
     test("rdma_server, rdma_client", lambda: stock.rdma_client(wire))
+    test("udaddy", lambda: udaddy(wire))
+    test("mckey", lambda: mckey(wire, "ff05::1234"))
+    test("groups, to send only", lambda: send_only(wire, "ff05::1235"))
 
 
 def faces(world):

@@ -172,4 +172,9 @@ TEST_CASE("W-INQ-08: where there is no RoCE face there are no ids for datagrams"
   body.channel = app.reply.channel;
   body.port_space = 0x0111;
   CHECK(app.ask(RNIC_CM_CREATE_ID, body).status == EINVAL);
+  CHECK(daemon.log.back().second.find("sees no device that has them") != std::string::npos);
+  const std::size_t lines = daemon.log.size();
+  body.port_space = 0x013f;  // what librdmacm asks for first, whatever it wants
+  CHECK(app.ask(RNIC_CM_CREATE_ID, body).status == EINVAL);
+  CHECK(daemon.log.size() == lines);
 }
