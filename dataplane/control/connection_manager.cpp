@@ -898,7 +898,8 @@ std::vector<IdInfo> ConnectionManager::ids() const {
 IdInfo ConnectionManager::info_of(const Id& id) const {
   const auto channel = channels_.find(id.channel);
   const pid_t pid = channel == channels_.end() ? 0 : static_cast<pid_t>(channel->second.holder);
-  return {id.number, id.state, id.source, id.destination, id.source_port, id.destination_port, id.device, pid};
+  const char* space = id.port_space == kPortSpaceUdp ? "udp" : id.port_space == kPortSpaceIpoib ? "ipoib" : "tcp";
+  return {id.number, id.state, id.source, id.destination, id.source_port, id.destination_port, id.device, pid, space};
 }
 
 std::optional<IdInfo> ConnectionManager::info(std::uint32_t number) const {

@@ -89,6 +89,7 @@ struct IdInfo {
   std::uint16_t source_port = 0, destination_port = 0;
   int device = -1;
   pid_t pid = 0;  // of its channel's process
+  const char* port_space = "tcp";
 };
 
 // What the connection manager asks for. Answers at once.
