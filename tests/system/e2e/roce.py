@@ -192,6 +192,8 @@ def suite(report, wire):
     test("mckey -p 2 -C 30 -S 1000", lambda: mckey(wire, "239.1.2.4", "-p", "2", "-C", "30", "-S", "1000"))
     test("groups, to send only", lambda: send_only(wire, "239.1.2.5"))
     if wire.name == "pair":
+        test("fi_pingpong -p verbs -e dgram", lambda: stock.fi_pingpong(wire, "verbs", "dgram", ("4k", 4096)))
+        test("fi_pingpong -p 'verbs;ofi_rxd' -e rdm", lambda: stock.fi_pingpong(wire, "verbs;ofi_rxd", "rdm"))
         test("udaddy, nobody answers", lambda: unanswered(wire))
         test("udaddy, nobody is there", lambda: unreachable(wire, -113, "-s", "127.0.1.77"))
     if wire.name == "loopback":
