@@ -181,12 +181,12 @@ ConnectionManager::Id* ConnectionManager::make_id(std::uint32_t channel) {
 Result<std::uint32_t, int> ConnectionManager::create_id(std::uint32_t channel, std::uint32_t port_space,
                                                         std::uint64_t user_pointer, DeviceSet devices) {
   if (!channels_.contains(channel)) return Failure{EINVAL};
-  if (is_of_datagrams(port_space))
+  if (port_spaces::has_datagrams(port_space))
     devices = with_datagrams(devices);
-  else if (port_space != kPortSpaceTcp)
+  else if (port_space != port_spaces::kTcp)
     return Failure{EINVAL};
   // No device of a face that has them.
-  if (port_space != kPortSpaceTcp && devices == 0) return Failure{EINVAL};
+  if (port_space != port_spaces::kTcp && devices == 0) return Failure{EINVAL};
   Id* id = make_id(channel);
   if (id == nullptr) return Failure{ENOMEM};
   id->port_space = port_space;
@@ -898,8 +898,8 @@ std::vector<IdInfo> ConnectionManager::ids() const {
 IdInfo ConnectionManager::info_of(const Id& id) const {
   const auto channel = channels_.find(id.channel);
   const pid_t pid = channel == channels_.end() ? 0 : static_cast<pid_t>(channel->second.holder);
-  const char* space = id.port_space == kPortSpaceUdp ? "udp" : id.port_space == kPortSpaceIpoib ? "ipoib" : "tcp";
-  return {id.number, id.state, id.source, id.destination, id.source_port, id.destination_port, id.device, pid, space};
+  return {id.number,           id.state,  id.source, id.destination, id.source_port,
+          id.destination_port, id.device, pid,       id.port_space};
 }
 
 std::optional<IdInfo> ConnectionManager::info(std::uint32_t number) const {

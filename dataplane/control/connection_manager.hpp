@@ -89,7 +89,7 @@ struct IdInfo {
   std::uint16_t source_port = 0, destination_port = 0;
   int device = -1;
   pid_t pid = 0;  // of its channel's process
-  const char* port_space = "tcp";
+  std::uint32_t port_space = port_spaces::kTcp;
 };
 
 // What the connection manager asks for. Answers at once.
@@ -153,11 +153,6 @@ class ConnectionManager {
   template <typename T>
   using Answer = Result<T, int>;
 
-  // RDMA_PS_UDP and RDMA_PS_IPOIB.
-  static constexpr bool is_of_datagrams(std::uint32_t port_space) {
-    return port_space == kPortSpaceUdp || port_space == kPortSpaceIpoib;
-  }
-
   // ---- channels ----
   // `holder`: whose share of the ids its ids come from.
   std::uint32_t open_channel(Holder holder = 0);
@@ -219,11 +214,8 @@ class ConnectionManager {
   std::size_t channel_count() const { return channels_.size(); }
 
  private:
-  // enum rdma_port_space.
-  static constexpr std::uint32_t kPortSpaceTcp = 0x0106, kPortSpaceUdp = 0x0111, kPortSpaceIpoib = 0x0002;
-
   struct Id {
-    bool has_datagrams() const { return port_space != kPortSpaceTcp; }
+    bool has_datagrams() const { return port_space != port_spaces::kTcp; }
 
     Share share;
     Share stream_share;  // while it is connected, or on the way there
@@ -232,7 +224,7 @@ class ConnectionManager {
     std::uint64_t cookie = 0;
     std::uint64_t user_pointer = 0;
     std::uint32_t channel = 0;
-    std::uint32_t port_space = kPortSpaceTcp;
+    std::uint32_t port_space = port_spaces::kTcp;
     bool known = false;  // to the application: created by it, or reported in a CONNECT_REQUEST
     IdState state = IdState::idle;
     DeviceSet visible = 0;

@@ -52,8 +52,8 @@ int status_of(StreamFailure failure) {
 }  // namespace
 
 PortSpace& ConnectionManager::ports_of(const Id& id) {
-  if (id.port_space == kPortSpaceUdp) return udp_ports_;
-  return id.port_space == kPortSpaceIpoib ? ipoib_ports_ : ports_;
+  if (id.port_space == port_spaces::kUdp) return udp_ports_;
+  return id.port_space == port_spaces::kIpoib ? ipoib_ports_ : ports_;
 }
 
 DeviceSet ConnectionManager::with_datagrams(DeviceSet devices) const {
@@ -125,8 +125,8 @@ int ConnectionManager::listen_for_inquiries(Id& id, std::uint32_t backlog) {
 
 ConnectionManager::Id* ConnectionManager::listener_for(const wire::Inquiry& inquiry, std::uint32_t device,
                                                        const wire::IpAddress& address) {
-  if (!is_of_datagrams(inquiry.port_space)) return nullptr;
-  const PortSpace& ports = inquiry.port_space == kPortSpaceUdp ? udp_ports_ : ipoib_ports_;
+  if (!port_spaces::has_datagrams(inquiry.port_space)) return nullptr;
+  const PortSpace& ports = inquiry.port_space == port_spaces::kUdp ? udp_ports_ : ipoib_ports_;
   for (const std::uint32_t number : ports.owners(inquiry.port)) {
     Id* id = find(number);
     if (id == nullptr || id->state != IdState::listening || (id->listening_on >> device & 1u) == 0) continue;

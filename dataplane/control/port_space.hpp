@@ -20,6 +20,16 @@ namespace rnic::control {
 using DeviceSet = std::uint64_t;
 inline constexpr std::uint32_t kDeviceSetMax = 64;
 
+// enum rdma_port_space: RDMA_PS_TCP, and those of datagrams, RDMA_PS_UDP and RDMA_PS_IPOIB.
+namespace port_spaces {
+inline constexpr std::uint32_t kTcp = 0x0106, kUdp = 0x0111, kIpoib = 0x0002;
+constexpr bool has_datagrams(std::uint32_t space) { return space == kUdp || space == kIpoib; }
+constexpr const char* name(std::uint32_t space) {
+  if (space == kTcp) return "tcp";
+  return space == kUdp ? "udp" : "ipoib";
+}
+}  // namespace port_spaces
+
 struct Binding {
   wire::IpAddress address;  // unspecified: all of the devices'
   std::uint16_t port = 0;

@@ -429,8 +429,8 @@ class Answer {
       if (id.device != static_cast<int>(device_->index)) continue;
       entry(id.id, [&] {
         out_.put32(RDMA_NLDEV_ATTR_PORT_INDEX, kPort);
-        out_.put8(RDMA_NLDEV_ATTR_RES_TYPE, kTypeRc);
-        out_.put32(RDMA_NLDEV_ATTR_RES_PS, RDMA_PS_TCP);
+        out_.put8(RDMA_NLDEV_ATTR_RES_TYPE, port_spaces::has_datagrams(id.port_space) ? kTypeUd : kTypeRc);
+        out_.put32(RDMA_NLDEV_ATTR_RES_PS, id.port_space);
         out_.put8(RDMA_NLDEV_ATTR_RES_STATE, state_of(id.state));
         put_address(RDMA_NLDEV_ATTR_RES_SRC_ADDR, id.source, id.source_port);
         put_address(RDMA_NLDEV_ATTR_RES_DST_ADDR, id.destination, id.destination_port);

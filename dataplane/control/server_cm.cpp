@@ -118,7 +118,7 @@ Reply Server::serve_cm_close(Session& session, Request&, const rnic_handle& body
 Reply Server::serve_cm_create_id(Session& session, Request&, const rnic_cm_create_id& body) {
   if (!session.cm_channels.contains(body.channel)) return Reply::error(EINVAL);
   const auto id = cm_.create_id(body.channel, body.port_space, body.uid, session.visible);
-  if (!id && ConnectionManager::is_of_datagrams(body.port_space)) tell_no_datagrams(session);
+  if (!id && port_spaces::has_datagrams(body.port_space)) tell_no_datagrams(session);
   if (!id) return Reply::error(id.error());
   return Reply::with(rnic_handle_reply{*id, 0});
 }

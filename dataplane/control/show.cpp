@@ -277,7 +277,7 @@ Json cm_ids(const Machine& machine, const ConnectionManager& cm) {
   for (const IdInfo& id : cm.ids())
     rows.push_back(
         {{"id", id.id},
-         {"port_space", id.port_space},
+         {"port_space", port_spaces::name(id.port_space)},
          {"state", name(id.state)},
          {"device", id.device >= 0 ? Json(machine.devices[static_cast<std::size_t>(id.device)]->name) : Json()},
          {"source", endpoint(id.source, id.source_port)},

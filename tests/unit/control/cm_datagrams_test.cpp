@@ -147,7 +147,7 @@ TEST_CASE("each port space has its own ports", "[control][cm][datagrams]") {
   w.listener();
   w.listener(5, ipv4(0, 0, 0, 0, kPort), kIpoib);
   std::vector<std::string> shown;
-  for (const control::IdInfo& each : w.cm.ids()) shown.emplace_back(each.port_space);
+  for (const control::IdInfo& each : w.cm.ids()) shown.emplace_back(control::port_spaces::name(each.port_space));
   CHECK(shown == std::vector<std::string>{"tcp", "udp", "ipoib"});
   const auto late = w.datagram_id();
   CHECK(w.cm.bind(late, ipv4(10, 0, 0, 1, kPort)) == EADDRINUSE);

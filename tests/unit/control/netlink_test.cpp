@@ -331,6 +331,22 @@ TEST_CASE("the states of queue pairs and ids are those of the kernel's lists", "
   CHECK(source.sin_addr.s_addr == to_big(std::uint32_t{0x7f000901}));
 }
 
+TEST_CASE("an id for datagrams is told with its port space", "[control][netlink][datagrams]") {
+  Daemon daemon("sched_fifo = false\n[[device]]\nport = \"loopback\"\nface = \"roce\"\n");
+  CmApp app(daemon);
+  rnic_cm_create_id body{};
+  body.channel = app.reply.channel;
+  body.port_space = 0x0111;
+  const auto id = app.ask(RNIC_CM_CREATE_ID, body).as<rnic_handle_reply>().handle;
+  REQUIRE(app.bind(id, control::to_abi(*wire::parse_ip("127.0.1.1"), 7171)).status == 0);
+  Asker asker(daemon);
+  const auto ids =
+      table_of(asker.with(RDMA_NLDEV_ATTR_DEV_INDEX, 0).dump(RDMA_NLDEV_CMD_RES_CM_ID_GET), RDMA_NLDEV_ATTR_RES_CM_ID);
+  REQUIRE(ids.size() == 1);
+  CHECK(Message::number<std::uint32_t>(ids[0], RDMA_NLDEV_ATTR_RES_PS) == 0x0111);
+  CHECK(Message::number<std::uint8_t>(ids[0], RDMA_NLDEV_ATTR_RES_TYPE) == 4);
+}
+
 TEST_CASE("many objects come in messages that a page has room for, and none is left out", "[control][netlink]") {
   Daemon daemon;
   App app(daemon);
