@@ -23,6 +23,7 @@
 #include "control/sysfs_tree.hpp"
 #include "core/clock.hpp"
 #include "rnic_talk.h"
+#include "wire/ib_mtu.hpp"
 
 namespace rnic::control {
 namespace {
@@ -36,13 +37,6 @@ constexpr time_t kTrimDelayS = 2;
 // For one client, and what answering it takes.
 constexpr std::size_t kSpareDescriptors = 4;
 
-// The largest of InfiniBand's that this holds, as the provider tells it (enum ibv_mtu).
-std::uint8_t mtu_code(std::uint32_t octets) {
-  std::uint8_t code = 1;
-  for (std::uint32_t next = 512; code < 5 && octets >= next; next *= 2) ++code;
-  return code;
-}
-
 CmDevice cm_device(const Machine& machine, const ServedDevice& served) {
   CmDevice device;
   device.node_guid = served.node_guid;
@@ -55,7 +49,7 @@ CmDevice cm_device(const Machine& machine, const ServedDevice& served) {
   device.face = served.face();
   device.oob_port = served.device->options().oob_port;
   for (std::size_t i = 0; i < served.gid_count(); ++i) device.gids.push_back(served.gid(i));
-  device.path_mtu = mtu_code(machine.attributes(served).mtu);
+  device.path_mtu = std::max<std::uint8_t>(wire::ib_mtu_code_within(machine.attributes(served).mtu), 1);
   return device;
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/gids.hpp"
 #include "wire/datagram.hpp"
+#include "wire/ib_mtu.hpp"
 #include "wire/ipv4.hpp"
 #include "wire/ipv6.hpp"
 #include "wire/udp.hpp"
@@ -13,13 +14,6 @@ namespace rnic::core {
 namespace {
 
 constexpr Duration kPause = microseconds(50);  // before who found no room or no buffer asks again
-
-// The largest of InfiniBand's MTUs that it holds; 0: none.
-constexpr std::uint32_t mtu_within(std::uint32_t octets) {
-  for (std::uint32_t mtu = 4096; mtu >= 256; mtu /= 2)
-    if (mtu <= octets) return mtu;
-  return 0;
-}
 
 ud::Grh header_of(const host::Datagram& datagram) {
   ud::Grh grh{};
@@ -127,7 +121,8 @@ void Datagrams::deliver(ud::QueuePair& qp, const ud::Inbound& datagram) {
 std::uint32_t Datagrams::message_max() const {
   constexpr auto kHeader = static_cast<std::uint32_t>(wire::Datagram::kSize);
   const std::uint32_t payload = host_.datagrams().payload_max();
-  return mtu_within(payload - std::min(payload, kHeader));
+  const std::uint8_t code = wire::ib_mtu_code_within(payload - std::min(payload, kHeader));
+  return code != 0 ? wire::ib_mtu_octets(code) : 0;
 }
 
 std::optional<wire::IpAddress> Datagrams::source(std::uint8_t gid_index) const {

@@ -401,3 +401,11 @@ TEST_CASE("on a RoCE face an id that goes unanswered rejects, and others say tha
   REQUIRE(w.cm.destroy_id(called));
   CHECK(w.host.disconnects.size() == 1);
 }
+
+TEST_CASE("a mark that is no greeting, or of another face, has no greeting in it", "[control][cm][roce]") {
+  const auto greeting = control::greeting_data(of_peer(), {});
+  CHECK(control::greeting_in(core::bytes_of(greeting)).has_value());
+  const auto refusal = control::refusal_data(Face::roce, wire::MarkRefusal::nobody, {});
+  CHECK_FALSE(control::greeting_in(core::bytes_of(refusal)).has_value());
+  CHECK_FALSE(control::greeting_in({}).has_value());
+}

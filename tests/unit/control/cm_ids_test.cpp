@@ -191,3 +191,13 @@ TEST_CASE("options have their lengths; unknown ones are ENOSYS", "[control][cm]"
   CHECK(w.cm.set_option(id, 0, 99, as_bytes(&on, 4)) == ENOSYS);
   CHECK(w.cm.set_option(id, 1, 1, as_bytes(&on, 4)) == ENOSYS);
 }
+
+TEST_CASE("only that a connection is used is notified, of an id that has a device", "[control][cm]") {
+  constexpr std::uint32_t kEstablished = 4;  // IBV_EVENT_COMM_EST
+  CmWorld w;
+  const auto id = w.route_resolved();
+  CHECK(w.cm.notify(id, kEstablished) == 0);
+  CHECK(w.cm.notify(id, kEstablished + 1) == EINVAL);
+  CHECK(w.cm.notify(w.id(), kEstablished) == EINVAL);
+  CHECK(w.cm.notify(id + 1000, kEstablished) == EINVAL);
+}

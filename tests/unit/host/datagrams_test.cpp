@@ -17,12 +17,14 @@ struct Noted {
   IpAddress from, to;
   std::uint8_t hop_limit, traffic_class;
   Octets payload;
+  std::uint32_t flow_label;
 };
 class NotingDatagrams final : public host::DatagramUser {
  public:
   void on_datagram(host::Datagram&& datagram, Instant) override {
     CHECK(datagram.frame);
-    all.push_back({datagram.from, datagram.to, datagram.hop_limit, datagram.traffic_class, copy_of(datagram.payload)});
+    all.push_back({datagram.from, datagram.to, datagram.hop_limit, datagram.traffic_class, copy_of(datagram.payload),
+                   datagram.flow_label});
   }
   std::vector<Noted> all;
 };
@@ -52,6 +54,7 @@ TEST_CASE("what comes to the port is the user's, what comes to another is answer
   CHECK(host.noted.all[0].from == kPeer);
   CHECK(host.noted.all[0].to == kOurs);
   CHECK(host.noted.all[0].hop_limit == 64);
+  CHECK(host.noted.all[0].flow_label == 0);  // IPv4 has none
   CHECK(host.noted.all[0].payload == payload);
   CHECK(host.take_sent().empty());
   host.hears(host.udp_frame(kPeer, kOurs, payload, kPort + 1));
@@ -185,4 +188,18 @@ TEST_CASE("the longest payload fits the MTU, and a buffer with all headers", "[h
   host::Link link(jumbo, std::nullopt, 512 * 1024, host.counters);
   const host::Datagrams there(link, host.station, std::nullopt, host.counters);
   CHECK(there.payload_max() == 2048 - 18 - 48);
+}
+
+TEST_CASE("a datagram of IPv6 has the hop limit and the flow label that its sender wants", "[host][datagram]") {
+  Served host;
+  const auto group = *wire::parse_ip("ff15::1"), from = *wire::parse_ip("fd00::1");
+  BufferRef buffer = BufferRef::take(host.port.pool());
+  buffer->append(8);
+  host.datagrams.send(std::move(buffer), {.from = from, .to = group, .flow_label = 0x12345, .hop_limit = 7}, kNow);
+  host.link.flush(kNow);
+  REQUIRE(host.port.sent.size() == 1);
+  const auto header = wire::parse_ipv6(Bytes(host.port.sent[0]).subspan(14));
+  REQUIRE(header.has_value());
+  CHECK(header->hop_limit == 7);
+  CHECK(header->flow_label == 0x12345);
 }

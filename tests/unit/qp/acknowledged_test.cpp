@@ -718,3 +718,27 @@ TEST_CASE("W-ACK-13: on another stream there is none", "[qp][acknowledged][W-ACK
   pair.run();
   CHECK(of_sends(*pair.a) == Statuses{Status::invalid_wqe});
 }
+
+TEST_CASE("W-ACK-10: the timer's codes are InfiniBand's times", "[qp][acknowledged][W-ACK-10]") {
+  // Microseconds.
+  constexpr std::array<int, 32> kTimes{655360, 10,    20,    30,    40,    60,     80,     120,    160,    240,   320,
+                                       480,    640,   960,   1280,  1920,  2560,   3840,   5120,   7680,   10240, 15360,
+                                       20480,  30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
+  for (std::uint8_t code = 0; code < 32; ++code) CHECK(rdmap::rnr_time(code) == microseconds(kTimes[code]));
+}
+
+TEST_CASE("W-ACK-11: a Read with several SGEs is complete with the last of its Responses",
+          "[qp][acknowledged][W-ACK-11]") {
+  Peer peer;
+  Region& sink = peer.us->region(64);
+  peer.us->post(read({Side::sge(sink, 0, 8), Side::sge(sink, 8, 8)}, {9}, 0));
+  peer.run();
+  const auto asked = peer.heard_opcode(wire::RdmapOpcode::read_request);
+  REQUIRE(asked.size() == 2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    CHECK(of_sends(*peer.us).empty());
+    const auto request = wire::parse_read_request(Bytes(asked[i]).subspan(18));
+    peer.say(tagged(2, true, request->sink_stag, request->sink_to, Octets(8, std::byte{7})));
+  }
+  CHECK(of_sends(*peer.us) == Statuses{kDone});
+}

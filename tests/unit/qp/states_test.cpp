@@ -238,3 +238,17 @@ TEST_CASE("V-MOD-01: a peer's rights change in Idle alone", "[qp][V-MOD-01][V-QP
   CHECK(may_be(tpt::Rights::remote_read));
   CHECK(pair.a->qp.config().access == tpt::Rights::remote_read);
 }
+
+TEST_CASE("V-MOD-08: the receive limit is set in Idle and RTS, and in no other state", "[qp][V-MOD-08]") {
+  qp::Config config = default_config(1);
+  config.shared_receive = true;
+  Side side{config, Moves::direct, 1, {}};
+  Instant now{1};
+  CHECK(side.qp.set_receive_limit(3));
+  CHECK(side.qp.receive_limit().limit == 3);
+  REQUIRE(side.qp.modify_state(State::error, now));
+  const auto refused = side.qp.set_receive_limit(4);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error() == qp::ModifyError::invalid_state);
+  CHECK(side.qp.receive_limit().limit == 3);
+}

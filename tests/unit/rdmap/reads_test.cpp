@@ -2,6 +2,7 @@
 
 #include "rdmap/reads.hpp"
 
+#include <set>
 #include <vector>
 
 #include "kit/catch.hpp"
@@ -108,4 +109,19 @@ TEST_CASE("W-MPA-49: with depths of 0 there is room for the one Read that needs 
   reads.owe();
   CHECK(reads.outstanding() == 1);
   CHECK(reads.owed() == 1);
+}
+
+TEST_CASE("what comes of any Response is progress, and what is asked for is none", "[rdmap]") {
+  rdmap::Reads reads(4, 4, {});
+  reads.ask(asked(1));
+  std::set<std::uint64_t> seen{reads.progress()};
+  const auto is_new = [&] { return seen.insert(reads.progress()).second; };
+  reads.ask(asked(2));
+  CHECK_FALSE(is_new());
+  for (int i = 0; i < 2; ++i) {
+    --reads.due_at(0).left;
+    CHECK(is_new());
+    reads.came_in_full();
+    CHECK(is_new());
+  }
 }

@@ -95,6 +95,24 @@ TEST_CASE("V-SEC-26: a large piece that was given back comes out as zeros, and u
     if (base[i] != std::byte{0}) FAIL("at " << i);
 }
 
+TEST_CASE("V-SEC-26: pieces of 128 KiB and more give their pages back, smaller ones keep them", "[shm][V-SEC-26]") {
+  auto memory = ContextMemory::create(1, 1);
+  REQUIRE(memory);
+  const auto blocks = [&] {
+    struct stat status {};
+    REQUIRE(fstat((*memory)->arena_fd(0), &status) == 0);
+    return status.st_blocks;
+  };
+  const bool large = GENERATE(true, false);
+  auto piece = (*memory)->allocate(large ? 128 << 10 : 120 << 10);
+  REQUIRE(piece);
+  REQUIRE((piece->length() == 128 << 10) == large);
+  std::memset(piece->bytes().data(), 0xff, piece->length());
+  const auto filled = blocks();
+  *piece = {};
+  CHECK((blocks() < filled) == large);
+}
+
 TEST_CASE("a piece is given back once, by whoever has it last", "[shm]") {
   auto memory = ContextMemory::create(1, 1);
   REQUIRE(memory);

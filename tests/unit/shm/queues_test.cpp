@@ -161,6 +161,44 @@ TEST_CASE("V-MR-16: a Fast-Register is taken with all that its list says", "[shm
   CHECK(out.list.rights == static_cast<tpt::Rights>(0x0F));
 }
 
+// A datagram's entry: its first line, and the SGEs behind it.
+struct DatagramWorld {
+  Area area{shm::SendQueue::area_bytes(2, 128)};
+  shm::SendQueue queue{area.bytes(), 2, 128, 2};
+  void post(const rnic_sqe& entry, const rnic_ud_address& to) {
+    auto& control = area.at<rnic_ring_control>(0);
+    const std::size_t at = sizeof control + (control.produced & 1) * 128;
+    area.at<rnic_sqe>(at) = entry;
+    area.at<rnic_ud_address>(at + sizeof entry) = to;
+    area.at<rnic_sge>(at + sizeof entry + sizeof to) = {.address = 0x7000, .length = 100, .lkey = 0x500};
+    ++control.produced;
+  }
+};
+
+TEST_CASE("a datagram is taken with its address, and its SGEs are counted", "[shm][datagram][V-SEC-08]") {
+  DatagramWorld world;
+  ud::WorkRequest out;
+  rnic_ud_address to{};
+  to.qp_number = 0xFF000123;
+  to.q_key = 77;
+  world.post(send_entry(), to);
+  REQUIRE(world.queue.take(out));
+  CHECK_FALSE(out.malformed);
+  CHECK(out.address.number == QpNumber{0x123});
+  CHECK(out.address.q_key == 77);
+  REQUIRE(out.sge_count == 1);
+  CHECK(out.sges[0].address == 0x7000);
+  CHECK(out.sges[0].length == 100);
+  CHECK(out.sges[0].lkey == Stag{0x500});
+  auto entry = send_entry();
+  SECTION("more SGEs than the queue was made for") { entry.sge_count = 3; }
+  SECTION("no Send") { entry.opcode = RNIC_OP_WRITE; }
+  world.post(entry, to);
+  REQUIRE(world.queue.take(out));
+  CHECK(out.malformed == (entry.sge_count == 3 || entry.opcode != RNIC_OP_SEND));
+  CHECK(out.sge_count == (out.malformed ? 0 : 1));
+}
+
 TEST_CASE("V-SEC-09: what was taken is a private copy that later scribbling does not change", "[shm][V-SEC-09]") {
   SendWorld world;
   qp::WorkRequest out;

@@ -180,3 +180,13 @@ TEST_CASE("V-PBL-09: how long a list there is room for is a power of two, of a r
   options.pages = 7;
   CHECK(w.table.query(w.region(options))->pages == 8);
 }
+
+TEST_CASE("V-MR-15: a page list may begin at the first octet of its first page", "[tpt][V-MR-15]") {
+  TptWorld w;
+  const Stag stag = *w.table.allocate_region(kPd, Rights::none, 4);
+  auto list = list_of(4);
+  list.first_offset = 0;
+  list.base = 0x10'0000;
+  REQUIRE(w.table.fast_register(with_key(stag, 1), kPd, list).has_value());
+  CHECK(w.write(with_key(stag, 1), 0x10'0000, 1)->address == 0x50'0000);
+}

@@ -353,3 +353,49 @@ TEST_CASE("V-QP-15: a window is found whichever entry it has", "[tpt][V-QP-15]")
     CHECK(table.window_bound_to(kQp));
   }
 }
+
+TEST_CASE("a region of no octets has room for one page, as has one of a single octet", "[tpt][V-MR-03]") {
+  TptWorld w;
+  for (const std::uint64_t size : {0u, 1u}) {
+    auto options = TptWorld::options();
+    options.size = size;
+    CHECK(w.table.query(w.region(options))->pages == 1);
+  }
+}
+
+TEST_CASE("V-MR-11: who shares a region by copy does not reach what of it is mapped here", "[tpt][V-MR-11]") {
+  TptWorld w;
+  auto options = TptWorld::options();
+  std::array<std::byte, kSize> here{};
+  options.memory.direct = here.data();
+  const Stag stag = w.region(options);
+  const bool by_copy = GENERATE(true, false);
+  const auto shared = w.table.register_shared(stag, TptWorld::options(),
+                                              by_copy ? tpt::Table::Reach::by_copy : tpt::Table::Reach::same);
+  REQUIRE(shared.has_value());
+  CHECK((w.write(*shared)->direct == nullptr) == by_copy);
+  CHECK(w.write(stag)->direct == here.data());
+}
+
+TEST_CASE("what is revoked is Invalid for good, with what is bound to it, and has to be given back still", "[tpt]") {
+  TptWorld w;
+  const Stag region = w.region(), window = w.window(region), other = w.region();
+  w.table.revoke({});  // nobody's
+  w.table.revoke({other.value ^ 0x80000000});
+  CHECK(w.write(region).has_value());
+  SECTION("a region") {
+    w.table.revoke(region);
+    check_refused(w.write(region), Refusal::invalid_stag);
+    check_refused(w.table.deregister(region), Refusal::cannot_invalidate);  // the window is bound to it still
+    w.table.revoke(window);
+    CHECK(w.table.deregister(region).has_value());
+  }
+  SECTION("a window alone") {
+    w.table.revoke(window);
+    check_refused(w.write(window), Refusal::invalid_stag);
+    CHECK(w.write(region).has_value());
+    CHECK(w.table.deregister(region).has_value());
+    CHECK(w.table.deallocate_window(window).has_value());
+  }
+  CHECK(w.write(other).has_value());
+}

@@ -5,6 +5,7 @@
 #include "kit/hex.hpp"
 #include "wire/arp.hpp"
 #include "wire/ethernet.hpp"
+#include "wire/ib_mtu.hpp"
 #include "wire/icmp.hpp"
 #include "wire/ipv4.hpp"
 #include "wire/ipv6.hpp"
@@ -406,4 +407,15 @@ TEST_CASE("W-TCP-01: an IPv6 packet that is cut off is refused", "[wire][W-TCP-0
   CHECK_FALSE(parse_ipv6(packet.first(71)));
   CHECK_FALSE(parse_ipv6(packet.first(39)));
   CHECK_FALSE(parse_ipv6(Bytes(kEchoRequest).subspan(14)));
+}
+
+TEST_CASE("InfiniBand's MTUs are 256 octets to 4096, by their codes", "[wire][roce]") {
+  for (std::uint8_t code = 1; code <= 5; ++code) {
+    const std::uint32_t octets = 128u << code;
+    CHECK(wire::ib_mtu_octets(code) == octets);
+    CHECK(wire::ib_mtu_code_within(octets) == code);
+    CHECK(wire::ib_mtu_code_within(octets - 1) == code - 1);
+  }
+  CHECK(wire::ib_mtu_code_within(65'535) == 5);
+  CHECK(wire::ib_mtu_code_within(0) == 0);
 }

@@ -10,6 +10,7 @@
 #include "wire/atomic.hpp"
 #include "wire/datagram.hpp"
 #include "wire/ddp.hpp"
+#include "wire/ib_mtu.hpp"
 #include "wire/mark.hpp"
 #include "wire/rdmap.hpp"
 
@@ -224,7 +225,7 @@ Json mark_object(const wire::Mark& mark) {
     object["gid"] = wire::to_string(greeting.gid);
     object["qp"] = greeting.number.value;
     object["psn"] = greeting.psn;
-    object["path_mtu"] = 128u << (greeting.path_mtu & 7u);
+    object["path_mtu"] = wire::ib_mtu_octets(greeting.path_mtu & 7u);
     object["srq"] = greeting.shared_receive;
     object["flow_control"] = greeting.flow_control;
     object["responder_resources"] = greeting.responder_resources;
