@@ -480,7 +480,11 @@ void QueuePair::Impl::check_deadline(Instant now) {
 void QueuePair::Impl::look_at_peer(Instant now) {
   if (!messages_->acknowledgements || !stream_ || state_ != State::rts) return;
   messages_->acknowledgements->look(requester().awaits_peer(), requester().sends_request(), stream_->out.end(),
-                                    {stream_->connection.acknowledged(), messages_->reads.progress()}, now);
+                                    {stream_->connection.acknowledged(), messages_->reads.progress()},
+                                    {.octets = stream_->connection.received(),
+                                     .mid_message = responder().mid_send() || responder().mid_write(),
+                                     .stands = stream_->in.waits() || stream_->in.paused()},
+                                    now);
 }
 
 bool QueuePair::Impl::peer_is_late(Instant now) {

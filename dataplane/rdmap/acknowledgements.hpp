@@ -60,8 +60,8 @@ class Acknowledgements {
   // False: it speaks of requests that it was not sent, or takes back what it said.
   bool hear(const wire::AcknowledgeHeader& said, Instant now) {
     if (said.performed - acknowledged_ > sent_ - acknowledged_) return false;
-    if (said.waits && (!peer_waits_ || said.performed != acknowledged_)) waits_since_ = now;
-    if (!said.waits) waits_since_ = kNever;
+    if (said.waits && (!peer_waits_ || said.performed != acknowledged_)) waits_.start(now);
+    if (!said.waits) waits_.stop();
     peer_waits_ = said.waits;
     timer_ = said.timer;
     acknowledged_ = said.performed;
@@ -76,27 +76,32 @@ class Acknowledgements {
     std::uint64_t answers = 0;  // of Reads
     constexpr bool operator==(const Progress&) const = default;
   };
+  // What it sends us. An acknowledgement of its waits for the end of its message under way, and with the stream for us.
+  struct Inbound {
+    std::uint64_t octets = 0;  // that came
+    bool mid_message = false;
+    bool stands = false;  // what has come has to wait for our own application, or for memory
+  };
   // As often as something may have changed. `awaits`: anything of the peer; `sending`: the stream's last octets, up to
   // `end`, are a request's.
-  void look(bool awaits, bool sending, std::uint64_t end, Progress progress, Instant now) {
+  void look(bool awaits, bool sending, std::uint64_t end, Progress progress, const Inbound& inbound, Instant now) {
     if (sending || sent_ != sent_then_) requests_end_ = end;
     sent_then_ = sent_;
-    if (!awaits || peer_waits_) {
-      quiet_since_ = kNever;
-      return;
-    }
     // That our acknowledgements arrive says nothing of our requests.
     progress.stream = std::min(progress.stream, requests_end_);
-    if (quiet_since_ != kNever && progress == progress_ && acknowledged_ == acknowledged_then_) return;
-    quiet_since_ = now;
+    if (!awaits || peer_waits_)
+      quiet_.stop();
+    else if (quiet_.since == kNever || progress != progress_ || acknowledged_ != acknowledged_then_)
+      quiet_.start(now);
     progress_ = progress;
     acknowledged_then_ = acknowledged_;
+    look_at_inbound(inbound, now);
   }
-  Instant retry_deadline() const { return after(quiet_since_, retry_time(patience_)); }
-  Instant receive_deadline() const { return after(waits_since_, receive_time(patience_, timer_)); }
+  Instant retry_deadline() const { return deadline(quiet_, retry_time(patience_)); }
+  Instant receive_deadline() const { return deadline(waits_, receive_time(patience_, timer_)); }
   Instant next_deadline() const { return std::min(retry_deadline(), receive_deadline()); }
   // That has been told.
-  void give_up_waiting() { waits_since_ = kNever; }
+  void give_up_waiting() { waits_.stop(); }
 
   // ---- the peer's -------------------------------------------------------------------------------------
   // Of the request whose segments come now.
@@ -136,19 +141,58 @@ class Acknowledgements {
   const std::optional<wire::NegativeAcknowledgeHeader>& refused() const { return refused_; }
 
  private:
-  static Instant after(Instant since, Duration time) {
-    if (since == kNever || time == kForever) return kNever;
-    return since + time;
+  // How long something has lasted that is the peer's to end.
+  struct Clock {
+    Instant since = kNever;
+    // When its time was over, one message of the peer's was under way: with that one it goes on, and with no other, or
+    // who keeps the other direction busy would never be late.
+    std::optional<std::uint32_t> excused;
+
+    void start(Instant now) { *this = {.since = now, .excused = std::nullopt}; }
+    void stop() { *this = {}; }
+  };
+
+  Instant deadline(const Clock& clock, Duration time) const {
+    if (clock.since == kNever || time == kForever || stood_since_ != kNever) return kNever;
+    return clock.since + (clock.excused ? std::max(time, kRetryTimeMin) : time);
+  }
+  void look_at_inbound(const Inbound& inbound, Instant now) {
+    const bool grew = inbound.octets != octets_;
+    octets_ = inbound.octets;
+    if (grew) grew_at_ = now;
+    // Time does not count while the stream stands still because of us.
+    if (stood_since_ != kNever) {
+      const Duration stood = now - stood_since_;
+      for (Clock* const clock : {&quiet_, &waits_})
+        if (clock->since != kNever) clock->since = std::min(clock->since + stood, now);
+      grew_at_ = now;
+    }
+    stood_since_ = inbound.stands ? now : kNever;
+    for (Clock* const clock : {&quiet_, &waits_}) {
+      if (clock->since == kNever) continue;
+      // Its last octets count too.
+      if (clock->excused && grew && under_way_ == clock->excused) clock->since = now;
+      const Duration time = clock == &quiet_ ? retry_time(patience_) : receive_time(patience_, timer_);
+      const bool over = deadline(*clock, time) <= now;
+      if (!over || clock->excused || !inbound.mid_message || now - grew_at_ >= kRetryTimeMin) continue;
+      clock->excused = next_number();
+      clock->since = std::max(clock->since, grew_at_);
+    }
+    under_way_ = inbound.mid_message ? std::optional(next_number()) : std::nullopt;
   }
 
   const Patience& patience_;
   std::uint32_t sent_ = 0, acknowledged_ = 0;
   bool peer_waits_ = false;
   std::uint8_t timer_ = 0;
-  Instant waits_since_ = kNever, quiet_since_ = kNever;
+  Clock waits_;  // for a receive
+  Clock quiet_;  // without anything that is done for us
   Progress progress_{};
   std::uint32_t acknowledged_then_ = 0, sent_then_ = 0;
   std::uint64_t requests_end_ = 0;  // of the stream, behind the last of them
+  std::uint64_t octets_ = 0;        // that came
+  Instant grew_at_ = kNever, stood_since_ = kNever;
+  std::optional<std::uint32_t> under_way_;  // the peer's message, a part of which has come
 
   std::uint32_t accepted_ = 0, delivered_ = 0;
   std::optional<std::uint32_t> first_aside_;  // set aside, and not performed

@@ -521,6 +521,89 @@ TEST_CASE("W-ACK-08: one direction that is shut is noticed while the other is bu
   CHECK(of_sends(*peer.us) == Statuses{Status::retry_exceeded});
 }
 
+TEST_CASE("W-ACK-08: an acknowledgement may wait for the end of the peer's message under way",
+          "[qp][acknowledged][W-ACK-08]") {
+  const bool answers = GENERATE(true, false);
+  Peer peer;
+  Region& source = peer.us->region(64, 1);
+  Region& target = peer.us->region(64);
+  peer.say(tagged(0, false, target.stag, target.base, filled(8)));
+  peer.us->post(write({Side::sge(source, 0, 8)}, {9}, 0));
+  for (int i = 0; i < 30; ++i) {
+    peer.pass(milliseconds(100));
+    peer.say(tagged(0, false, target.stag, target.base, filled(8)));
+  }
+  REQUIRE(peer.us->qp.state() == State::rts);
+  peer.pass(milliseconds(400));
+  peer.say(tagged(0, true, target.stag, target.base, filled(8)));
+  peer.pass(milliseconds(450));
+  CHECK(peer.us->qp.state() == State::rts);
+  if (answers) peer.acknowledge(1);
+  peer.pass(milliseconds(700));
+  CHECK(of_sends(*peer.us) == Statuses{answers ? kDone : Status::retry_exceeded});
+}
+
+TEST_CASE("W-ACK-08: for the end of one message, and of no other", "[qp][acknowledged][W-ACK-08]") {
+  Peer peer;
+  Region& source = peer.us->region(64, 1);
+  Region& target = peer.us->region(64);
+  peer.us->post(write({Side::sge(source, 0, 8)}, {9}, 0));
+  int segments = 0;
+  SECTION("long ones, each of which could have been followed by one") {
+    for (; segments < 60 && peer.us->qp.state() == State::rts; ++segments) {
+      peer.say(tagged(0, segments % 8 == 7, target.stag, target.base, filled(8)));
+      peer.pass(milliseconds(100));
+    }
+    CHECK(segments > 8);
+    CHECK(segments < 20);
+  }
+  SECTION("one that does not go on") {
+    peer.say(tagged(0, false, target.stag, target.base, filled(8)));
+    peer.pass(milliseconds(1200));
+  }
+  CHECK(of_sends(*peer.us) == Statuses{Status::retry_exceeded});
+}
+
+TEST_CASE("W-ACK-08, W-ACK-10: while we let the peer's stream stand still no time runs",
+          "[qp][acknowledged][W-ACK-08][W-ACK-10]") {
+  const bool says_waits = GENERATE(true, false);
+  const bool answers = GENERATE(true, false);
+  Peer peer([](qp::Config& c) { c.held_bytes_max = 256; });
+  peer.us->post(send());
+  peer.run();
+  if (says_waits) peer.acknowledge(0, true, 1);  // 10 us, seven times
+  // The third finds no room, and what is behind it is not looked at.
+  for (std::uint32_t i = 1; i <= 3; ++i) peer.say(untagged(3, true, 0, i, 0, filled(100)));
+  peer.pass(seconds(20), milliseconds(500));
+  REQUIRE(peer.us->qp.state() == State::rts);
+  if (answers) peer.acknowledge(1);
+  Region& sink = peer.us->region(100);
+  for (int i = 0; i < 3; ++i) peer.us->post_receive({Side::sge(sink, 0, 100)});
+  peer.run();
+  CHECK(peer.us->qp.state() == State::rts);
+  peer.pass(milliseconds(1200));
+  const Status late = says_waits ? Status::rnr_retry_exceeded : Status::retry_exceeded;
+  CHECK(of_sends(*peer.us) == Statuses{answers ? kDone : late});
+}
+
+TEST_CASE("W-ACK-10: that a receive is there now may be said behind the peer's message under way",
+          "[qp][acknowledged][W-ACK-10]") {
+  const bool answers = GENERATE(true, false);
+  Peer peer;
+  Region& target = peer.us->region(64);
+  peer.us->post(send());
+  peer.run();
+  peer.acknowledge(0, true, 12);  // 0.64 ms, seven times
+  for (int i = 0; i < 30; ++i) {
+    peer.say(tagged(0, i == 29, target.stag, target.base, filled(8)));
+    if (i != 29) peer.pass(milliseconds(100), milliseconds(2));
+  }
+  REQUIRE(peer.us->qp.state() == State::rts);
+  if (answers) peer.acknowledge(1);
+  peer.pass(milliseconds(600));
+  CHECK(of_sends(*peer.us) == Statuses{answers ? kDone : Status::rnr_retry_exceeded});
+}
+
 TEST_CASE("W-ACK-10: a Send that waits too long for a receive fails, and its peer's timer counts",
           "[qp][acknowledged][W-ACK-10]") {
   Pair pair(acknowledged(
