@@ -610,8 +610,11 @@ void QueuePair::Impl::flush(std::uint32_t count_max) {
     receive_hint_ = true;
     return;
   }
-  flush_receives(count_max);
+  // The error before what is flushed for it, also where both queues report to one CQ.
+  const bool sends_first = requester().first_has_failed();
+  if (!sends_first) flush_receives(count_max);
   requester().flush(count_max);
+  if (sends_first) flush_receives(count_max);
   way_down_.flushed = true;
 }
 

@@ -174,7 +174,7 @@ class Acknowledgements {
       if (clock->excused && grew && under_way_ == clock->excused) clock->since = now;
       const Duration time = clock == &quiet_ ? retry_time(patience_) : receive_time(patience_, timer_);
       const bool over = deadline(*clock, time) <= now;
-      if (!over || clock->excused || !inbound.mid_message || now - grew_at_ >= kRetryTimeMin) continue;
+      if (!over || clock->excused || !inbound.mid_message) continue;
       clock->excused = next_number();
       clock->since = std::max(clock->since, grew_at_);
     }

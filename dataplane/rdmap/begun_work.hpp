@@ -67,6 +67,8 @@ class BegunWork {
   // Of acknowledged streams: the first that the peer has a part in and that is not complete, of number `from` or later
   // where it is given. False: there is none. True also where one has failed before.
   bool fail_first(Status status, std::optional<std::uint32_t> from = {}, std::uint32_t detail = 0);
+  // The oldest has, and is told with the flush.
+  bool first_has_failed() { return !ring_.empty() && ring_.front().status != Status::success; }
   // The peer has refused it, unless its Response is there.
   void blame(std::uint32_t index, std::uint32_t detail);
 

@@ -328,6 +328,40 @@ TEST_CASE("W-ACK-06: the request that is refused fails, those before it are done
   CHECK(pair.a->app.events.empty());
 }
 
+TEST_CASE("W-ACK-06: the error comes before what is flushed for it, where both queues report to one CQ",
+          "[qp][acknowledged][W-ACK-06]") {
+  Pair pair(acknowledged());
+  const bool receive_fails = GENERATE(true, false);
+  pair.a->post_receive({});
+  pair.b->post(send());
+  pair.run();
+  if (receive_fails) {
+    pair.b->post_receive({{0x1000, 64, {0x77777700}}});
+    pair.a->post(send({Side::sge(pair.a->region(64), 0, 8)}));
+  } else {
+    pair.a->post(write({Side::sge(pair.a->region(64), 0, 8)}, {0x12345600}, 0));
+    pair.b->post_receive({});
+  }
+  pair.a->post_receive({});
+  pair.run();
+  pair.pass(milliseconds(100));
+  for (const Side* side : {pair.a.get(), pair.b.get()}) {
+    // Of these only the first of what was not performed is no success.
+    std::vector<rdmap::Completion> bad;
+    for (const auto& each : side->app.completions)
+      if (each.status != Status::success) bad.push_back(each);
+    REQUIRE(!bad.empty());
+    if (side == pair.a.get()) {
+      CHECK(bad[0].of_send_queue);
+      CHECK(bad[0].status == kRefused);
+    } else if (receive_fails) {
+      CHECK(!bad[0].of_send_queue);
+      CHECK(bad[0].status == Status::invalid_stag);
+    }
+    for (std::size_t i = 1; i < bad.size(); ++i) CHECK(bad[i].status == kFlushed);
+  }
+}
+
 TEST_CASE("W-ACK-06: a Read before the one that is refused is answered first", "[qp][acknowledged][W-ACK-06]") {
   Pair pair(acknowledged(GENERATE(Moves::direct, Moves::at_flush, Moves::late)));
   Region& sink = pair.a->region(300000);
