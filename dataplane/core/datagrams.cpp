@@ -44,8 +44,18 @@ ud::Grh header_of(const host::Datagram& datagram) {
 
 // ---- whose they are -----------------------------------------------------------------------
 
+void Datagrams::add(ud::QueuePair& qp) {
+  by_number_[qp.config().number.value] = &qp;
+  Holding& holding = holdings_[qp.config().space.value];
+  ++holding.queue_pairs;
+  qp.count_held_in(&holding.held);
+}
+
 void Datagrams::remove(ud::QueuePair& qp) {
   by_number_.erase(qp.config().number.value);
+  qp.count_held_in(nullptr);
+  const auto holding = holdings_.find(qp.config().space.value);
+  if (--holding->second.queue_pairs == 0) holdings_.erase(holding);
   qp.ListLink<ud::ActiveTag>::unlink();
   for (std::size_t i = groups_.size(); i-- > 0;) (void)detach(qp, wire::IpAddress(groups_[i].address));
   count(counters_, qp);
@@ -157,9 +167,11 @@ bool Datagrams::transmit(Instant) {
     active_.push_back(qp);
     const std::uint32_t mine = std::min(share, left);
     std::uint32_t unused = mine;
+    host_.data_pool().for_stream(holdings_.at(qp.config().space.value).held);
     busy |= qp.transmit(*this, unused);
     left -= mine - unused;
   }
+  host_.data_pool().for_anybody();
   return busy;
 }
 

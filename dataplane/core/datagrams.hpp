@@ -1,6 +1,7 @@
 // Queue pairs of type UD of a device: whose a datagram is that came, and whose turn it is to send.
 //
-// Each that has work begins a share of what a turn takes, and who comes too late for this one is first in the next.
+// Each that has work begins a share of what a turn takes, and who comes too late for this one is first in the next. Of
+// a port's buffers an application's, all together, hold as many as a stream may (host/dynamic_threshold.hpp).
 // What a stranger sends takes a look at a table, and where it finds a queue pair that wants it, a receive: nothing is
 // kept for it, nothing grows, and nobody is answered.
 //
@@ -42,7 +43,7 @@ class Datagrams final : public host::DatagramUser, public ud::Network {
   void serve(std::uint16_t port) { host_.datagrams().serve(port, *this); }
 
   // ---- whose they are ----
-  void add(ud::QueuePair& qp) { by_number_[qp.config().number.value] = &qp; }
+  void add(ud::QueuePair& qp);
   // It is about to go.
   void remove(ud::QueuePair& qp);
   // False: there are too many of either.
@@ -81,6 +82,11 @@ class Datagrams final : public host::DatagramUser, public ud::Network {
     wire::IpAddress address;
     std::vector<ud::QueuePair*> attached;
   };
+  // Of an application.
+  struct Holding {
+    BufferCount held;
+    std::uint32_t queue_pairs = 0;
+  };
   using QueuePairs = List<ud::QueuePair, ud::ActiveTag>;
 
   void deliver(ud::QueuePair& qp, const ud::Inbound& datagram);
@@ -90,6 +96,7 @@ class Datagrams final : public host::DatagramUser, public ud::Network {
   host::Host& host_;
   bool by_gids_;
   std::unordered_map<std::uint32_t, ud::QueuePair*> by_number_;
+  std::unordered_map<std::uint32_t, Holding> holdings_;  // by its space
   std::vector<Group> groups_;
   QueuePairs active_, waiting_;
   Instant look_again_ = kNever;

@@ -88,7 +88,7 @@ bool QueuePair::idle() const {
     case State::rtr:
       return true;
     case State::rts:
-      return (!posted_ && !has_next_) || out_next_ - out_first_ == kOutMax;
+      return (!posted_ && !has_next_) || out_next_ - out_first_ == kOutMax || mover_.is_stuck(config_.space);
     case State::sqe:
     case State::error:
       return out_waits || in_waits || (!posted_ && !has_next_ && !flushes_receives_);
@@ -101,6 +101,8 @@ bool QueuePair::idle() const {
 bool QueuePair::transmit(Network& network, std::uint32_t& frames) {
   lacks_buffer_ = false;
   if (state_ != State::rts) return false;
+  // What is begun now would only hold buffers: behind those that found no room, or behind a page.
+  if (lacks_room_ || mover_.is_stuck(config_.space)) return false;
   bool busy = false;
   for (; frames != 0 && out_next_ - out_first_ != kOutMax; --frames) {
     // Nothing is begun behind one that fails.
@@ -172,6 +174,7 @@ QueuePair::Begun QueuePair::begin(Network& network) {
                 .immediate = from_big(next_.immediate),
                 .length = length};
   MutableBytes room = buffer->bytes().subspan(wire::Datagram::kSize);
+  hold(*buffer, 1);
   out.buffer = std::move(buffer);
   if (next_.has_data) {
     if (length != 0) std::memcpy(room.data(), next_.data.data(), length);
@@ -214,14 +217,31 @@ bool QueuePair::finish_sends(Network& network, Instant now) {
       wire::emit(out.header, out.buffer->bytes());
       ++counters_.sends_out;
       counters_.bytes_out += out.header.length;
+      hold(*out.buffer, -1u);
       network.send(std::move(out.buffer), out.from, out.address, now);
       complete_send(out.slot, Status::success, out.signaled);
     }
+    if (out.buffer) hold(*out.buffer, -1u);
     out.buffer.reset();
     ++out_first_;
     busy = true;
   }
   return busy;
+}
+
+void QueuePair::hold(const Buffer& buffer, std::uint32_t by) {
+  const auto count = [&](BufferCount& in) { (is_large(buffer) ? in.large : in.small) += by; };
+  count(held_);
+  if (held_of_all_ != nullptr) count(*held_of_all_);
+}
+
+void QueuePair::count_held_in(BufferCount* all) {
+  if (held_of_all_ != nullptr) {
+    held_of_all_->small -= held_.small;
+    held_of_all_->large -= held_.large;
+  }
+  held_of_all_ = all;
+  if (all != nullptr) *all = *all + held_;
 }
 
 // What is not signaled is told where it failed.

@@ -117,6 +117,8 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<ActiveTag> {
 
   // It waits for room, or for a buffer, which come without a word.
   bool waits_for_room() const { return lacks_buffer_ || lacks_room_; }
+  // Buffers of its sends that have not left are counted there too, until this is asked again with another or null.
+  void count_held_in(BufferCount* all);
   // Nothing to do until it is touched, or a move is over.
   bool idle() const;
 
@@ -156,6 +158,7 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<ActiveTag> {
   bool flush();
   void complete_send(std::uint32_t slot, rdmap::Status status, bool signaled);
   void take_room();
+  void hold(const Buffer& buffer, std::uint32_t by);
   void enter(State state);
   bool flushed() const;
   std::uint32_t capacity_of(const rdmap::ReceiveRequest& request) const;
@@ -172,6 +175,8 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<ActiveTag> {
   bool has_next_ = false;  // next_ was taken, and is not begun
   bool lacks_buffer_ = false, lacks_room_ = false;
   bool flushes_receives_ = false;
+  BufferCount held_;
+  BufferCount* held_of_all_ = nullptr;
   WorkRequest next_;
   std::array<tpt::Access, rdmap::kSgesMax> access_{};
 

@@ -22,8 +22,8 @@ const IpAddress kGroup = IpAddress::v4(239, 1, 2, 3);
 
 // A queue pair and its application.
 struct End final : ud::Host {
-  End(QpNumber number, tpt::Table& table, tpt::Mover& mover)
-      : qp({.number = number, .pd = kPd, .receive_pd = kPd, .space = {}}, *this, table, mover) {}
+  End(QpNumber number, tpt::Table& table, tpt::Mover& mover, SpaceId space)
+      : qp({.number = number, .pd = kPd, .receive_pd = kPd, .space = space}, *this, table, mover) {}
   bool take_send(ud::WorkRequest& out) override {
     if (sends.empty()) return false;
     out = sends.front();
@@ -56,8 +56,8 @@ struct OneDevice {
     host.begin_send(kNow);
     port.sent.clear();
   }
-  End& make(std::uint32_t number, std::uint32_t q_key = kKey) {
-    ends.push_back(std::make_unique<End>(QpNumber{number}, table, mover));
+  End& make(std::uint32_t number, std::uint32_t q_key = kKey, SpaceId space = {}) {
+    ends.push_back(std::make_unique<End>(QpNumber{number}, table, mover, space));
     End& end = *ends.back();
     datagrams.add(end.qp);
     REQUIRE(end.qp.modify(ud::State::init, q_key));
@@ -301,6 +301,42 @@ TEST_CASE("who finds the wire full waits for a moment, and goes on", "[core][dat
   }
   CHECK(one.completions.size() == 400);
   CHECK(d.datagrams_sent(wire::multicast_mac(kGroup)) == 400);
+}
+
+TEST_CASE("thousands of an application's hold no more buffers than it may, and others have what they need",
+          "[core][datagram]") {
+  OneDevice d;
+  d.port.blocked = true;
+  // As many as would be 12,000 buffers, of 4,096.
+  for (std::uint32_t i = 0; i < 3000; ++i) {
+    End& end = d.make(16 + i, kKey, {1});
+    for (int k = 0; k < 8; ++k) d.posts(end, kGroup, 0xFFFFFF);
+  }
+  for (int i = 0; i < 500; ++i) {
+    d.now = d.now + microseconds(60);
+    d.turn();
+  }
+  const std::uint32_t free = d.port.pool().available();
+  CHECK(free > 1500);
+  CHECK(free < 3000);
+  End& neighbour = d.make(4, kKey, {2});
+  for (int i = 0; i < 4; ++i) d.posts(neighbour, kGroup, 0xFFFFFF);
+  for (int i = 0; i < 200; ++i) {
+    d.now = d.now + microseconds(60);
+    d.turn();
+  }
+  CHECK(neighbour.sends.empty());  // all begun
+  // And who has gone holds nothing.
+  for (const auto& end : d.ends) {
+    d.datagrams.remove(end->qp);
+    end->qp.~QueuePair();
+    std::construct_at(&end->qp, ud::Config{}, *end, d.table, d.mover);
+  }
+  CHECK(d.port.pool().available() > 3500);
+  End& late = d.make(5, kKey, {1});
+  for (int i = 0; i < 4; ++i) d.posts(late, kGroup, 0xFFFFFF);
+  d.turn();
+  CHECK(late.sends.empty());
 }
 
 TEST_CASE("the longest message is the largest of InfiniBand's MTUs that fits with all headers", "[core][datagram]") {

@@ -271,6 +271,38 @@ TEST_CASE("without room on the wire, or a buffer, a Send waits", "[ud]") {
   CHECK(g.wire.sent.size() == 2);
 }
 
+TEST_CASE("who waits for room, or for a page, begins nothing more that would only hold buffers", "[ud]") {
+  Ground g;
+  g.to_rts();
+  BufferCount held;
+  g.qp.count_held_in(&held);
+  g.wire.full = true;
+  for (std::uint32_t i = 0; i < 20; ++i) g.posts(i, {g.sge(0, 8)});
+  for (int i = 0; i < 10; ++i) g.turn(4);
+  CHECK(held.all() == 4);
+  CHECK(g.queues.sends.size() == 16);
+  g.wire.full = false;
+  g.turn(4);  // which lets those go, and begins as many
+  CHECK(g.wire.sent.size() == 8);
+  CHECK(held.all() == 0);
+
+  std::uint32_t frames = 4;
+  g.qp.transmit(g.wire, frames);
+  g.mover.stalled = g.mover.stuck = true;
+  for (int i = 0; i < 10; ++i) g.turn(4);
+  CHECK(held.all() == 4);
+  CHECK(g.qp.idle());
+  g.qp.count_held_in(nullptr);
+  CHECK(held.all() == 0);
+  g.qp.count_held_in(&held);
+  CHECK(held.all() == 4);
+  g.mover.stalled = g.mover.stuck = false;
+  g.mover.flush();
+  for (int i = 0; i < 3; ++i) g.turn(4);
+  CHECK(g.wire.sent.size() == 20);
+  CHECK(held.all() == 0);
+}
+
 TEST_CASE("a datagram is placed behind its header, and told when it is there", "[ud]") {
   Ground g;
   g.to_rts();
