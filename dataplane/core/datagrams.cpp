@@ -110,6 +110,15 @@ void Datagrams::on_datagram(host::Datagram&& datagram, Instant) {
     ++counters_.unknown;
     return;
   }
+  if (to_group) {
+    // To all of the group or to none: the last that fits goes over by no more than one group.
+    const auto copies = static_cast<std::uint32_t>(group->attached.size());
+    if (copies_left_ == 0) {
+      counters_.overrun += copies;
+      return;
+    }
+    copies_left_ -= std::min(copies, copies_left_);
+  }
   const ud::Grh grh = header_of(datagram);
   const ud::Inbound inbound{.header = *header,
                             .grh = grh,
@@ -182,6 +191,7 @@ bool Datagrams::settle(Instant now) {
 }
 
 void Datagrams::end_turn(Instant now) {
+  copies_left_ = kTurnCopies;
   // Those whose time has come in this turn have not been asked since.
   const bool came_back = waiting_.empty() && look_again_ <= now;
   if (came_back) look_again_ = kNever;

@@ -28,7 +28,7 @@ struct DatagramCounters {
   std::uint64_t unknown = 0;     // for a queue pair that there is not, or a group that nobody is attached to
   std::uint64_t refused = 0;     // another Q_Key, or it was not to receive
   std::uint64_t no_receive = 0;  // none, or one that was too small
-  std::uint64_t overrun = 0;     // too many on their way to memory
+  std::uint64_t overrun = 0;     // too many on their way to memory, or to groups in a turn: for each that is attached
 };
 
 class Datagrams final : public host::DatagramUser, public ud::Network {
@@ -36,6 +36,8 @@ class Datagrams final : public host::DatagramUser, public ud::Network {
   static constexpr std::size_t kAttachedMax = 256;  // queue pairs of a group
   static constexpr std::uint32_t kTurnFrames = 64;  // begun in a turn; a full one is 4 KiB
   static constexpr std::uint32_t kShareMin = 4;     // of one queue pair
+  // Copies of what comes to groups, in a turn: a datagram is one for each that is attached, and a stranger's frame.
+  static constexpr std::uint32_t kTurnCopies = 1024;
 
   // `by_gids`: as in gids.hpp.
   Datagrams(host::Host& host, bool by_gids) : host_(host), by_gids_(by_gids) {}
@@ -98,6 +100,7 @@ class Datagrams final : public host::DatagramUser, public ud::Network {
   std::unordered_map<std::uint32_t, ud::QueuePair*> by_number_;
   std::unordered_map<std::uint32_t, Holding> holdings_;  // by its space
   std::vector<Group> groups_;
+  std::uint32_t copies_left_ = kTurnCopies;
   QueuePairs active_, waiting_;
   Instant look_again_ = kNever;
   DatagramCounters counters_;

@@ -261,6 +261,32 @@ TEST_CASE("a datagram to a group is for all that are attached, the sender too, a
   CHECK_FALSE(d.host.station().listens_to(kGroup));
 }
 
+TEST_CASE("what comes to groups costs a turn so much, and no more; it is all of a group's or nobody's",
+          "[core][datagram]") {
+  OneDevice d;
+  constexpr std::uint32_t kAttached = core::Datagrams::kAttachedMax;
+  constexpr std::uint32_t kServed = core::Datagrams::kTurnCopies / kAttached;
+  for (std::uint32_t i = 0; i < kAttached; ++i) {
+    REQUIRE(d.datagrams.attach(d.make(16 + i).qp, kGroup, kNow));
+    for (int k = 0; k < 40; ++k) d.posts_receive(*d.ends.back());
+  }
+  End& alone = d.make(4);
+  REQUIRE(d.datagrams.attach(alone.qp, IpAddress::v4(239, 1, 2, 4), kNow));
+  for (int k = 0; k < 40; ++k) d.posts_receive(alone);
+  d.hears(0xFFFFFF, IpAddress::v4(239, 1, 2, 4));
+  for (std::uint32_t i = 0; i < kServed + 3; ++i) d.hears(0xFFFFFF, kGroup);
+  d.posts_receive(alone);
+  d.hears(4);  // to one
+  d.turn();
+  for (std::uint32_t i = 0; i < kAttached; ++i) CHECK(d.ends[i]->completions.size() == kServed);
+  CHECK(alone.completions.size() == 2);
+  CHECK(d.datagrams.counters().overrun == 3 * kAttached);
+  // Each turn anew.
+  d.hears(0xFFFFFF, kGroup);
+  d.turn();
+  for (std::uint32_t i = 0; i < kAttached; ++i) CHECK(d.ends[i]->completions.size() == kServed + 1);
+}
+
 TEST_CASE("so many groups, and no more", "[core][datagram]") {
   OneDevice d;
   End& one = d.make(2);
