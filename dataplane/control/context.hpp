@@ -126,7 +126,8 @@ struct Qp {
   std::unique_ptr<shm::ReceiveQueue> recv;
   std::unique_ptr<shm::QueueHost> host;
   std::unique_ptr<qp::QueuePair> qp;
-  std::unique_ptr<ud::QueuePair> ud;  // of one of type UD, in place of that
+  std::unique_ptr<ud::QueuePair> ud;        // of one of type UD, in place of that
+  std::map<wire::IpAddress, Share> groups;  // that it is attached to
   EventSocket::Subject events, direct_events;
   rnic_address local{}, remote{};  // of its connection
   // The peer that its application has named by Modify, from RTR until it is in RESET or INIT again.
@@ -254,6 +255,7 @@ class Context {
   int check_meeting(const Qp& qp, const rnic_modify_qp& request) const;
   Reply modify_ud(Qp& qp, const rnic_modify_qp& request);
   void forget(Qp& qp);
+  void leave(Qp& qp, const wire::IpAddress& group);
   void forget(Srq& srq);
   void forget(Cq& cq);
 

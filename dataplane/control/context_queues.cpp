@@ -677,6 +677,7 @@ void Context::destroy_on_worker(Qp& qp, Instant now) {
 void Context::forget(Qp& qp) {
   machine_.qps.erase(qp.number.value);
   machine_.qps_by_cookie.erase(qp.cookie);
+  while (!qp.groups.empty()) leave(qp, wire::IpAddress(qp.groups.begin()->first));
   async_->forget(qp.events);
   if (direct_ != nullptr) direct_->forget(qp.direct_events);
 }
@@ -719,17 +720,45 @@ Reply Context::attach_mcast(const rnic_mcast& request) {
   Qp* qp = find(qps_, request.qp_number);
   const wire::IpAddress group = group_of(request);
   if (qp == nullptr || qp->ud == nullptr || !group.is_multicast()) return Reply::error(EINVAL);
+  if (qp->groups.contains(group)) return {};
+  const auto [found, is_new] = device_.in_groups.try_emplace(group);
+  ServedGroup& served = found->second;
+  if (is_new) {
+    served.places.tell_by(machine_.refusals);
+    served.share = device_.groups.take(holder_);
+    served.payer = holder_;
+  }
+  // Whoever comes to a group that is there takes none of the device's.
+  Share place = is_new && !served.share ? Share{} : served.places.take(holder_);
   bool done = false;
-  device_.worker->call([&](Instant now) { done = device_.device->datagrams().attach(*qp->ud, group, now); });
-  return Reply::error(done ? 0 : ENOMEM);
+  if (place) device_.worker->call([&](Instant now) { done = device_.device->datagrams().attach(*qp->ud, group, now); });
+  if (done) {
+    qp->groups.emplace(group, std::move(place));
+    return {};
+  }
+  place = {};
+  if (is_new) device_.in_groups.erase(found);
+  return Reply::error(ENOMEM);
 }
 
 Reply Context::detach_mcast(const rnic_mcast& request) {
   Qp* qp = find(qps_, request.qp_number);
   if (qp == nullptr || qp->ud == nullptr) return Reply::error(EINVAL);
   bool done = false;
-  device_.worker->call([&](Instant) { done = device_.device->datagrams().detach(*qp->ud, group_of(request)); });
+  const wire::IpAddress group = group_of(request);
+  device_.worker->call([&](Instant) { done = device_.device->datagrams().detach(*qp->ud, group); });
+  if (done) leave(*qp, group);
   return Reply::error(done ? 0 : EINVAL);
+}
+
+void Context::leave(Qp& qp, const wire::IpAddress& group) {
+  qp.groups.erase(group);
+  const auto found = device_.in_groups.find(group);
+  ServedGroup& served = found->second;
+  if (served.places.used() == 0)
+    device_.in_groups.erase(found);
+  else if (served.places.used_by(served.payer) == 0)
+    served.share = {};
 }
 
 // ---- workers' news -------------------------------------------------------------------------------

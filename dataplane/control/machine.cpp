@@ -47,7 +47,8 @@ void Machine::tell_refusals(const Shares::Tell& tell) {
   for (Shares* each : {&sessions, &completion_channels, &cm_channels, &descriptors, &mapped_octets, &mappings})
     each->tell_by(tell);
   for (const auto& device : devices)
-    for (Shares* each : {&device->contexts, &device->pds, &device->stags, &device->cqs, &device->srqs, &device->qps})
+    for (Shares* each :
+         {&device->contexts, &device->pds, &device->stags, &device->cqs, &device->srqs, &device->qps, &device->groups})
       each->tell_by(tell);
 }
 

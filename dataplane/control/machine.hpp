@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,13 @@ struct Cq;
 struct Qp;
 struct Srq;
 
+// A multicast group that queue pairs of a device are attached to.
+struct ServedGroup {
+  Shares places = Shares::for_one("places in a multicast group", kGroupPlacesMax);
+  Share share;  // of the groups: whose was the first that was attached, as long as any of its are
+  Holder payer = 0;
+};
+
 struct ServedDevice {
   std::uint32_t index = 0;
   std::string name;
@@ -52,6 +60,8 @@ struct ServedDevice {
   Shares cqs = Shares::for_one("completion queues", kCqsMax);
   Shares srqs = Shares::for_one("shared receive queues", kSrqsMax);
   Shares qps = Shares::for_one("queue pairs", kQpsMax);
+  Shares groups = Shares::for_one("multicast groups", kGroupsMax);
+  std::map<wire::IpAddress, ServedGroup> in_groups;
 
   // Its network, as it was when it last had news of it: control's own copy.
   std::array<ip::OwnAddress, ip::OwnAddresses::kMax> own{};

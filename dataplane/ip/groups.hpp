@@ -20,7 +20,7 @@ namespace rnic::ip {
 
 class Groups {
  public:
-  static constexpr std::size_t kJoinedMax = 64;
+  static constexpr std::size_t kJoinedMax = 74;  // 64 for one application, and for others (control/shares.hpp)
   static constexpr std::size_t kMax = OwnAddresses::kMax + kJoinedMax;
 
   explicit Groups(std::uint64_t seed) : chance_(seed) {}

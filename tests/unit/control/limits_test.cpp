@@ -3,8 +3,10 @@
 
 #include <sys/resource.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -95,6 +97,108 @@ TEST_CASE("A reader that hangs up is heard of once", "[control][limits]") {
   turns = 0;
   while (turns < 10 && loop.turn(0)) ++turns;
   CHECK(turns < 10);
+}
+
+// ---- multicast --------------------------------------------------------------------------------
+
+namespace {
+
+// Another process, which does nothing.
+class Other {
+ public:
+  Other() : pid_(fork()) {
+    if (pid_ == 0)
+      for (;;) pause();
+  }
+  ~Other() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_;
+};
+
+// One with queue pairs of type UD.
+struct Attacher : Client {
+  Attacher(Daemon& daemon, pid_t pid) : Client(daemon, control::Peer{pid, getuid(), {}}) {
+    REQUIRE(hello(RNIC_CLIENT_VERBS).status == 0);
+    rnic_open_context body{};
+    std::memcpy(body.device, "rnic0", 5);
+    const control::Descriptor memory(open(("/proc/" + std::to_string(pid) + "/mem").c_str(), O_RDWR | O_CLOEXEC));
+    REQUIRE(ask(RNIC_OPEN_CONTEXT, body, {memory.get()}).status == 0);
+    of = ask(RNIC_ALLOC_PD).as<rnic_handle_reply>().handle;
+    rnic_create_cq wishes{};
+    wishes.entries_min = 16;
+    to = ask(RNIC_CREATE_CQ, wishes).as<rnic_create_cq_reply>().cq;
+  }
+  std::uint32_t datagrams() {
+    rnic_create_qp body{};
+    body.pd = of;
+    body.send_cq = body.recv_cq = to;
+    body.send_wr_min = body.recv_wr_min = body.send_sge_max = body.recv_sge_max = 1;
+    body.type = RNIC_QP_UD;
+    return ask(RNIC_CREATE_QP, body).as<rnic_create_qp_reply>().qp_number;
+  }
+  int attach(std::uint32_t qp, std::uint32_t group, std::uint32_t message = RNIC_ATTACH_MCAST) {
+    rnic_mcast body{};
+    body.qp_number = qp;
+    const auto octets = wire::IpAddress::v4(0xEF000000 + group).octets();
+    std::copy(octets.begin(), octets.end(), body.gid);
+    return ask(message, body).status;
+  }
+  int detach(std::uint32_t qp, std::uint32_t group) { return attach(qp, group, RNIC_DETACH_MCAST); }
+  std::uint32_t of = 0, to = 0;
+};
+constexpr const char* kRoce =
+    "sched_fifo = false\n"
+    "[[device]]\nport = \"pair:g\"\naddress = \"127.0.9.1/24\"\nface = \"roce\"\n"
+    "[[device]]\nport = \"pair:g\"\naddress = \"127.0.9.2/24\"\nface = \"roce\"\n";
+
+}  // namespace
+
+TEST_CASE("One process may be attached to as many multicast groups as are reported, and leaves some for others",
+          "[control][limits][ud]") {
+  Daemon daemon(kRoce);
+  const Other process;
+  Attacher greedy(daemon, getpid()), again(daemon, getpid()), other(daemon, process.pid());
+  const std::uint32_t one = greedy.datagrams(), two = again.datagrams(), neighbour = other.datagrams();
+  std::uint32_t groups = 0;
+  // Another context of its attaches itself too, and it leaves: that makes none free.
+  for (; groups < 100 && greedy.attach(one, groups) == 0; ++groups) {
+    REQUIRE(greedy.attach(one, groups) == 0);  // once more is once
+    if (groups >= 50) {
+      REQUIRE(again.attach(two, groups) == 0);
+      REQUIRE(greedy.detach(one, groups) == 0);
+    }
+  }
+  CHECK(groups == control::kGroupsMax);
+  CHECK(again.attach(two, 1000) == ENOMEM);
+  for (std::uint32_t i = 0; i < 8; ++i) CHECK(other.attach(neighbour, 2000 + i) == 0);
+  CHECK(daemon.machine.devices[0]->groups.used() == groups + 8);
+  // To those that are there whoever likes: that costs none.
+  for (std::uint32_t i = 0; i < groups; ++i) CHECK(other.attach(neighbour, i) == 0);
+  // And all comes back.
+  CHECK(greedy.by_handle(RNIC_DESTROY_QP, one).status == 0);
+  again.socket = {};
+  daemon.settle();
+  CHECK(daemon.machine.devices[0]->groups.used() == 8);
+  other.socket = {};
+  daemon.settle();
+  CHECK(daemon.machine.devices[0]->groups.used() == 0);
+  CHECK(daemon.machine.devices[0]->in_groups.empty());
+}
+
+TEST_CASE("One process leaves places in a multicast group to others", "[control][limits][ud]") {
+  Daemon daemon(kRoce);
+  const Other process;
+  Attacher greedy(daemon, getpid()), other(daemon, process.pid());
+  std::uint32_t places = 0;
+  while (places < 400 && greedy.attach(greedy.datagrams(), 1) == 0) ++places;
+  CHECK(places == control::kGroupPlacesMax);
+  for (int i = 0; i < 32; ++i) CHECK(other.attach(other.datagrams(), 1) == 0);
+  CHECK(daemon.machine.devices[0]->groups.used() == 1);
 }
 
 // ---- numbers ----------------------------------------------------------------------------------

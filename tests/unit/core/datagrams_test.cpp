@@ -265,7 +265,7 @@ TEST_CASE("what comes to groups costs a turn so much, and no more; it is all of 
           "[core][datagram]") {
   OneDevice d;
   constexpr std::uint32_t kAttached = core::Datagrams::kAttachedMax;
-  constexpr std::uint32_t kServed = core::Datagrams::kTurnCopies / kAttached;
+  constexpr std::uint32_t kServed = (core::Datagrams::kTurnCopies + kAttached - 1) / kAttached;
   for (std::uint32_t i = 0; i < kAttached; ++i) {
     REQUIRE(d.datagrams.attach(d.make(16 + i).qp, kGroup, kNow));
     for (int k = 0; k < 40; ++k) d.posts_receive(*d.ends.back());
@@ -332,19 +332,24 @@ TEST_CASE("who finds the wire full waits for a moment, and goes on", "[core][dat
 TEST_CASE("thousands of an application's hold no more buffers than it may, and others have what they need",
           "[core][datagram]") {
   OneDevice d;
+  End& late = d.make(5, kKey, {1});
   d.port.blocked = true;
-  // As many as would be 12,000 buffers, of 4,096.
-  for (std::uint32_t i = 0; i < 3000; ++i) {
-    End& end = d.make(16 + i, kKey, {1});
-    for (int k = 0; k < 8; ++k) d.posts(end, kGroup, 0xFFFFFF);
+  // Twice, as who has gone holds nothing.
+  for (int times = 0; times < 2; ++times) {
+    for (std::size_t i = 1; i < d.ends.size(); ++i) d.datagrams.remove(d.ends[i]->qp);
+    d.ends.resize(1);
+    // As many as would be 12,000 buffers, of 4,096.
+    for (std::uint32_t i = 0; i < 3000; ++i) {
+      End& end = d.make(16 + i, kKey, {1});
+      for (int k = 0; k < 8; ++k) d.posts(end, kGroup, 0xFFFFFF);
+    }
+    for (int i = 0; i < 500; ++i) {
+      d.now = d.now + microseconds(60);
+      d.turn();
+    }
+    CHECK(d.port.pool().available() > 1500);
+    CHECK(d.port.pool().available() < 2800);
   }
-  for (int i = 0; i < 500; ++i) {
-    d.now = d.now + microseconds(60);
-    d.turn();
-  }
-  const std::uint32_t free = d.port.pool().available();
-  CHECK(free > 1500);
-  CHECK(free < 3000);
   End& neighbour = d.make(4, kKey, {2});
   for (int i = 0; i < 4; ++i) d.posts(neighbour, kGroup, 0xFFFFFF);
   for (int i = 0; i < 200; ++i) {
@@ -352,14 +357,8 @@ TEST_CASE("thousands of an application's hold no more buffers than it may, and o
     d.turn();
   }
   CHECK(neighbour.sends.empty());  // all begun
-  // And who has gone holds nothing.
-  for (const auto& end : d.ends) {
-    d.datagrams.remove(end->qp);
-    end->qp.~QueuePair();
-    std::construct_at(&end->qp, ud::Config{}, *end, d.table, d.mover);
-  }
-  CHECK(d.port.pool().available() > 3500);
-  End& late = d.make(5, kKey, {1});
+  for (std::size_t i = 1; i < d.ends.size(); ++i) d.datagrams.remove(d.ends[i]->qp);
+  d.ends.resize(1);
   for (int i = 0; i < 4; ++i) d.posts(late, kGroup, 0xFFFFFF);
   d.turn();
   CHECK(late.sends.empty());
