@@ -273,7 +273,9 @@ void Rendezvous::posted(QpNumber qp, bool any, Instant now) {
   Waiter* waiter = find(qp);
   if (waiter == nullptr || waiter->stage == Stage::together) return;
   if (!any || waiter->give_up_at != kNever || !waiter->patience) return;
-  change(*waiter, [&] { waiter->give_up_at = now + *waiter->patience; });
+  const bool may_be_called = waiter->role == mpa::Role::answers && waiter->stage != Stage::left;
+  const Duration patience = may_be_called ? std::max(*waiter->patience, kCalledMin) : *waiter->patience;
+  change(*waiter, [&] { waiter->give_up_at = now + patience; });
 }
 
 // ---- time ------------------------------------------------------------------------------------------

@@ -36,6 +36,8 @@ class Rendezvous {
   static constexpr Duration kLookFirst = milliseconds(500), kLookMax = seconds(2);
   // Between a call that failed and the next: twice as long each time.
   static constexpr Duration kPauseFirst = milliseconds(20), kPauseMax = seconds(4);
+  // So whoever is called waits for as long as a caller that is there may be silent, however impatient his application.
+  static constexpr Duration kCalledMin = kPauseMax + seconds(1);
   // A Request whose queue pair is not in RTR yet is kept for so long, so many of them, so many of a caller's address
   // and for a queue pair: who is refused calls again.
   static constexpr Duration kRequestKept = seconds(5);

@@ -274,9 +274,10 @@ TEST_CASE("a Request without a mark is refused without one, and one of a later r
 TEST_CASE("W-ACK-08: how long what is posted waits for a peer that does not come is its application's affair",
           "[control][oob][roce][W-ACK-08]") {
   World w;
-  w.rendezvous.ready(0, meets(kLower), at_ms(0), Face::roce);
+  w.rendezvous.ready(0, meets(kHigher), at_ms(0), Face::roce);
   const bool endless = GENERATE(true, false);
   w.rendezvous.count_from(kOwn, 3, at_ms(0), endless ? std::nullopt : std::optional(milliseconds(700)));
+  w.acts();
   w.rendezvous.on_time(at_ms(500));
   w.acts();
   w.rendezvous.posted(kOwn, true, at_ms(500));
@@ -482,6 +483,39 @@ TEST_CASE("a caller that is gone when it is answered leaves the queue pair waiti
 }
 
 // ---- the end of waiting ----------------------------------------------------------------------------
+
+TEST_CASE("W-ACK-08: who is called waits until a caller that pauses has called again",
+          "[control][oob][roce][W-ACK-08]") {
+  // The caller has called a few times before this one is there, and pauses for the longest time.
+  World caller, called;
+  caller.rendezvous.ready(0, meets(kHigher), at_ms(-100'000), Face::roce);
+  std::int64_t now = -100'000;
+  for (int i = 0; i < 12; ++i) {
+    const auto call = caller.act();
+    REQUIRE(call.kind == Kind::call);
+    caller.rendezvous.on_ended(call.cookie, State::idle, at_ms(now));
+    now = (caller.rendezvous.next_deadline() - at_ms(0)).ns / 1'000'000;
+    if (i != 11) caller.rendezvous.on_time(at_ms(now));
+  }
+  const std::int64_t pause = 4'000, arrives = now - pause + 1;
+  called.rendezvous.ready(0, meets(kLower), at_ms(arrives), Face::roce);
+  called.rendezvous.count_from(kOwn, 3, at_ms(arrives), milliseconds(540));
+  called.rendezvous.posted(kOwn, true, at_ms(arrives));
+  called.rendezvous.on_time(at_ms(now));
+  for (const auto& act : called.acts()) CHECK(act.kind == Kind::look);
+  caller.rendezvous.on_time(at_ms(now));
+  CHECK(caller.act().kind == Kind::call);
+  SECTION("and meets it") {
+    called.ask(peers(kLower), now + 50);
+    CHECK(called.act().kind == Kind::answer);
+  }
+  SECTION("but not for ever, when there is none") {
+    called.rendezvous.on_time(at_ms(arrives + 4'999));
+    for (const auto& act : called.acts()) CHECK(act.kind == Kind::look);
+    called.rendezvous.on_time(at_ms(arrives + 5'000));
+    CHECK(called.act().kind == Kind::give_up);
+  }
+}
 
 TEST_CASE("what is posted waits for 30 s, then it fails", "[control][oob]") {
   World w;
