@@ -9,6 +9,7 @@
 #include "qp/queue_pair.hpp"
 #include "sim/rnic.hpp"
 #include "tcp/connection.hpp"
+#include "wire/acknowledge.hpp"
 #include "wire/rdmap.hpp"
 
 namespace rnic::fuzz {
@@ -47,6 +48,16 @@ class LivePair {
     start_.peer_to_peer = (choice & 128) != 0;
     start_.rtr = static_cast<qp::Start::Rtr>((choice & 128) != 0 ? more & 3 : 0);
     start_.ird = start_.ord = 2;
+    start_.acknowledged = (more & 128) != 0;
+    if (start_.acknowledged) {
+      config.face = Face::roce;
+      config.extensions = true;
+      // Half a second; 20 ms, or for ever.
+      config.patience = {.timeout = 14,
+                         .retry_count = 1,
+                         .rnr_retry = static_cast<std::uint8_t>(more & 8 ? 7 : 1),
+                         .min_rnr_timer = 20};
+    }
     packer_ = std::make_unique<mpa::Packer>(start_.crc, start_.markers_in);
     qp_ = std::make_unique<qp::QueuePair>(config, host_, table_, *mover_, pool_, scratch_);
     open();
@@ -371,6 +382,67 @@ std::vector<Octets> seeds_messages() {
     seeds.push_back(ends.octets());
     seeds.push_back(begin().u8(14).u8(1).u8(12).u8(10).u8(13).u8(0).octets());
     seeds.push_back(begin().u8(13).u8(1).octets());
+  }
+  for (const unsigned choice : {0u, 1u, 34u, 136u}) {
+    // Of acknowledged streams.
+    const auto begin = [&] { return Program().u8(choice).u8(128 | 1); };
+    const auto acknowledge = [&](std::uint32_t msn, const wire::AcknowledgeHeader& said) {
+      Octets body(wire::AcknowledgeHeader::kSize);
+      wire::emit(said, body);
+      return untagged(12, true, 4, msn, 0, body);
+    };
+    const auto refuse = [&](std::uint32_t msn, const wire::NegativeAcknowledgeHeader& said) {
+      Octets body(wire::NegativeAcknowledgeHeader::kSize);
+      wire::emit(said, body);
+      return untagged(13, true, 4, msn, 0, body);
+    };
+    const auto send = [](Program& program) -> Program& {
+      return program.u8(8).u8(1 << 3).u8(Memory::local).u16(0).u16(100).u32(0).u16(0);
+    };
+    const Octets payload = test::pattern(100);
+    Program told = begin();
+    send(send(send(told)));
+    say(told, 0, acknowledge(1, {.performed = 1}));
+    say(told, 0, acknowledge(2, {.performed = 1, .waits = true, .timer = 12}));
+    told.u8(12).u8(4);
+    say(told, 0, acknowledge(4, {.performed = 2}));
+    say(told, 0, acknowledge(5, {.performed = 3}));
+    say(told, 0, acknowledge(6, {.performed = 4}));
+    seeds.push_back(told.octets());
+
+    Program late = begin();
+    send(send(late));
+    say(late, 0, acknowledge(1, {.performed = 0, .waits = true, .timer = 30}));
+    late.u8(12).u8(14);
+    seeds.push_back(late.octets());
+
+    Program refused = begin();
+    send(send(refused));
+    refused.u8(9).u8(1 << 3).u8(0).u16(0).u16(50).u32(0x1234).u16(77);
+    say(refused, 0, acknowledge(1, {.performed = 1}));
+    say(refused, 0, refuse(2, {.request = 2, .code = 0x1101}));
+    seeds.push_back(refused.octets());
+
+    // Those that wait for receives, with values and without, and what comes behind them.
+    Program values = begin();
+    receive(values);
+    for (std::uint32_t msn = 1; msn < 4; ++msn) {
+      say(values, 0, untagged(14, false, 0, msn, 0, payload));
+      say(values, 0, untagged(msn == 1 ? 14 : 15, true, 0, msn, 100, payload));
+    }
+    say(values, 1, tagged(0, true, 0, payload));
+    say(values, 0, acknowledge(1, {.performed = 0}));
+    receive(receive(values));
+    seeds.push_back(values.octets());
+
+    Program own = begin();
+    own.u8(11).u8(11).u8(1 << 3).u8(Memory::local).u16(0).u16(100).u32(0).u16(0);
+    own.u8(10).u8(2 << 3).u8(Memory::both).u16(0).u16(60).u8(Memory::local).u16(0).u16(40).u32(77).u16(0);
+    say(own, 0, acknowledge(1, {.performed = 1}));
+    say(own, 1, tagged(2, true, 0, test::pattern(60)));
+    say(own, 1 | Memory::local << 2, tagged(2, true, 0, test::pattern(40)));
+    say(own, 0, acknowledge(2, {.performed = 3}));
+    seeds.push_back(own.octets());
   }
   return seeds;
 }

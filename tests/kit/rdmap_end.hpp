@@ -14,17 +14,21 @@
 namespace rnic::test {
 
 struct End : Ground {
-  explicit End(rdmap::Settings given = default_settings(), Moves moves = Moves::direct, rdmap::FirstMessage first = {})
+  // `acknowledged`: on an acknowledged stream.
+  explicit End(rdmap::Settings given = default_settings(), Moves moves = Moves::direct, rdmap::FirstMessage first = {},
+               bool acknowledged = false)
       : Ground(given, moves),
+        acknowledgements(acknowledged ? std::make_unique<rdmap::Acknowledgements>(settings.patience) : nullptr),
         reads(settings.ird, settings.ord, table.read_stags()),
-        requester(common, reads, nullptr),
-        responder(common, reads, requester, nullptr) {
+        requester(common, reads, nullptr, acknowledgements.get()),
+        responder(common, reads, requester, nullptr, acknowledgements.get()) {
     requester.begin_stream();
     responder.begin_stream(first);
     // What was given stays where it is until its moves are done.
     given_.reserve(4096);
   }
 
+  std::unique_ptr<rdmap::Acknowledgements> acknowledgements;
   rdmap::Reads reads;
   rdmap::Requester requester;
   rdmap::Responder responder;

@@ -4,6 +4,7 @@
 
 #include "kit/catch.hpp"
 #include "kit/rdmap_end.hpp"
+#include "wire/acknowledge.hpp"
 
 using namespace rnic;
 using namespace rnic::test;
@@ -260,6 +261,26 @@ TEST_CASE("V-STOP-06: an error takes effect when all before it is delivered, and
   end.settle();
   CHECK(end.fault == Fault::receive_msn_gap);
   CHECK(end.receives_completed() == std::vector<std::uint32_t>{0});
+}
+
+TEST_CASE("W-ACK-09: an acknowledgement, good or bad, takes one place among the deliveries, and that may be the last",
+          "[rdmap][W-ACK-09]") {
+  constexpr std::uint8_t kAcknowledge = 12;
+  End end(default_settings(), Moves::at_flush, {}, true);
+  Region& target = end.region(64);
+  for (std::uint32_t i = 1; i < rdmap::kDeliveriesMax; ++i)
+    REQUIRE(end.hear(tagged(kWrite, true, target.stag, target.base, filled(8))));
+  REQUIRE_FALSE(end.responder.full());
+  const std::uint32_t performed = GENERATE(0u, 1u);  // of none that was sent
+  Octets body(8);
+  wire::emit(wire::AcknowledgeHeader{.performed = performed}, body);
+  CHECK(end.hear(untagged(kAcknowledge, true, 4, 1, 0, body)));
+  CHECK(end.responder.full());
+  CHECK(end.responder.stopped() == (performed != 0));
+  CHECK_FALSE(end.fault);
+  end.settle();
+  CHECK_FALSE(end.responder.open());
+  CHECK(end.fault == (performed != 0 ? std::optional(Fault::acknowledge_range) : std::nullopt));
 }
 
 TEST_CASE("W-RDMAP-35: a Terminate takes effect when all before it is delivered", "[rdmap][W-RDMAP-35][V-STOP-06]") {
