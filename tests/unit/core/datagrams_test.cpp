@@ -311,6 +311,33 @@ TEST_CASE("a turn's datagrams are shared by those who send", "[core][datagram]")
   CHECK(one.completions.size() == 200);
 }
 
+TEST_CASE("senders that never stop, to one who takes nothing, leave a neighbour its part of each turn",
+          "[core][datagram]") {
+  OneDevice d;
+  constexpr int kGreedy = 40;
+  End& shut = d.make(8);  // it has never posted a receive, and never polls
+  End& neighbour = d.make(9, kKey, {2});
+  End& hears = d.make(10, kKey, {2});
+  for (std::uint32_t i = 0; i < kGreedy; ++i) d.make(16 + i, kKey, {1});
+  for (std::size_t k = 0; k < 40; ++k) {
+    d.posts(neighbour, kOurs, 10);
+    d.posts_receive(hears);
+  }
+  int turns = 0;
+  for (; turns < 400 && hears.completions.size() < 40; ++turns) {
+    for (std::size_t i = 3; i < d.ends.size(); ++i)
+      while (d.ends[i]->sends.size() < 100) d.posts(*d.ends[i], kOurs, 8);
+    d.turn();
+  }
+  CHECK(hears.completions.size() == 40);
+  CHECK(neighbour.completions.size() == 40);
+  CHECK(turns < 36);  // four of each third turn
+  CHECK(shut.completions.empty());
+  CHECK(d.datagrams.counters().no_receive > 1000);
+  CHECK(d.datagrams.counters().overrun == 0);
+  CHECK(d.port.pool().available() > 2000);
+}
+
 TEST_CASE("who finds the wire full waits for a moment, and goes on", "[core][datagram]") {
   OneDevice d;
   End& one = d.make(2);
