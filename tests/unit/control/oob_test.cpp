@@ -223,3 +223,28 @@ TEST_CASE("the numbers 0, 1 and 0xFFFFFF are nobody's", "[control][oob]") {
   }
   CHECK(wraps >= 1);
 }
+
+TEST_CASE("a queue pair for datagrams has InfiniBand's states, and neither Closing nor Terminate",
+          "[control][roce][ud]") {
+  Daemon daemon("sched_fifo = false\n[[device]]\nport = \"loopback\"\naddress = \"127.0.9.1/24\"\nface = \"roce\"\n");
+  App app(daemon, "rnic0");
+  rnic_create_qp body{};
+  body.pd = app.pd();
+  body.send_cq = body.recv_cq = app.cq();
+  body.send_wr_min = body.recv_wr_min = body.send_sge_max = body.recv_sge_max = 1;
+  body.type = RNIC_QP_UD;
+  const auto qp = app.ask(RNIC_CREATE_QP, body).as<rnic_create_qp_reply>().qp_number;
+  const auto modify = [&](std::uint32_t state, std::uint32_t name = 0) {
+    rnic_modify_qp wish = to_idle(qp, name);
+    wish.state = state;
+    return app.ask(RNIC_MODIFY_QP, wish).status;
+  };
+  CHECK(modify(RNIC_QP_IDLE, RNIC_IDLE_INIT) == 0);
+  CHECK(modify(RNIC_QP_IDLE, RNIC_IDLE_RTR) == 0);
+  CHECK(modify(RNIC_QP_RTS) == 0);
+  CHECK(modify(RNIC_QP_CLOSING) == EINVAL);
+  CHECK(modify(RNIC_QP_TERMINATE) == EINVAL);
+  CHECK(modify(RNIC_QP_ERROR) == 0);
+  CHECK(modify(RNIC_QP_RTS) != 0);
+  CHECK(modify(RNIC_QP_IDLE, RNIC_IDLE_RESET) == 0);
+}

@@ -859,3 +859,39 @@ TEST_CASE("W-ACK-11: a Read with several SGEs is complete with the last of its R
   }
   CHECK(of_sends(*peer.us) == Statuses{kDone});
 }
+
+TEST_CASE("W-ACK-04: of what is set aside each is performed by itself, known or not what follows",
+          "[qp][acknowledged][W-ACK-04]") {
+  const rdmap::Patience patience{};
+  rdmap::Acknowledgements acknowledgements(patience);
+  for (std::uint32_t number = 1; number <= 3; ++number) {
+    acknowledgements.accept();
+    acknowledgements.set_aside();
+    acknowledgements.deliver(number, true);
+  }
+  CHECK(acknowledgements.performed() == 0);
+  acknowledgements.deliver_aside(1, {}, true);
+  CHECK(acknowledgements.performed() == 1);
+  acknowledgements.deliver_aside(2, 3, false);
+  CHECK(acknowledgements.performed() == 2);
+  acknowledgements.deliver_aside(3, {}, false);
+  CHECK(acknowledgements.performed() == 3);
+}
+
+TEST_CASE("W-ACK-07: behind our own request that fails none is begun", "[qp][acknowledged][W-ACK-07]") {
+  Peer peer;
+  Region& source = peer.us->region(64);
+  peer.us->post(write({Side::sge(source, 0, 8)}, {9}, 0));
+  peer.run();
+  peer.us->post(write({{0x7000, 8, {0x12345600}}}, {9}, 0));
+  peer.us->post(send());
+  peer.run();
+  peer.us->post(send());
+  peer.us->qp.work_posted();
+  peer.run();
+  CHECK(peer.heard_opcode(wire::RdmapOpcode::send).empty());
+  CHECK(of_sends(*peer.us).empty());  // the Write before it is not acknowledged yet
+  peer.acknowledge(1);
+  CHECK(of_sends(*peer.us).at(0) == kDone);
+  CHECK(of_sends(*peer.us).at(1) == Status::invalid_stag);
+}

@@ -196,6 +196,11 @@ TEST_CASE("V-CLS-05: in Closing Writes of no octets are no data, and all else is
   SECTION("a Send of none") { s.say_fpdu(untagged(kSend, true, 0, 1, 0)); }
   SECTION("a Write that goes on") { s.say_fpdu(tagged(kWrite, false, {1}, 0)); }
   SECTION("part of an FPDU") { s.say_octets(Octets(3)); }
+  SECTION("a damaged one") {
+    Octets damaged = s.fpdu(tagged(kWrite, true, {1}, 0));
+    damaged.back() ^= std::byte{1};
+    s.say_octets(damaged);
+  }
   CHECK_FALSE(s.in.take_empty_writes());
   CHECK(region.memory[0] == std::byte{0});
 }
