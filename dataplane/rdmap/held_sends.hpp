@@ -33,8 +33,9 @@ class HeldSends {
   bool anything() const { return released_ != written_; }
 
   // False: it does not fit now. A record larger than all of it never fits: see fits_ever().
-  // `number`: to be asked for again, of the oldest unread.
-  bool push(std::span<const Bytes> ulpdu, std::uint32_t ulpdu_size, std::uint32_t number = 0) {
+  // `number`, `written`: to be asked for again, of the oldest unread.
+  bool push(std::span<const Bytes> ulpdu, std::uint32_t ulpdu_size, std::uint32_t number = 0,
+            std::uint32_t written = 0) {
     const std::uint64_t record = record_bytes(ulpdu_size);
     if (record > size_) return false;
     std::uint64_t at = written_;
@@ -46,6 +47,7 @@ class HeldSends {
     at += skip;
     store(at, ulpdu_size);
     store(at + 4, number);
+    store(at + 8, written);
     std::byte* out = room_.get() + at % size_ + kHeader;
     for (const Bytes& span : ulpdu) {
       std::memcpy(out, span.data(), span.size());
@@ -64,6 +66,10 @@ class HeldSends {
   std::uint32_t front_number() {
     skip_to_front();
     return load(read_ + 4);
+  }
+  std::uint32_t front_written() {
+    skip_to_front();
+    return load(read_ + 8);
   }
   // It is read. Returns the mark to give to release().
   std::uint64_t advance() {
@@ -84,7 +90,7 @@ class HeldSends {
     const std::uint64_t to_end = size_ - read_ % size_;
     if (to_end < kHeader || load(read_) == kSkip) read_ += to_end;
   }
-  static constexpr std::uint32_t kHeader = 8;
+  static constexpr std::uint32_t kHeader = 16;
   static constexpr std::uint32_t kSkip = 0xFFFFFFFF;
   static std::uint64_t record_bytes(std::uint32_t ulpdu_size) { return kHeader + ((ulpdu_size + 7u) & ~7u); }
   std::uint32_t load(std::uint64_t at) const {

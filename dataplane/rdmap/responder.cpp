@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "rdmap/sinks.hpp"
 #include "rdmap/status.hpp"
@@ -194,6 +195,7 @@ bool Responder::accept_send(const Inbound& in, Arrival& at, bool immediate) {
   }
   if (hold) {
     if (!set_aside(at)) return false;
+    if (immediate) write_octets_ = 0;
     queue.accept(in.payload, in.ddp.last);
     finish(at.verdict);
     return true;
@@ -256,12 +258,14 @@ bool Responder::place_send(const Inbound& in, Arrival& at) {
   return true;
 }
 
-// The receive that it consumes is told the value; its memory is not even looked at (W-EXT-13).
+// The receive that it consumes is told the value, and how much the Write before it wrote; its memory is not even looked
+// at (W-EXT-13).
 bool Responder::place_immediate(const Inbound& in, Arrival& at) {
   Delivery& delivery = deliveries_.next();
   delivery.act = Delivery::Act::receive;
   delivery.slot = receiving_.slot();
   delivery.shared = receiving_.shared();
+  delivery.length = at.held_mark != 0 ? at.written : std::exchange(write_octets_, 0);
   delivery.solicited = in.message.solicited;
   delivery.immediate = true;
   delivery.word = wire::parse_immediate(copy_payload<wire::ImmediateHeader::kSize>(in, at.ulpdu))->to_verbs();
@@ -276,7 +280,8 @@ bool Responder::place_immediate(const Inbound& in, Arrival& at) {
 bool Responder::set_aside(Arrival& at) {
   const bool began = !held_.unread();
   // What lies in an application's memory stays there, and waits.
-  if (at.ulpdu.memory != nullptr || !held_.push(at.ulpdu.spans, at.ulpdu.size, deliveries_.next().number)) {
+  if (at.ulpdu.memory != nullptr ||
+      !held_.push(at.ulpdu.spans, at.ulpdu.size, deliveries_.next().number, write_octets_)) {
     // Full: the stream waits, and its window closes. What could never fit has no buffer at all.
     if (at.ulpdu.memory == nullptr && !held_.anything() && !held_.fits_ever(at.ulpdu.size))
       refuse(Fault::receive_no_buffer, at);
@@ -296,10 +301,10 @@ bool Responder::take_held(Instant now, Verdict& verdict) {
     const Message& of = message(wire::rdmap_opcode(std::to_integer<std::uint8_t>(ulpdu[1])));
     const bool wants_receive = of.queue == wire::queue_number::kSend;
     if (wants_receive && !receiving_.active() && !receiving_.take()) break;
-    const std::uint32_t number = held_.front_number();
+    const std::uint32_t number = held_.front_number(), written = held_.front_written();
     const std::array<Bytes, 1> spans{ulpdu};
     const ddp::Ulpdu held(spans, static_cast<std::uint32_t>(ulpdu.size()));
-    Arrival at{held, held_.advance(), now, verdict, number};
+    Arrival at{held, held_.advance(), now, verdict, number, written};
     dispatch(at, {});
     held_since_ = held_.unread() ? now : kNever;
     requester_.peer_waits_for_us(held_.unread());
@@ -383,7 +388,9 @@ bool Responder::on_request(const Inbound& in, Arrival& at) {
 // ---- tagged ----------------------------------------------------------------------------------------
 
 bool Responder::on_write(const Inbound& in, Arrival& at) {
+  if (!mid_write_) write_octets_ = 0;
   mid_write_ = !in.ddp.last;
+  write_octets_ += in.payload;
   // A segment of no octets names no memory: its STag is not even looked at (V-ACC-07).
   if (in.payload != 0) {
     const auto access = check_sink(common_, in);

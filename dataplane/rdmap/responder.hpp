@@ -42,7 +42,8 @@ struct Arrival {
   std::uint64_t held_mark;  // it was set aside: what is released when it is delivered. Else 0
   Instant now;
   Verdict& verdict;
-  std::uint32_t number = 0;  // it was set aside, on an acknowledged stream: of its request
+  std::uint32_t number = 0;   // it was set aside, on an acknowledged stream: of its request
+  std::uint32_t written = 0;  // it was set aside: what write_octets_ was then
 };
 
 class Responder {
@@ -185,6 +186,7 @@ class Responder {
   bool none_yet_ = true;  // no message has come
   bool stopped_ = false;
   bool mid_write_ = false;          // the last segment of a Write was not the message's last
+  std::uint32_t write_octets_ = 0;  // of the last Write, up to an Immediate behind it
   std::uint32_t placed_early_ = 0;  // octets of the payload that is taken, from the first on, that are in place
   std::array<ddp::InboundQueue, 4> inbound_;
   std::uint32_t next_acknowledge_ = 1;  // MSN of queue 4

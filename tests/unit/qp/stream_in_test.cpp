@@ -22,7 +22,7 @@ Octets part(const Octets& octets, std::size_t from, std::size_t to) {
 }
 // A Send that waits outside, as there is no receive and what is held has no room.
 struct Waiting : StreamEnd {
-  Waiting() : StreamEnd(default_start(), Moves::direct, with([](rdmap::Settings& s) { s.held_bytes_max = 64; })) {
+  Waiting() : StreamEnd(default_start(), Moves::direct, with([](rdmap::Settings& s) { s.held_bytes_max = 72; })) {
     say_fpdu(untagged(kSend, true, 0, 1, 0, filled(32)));
     say_fpdu(untagged(kSend, true, 0, 2, 0, filled(32)));
     parse();
