@@ -94,6 +94,7 @@ constexpr Masks masks_of(ibv_qp_state from, ibv_qp_state to) {
 
 int change_datagrams(Qp& qp, ibv_qp_state now, const ibv_qp_attr& attributes, int mask, rnic_modify_qp& request) {
   const ibv_qp_state wanted = (mask & IBV_QP_STATE) != 0 ? attributes.qp_state : now;
+  if ((mask & IBV_QP_CUR_STATE) != 0 && attributes.cur_qp_state != now) return EINVAL;
   const Masks allowed = masks_of(now, wanted);
   const int given = mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE);
   if (allowed.required < 0 || (given & allowed.required) != allowed.required) return EINVAL;

@@ -516,10 +516,11 @@ void forget_peer(Qp& qp) {
 }  // namespace
 
 void note_state(Qp& qp, std::uint32_t state) {
-  constexpr ibv_qp_state kNames[] = {IBV_QPS_RESET, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPS_ERR};
   const bool was_idle = qp.ibv.state == IBV_QPS_INIT || qp.ibv.state == IBV_QPS_RTR;
   if (state == RNIC_QP_IDLE && was_idle) return;
-  qp.ibv.state = kNames[state];
+  rnic_query_qp_reply now{};
+  now.state = state;
+  qp.ibv.state = state_name(qp, now);
   if (state == RNIC_QP_IDLE) forget_peer(qp);
 }
 

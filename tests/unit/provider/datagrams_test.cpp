@@ -291,7 +291,8 @@ TEST_CASE("a datagram to a group is for all who are attached, on every device of
   w.a.end();
 }
 
-TEST_CASE("the states of a queue pair of type UD, and what each wants, are InfiniBand's", "[wired][ud]") {
+TEST_CASE("V-WR-08: the states of a queue pair of type UD, and what each wants and takes, are InfiniBand's",
+          "[wired][ud][V-WR-08][V-IS-39]") {
   Two w;
   ibv_cq* const cq = w.a.make_cq(16);
   ibv_qp_init_attr init = wishes(cq, nullptr, 4);
@@ -317,6 +318,13 @@ TEST_CASE("the states of a queue pair of type UD, and what each wants, are Infin
   REQUIRE(modify(qp, IBV_QPS_RTS, IBV_QP_SQ_PSN) == 0);
   CHECK(state_of(qp) == IBV_QPS_RTS);
   CHECK(modify(qp, IBV_QPS_SQD, 0) == EINVAL);
+  // Of what state it is in now, whoever says it has to be right.
+  ibv_qp_attr believed{};
+  believed.qp_state = IBV_QPS_RTS;
+  believed.cur_qp_state = IBV_QPS_SQE;
+  CHECK(provider::modify_qp(qp, &believed, IBV_QP_STATE | IBV_QP_CUR_STATE) == EINVAL);
+  believed.cur_qp_state = IBV_QPS_RTS;
+  CHECK(provider::modify_qp(qp, &believed, IBV_QP_STATE | IBV_QP_CUR_STATE) == 0);
   REQUIRE(modify(qp, IBV_QPS_RTS, IBV_QP_QKEY, 5) == 0);
   CHECK(attributes_of(qp).qkey == 5);
   CHECK(attributes_of(qp).sq_psn == 7);

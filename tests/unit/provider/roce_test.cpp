@@ -1,6 +1,7 @@
 // The RoCE face as an application sees it, with the real provider, daemon and data plane.
 #include <algorithm>
 
+#include "direct.hpp"
 #include "unit/provider/oob.hpp"
 
 using namespace rnic;
@@ -183,4 +184,16 @@ TEST_CASE("W-ACK-13: a Send with Immediate brings data and value in one receive"
   const ibv_wc sent = poll(t.x.cq, 1)[0];
   CHECK(sent.status == IBV_WC_SUCCESS);
   CHECK(sent.opcode == IBV_WC_SEND);
+}
+
+TEST_CASE("on the RoCE face a queue pair that is closed by direct verbs is remembered as it is told of",
+          "[wired][roce]") {
+  TwoRoce t;
+  const rnicdv_qp_mod closing{.state = RNICDV_QPS_CLOSING, .rq_limit = 0, .ord = 0, .ird = 0};
+  REQUIRE(provider::direct::modify_qp(t.x.qp, &closing, RNICDV_QP_STATE) == 0);
+  CHECK(t.x.qp->state == IBV_QPS_RTS);
+  TwoRoce u;
+  const rnicdv_qp_mod terminate{.state = RNICDV_QPS_TERMINATE, .rq_limit = 0, .ord = 0, .ird = 0};
+  REQUIRE(provider::direct::modify_qp(u.x.qp, &terminate, RNICDV_QP_STATE) == 0);
+  CHECK(u.x.qp->state == IBV_QPS_ERR);
 }
