@@ -2,6 +2,7 @@
 #include "ud/queue_pair.hpp"
 
 #include <deque>
+#include <string>
 #include <vector>
 
 #include "kit/catch.hpp"
@@ -129,7 +130,7 @@ struct Ground {
   tpt::Table table{64, 1};
   PlainMover mover;
   Region memory{table, 8192, 3, tpt::Rights::local_read | tpt::Rights::local_write, kPd};
-  HeapPool pool{64, 2048};
+  HeapPool pool{600, 2048};
   Queues queues;
   Wire wire;
   ud::QueuePair qp;
@@ -456,4 +457,197 @@ TEST_CASE("a completion queue that is full ends the queue pair", "[ud]") {
   g.posts(1, {g.sge(0, 4)});
   g.turn();
   CHECK(g.qp.state() == State::error);
+}
+
+TEST_CASE("a queue pair has 64 sends begun at most, and goes on behind those that are gone", "[ud]") {
+  Ground g;
+  g.to_rts();
+  for (std::uint32_t i = 0; i < 70; ++i) g.posts(i, {g.sge(0, 8)});
+  std::uint32_t frames = 100;
+  CHECK(g.qp.transmit(g.wire, frames));
+  CHECK(frames == 36);
+  CHECK(g.queues.sends.size() == 6);
+  CHECK(g.qp.idle());  // until they are gathered
+  CHECK_FALSE(g.qp.transmit(g.wire, frames));
+  g.mover.flush();
+  CHECK_FALSE(g.qp.idle());
+  g.turn(100);
+  g.turn(100);
+  CHECK(g.wire.sent.size() == 70);
+  CHECK(g.queues.completions.size() == 70);
+  CHECK(g.qp.idle());
+  CHECK(g.qp.counters().sends_out == 70);
+  CHECK(g.qp.counters().bytes_out == 70 * 8);
+  CHECK(g.qp.counters().errors == 0);
+}
+
+TEST_CASE("a queue pair places 512 datagrams at once, and counts what comes beyond", "[ud]") {
+  Ground g;
+  g.to_rts();
+  for (std::uint32_t i = 0; i < 514; ++i) g.posts_receive(i, {g.sge(0, 100)});
+  for (int i = 0; i < 511; ++i) g.hears(Octets(2));
+  CHECK(g.qp.counters().overrun == 0);
+  g.hears(Octets(2));
+  CHECK(g.qp.counters().overrun == 0);
+  g.hears(Octets(2));
+  CHECK(g.qp.counters().overrun == 1);
+  CHECK(g.queues.receives.size() == 2);
+  g.turn();
+  CHECK(g.queues.completions.size() == 512);
+  g.hears(Octets(2));
+  g.turn();
+  REQUIRE(g.queues.completions.size() == 513);
+  for (std::uint32_t i = 0; i < 513; ++i) CHECK(g.queues.completions[i].slot == i);
+  CHECK(g.qp.counters().sends_in == 513);
+  CHECK(g.qp.counters().bytes_in == 513 * 2);
+  CHECK(g.qp.counters().errors == 0);
+}
+
+TEST_CASE("data that came with the request goes out, whatever becomes of where it was", "[ud]") {
+  Ground g;
+  g.to_rts();
+  const Octets data(5, std::byte{0x77});
+  g.posts(1, {});
+  g.queues.sends[0].has_data = true;
+  g.queues.sends[0].data = data;
+  g.posts(2, {});
+  g.queues.sends[1].has_data = true;
+  g.turn();
+  REQUIRE(g.wire.sent.size() == 2);
+  const auto& first = g.wire.sent[0].octets;
+  CHECK(Octets(first.begin() + wire::Datagram::kSize, first.end()) == data);
+  CHECK(wire::parse_datagram(g.wire.sent[0].octets)->length == 5);
+  CHECK(g.wire.sent[1].octets.size() == wire::Datagram::kSize);
+}
+
+TEST_CASE("lengths are added up as they are: no sum comes round", "[ud]") {
+  Ground g;
+  g.to_rts();
+  g.posts(1, {g.sge(0, 0x80000000), g.sge(0, 0x80000001)});
+  g.turn();
+  REQUIRE(g.queues.completions.size() == 1);
+  CHECK(g.queues.completions[0].status == Status::invalid_length);
+
+  Ground h;
+  h.to_rts();
+  h.posts_receive(1, {h.sge(0, 0x80000000), h.sge(0, 0x80000000)});  // more than any memory has: its own error
+  h.hears(Octets(4));
+  h.turn();
+  REQUIRE(h.queues.completions.size() == 1);
+  CHECK(h.queues.completions[0].status == Status::base_bounds);
+  CHECK(h.qp.counters().errors == 1);
+}
+
+TEST_CASE("a receive as large as header and message is filled to its last octet", "[ud]") {
+  Ground g;
+  g.to_rts();
+  g.posts_receive(1, {g.sge(0, 40), g.sge(64, 0), g.sge(128, 4)});
+  g.hears(Octets(4, std::byte{0x55}));
+  g.turn();
+  REQUIRE(g.queues.completions.size() == 1);
+  CHECK(g.queues.completions[0].status == Status::success);
+  CHECK(g.queues.completions[0].length == 44);
+  CHECK(g.memory.memory[39] == std::byte{0x6b});
+  CHECK(g.memory.memory[131] == std::byte{0x55});
+  CHECK(g.memory.memory[132] == octet_at(132, 3));
+}
+
+TEST_CASE("a receive that is malformed is told, and nothing is placed by it", "[ud]") {
+  Ground g;
+  g.to_rts();
+  g.posts_receive(1, {g.sge(0, 100)});
+  g.queues.receives[0].malformed = true;
+  g.hears(Octets(4));
+  g.turn();
+  REQUIRE(g.queues.completions.size() == 1);
+  CHECK(g.queues.completions[0].status == Status::invalid_wqe);
+  CHECK(g.qp.counters().errors == 1);
+  CHECK(g.qp.state() == State::error);
+  CHECK(g.memory.memory[0] == octet_at(0, 3));
+}
+
+TEST_CASE("a flush takes 64 of a queue in a call, and is over when both are empty", "[ud]") {
+  Ground g;
+  g.to_rts();
+  for (std::uint32_t i = 0; i < 65; ++i) {
+    g.posts(i, {g.sge(0, 8)}, false);
+    g.posts_receive(i, {g.sge(0, 100)});
+  }
+  REQUIRE(g.qp.modify(State::error, std::nullopt));
+  CHECK(g.qp.settle(g.wire, kNow));
+  CHECK(g.queues.completions.size() == 128);
+  CHECK_FALSE(g.qp.idle());
+  CHECK(g.qp.settle(g.wire, kNow));
+  CHECK(g.queues.completions.size() == 130);
+  CHECK(g.qp.idle());
+  CHECK_FALSE(g.qp.settle(g.wire, kNow));
+  CHECK(g.qp.counters().errors == 0);  // a flush is none
+  REQUIRE(g.qp.modify(State::reset, std::nullopt));
+  REQUIRE(g.qp.modify(State::reset, std::nullopt));  // as often as one likes
+}
+
+TEST_CASE("in RESET the Q_Key is nobody's, and nothing that was posted before is sent later", "[ud]") {
+  Ground g;
+  g.to_rts();
+  g.posts(1, {g.sge(0, 8)});
+  REQUIRE(g.qp.modify(State::error, std::nullopt));
+  g.turn();
+  REQUIRE(g.qp.modify(State::reset, std::nullopt));
+  g.posts(2, {g.sge(0, 8)});
+  g.turn();
+  CHECK(g.wire.sent.empty());
+  CHECK(g.qp.idle());
+  REQUIRE(g.qp.modify(State::init, std::nullopt));
+  REQUIRE(g.qp.modify(State::rtr, std::nullopt));
+  g.posts_receive(3, {g.sge(0, 100)});
+  g.hears(Octets(2));
+  CHECK(g.qp.counters().refused == 1);
+  g.hears(Octets(2), 0);
+  CHECK(g.qp.counters().sends_in == 1);
+  g.mover.flush();
+  g.qp.settle(g.wire, kNow);
+  CHECK(g.qp.idle());
+  CHECK(g.queues.completions.size() == 2);
+}
+
+TEST_CASE("a failed move is told of what it was for: a Send, or a receive", "[ud]") {
+  Ground g(Moves::late);
+  g.to_rts();
+  g.posts_receive(3, {g.sge(0, 100)});
+  g.hears(Octets(2));
+  g.posts(1, {g.sge(0, 8), g.sge(64, 8)});
+  std::uint32_t frames = 1;
+  g.qp.transmit(g.wire, frames);
+  g.mover.unreachable.insert(g.memory.stag.value);
+  for (int i = 0; i < 10 && g.queues.completions.size() < 2; ++i) g.turn();
+  REQUIRE(g.queues.completions.size() == 2);
+  CHECK(g.queues.completions[0].status == Status::local_catastrophic);
+  CHECK(g.queues.completions[1].status != Status::success);
+  CHECK(g.qp.state() == State::error);
+  CHECK(g.wire.sent.empty());
+}
+
+TEST_CASE("whose queue pair has gone, and whose queue is full, is told of by state alone", "[ud]") {
+  Ground g(Moves::at_flush, true);
+  g.queues.room = 1;
+  g.to_rts();
+  g.posts_receive(1, {g.sge(0, 100)});
+  g.posts_receive(2, {g.sge(0, 100)});
+  g.hears(Octets(2));
+  g.turn();
+  CHECK(g.qp.state() == State::rts);
+  g.hears(Octets(2));
+  g.turn();
+  CHECK(g.qp.state() == State::error);
+  CHECK(g.queues.events.size() == 1);
+  g.hears(Octets(2));
+  CHECK(g.qp.counters().refused == 1);
+  REQUIRE(g.qp.modify(State::error, std::nullopt));
+  CHECK(g.queues.events.size() == 1);  // said once
+}
+
+TEST_CASE("each state has InfiniBand's name", "[ud]") {
+  CHECK(std::string(ud::name(State::reset)) == "RESET");
+  CHECK(std::string(ud::name(State::sqe)) == "SQE");
+  CHECK(std::string(ud::name(State::error)) == "ERR");
 }
