@@ -55,22 +55,23 @@ def roce_pair(world):
     return Wire(world, "pair", [*run, "--device", "rnic1"], [*run, "--device", "rnic0"], "127.0.1.2", local=True)
 
 
-def told(wire, rounds):
+def told(wire, rounds, limit_s=300):
     """A Write, its completion, a word over the kernel's TCP, and the peer finds the data in its memory."""
     program = str(stock.APPS / "told")
     server = wire.world.start([*wire.server, program, str(EXCHANGE_PORT)])
-    server.until(lambda: stock.kernel_listens(EXCHANGE_PORT), "listens")
-    client = wire.start_client([program, "127.0.0.1", str(EXCHANGE_PORT), str(rounds)])
+    server.until(lambda: stock.kernel_listens(EXCHANGE_PORT, wire.inside), "listens")
+    client = wire.start_client([program, wire.exchange, str(EXCHANGE_PORT), str(rounds)])
     try:
-        if client.wait(300) != 0 or server.wait(20) != 0 or f"{rounds} rounds, 0 stale" not in client.text():
+        if client.wait(limit_s) != 0 or server.wait(20) != 0 or f"{rounds} rounds, 0 stale" not in client.text():
             raise Failed(f"{tail(client.text())}\n--- server\n{tail(server.text())}")
     finally:
         server.end()
 
 
-def af_packet(world):
+def af_packet(world, keys="oob_connect = true", lossy_permille=0):
     """Two daemons in namespaces of their own. The programs tell each other what they need over a wire besides."""
-    wire = veth_wire(world, "af_packet", keys="oob_connect = true", label="af_packet")
+    label = "af_packet" + (", with loss" if lossy_permille else "")
+    wire = veth_wire(world, "af_packet", lossy_permille, keys=keys, label=label)
     wire.exchange = "10.79.0.1"
     server, client = (side[side.index("exec") + 1] for side in (wire.server, wire.client))
     KernelLink.ip("link", "add", "xa", "netns", server, "type", "veth", "peer", "name", "xb", "netns", client)
