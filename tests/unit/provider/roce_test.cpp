@@ -127,7 +127,7 @@ TEST_CASE("W-ACK-10: a Send without a receive ends as rnr_retry has it", "[wired
   }
 }
 
-TEST_CASE("W-ACK-08: a peer that does not come is waited for as long as timeout and retry_cnt say",
+TEST_CASE("W-ACK-08: a peer that does not come costs the first request RETRY_EXC_ERR, and the others a flush",
           "[wired][roce][W-ACK-08]") {
   TwoEnds t(kTwoRoce);
   t.x.ready(t.y);
