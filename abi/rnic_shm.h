@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RNIC_ABI_VERSION 6u
+#define RNIC_ABI_VERSION 7u
 #define RNIC_CACHE_LINE 64u
 #define RNIC_WORKERS_MAX 16u
 
@@ -205,6 +205,7 @@ enum rnic_status {
 #define RNIC_CQE_SOLICITED 0x01u
 #define RNIC_CQE_INVALIDATED 0x02u /* `word` is the STag that was invalidated */
 #define RNIC_CQE_IMMEDIATE 0x04u   /* `word` is the immediate, network order */
+#define RNIC_CQE_IPV4 0x08u        /* DATAGRAM: the header is one of IPv4; else of IPv6 */
 #define RNIC_CQE_SEND_QUEUE 0x10u  /* of a send queue; else of a receive queue */
 #define RNIC_CQE_SHARED 0x20u      /* of the QP's shared receive queue */
 #define RNIC_CQE_DATAGRAM 0x40u    /* a datagram's: its header is in front of it, source_qp has sent it */

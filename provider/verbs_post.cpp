@@ -398,7 +398,7 @@ void fill(ibv_wc& wc, std::uint64_t wr_id, const rnic_cqe& cqe) {
   if ((cqe.flags & RNIC_CQE_IMMEDIATE) != 0) wc.wc_flags |= IBV_WC_WITH_IMM;
   wc.pkey_index = 0;
   wc.slid = 0;
-  wc.sl = 0;
+  wc.sl = service_level(cqe.flags);
   wc.dlid_path_bits = 0;
 }
 

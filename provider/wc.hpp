@@ -100,4 +100,11 @@ constexpr ibv_wc_opcode wc_opcode(std::uint8_t opcode) {
   }
 }
 
+// Of a datagram it says what header is in front of it, as mlx5's devices have it, by which UCX reads that: 8 for UDP,
+// and 2 for IPv4 or 1 for IPv6. There are no levels of service.
+constexpr std::uint8_t service_level(std::uint8_t flags) {
+  if ((flags & RNIC_CQE_DATAGRAM) == 0) return 0;
+  return (flags & RNIC_CQE_IPV4) != 0 ? 0xA : 0x9;
+}
+
 }  // namespace rnic::provider

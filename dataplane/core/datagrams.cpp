@@ -122,6 +122,7 @@ void Datagrams::on_datagram(host::Datagram&& datagram, Instant) {
   const ud::Grh grh = header_of(datagram);
   const ud::Inbound inbound{.header = *header,
                             .grh = grh,
+                            .ipv4 = !datagram.to.is_v6(),
                             .payload = datagram.payload.subspan(wire::Datagram::kSize),
                             .frame = datagram.frame.get()};
   if (!to_group)

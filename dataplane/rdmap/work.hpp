@@ -110,6 +110,7 @@ struct Completion {
   std::uint32_t word = 0;
   std::uint32_t detail = 0;  // remote_termination: layer << 12 | type << 8 | code
   bool datagram = false;     // it came by a datagram, whose header is in front of it
+  bool ipv4 = false;         // of a datagram: that header is one of IPv4, else of IPv6
   QpNumber source{};         // of a datagram: who has sent it
 };
 

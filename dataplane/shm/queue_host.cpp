@@ -33,7 +33,8 @@ bool QueueHost::complete(const qp::Completion& completion) {
   entry.flags = static_cast<std::uint8_t>(
       (completion.solicited ? RNIC_CQE_SOLICITED : 0u) | (completion.invalidated ? RNIC_CQE_INVALIDATED : 0u) |
       (completion.immediate ? RNIC_CQE_IMMEDIATE : 0u) | (completion.of_send_queue ? RNIC_CQE_SEND_QUEUE : 0u) |
-      (completion.shared ? RNIC_CQE_SHARED : 0u) | (completion.datagram ? RNIC_CQE_DATAGRAM : 0u));
+      (completion.shared ? RNIC_CQE_SHARED : 0u) | (completion.datagram ? RNIC_CQE_DATAGRAM : 0u) |
+      (completion.ipv4 ? RNIC_CQE_IPV4 : 0u));
   entry.source_qp = completion.source.value;
   entry.detail = completion.detail;
   entry.qp_cookie = static_cast<std::uint32_t>(parts_.user_pointer);

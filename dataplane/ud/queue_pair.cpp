@@ -285,6 +285,7 @@ void QueuePair::receive(const Inbound& datagram) {
                    .length = length,
                    .word = to_big(datagram.header.immediate),
                    .datagram = true,
+                   .ipv4 = datagram.ipv4,
                    .source = datagram.header.source};
   in.places = 0;
   if (request.malformed) {

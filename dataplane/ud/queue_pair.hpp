@@ -70,6 +70,7 @@ using Grh = std::array<std::byte, kGrhBytes>;
 struct Inbound {
   const wire::Datagram& header;
   const Grh& grh;
+  bool ipv4;  // what `grh` holds, else IPv6
   Bytes payload;
   Buffer* frame;  // where that is
 };

@@ -151,6 +151,7 @@ TEST_CASE("a datagram arrives behind its header, over both versions of IP", "[wi
     CHECK(wc.src_qp == w.one.qp->qp_num);
     CHECK(wc.qp_num == w.other.qp->qp_num);
     CHECK(wc.wc_flags == IBV_WC_GRH);
+    CHECK(wc.sl == (index == kV4 ? 0xA : 0x9));
     const char* grh = w.other.memory.data() + 8192;
     CHECK(std::equal(w.one.memory.begin(), w.one.memory.begin() + 1000, grh + kGrh));
     CHECK(grh[kGrh + 1000] == '\x55');
@@ -454,6 +455,7 @@ TEST_CASE("an extended CQ tells of datagrams what the other one does", "[wired][
   CHECK(cq->wr_id == 3);
   CHECK(ibv_wc_read_src_qp(cq) == w.one.qp->qp_num);
   CHECK(ibv_wc_read_wc_flags(cq) == IBV_WC_GRH);
+  CHECK(ibv_wc_read_sl(cq) == 0xA);
   CHECK(ibv_wc_read_byte_len(cq) == 8 + kGrh);
   ibv_end_poll(cq);
 }

@@ -124,9 +124,10 @@ struct Ground {
     grh.fill(std::byte{0x6b});
     BufferRef frame = BufferRef::take(pool);
     std::copy(payload.begin(), payload.end(), frame->append(static_cast<std::uint32_t>(payload.size())).begin());
-    qp.receive({.header = header, .grh = grh, .payload = frame->bytes(), .frame = frame.get()});
+    qp.receive({.header = header, .grh = grh, .ipv4 = ipv4, .payload = frame->bytes(), .frame = frame.get()});
   }
 
+  bool ipv4 = false;  // of what comes
   tpt::Table table{64, 1};
   PlainMover mover;
   Region memory{table, 8192, 3, tpt::Rights::local_read | tpt::Rights::local_write, kPd};
@@ -311,6 +312,7 @@ TEST_CASE("a datagram is placed behind its header, and told when it is there", "
   wire::Datagram header{.solicited = true, .has_immediate = true};
   header.immediate = 0x01020304;
   Octets payload(20);
+  g.ipv4 = true;
   for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(0x40 + i);
   g.hears(payload, kKey, header);
   g.qp.settle(g.wire, kNow);
@@ -326,6 +328,7 @@ TEST_CASE("a datagram is placed behind its header, and told when it is there", "
   CHECK(done.immediate);
   CHECK(done.word == to_big(std::uint32_t{0x01020304}));
   CHECK(done.datagram);
+  CHECK(done.ipv4);
   CHECK(done.source == QpNumber{0x234});
   for (std::size_t i = 0; i < 30; ++i) CHECK(g.memory.memory[i] == std::byte{0x6b});
   for (std::size_t i = 0; i < 10; ++i) CHECK(g.memory.memory[1000 + i] == std::byte{0x6b});
