@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/face.hpp"
 #include "qp/work.hpp"
 
 namespace rnic::control {
@@ -22,8 +23,10 @@ enum class IbvEvent : std::uint32_t {
 };
 
 // Access violations are QP_ACCESS_ERR, malformed requests QP_REQ_ERR, loss of the stream and what is
-// internal QP_FATAL. A clean end is told by the connection manager alone (V-AE-01).
-constexpr std::optional<IbvEvent> ibv_event(qp::Event event) {
+// internal QP_FATAL. A clean end is told by the connection manager alone (V-AE-01). On a RoCE face the end of a peer
+// is told by nothing but the requests that it costs, as InfiniBand has it: QP_FATAL is an error of the
+// queue pair's own there, and UCX reports it as one.
+constexpr std::optional<IbvEvent> ibv_event(qp::Event event, Face face) {
   using enum qp::Event;
   switch (event) {
     case close_complete:
@@ -33,11 +36,13 @@ constexpr std::optional<IbvEvent> ibv_event(qp::Event event) {
     case terminate_received:
     case connection_reset:
     case connection_lost:
+    case bad_close:
+    case bad_llp_close:
+      if (face == Face::roce) return std::nullopt;
+      return IbvEvent::qp_fatal;
     case segment_size:
     case crc_error:
     case bad_fpdu:
-    case bad_close:
-    case bad_llp_close:
     case cq_sq_error:
     case cq_rq_error:
     case srq_error:

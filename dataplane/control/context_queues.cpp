@@ -766,7 +766,7 @@ void Context::leave(Qp& qp, const wire::IpAddress& group) {
 void Context::on_qp_event(Qp& qp, qp::Event event) {
   if (event == qp::Event::receive_limit && direct_ != nullptr)
     direct_->send_async(qp.direct_events, qp.user_pointer, RNIC_EVENT_RECEIVE_LIMIT);
-  if (const auto type = ibv_event(event))
+  if (const auto type = ibv_event(event, device_.face()))
     async_->send_async(qp.events, qp.user_pointer, static_cast<std::uint32_t>(*type));
 }
 

@@ -102,9 +102,9 @@ TEST_CASE("every event of the data plane has its ibverbs type",
           "[V-AE-10][V-AE-11][V-AE-12][V-AE-13][V-AE-14][V-AE-15][V-AE-16][V-AE-17][V-AE-18][V-AE-19][V-AE-20]"
           "[V-AE-21][V-AE-22][V-AE-23][V-AE-24][V-AE-25][V-AE-26][V-AE-27][V-AE-28][V-AE-29][V-AE-30][V-AE-31]"
           "[V-AE-32][V-AE-33][V-AE-34][V-AE-36]") {
-  using control::ibv_event;
   using enum control::IbvEvent;
   using qp::Event;
+  const auto ibv_event = [](Event event) { return control::ibv_event(event, Face::iwarp); };
   CHECK_FALSE(ibv_event(Event::close_complete));
   CHECK_FALSE(ibv_event(Event::peer_gone));
   for (const Event lost : {Event::terminate_received, Event::connection_reset, Event::connection_lost,
@@ -120,6 +120,33 @@ TEST_CASE("every event of the data plane has its ibverbs type",
                              Event::irrq_base_bounds, Event::irrq_access, Event::irrq_invalid_pd, Event::irrq_wrap})
     CHECK(ibv_event(access) == qp_access_error);
   CHECK(ibv_event(Event::last_wqe_reached) == qp_last_wqe_reached);
+}
+
+TEST_CASE("on a RoCE face the end of a peer is no event of its queue pair", "[control][objects][roce]") {
+  using control::ibv_event;
+  using enum control::IbvEvent;
+  using qp::Event;
+  for (const Event ended : {Event::peer_gone, Event::terminate_received, Event::connection_reset,
+                            Event::connection_lost, Event::bad_close, Event::bad_llp_close})
+    CHECK_FALSE(ibv_event(ended, Face::roce));
+  // What is wrong on this side is told all the same.
+  CHECK(ibv_event(Event::local_catastrophic, Face::roce) == qp_fatal);
+  CHECK(ibv_event(Event::cq_sq_error, Face::roce) == qp_fatal);
+  CHECK(ibv_event(Event::crc_error, Face::roce) == qp_fatal);
+  CHECK(ibv_event(Event::access_rights, Face::roce) == qp_access_error);
+  CHECK(ibv_event(Event::read_request_form, Face::roce) == qp_request_error);
+  CHECK(ibv_event(Event::last_wqe_reached, Face::roce) == qp_last_wqe_reached);
+
+  Daemon daemon("sched_fifo = false\n[[device]]\nport = \"loopback\"\naddress = \"127.0.9.1/24\"\nface = \"roce\"\n");
+  App app(daemon);
+  (void)app.qp(app.pd(), app.cq());
+  raise(daemon, [&](core::Worker& worker) {
+    worker.on_qp_event(qp_object(daemon).cookie, Event::connection_reset);
+    worker.on_qp_event(qp_object(daemon).cookie, Event::last_wqe_reached);
+  });
+  const auto message = next_message<AsyncMessage>(daemon, app.opened.fds[2].get());
+  REQUIRE(message);
+  CHECK(message->type == 16);
 }
 
 TEST_CASE("a CQ's notification comes to its channel, which is named by its socket's cookie",
