@@ -882,6 +882,7 @@ void ConnectionManager::on_stream_event(const StreamEvent& event, Instant now) {
       queue(*id, RNIC_CM_DISCONNECTED, 0);
       break;
     case StreamEvent::Kind::connect_request:
+    case StreamEvent::Kind::ready:
       break;
   }
 }

@@ -294,6 +294,7 @@ void ConnectionManager::on_answer_event(Id& id, const StreamEvent& event) {
     case StreamEvent::Kind::failed:
     case StreamEvent::Kind::disconnected:
     case StreamEvent::Kind::connect_request:
+    case StreamEvent::Kind::ready:
       unreachable(status_of(event.failure));
       break;
   }

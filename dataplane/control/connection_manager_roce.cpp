@@ -152,6 +152,7 @@ void ConnectionManager::on_greeting_event(Id& id, const StreamEvent& event, Inst
       time_waits_.push_back({now + kTimeWait, id.cookie});
       break;
     case StreamEvent::Kind::connect_request:
+    case StreamEvent::Kind::ready:
       break;
   }
 }

@@ -80,6 +80,8 @@ std::string in_words(const core::StreamEvent& event) {
       return fmt::format("{}: not connected, id {}: {}", whose, id, in_words(event.failure));
     case Kind::disconnected:
       return fmt::format("{}: disconnected, id {}", whose, id);
+    case Kind::ready:
+      return fmt::format("{}: there is something to read, or room to write, id {}", whose, id);
   }
   return whose;
 }

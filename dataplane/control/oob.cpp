@@ -119,6 +119,8 @@ void Oob::on_stream_event(const StreamEvent& event) {
     case StreamEvent::Kind::established:
       rendezvous_.on_established(event.cookie);
       break;
+    case StreamEvent::Kind::ready:  // of streams in streaming mode
+      break;
     case StreamEvent::Kind::disconnected:
     case StreamEvent::Kind::rejected:
     case StreamEvent::Kind::failed: {

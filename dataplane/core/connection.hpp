@@ -25,6 +25,11 @@ inline Bytes bytes_of(const PrivateData& data) {
   return Bytes(data.octets).first(data.length < data.octets.size() ? data.length : data.octets.size());
 }
 
+// The upper two bits of the cookies of streams in streaming mode, and of listeners whose callers begin so: an
+// application that has a handshake of its own speaks on them, and they are iWARP's when it says so (V-CONN-12).
+inline constexpr std::uint64_t kStreamingCookie = std::uint64_t{1} << 62;
+constexpr bool is_streaming(std::uint64_t cookie) { return cookie >> 62 == kStreamingCookie >> 62; }
+
 enum class StreamFailure : std::uint8_t {
   none,
   refused,      // RST in answer to our SYN: no listener
@@ -50,6 +55,7 @@ struct StreamEvent {
     rejected,         // the peer's listener said no: private data
     failed,           // connect() or accept() failed: `failure`
     disconnected,     // after established, once: for whatever reason
+    ready,            // of a stream in streaming mode: what say() or hear() found wanting may be there now
   } kind = Kind::failed;
   StreamFailure failure = StreamFailure::none;
   std::uint32_t device = 0;  // its index: 127.0.0.1 is on each
@@ -103,6 +109,19 @@ struct AcceptOptions {
   std::uint8_t traffic_class = 0;  // as in ConnectOptions, from the Reply on
   bool outlives_peer = false;      // qp/start.hpp; a call's does where it has a `meeting`
   bool acknowledged = false;       // qp/start.hpp
+};
+
+// Of the step from streaming mode to iWARP.
+struct IwarpOptions {
+  Bytes last_message;  // all of it leaves before the first FPDU (V-CONN-03); at most kLastMessageMax
+  std::uint32_t ird = 0, ord = 0;
+};
+inline constexpr std::size_t kLastMessageMax = 4096;
+
+// What came of the peer's in streaming mode.
+struct Heard {
+  std::size_t octets = 0;
+  bool ended = false;  // it has sent its FIN, and there is no more before that
 };
 
 }  // namespace rnic::core

@@ -43,7 +43,7 @@ struct StreamInfo {
   wire::IpAddress local, remote;
   std::uint16_t local_port = 0, remote_port = 0;
   const char* tcp_state = "";
-  const char* phase = "";  // opening, negotiating, waiting (for accept), starting, running, held, orphan
+  const char* phase = "";  // opening, negotiating, waiting (for accept), starting, running, held, streaming, orphan
   std::uint32_t qp_number = 0;
   tcp::Counters tcp;
   std::uint32_t congestion_window_bytes = 0, in_flight_bytes = 0, mss_bytes = 0;
@@ -80,6 +80,16 @@ class Device {
   Result<Done, StreamError> confirm(StreamId stream, Instant now) { return streams_.confirm(stream, now); }
   Result<Done, StreamError> reject(StreamId stream, const PrivateData& private_data, Instant now) {
     return streams_.reject(stream, private_data, now);
+  }
+  // Streams in streaming mode (core/rdma_streams.hpp).
+  Result<StreamId, StreamError> open(const ConnectOptions& options, Instant now) { return streams_.open(options, now); }
+  Result<Done, StreamError> claim(StreamId stream, std::uint64_t cookie) { return streams_.claim(stream, cookie); }
+  Result<std::size_t, StreamError> say(StreamId stream, Bytes octets, Instant now) {
+    return streams_.say(stream, octets, now);
+  }
+  Result<Heard, StreamError> hear(StreamId stream, MutableBytes room) { return streams_.hear(stream, room); }
+  Result<Done, StreamError> begin_iwarp(StreamId stream, const IwarpOptions& options, qp::QueuePair& qp, Instant now) {
+    return streams_.begin_iwarp(stream, options, qp, now);
   }
   // It has a connection, or is on the way to one.
   bool has_stream(const qp::QueuePair& qp) const { return streams_.has_stream(qp); }

@@ -15,21 +15,6 @@ constexpr Duration kCloseTimeout = seconds(5);  // after a refusal or a failed s
 // For a caller's application to hear that it was welcome: InfiniBand's responder is asked for as much patience.
 constexpr Duration kConfirmationTimeout = seconds(60);
 
-StreamFailure failure_of(tcp::Ended ended) {
-  switch (ended) {
-    case tcp::Ended::refused:
-      return StreamFailure::refused;
-    case tcp::Ended::timed_out:
-      return StreamFailure::timed_out;
-    case tcp::Ended::no:
-    case tcp::Ended::gracefully:
-    case tcp::Ended::reset:
-    case tcp::Ended::aborted:
-      break;
-  }
-  return StreamFailure::reset;
-}
-
 }  // namespace
 
 // ---- streams and queue pairs -------------------------------------------------------------
@@ -197,6 +182,9 @@ void RdmaStreams::disconnect(StreamId id, Disconnect how, Instant now) {
     case Stream::Phase::held:
       end_held(*stream, now);
       break;
+    case Stream::Phase::streaming:
+      end_streaming(*stream, how, now);
+      break;
     case Stream::Phase::orphan:
       break;
   }
@@ -256,6 +244,7 @@ bool RdmaStreams::send_octets(Stream& stream, Bytes octets) {
 }
 
 void RdmaStreams::begin_startup(Stream& stream, Instant now) {
+  if (is_streaming(stream.cookie)) return begin_streaming(stream, now);
   if (stream.wishes.itself) return join_itself(stream, now);
   stream.enter(Stream::Phase::negotiating);
   if (!stream.initiator) {
@@ -481,6 +470,9 @@ void RdmaStreams::take_input(Stream& stream, Instant now) {
     case Stream::Phase::held:
       take_confirmation(stream, now);
       break;
+    case Stream::Phase::streaming:
+      look_at_streaming(stream, now);
+      break;
     case Stream::Phase::orphan:
       host_.take_orphan_input(stream, now);
       break;
@@ -573,6 +565,9 @@ void RdmaStreams::on_deadline(host::Stream& due, Instant now) {
     case Stream::Phase::held:
       news_.tell_failed(stream, StreamFailure::timed_out);
       abort(stream, now);
+      break;
+    case Stream::Phase::streaming:
+      on_streaming_deadline(stream, now);
       break;
     case Stream::Phase::running:
     case Stream::Phase::orphan:  // the host sees to that

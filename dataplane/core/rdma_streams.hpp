@@ -47,6 +47,24 @@ class RdmaStreams final : public host::StreamUser {
   Result<Done, StreamError> reject(StreamId id, const PrivateData& private_data, Instant now);
   void disconnect(StreamId id, Disconnect how, Instant now);
   void release(qp::QueuePair& qp, Instant now);
+
+  // ---- streams in streaming mode (core/streaming.cpp); disconnect() ends them, too ----
+  // What a stream has of its application's octets, and of the peer's, is TCP's: as much as its window, and of what is
+  // said kSaidMax. None of these wait.
+  static constexpr std::size_t kSaidMax = 65536;
+  // A call. Told: established, later ready; or failed. The cookie is a streaming one, as in claim().
+  Result<StreamId, StreamError> open(const ConnectOptions& options, Instant now);
+  // One that a listener's connect_request told of: from now on the caller's, by that cookie.
+  Result<Done, StreamError> claim(StreamId id, std::uint64_t cookie);
+  // How many octets were taken. Fewer than all: ready is told when there is room.
+  Result<std::size_t, StreamError> say(StreamId id, Bytes octets, Instant now);
+  // None, and not the end: ready is told when there is something.
+  Result<Heard, StreamError> hear(StreamId id, MutableBytes room);
+  // Idle -> RTS (V-CONN-04): the queue pair has the connection, with all that the peer has said since hear() was last
+  // called. wrong_state: the queue pair is not in Idle; unknown: the stream is not Established (V-CONN-01);
+  // no_resources: there are no buffers for the last message. Nothing has happened then.
+  Result<Done, StreamError> begin_iwarp(StreamId id, const IwarpOptions& options, qp::QueuePair& qp, Instant now);
+
   bool kill(StreamId id, Instant now);
 
   // ---- an active stream in its turn ----
@@ -100,6 +118,15 @@ class RdmaStreams final : public host::StreamUser {
   void take_confirmation(Stream& stream, Instant now);
   bool hear_confirmation(Stream& stream);
   void end_held(Stream& stream, Instant now);
+
+  // ---- in streaming mode ----
+  Stream* find_streaming(StreamId id);
+  std::size_t room_to_say(const Stream& stream) const;
+  BufferRef take_said(Stream& stream, Bytes& octets);
+  void begin_streaming(Stream& stream, Instant now);
+  void look_at_streaming(Stream& stream, Instant now);
+  void end_streaming(Stream& stream, Disconnect how, Instant now);
+  void on_streaming_deadline(Stream& stream, Instant now);
 
   void attach(Stream& stream, const qp::Start& start, Instant now);
   void join_itself(Stream& stream, Instant now);

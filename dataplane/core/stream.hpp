@@ -18,6 +18,9 @@
 //                |                    |                    |
 //                +----------------- orphan ----------------+
 //
+//      open() or a SYN to a listener with a streaming cookie  ->  streaming: its application's octets, until
+//      begin_iwarp()  ->  running
+//
 //                                   orphan: no queue pair and no consumer any more; TCP brings to
 //                                           an end what it holds, within a time
 //
@@ -36,7 +39,7 @@ namespace rnic::core {
 
 struct Stream : host::Stream {
   // Opening and orphan are TCP/IP's to know (host/stream.hpp); what is between them is ours.
-  enum class Phase : std::uint8_t { opening, negotiating, waiting, starting, running, held, orphan };
+  enum class Phase : std::uint8_t { opening, negotiating, waiting, starting, running, held, streaming, orphan };
 
   using host::Stream::Stream;
 
@@ -53,6 +56,8 @@ struct Stream : host::Stream {
   PrivateData reply_data;          // for the established event
   bool confirmed = false;          // held
   std::uint32_t heard_octets = 0;  // held: of the confirmation
+  bool input_awaited = false;      // streaming: hear() found nothing,
+  bool room_awaited = false;       //   say() no room
 
   std::int64_t deficit_bytes = 0;  // of this stream's share of the transmit turns
 
@@ -78,5 +83,7 @@ struct Stream : host::Stream {
 };
 
 const char* name(Stream::Phase phase);
+// What it means to a consumer.
+StreamFailure failure_of(tcp::Ended ended);
 
 }  // namespace rnic::core

@@ -24,7 +24,8 @@ StreamEvent& StreamNews::queue(StreamEvent::Kind kind, Stream& stream) {
 
 void StreamNews::tell_request(Stream& stream) {
   stream.told_request = true;
-  stream.startup->describe_peer(queue(StreamEvent::Kind::connect_request, stream));
+  StreamEvent& event = queue(StreamEvent::Kind::connect_request, stream);
+  if (stream.startup != nullptr) stream.startup->describe_peer(event);  // in streaming mode nothing was asked yet
 }
 
 void StreamNews::tell_established(Stream& stream) {
@@ -35,6 +36,8 @@ void StreamNews::tell_established(Stream& stream) {
   event.ord = stream.established_ord;
   event.private_data = stream.reply_data;
 }
+
+void StreamNews::tell_ready(Stream& stream) { queue(StreamEvent::Kind::ready, stream); }
 
 void StreamNews::tell_rejected(Stream& stream) {
   stream.told_end = true;

@@ -19,6 +19,7 @@ class StreamNews {
   // ---- of a stream ----
   void tell_request(Stream& stream);
   void tell_established(Stream& stream);  // once, and not after its end
+  void tell_ready(Stream& stream);
   // Its end, told once:
   void tell_rejected(Stream& stream);
   void tell_failed(Stream& stream, StreamFailure failure);

@@ -41,6 +41,7 @@ void Workload::on_event(Rnic& rnic, const core::StreamEvent& event) {
   End& end = *ends_[event.cookie];
   switch (event.kind) {
     case Kind::connect_request:
+    case Kind::ready:
       break;
     case Kind::established:
       if (end.established) complain("established was told twice");
