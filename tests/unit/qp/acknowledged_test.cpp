@@ -440,6 +440,24 @@ TEST_CASE("W-ACK-07: the peer's refusal comes before a failure of our own behind
   CHECK(of_sends(*peer.us) == Statuses{kRefused, kFlushed});
 }
 
+TEST_CASE("W-ACK-07: behind a refusal that waits for a Read to be answered nothing is begun",
+          "[qp][acknowledged][W-ACK-06][W-ACK-07]") {
+  Peer peer;
+  Region& source = peer.us->region(64, 1);
+  Region& sink = peer.us->region(64);
+  peer.us->post(read({Side::sge(sink, 0, 8)}, {9}, 0));
+  peer.us->post(write({Side::sge(source, 0, 8)}, {9}, 0));
+  peer.run();
+  peer.refuse(2, 0x1101);
+  CHECK(of_sends(*peer.us).empty());
+  peer.us->post(send({Side::sge(source, 0, 8)}));
+  peer.run();
+  CHECK(peer.heard_opcode(wire::RdmapOpcode::send).empty());
+  peer.say(tagged(2, true, sink.stag, sink.base, filled(8)));
+  CHECK(of_sends(*peer.us) == Statuses{kDone, kRefused, kFlushed});
+  CHECK(peer.heard_opcode(wire::RdmapOpcode::send).empty());
+}
+
 TEST_CASE("W-ACK-06: a Send whose receive is too small is refused, with a Read behind it that waits for it",
           "[qp][acknowledged][W-ACK-06]") {
   Peer peer;

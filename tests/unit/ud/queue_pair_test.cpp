@@ -191,6 +191,19 @@ TEST_CASE("a Send is one datagram, gathered of its SGEs, and complete when it is
   CHECK(g.qp.idle());
 }
 
+TEST_CASE("what has just been posted is something to do, and 16 SGEs are the most of a Send", "[ud]") {
+  Ground g;
+  g.to_rts();
+  CHECK(g.qp.idle());
+  g.posts(1, std::vector<rdmap::Sge>(rdmap::kSgesMax, g.sge(0, 2)));
+  g.queues.sends[0].sge_count = 40;
+  CHECK_FALSE(g.qp.idle());
+  g.turn();
+  REQUIRE(g.wire.sent.size() == 1);
+  CHECK(wire::parse_datagram(g.wire.sent[0].octets)->length == 2 * rdmap::kSgesMax);
+  CHECK(g.qp.idle());
+}
+
 TEST_CASE("a Q_Key with its highest bit means the queue pair's own", "[ud]") {
   Ground g;
   g.to_rts();
