@@ -81,6 +81,14 @@
 	X(REG_SHARED_MR, reg_shared_mr, 102, RNIC_OF_VERBS, rnic_reg_shared_mr, rnic_reg_mr_reply, 0, 0)             \
 	X(ALLOC_STAG, alloc_stag, 103, RNIC_OF_VERBS, rnic_alloc_stag, rnic_alloc_stag_reply, 0, 0)                  \
 	X(DIRECT_EVENTS, direct_events, 104, RNIC_OF_VERBS, rnic_nothing, rnic_nothing, 0, 1)                        \
+	X(STREAM_CONNECT, stream_connect, 105, RNIC_OF_VERBS, rnic_stream_connect, rnic_handle_reply, 0, 0)          \
+	X(STREAM_LISTEN, stream_listen, 106, RNIC_OF_VERBS, rnic_stream_listen, rnic_handle_reply, 0, 0)             \
+	X(STREAM_ACCEPT, stream_accept, 107, RNIC_OF_VERBS, rnic_stream_accept, rnic_handle_reply, 0, 0)             \
+	X(STREAM_SEND, stream_send, 108, RNIC_OF_VERBS, rnic_stream_send, rnic_handle_reply, 0, 0)                   \
+	X(STREAM_RECEIVE, stream_receive, 109, RNIC_OF_VERBS, rnic_stream_receive, rnic_stream_received, 0, 0)       \
+	X(STREAM_QUERY, stream_query, 110, RNIC_OF_VERBS, rnic_handle, rnic_stream_query_reply, 0, 0)                \
+	X(STREAM_CLOSE, stream_close, 111, RNIC_OF_VERBS, rnic_handle, rnic_nothing, 0, 0)                           \
+	X(START_IWARP, start_iwarp, 112, RNIC_OF_VERBS, rnic_start_iwarp, rnic_nothing, 0, 0)                        \
                                                                                                                      \
 	/* administration */                                                                                         \
 	X(SHOW, show, 128, RNIC_OF_ANY, rnic_show, rnic_handle_reply, 0, 1)                                          \
@@ -102,6 +110,9 @@
 	X(rnic_alloc_mw_reply, 8) X(rnic_not_offered, 8)                                                             \
 	X(rnic_query_mr_reply, 56) X(rnic_query_mw_reply, 40) X(rnic_reg_shared_mr, 32) X(rnic_alloc_stag, 16)       \
 	X(rnic_alloc_stag_reply, 16)                                                                                 \
+	X(rnic_stream_connect, 64) X(rnic_stream_listen, 40) X(rnic_stream_accept, 16) X(rnic_stream_send, 4104)      \
+	X(rnic_stream_receive, 8) X(rnic_stream_received, 4104) X(rnic_stream_query_reply, 64)                       \
+	X(rnic_start_iwarp, 4128)                                                                                    \
 	X(rnic_cm_open, 16) X(rnic_cm_open_reply, 24) X(rnic_cm_create_id, 24)                                       \
 	X(rnic_cm_destroy_id_reply, 8) X(rnic_cm_bind, 32) X(rnic_cm_resolve_address, 56)                            \
 	X(rnic_cm_resolve_route, 8) X(rnic_cm_query_reply, 104) X(rnic_cm_parameters, 528)                            \

@@ -115,6 +115,7 @@ Context::~Context() {
   if (!space_known_) return;
   memory_->mark_dead();
   device_.worker->call([&](Instant) { device_.worker->remove_context(*memory_); });  // with all its bells
+  end_streams();
   in_batches(*device_.worker, qps_, [&](auto& entry, Instant now) {
     Qp& qp = *entry.second;
     if (qp.ud != nullptr)
@@ -202,7 +203,7 @@ Reply Context::map_arena(std::uint32_t number) {
 std::uint32_t Context::new_handle() {
   return handles_.next([this](std::uint32_t handle) {
     return pds_.contains(handle) || regions_.contains(handle) || windows_.contains(handle) || cqs_.contains(handle) ||
-           srqs_.contains(handle);
+           srqs_.contains(handle) || streams_.contains(handle);
   });
 }
 

@@ -3,7 +3,8 @@
 // context names nothing (V-RNIC-01).
 //
 // Large, as each verb that control serves is a function here, of one set of objects that name each other: what has no
-// queue is in context.cpp, what has one in context_queues.cpp.
+// queue is in context.cpp, what has one in context_queues.cpp,
+// the direct verbs' in context_direct.cpp and context_streams.cpp.
 //
 // Owned by the control thread. What workers touch (queue pairs, queues, the table's memory) is made,
 // changed and destroyed on the device's worker, by Worker::call().
@@ -14,6 +15,7 @@
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -140,6 +142,32 @@ struct Qp {
   Share stream_share;  // of a connection with that
 };
 
+// A stream in streaming mode (core/rdma_streams.hpp), or a listener for such.
+struct DirectStream {
+  enum class Kind : std::uint8_t { streaming, listener, running };  // running: it is a queue pair's
+
+  Share share;
+  Kind kind = Kind::streaming;
+  std::uint32_t handle = 0;
+  std::uint64_t cookie = 0;
+  std::uint64_t user_pointer = 0;
+  Context* context = nullptr;
+  core::StreamId id;
+  bool open = true;  // its handshake is over
+  int error = 0;     // with which it has ended
+  rnic_address local{}, remote{};
+  // Of a listener.
+  struct Caller {
+    core::StreamId id;
+    Share share;
+    rnic_address local{}, remote{};
+  };
+  wire::IpAddress address;
+  std::deque<Caller> callers;  // that nobody has accepted
+  bool awaits_caller = false;  // its application has found none
+  EventSocket::Subject events;
+};
+
 class Context {
  public:
   // `memory`: the application's /proc/self/mem, or none; `process`: a pidfd of it, or null; `helper`: or null.
@@ -165,6 +193,15 @@ class Context {
   Reply reg_shared_mr(const rnic_reg_shared_mr& request);
   Reply alloc_stag(const rnic_alloc_stag& request);
   Reply direct_events(Loop& loop);
+  // Streams in streaming mode; `streams`: of the device.
+  Reply stream_connect(const rnic_stream_connect& request, Shares& streams);
+  Reply stream_listen(const rnic_stream_listen& request, Shares& streams);
+  Reply stream_accept(const rnic_stream_accept& request);
+  Reply stream_send(const rnic_stream_send& request);
+  Reply stream_receive(const rnic_stream_receive& request);
+  Reply stream_query(std::uint32_t handle);
+  Reply stream_close(std::uint32_t handle);
+  Reply start_iwarp(const rnic_start_iwarp& request);
   // `channel`: null when the request names none.
   Reply create_cq(const rnic_create_cq& request, std::shared_ptr<EventSocket> channel);
   Reply resize_cq(const rnic_resize_cq& request);
@@ -189,6 +226,7 @@ class Context {
   void on_srq_limit(Srq& srq);
   void on_cq_overflow(Cq& cq);
   void on_completions(Cq& cq);
+  void on_stream_event(DirectStream& stream, const core::StreamEvent& event, Shares& streams);
   void on_addresses_changed();  // GID_CHANGE
   void drop_dead_memory();
 
@@ -258,6 +296,15 @@ class Context {
   void leave(Qp& qp, const wire::IpAddress& group);
   void forget(Srq& srq);
   void forget(Cq& cq);
+  // ---- context_streams.cpp
+  Result<std::unique_ptr<DirectStream>, int> new_stream(Share share, std::uint64_t user_pointer);
+  rnic_handle_reply keep(std::unique_ptr<DirectStream> stream);
+  DirectStream* find_stream(std::uint32_t handle, DirectStream::Kind kind) const;
+  void end_on_worker(DirectStream& stream, core::Disconnect how, Instant now);
+  void end_streams();
+  void forget(DirectStream& stream);
+  void tell(DirectStream& stream);
+  void on_caller_event(DirectStream& listener, const core::StreamEvent& event, Shares& streams);
 
   Machine& machine_;
   ServedDevice& device_;
@@ -295,6 +342,7 @@ class Context {
   std::map<std::uint32_t, std::unique_ptr<Cq>> cqs_;
   std::map<std::uint32_t, std::unique_ptr<Srq>> srqs_;
   std::map<std::uint32_t, std::unique_ptr<Qp>> qps_;
+  std::map<std::uint32_t, std::unique_ptr<DirectStream>> streams_;
 };
 
 }  // namespace rnic::control

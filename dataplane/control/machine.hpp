@@ -27,6 +27,7 @@ namespace rnic::control {
 
 class Context;
 struct Cq;
+struct DirectStream;
 struct Qp;
 struct Srq;
 
@@ -93,6 +94,7 @@ struct Machine {
   std::unordered_map<std::uint64_t, Qp*> qps_by_cookie;
   std::unordered_map<std::uint64_t, Cq*> cqs_by_cookie;
   std::unordered_map<std::uint64_t, Srq*> srqs_by_cookie;
+  std::unordered_map<std::uint64_t, DirectStream*> streams_by_cookie;
   std::unordered_map<std::uint32_t, Qp*> qps;  // by number, over all devices
   UsedNumbers pds;                             // over all devices
   Numbers first_handles;                       // what each context begins with

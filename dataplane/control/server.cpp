@@ -405,6 +405,12 @@ std::vector<std::string> Server::going(Context& context, const std::string& why,
   return lines;
 }
 
+void Server::on_streaming_event(const core::StreamEvent& event) {
+  const auto found = machine_.streams_by_cookie.find(event.cookie);
+  if (found != machine_.streams_by_cookie.end())
+    found->second->context->on_stream_event(*found->second, event, cm_.streams_of(event.device));
+}
+
 void Server::on_worker_news(core::Worker& worker) {
   std::uint64_t count;
   [[maybe_unused]] const auto got = read(worker.event_fd(), &count, sizeof count);
@@ -414,6 +420,10 @@ void Server::on_worker_news(core::Worker& worker) {
   int left = kStreamEventsMax;
   for (; left > 0 && worker.pop_stream_event(stream_event); --left) {
     log_.debug([&] { return in_words(stream_event); });
+    if (core::is_streaming(stream_event.cookie)) {
+      on_streaming_event(stream_event);
+      continue;
+    }
     const bool asks = stream_event.kind == core::StreamEvent::Kind::connect_request &&
                       is_inquiry(core::bytes_of(stream_event.private_data));
     if (Rendezvous::is_ours(stream_event.cookie) && !asks)

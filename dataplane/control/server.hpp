@@ -107,6 +107,7 @@ class Server final : private CmHost {
   void on_readable(std::uint64_t session, std::uint32_t events);
   void end(std::uint64_t session);
   void on_worker_news(core::Worker& worker);
+  void on_streaming_event(const core::StreamEvent& event);
   void on_network_change(ServedDevice& device);
   void on_memory_gone();
   std::string in_words_of(const Qp& qp) const;

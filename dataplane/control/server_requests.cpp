@@ -376,6 +376,38 @@ Reply Server::serve_direct_events(Session& session, Request&, const rnic_nothing
   return session.context->direct_events(loop_);
 }
 
+Reply Server::serve_stream_connect(Session& session, Request&, const rnic_stream_connect& body) {
+  return session.context->stream_connect(body, cm_.streams_of(session.context->device().index));
+}
+
+Reply Server::serve_stream_listen(Session& session, Request&, const rnic_stream_listen& body) {
+  return session.context->stream_listen(body, cm_.streams_of(session.context->device().index));
+}
+
+Reply Server::serve_stream_accept(Session& session, Request&, const rnic_stream_accept& body) {
+  return session.context->stream_accept(body);
+}
+
+Reply Server::serve_stream_send(Session& session, Request&, const rnic_stream_send& body) {
+  return session.context->stream_send(body);
+}
+
+Reply Server::serve_stream_receive(Session& session, Request&, const rnic_stream_receive& body) {
+  return session.context->stream_receive(body);
+}
+
+Reply Server::serve_stream_query(Session& session, Request&, const rnic_handle& body) {
+  return session.context->stream_query(body.handle);
+}
+
+Reply Server::serve_stream_close(Session& session, Request&, const rnic_handle& body) {
+  return session.context->stream_close(body.handle);
+}
+
+Reply Server::serve_start_iwarp(Session& session, Request&, const rnic_start_iwarp& body) {
+  return session.context->start_iwarp(body);
+}
+
 // ---- events --------------------------------------------------------------------------------------
 
 Reply Server::serve_hold_events(Session& session, Request&, const rnic_hold_events& body) {
