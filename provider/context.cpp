@@ -152,6 +152,7 @@ int open_context(Context& context, int command_fd, const char* device_name) {
   for (int& fd : context.doorbells.eventfds) fd = -1;
   context.cq_list.make_head();
   context.qp_list.make_head();
+  context.stream_list.make_head();
   pthread_mutex_init(&context.objects, nullptr);
   pthread_mutex_init(&context.arena_mutex, nullptr);
 

@@ -103,6 +103,7 @@ struct Context {
   pthread_mutex_t objects;  // taken before a CQ's lock
   Link cq_list;
   Link qp_list;
+  Link stream_list;             // in streaming mode (direct_streams.cpp)
   pthread_mutex_t arena_mutex;  // taken before a CQ's lock; see ArenaGuard
   Arena* arenas;
   std::uint32_t arena_count;

@@ -34,6 +34,13 @@ constexpr rnic::direct::Table kTable = {
     .query_mw = query_mw,
     .wr_rdma_read_inv = wr_rdma_read_inv,
     .wr_fast_register = wr_fast_register,
+    .stream_connect = stream_connect,
+    .stream_listen = stream_listen,
+    .stream_accept = stream_accept,
+    .stream_send = stream_send,
+    .stream_receive = stream_receive,
+    .stream_query = stream_query,
+    .stream_close = stream_close,
 };
 
 // By a function that stands in no other's table of operations.
@@ -106,6 +113,14 @@ int get_event(ibv_context* ibv, rnicdv_event* event) {
       return errno == EWOULDBLOCK ? EAGAIN : errno;
     }
     if (got == 0) return EIO;
+    if (got == sizeof message && message.type == RNIC_EVENT_STREAM) {
+      rnicdv_stream* const stream = stream_named(context, message.element);
+      if (stream == nullptr) continue;
+      *event = {};
+      event->type = RNICDV_EVENT_STREAM_READY;
+      event->stream = stream;
+      return 0;
+    }
     if (got != sizeof message || message.type != RNIC_EVENT_RECEIVE_LIMIT) continue;
     // One that has gone meanwhile took its events with it.
     auto* const wanted = reinterpret_cast<ibv_qp*>(message.element);
@@ -172,12 +187,41 @@ ibv_qp* create_qp(ibv_context* ibv, ibv_qp_init_attr_ex* init, const rnicdv_qp_i
   return create_qp_with(ibv, init, {more.flags, more.rq_limit});
 }
 
+namespace {
+
+// Idle to RTS, on a stream in streaming mode.
+int start_iwarp(Qp& qp, const rnicdv_qp_mod& mod, std::uint32_t mask) {
+  if ((mask & RNICDV_QP_STATE) == 0 || mod.state != RNICDV_QPS_RTS) return EINVAL;
+  static_assert(RNICDV_STREAM_MESSAGE_MAX == RNIC_STREAM_OCTETS_MAX);
+  if (mod.message_length > RNICDV_STREAM_MESSAGE_MAX) return EINVAL;
+  if (mod.stream != nullptr && mod.stream->context != qp.ibv.context) return ENOTCONN;
+  rnic_start_iwarp request{};
+  request.qp_number = qp.ibv.qp_num;
+  if ((mask & RNICDV_QP_RQ_LIMIT) != 0) request.mask |= RNIC_MODIFY_RECEIVE_LIMIT;
+  if ((mask & RNICDV_QP_ORD) != 0) request.mask |= RNIC_MODIFY_ORD;
+  if ((mask & RNICDV_QP_IRD) != 0) request.mask |= RNIC_MODIFY_IRD;
+  request.ord = mod.ord;
+  request.ird = mod.ird;
+  request.receive_limit = mod.rq_limit;
+  request.stream = mod.stream != nullptr ? handle_of(mod.stream) : 0;
+  request.message_length = mod.message_length;
+  if (mod.message_length != 0) std::memcpy(request.message, mod.message, mod.message_length);
+  const int error = qp.context->control.call(RNIC_START_IWARP, &request, sizeof request, nullptr, 0);
+  if (error != 0) return error;
+  note_state(qp, RNIC_QP_RTS);
+  stream_is_attached(mod.stream);
+  return 0;
+}
+
+}  // namespace
+
 int modify_qp(ibv_qp* ibv, const rnicdv_qp_mod* mod, std::uint32_t mask) {
   static_assert(RNICDV_QPS_IDLE == int{RNIC_QP_IDLE} && RNICDV_QPS_RTS == int{RNIC_QP_RTS} &&
                 RNICDV_QPS_CLOSING == int{RNIC_QP_CLOSING} && RNICDV_QPS_TERMINATE == int{RNIC_QP_TERMINATE} &&
                 RNICDV_QPS_ERROR == int{RNIC_QP_ERROR});
   Qp& qp = of(ibv);
-  constexpr std::uint32_t kKnown = RNICDV_QP_STATE | RNICDV_QP_RQ_LIMIT | RNICDV_QP_ORD | RNICDV_QP_IRD;
+  constexpr std::uint32_t kKnown =
+      RNICDV_QP_STATE | RNICDV_QP_RQ_LIMIT | RNICDV_QP_ORD | RNICDV_QP_IRD | RNICDV_QP_STREAM;
   if ((mask & ~kKnown) != 0) return EINVAL;
   const auto given = [mask](std::uint32_t attribute) { return (mask & attribute) != 0; };
   rnic_modify_qp request{};
@@ -193,6 +237,7 @@ int modify_qp(ibv_qp* ibv, const rnicdv_qp_mod* mod, std::uint32_t mask) {
   request.ord = mod->ord;
   request.ird = mod->ird;
   if (given(RNICDV_QP_RQ_LIMIT) && events_of(*qp.context) < 0) return errno;
+  if (given(RNICDV_QP_STREAM)) return start_iwarp(qp, *mod, mask);
   const int error = qp.context->control.call(RNIC_MODIFY_QP, &request, sizeof request, nullptr, 0);
   if (error == 0 && given(RNICDV_QP_STATE)) note_state(qp, mod->state);
   return error;

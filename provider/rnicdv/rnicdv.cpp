@@ -81,6 +81,34 @@ int rnicdv_modify_qp(ibv_qp* qp, const rnicdv_qp_mod* mod, uint32_t mask) {
 
 int rnicdv_query_qp(ibv_qp* qp, rnicdv_qp_attr* attr) { return ask(qp->context, &Table::query_qp, qp, attr); }
 
+rnicdv_stream* rnicdv_stream_connect(ibv_context* context, const sockaddr* local, const sockaddr* remote,
+                                     void* stream_context) {
+  return make(context, &Table::stream_connect, context, local, remote, stream_context);
+}
+
+rnicdv_stream* rnicdv_stream_listen(ibv_context* context, const sockaddr* local, uint32_t backlog,
+                                    void* stream_context) {
+  return make(context, &Table::stream_listen, context, local, backlog, stream_context);
+}
+
+rnicdv_stream* rnicdv_stream_accept(rnicdv_stream* listener, void* stream_context) {
+  return make(listener->context, &Table::stream_accept, listener, stream_context);
+}
+
+int rnicdv_stream_send(rnicdv_stream* stream, const void* octets, size_t length, size_t* sent) {
+  return ask(stream->context, &Table::stream_send, stream, octets, length, sent);
+}
+
+int rnicdv_stream_receive(rnicdv_stream* stream, void* room, size_t length, size_t* received) {
+  return ask(stream->context, &Table::stream_receive, stream, room, length, received);
+}
+
+int rnicdv_stream_query(rnicdv_stream* stream, rnicdv_stream_attr* attr) {
+  return ask(stream->context, &Table::stream_query, stream, attr);
+}
+
+int rnicdv_stream_close(rnicdv_stream* stream) { return ask(stream->context, &Table::stream_close, stream); }
+
 ibv_mr* rnicdv_reg_mr(ibv_pd* pd, void* address, size_t length, const rnicdv_mr_init* init) {
   return make(pd->context, &Table::reg_mr, pd, address, length, init);
 }

@@ -18,6 +18,7 @@
 #include <infiniband/verbs.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -63,27 +64,32 @@ int rnicdv_query_device(struct ibv_context* context, struct rnicdv_device_attr* 
 
 /* ---- Events ------------------------------------------------------------------------------------------------------ */
 
-/* Numbers of the rows of section 8.3 of docs/spec/verbs.md. */
+/* Numbers of the rows of section 8.3 of docs/spec/verbs.md, and others. */
 enum rnicdv_event_type {
   RNICDV_EVENT_QP_RQ_LIMIT_REACHED = 40, /* V-AE-40: see rnicdv_qp_init_attr.rq_limit */
+  RNICDV_EVENT_STREAM_READY = 256,       /* none of the specification's: see rnicdv_stream */
 };
 
 struct rnicdv_event {
   uint32_t type; /* enum rnicdv_event_type */
   uint32_t reserved;
-  struct ibv_qp* qp; /* the one that it is about; it is there still */
+  union { /* the one that it is about; it is there still */
+    struct ibv_qp* qp;
+    struct rnicdv_stream* stream; /* of RNICDV_EVENT_STREAM_READY */
+  };
 };
 
 /*
  * A descriptor that is readable (poll, select, epoll) while rnicdv_get_event would return an event. The context's: it
  * is not to be closed or read, and ends with ibv_close_device. Events are kept from the first call of this on, of
- * rnicdv_get_event, or of a function that gives a queue pair an RQ Limit. -1 and errno: EMFILE and the like.
+ * rnicdv_get_event, of a function that gives a queue pair an RQ Limit, or that makes a stream. -1 and errno: EMFILE and
+ * the like.
  */
 int rnicdv_event_fd(struct ibv_context* context);
 
 /*
  * The next event, which is then the caller's: nothing is to be acknowledged. EAGAIN: there is none, at once. Events of
- * a queue pair go with it.
+ * a queue pair or a stream go with it.
  */
 int rnicdv_get_event(struct ibv_context* context, struct rnicdv_event* event);
 
@@ -134,11 +140,88 @@ struct rnicdv_qp_init_attr {
 struct ibv_qp* rnicdv_create_qp(struct ibv_context* context, struct ibv_qp_init_attr_ex* init,
                                 const struct rnicdv_qp_init_attr* direct);
 
+/* ---- Streams in streaming mode ------------------------------------------------------------------------------------
+ */
+
+/*
+ * A TCP connection of the device's, of which both ends are their applications': they speak on it as they like, and then
+ * change it over to iWARP by rnicdv_modify_qp (V-CONN-12), each its own end. No MPA Request or Reply is on it. What
+ * those would agree on is for the applications to agree on: ORD and IRD (V-IRD-12), and who speaks first (V-CONN-10).
+ *
+ * Or a listener, where such connections come in. Of devices of iWARP only; of a RoCE face EOPNOTSUPP.
+ *
+ * Nothing here waits: EAGAIN says that there is nothing to be had now. After that RNICDV_EVENT_STREAM_READY tells of
+ * the stream, once, when it is to be asked again; and so it does when a call has connected, and when a connection is
+ * reset. Once in a while it tells without need. Octets that are not received stay with the peer, as with a socket, and
+ * those behind the peer's last message are iWARP's: an application receives no octet more than belongs to its
+ * handshake.
+ */
+struct rnicdv_stream {
+  struct ibv_context* context;
+  void* stream_context; /* the caller's own, and to be changed as it likes */
+};
+
+/*
+ * Calls. `local`: which address and port of the device's; NULL, or port 0: any. The stream is there at once, and open
+ * when the peer has answered. EINVAL: an address of no family of IP's, or no port; ENETUNREACH, EADDRINUSE,
+ * EADDRNOTAVAIL; ENOMEM: there are no more streams for this process.
+ */
+struct rnicdv_stream* rnicdv_stream_connect(struct ibv_context* context, const struct sockaddr* local,
+                                            const struct sockaddr* remote, void* stream_context);
+
+/*
+ * Listens at an address of the device's, or at all (0.0.0.0; :: for either version), and a port, which is not 0.
+ * `backlog`: how many wait to be accepted, 128 at most. Errors as above.
+ */
+struct rnicdv_stream* rnicdv_stream_listen(struct ibv_context* context, const struct sockaddr* local, uint32_t backlog,
+                                           void* stream_context);
+
+/* The next that has called there. EAGAIN: nobody; EINVAL: it is no listener. */
+struct rnicdv_stream* rnicdv_stream_accept(struct rnicdv_stream* listener, void* stream_context);
+
+/*
+ * As many octets as there is room for, into *sent: when fewer than `length`, RNICDV_EVENT_STREAM_READY tells of room.
+ * EAGAIN: none, or it is not open yet. ECONNREFUSED, EHOSTUNREACH, ETIMEDOUT, ECONNRESET: it has ended so.
+ */
+int rnicdv_stream_send(struct rnicdv_stream* stream, const void* octets, size_t length, size_t* sent);
+
+/*
+ * As many as have come, at most `length` or 4,096, into *received: 0, and the peer has closed its end; ours can still
+ * be sent on. Errors as of sending.
+ */
+int rnicdv_stream_receive(struct rnicdv_stream* stream, void* room, size_t length, size_t* received);
+
+enum rnicdv_stream_state {
+  RNICDV_STREAM_OPENING = 0,
+  RNICDV_STREAM_OPEN = 1,  /* its peer may have closed */
+  RNICDV_STREAM_ENDED = 2, /* see error */
+  RNICDV_STREAM_LISTENS = 3,
+};
+
+struct rnicdv_stream_attr {
+  uint32_t state;  /* enum rnicdv_stream_state */
+  uint32_t error;  /* errno with which it has ended; 0 */
+  uint64_t stream; /* as rnicdv_qp_attr.stream */
+  struct sockaddr_storage local, remote;
+};
+
+int rnicdv_stream_query(struct rnicdv_stream* stream, struct rnicdv_stream_attr* attr);
+
+/*
+ * Ends it, and frees it: what was sent is still delivered, then FIN; whoever has called a listener and was not accepted
+ * is reset. To be called before ibv_close_device.
+ */
+int rnicdv_stream_close(struct rnicdv_stream* stream);
+
+/* ---- Modify QP ----------------------------------------------------------------------------------------------------
+ */
+
 /* Bits of rnicdv_modify_qp's mask. */
 #define RNICDV_QP_STATE 0x1u
 #define RNICDV_QP_RQ_LIMIT 0x2u
 #define RNICDV_QP_ORD 0x4u
 #define RNICDV_QP_IRD 0x8u
+#define RNICDV_QP_STREAM 0x10u /* stream, message and message_length, which are not looked at without it */
 
 /* The states of the specification. */
 enum rnicdv_qp_state {
@@ -153,13 +236,25 @@ struct rnicdv_qp_mod {
   uint32_t state;    /* enum rnicdv_qp_state */
   uint32_t rq_limit; /* sets and arms (V-LIM-06); 0 disarms */
   uint32_t ord, ird; /* Reads and Atomics at a time, of its own and of the peer's */
+  struct rnicdv_stream* stream;
+  const void* message; /* the last in streaming mode */
+  uint32_t message_length;
 };
+
+#define RNICDV_STREAM_MESSAGE_MAX 4096u
 
 /*
  * Modify QP as the specification has it: without the ways round that ibv_modify_qp takes for programs of InfiniBand
  * (V-MOD-09, -10). All that `mask` names, or nothing. EINVAL: no such change of state, a bit or a value that there is
  * not, RQ Limit out of range (V-IS-27); EBUSY: it is still flushing; EOPNOTSUPP: an attribute that cannot change, or
  * an RQ Limit without an SRQ (V-MOD-08). The RQ Limit is taken in Idle and in RTS (V-MOD-11).
+ *
+ * With RNICDV_QP_STREAM, Idle to RTS (V-CONN-04): the message, if there is one, leaves behind all that was sent, then
+ * the queue pair has the stream, which is no more the caller's and is freed. What the peer has sent and was not
+ * received is iWARP, however early it came (V-CONN-05). CRC is on, and there are no markers. ENOTCONN: `stream` is
+ * NULL, a listener, another context's, or not established, as one whose peer has closed (V-IS-25, V-CONN-01); ENOMEM:
+ * there are no buffers for the message. The stream is the caller's still, then. Whoever has sent the last message
+ * should post nothing to the send queue before it has heard from the peer (V-CONN-10).
  */
 int rnicdv_modify_qp(struct ibv_qp* qp, const struct rnicdv_qp_mod* mod, uint32_t mask);
 

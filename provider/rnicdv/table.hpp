@@ -35,6 +35,13 @@ struct Table {
   int (*query_mw)(ibv_context*, std::uint32_t, rnicdv_mw_attr*);
   void (*wr_rdma_read_inv)(ibv_qp_ex*, std::uint32_t, std::uint64_t);
   void (*wr_fast_register)(ibv_qp_ex*, ibv_mr*, const rnicdv_page_list*, const rnicdv_mr_init*);
+  rnicdv_stream* (*stream_connect)(ibv_context*, const sockaddr*, const sockaddr*, void*);
+  rnicdv_stream* (*stream_listen)(ibv_context*, const sockaddr*, std::uint32_t, void*);
+  rnicdv_stream* (*stream_accept)(rnicdv_stream*, void*);
+  int (*stream_send)(rnicdv_stream*, const void*, std::size_t, std::size_t*);
+  int (*stream_receive)(rnicdv_stream*, void*, std::size_t, std::size_t*);
+  int (*stream_query)(rnicdv_stream*, rnicdv_stream_attr*);
+  int (*stream_close)(rnicdv_stream*);
 };
 
 // Of the provider's one exported function, which returns its table.

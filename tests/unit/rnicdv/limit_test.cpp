@@ -68,14 +68,14 @@ TEST_CASE("V-LIM-06: more messages in progress than the RQ Limit: one event, unt
   t.burst(60);
   CHECK(rnicdv_get_event(context_of(t.b), &none) == EAGAIN);
   // In RTS, without any other change.
-  REQUIRE(modify(t.receiver, RNICDV_QP_RQ_LIMIT, {.state = 0, .rq_limit = 2, .ord = 0, .ird = 0}) == 0);
+  REQUIRE(modify(t.receiver, RNICDV_QP_RQ_LIMIT, mod_of(0, 2, 0, 0)) == 0);
   CHECK(direct_of(t.receiver).rq_limit == 2);
   CHECK(direct_of(t.receiver).rq_limit_armed == 1);
   t.burst(60);
   REQUIRE(t.event(30'000) == t.receiver);
   // Disarmed by 0.
-  REQUIRE(modify(t.receiver, RNICDV_QP_RQ_LIMIT, {.state = 0, .rq_limit = 1, .ord = 0, .ird = 0}) == 0);
-  REQUIRE(modify(t.receiver, RNICDV_QP_RQ_LIMIT, {.state = 0, .rq_limit = 0, .ord = 0, .ird = 0}) == 0);
+  REQUIRE(modify(t.receiver, RNICDV_QP_RQ_LIMIT, mod_of(0, 1, 0, 0)) == 0);
+  REQUIRE(modify(t.receiver, RNICDV_QP_RQ_LIMIT, mod_of(0, 0, 0, 0)) == 0);
   CHECK(direct_of(t.receiver).rq_limit_armed == 0);
   t.burst(60);
   CHECK(rnicdv_get_event(context_of(t.b), &none) == EAGAIN);
@@ -107,19 +107,18 @@ TEST_CASE("V-MOD-08: an RQ Limit is for a queue pair with an SRQ, and no higher 
   CHECK(direct_of(limited).rq_limit_armed == 1);
   CHECK(direct_of(unlimited).rq_limit_armed == 0);
 
-  CHECK(modify(t.end_b.qp, RNICDV_QP_RQ_LIMIT, {.state = 0, .rq_limit = 1, .ord = 0, .ird = 0}) == EOPNOTSUPP);
-  CHECK(modify(limited, RNICDV_QP_RQ_LIMIT, {.state = 0, .rq_limit = 17, .ord = 0, .ird = 0}) == EINVAL);
+  CHECK(modify(t.end_b.qp, RNICDV_QP_RQ_LIMIT, mod_of(0, 1, 0, 0)) == EOPNOTSUPP);
+  CHECK(modify(limited, RNICDV_QP_RQ_LIMIT, mod_of(0, 17, 0, 0)) == EINVAL);
   CHECK(direct_of(limited).rq_limit == 16);
   // In Idle, and with other attributes, all or nothing.
-  CHECK(modify(limited, RNICDV_QP_RQ_LIMIT | RNICDV_QP_ORD, {.state = 0, .rq_limit = 3, .ord = 1000, .ird = 0}) ==
-        EINVAL);
+  CHECK(modify(limited, RNICDV_QP_RQ_LIMIT | RNICDV_QP_ORD, mod_of(0, 3, 1000, 0)) == EINVAL);
   CHECK(direct_of(limited).rq_limit == 16);
-  CHECK(modify(limited, RNICDV_QP_RQ_LIMIT | RNICDV_QP_ORD, {.state = 0, .rq_limit = 3, .ord = 9, .ird = 0}) == 0);
+  CHECK(modify(limited, RNICDV_QP_RQ_LIMIT | RNICDV_QP_ORD, mod_of(0, 3, 9, 0)) == 0);
   CHECK(direct_of(limited).rq_limit == 3);
   CHECK(direct_of(limited).ord == 9);
   // On its way nowhere.
-  REQUIRE(modify(limited, RNICDV_QP_STATE, {.state = RNICDV_QPS_ERROR, .rq_limit = 0, .ord = 0, .ird = 0}) == 0);
-  CHECK(modify(limited, RNICDV_QP_RQ_LIMIT, {.state = 0, .rq_limit = 1, .ord = 0, .ird = 0}) == EINVAL);
+  REQUIRE(modify(limited, RNICDV_QP_STATE, mod_of(RNICDV_QPS_ERROR, 0, 0, 0)) == 0);
+  CHECK(modify(limited, RNICDV_QP_RQ_LIMIT, mod_of(0, 1, 0, 0)) == EINVAL);
 }
 
 TEST_CASE("V-AE-40: an event of a queue pair that has gone is nobody's", "[wired][rnicdv][V-AE-40][V-QP-16]") {
@@ -135,9 +134,7 @@ TEST_CASE("V-AE-40: an event of a queue pair that has gone is nobody's", "[wired
 TEST_CASE("V-MOD-09: rnicdv_modify_qp knows the changes of state of the specification, and no others",
           "[wired][rnicdv][V-MOD-09][V-VB-16][V-MOD-01]") {
   WiredPair t;
-  const auto to = [](ibv_qp* qp, std::uint32_t state) {
-    return modify(qp, RNICDV_QP_STATE, {.state = state, .rq_limit = 0, .ord = 0, .ird = 0});
-  };
+  const auto to = [](ibv_qp* qp, std::uint32_t state) { return modify(qp, RNICDV_QP_STATE, mod_of(state, 0, 0, 0)); };
   ibv_cq* cq = t.a.make_cq(16);
   ibv_qp* idle = t.a.make_qp(cq, cq, 4);
   CHECK(to(idle, RNICDV_QPS_IDLE) == 0);

@@ -40,8 +40,8 @@ TEST_CASE("V-QRN-06: what rnicdv_query_device says of reads and writes is so",
   init.cap = {1, 1, 1, 1, 0};
   for (int i = 0; i < 100; ++i) {
     ibv_qp* each = provider::create_qp(t.a.pd, &init);
-    REQUIRE(modify(each, RNICDV_QP_ORD | RNICDV_QP_IRD,
-                   {.state = 0, .rq_limit = 0, .ord = control::kReadDepthMax, .ird = control::kReadDepthMax}) == 0);
+    REQUIRE(modify(each, RNICDV_QP_ORD | RNICDV_QP_IRD, mod_of(0, 0, control::kReadDepthMax, control::kReadDepthMax)) ==
+            0);
     CHECK(direct_of(each).ord == control::kReadDepthMax);
     CHECK(direct_of(each).ird == control::kReadDepthMax);
   }
@@ -50,8 +50,7 @@ TEST_CASE("V-QRN-06: what rnicdv_query_device says of reads and writes is so",
   CHECK(device.can_modify_ird == 1);
   CHECK(device.can_raise_ord == 1);
   for (const std::uint32_t depth : {3u, 70u, 1u}) {
-    REQUIRE(modify(qp, RNICDV_QP_ORD | RNICDV_QP_IRD, {.state = 0, .rq_limit = 0, .ord = depth, .ird = depth + 1}) ==
-            0);
+    REQUIRE(modify(qp, RNICDV_QP_ORD | RNICDV_QP_IRD, mod_of(0, 0, depth, depth + 1)) == 0);
     CHECK(direct_of(qp).ord == depth);
     CHECK(direct_of(qp).ird == depth + 1);
   }

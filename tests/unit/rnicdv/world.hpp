@@ -38,6 +38,15 @@ inline ibv_qp_init_attr_ex init_of(Application& app, ibv_cq* send, ibv_cq* recei
   return init;
 }
 
+inline rnicdv_qp_mod mod_of(std::uint32_t state, std::uint32_t rq_limit, std::uint32_t ord, std::uint32_t ird) {
+  rnicdv_qp_mod mod{};
+  mod.state = state;
+  mod.rq_limit = rq_limit;
+  mod.ord = ord;
+  mod.ird = ird;
+  return mod;
+}
+
 inline int modify(ibv_qp* qp, std::uint32_t mask, const rnicdv_qp_mod& mod) { return rnicdv_modify_qp(qp, &mod, mask); }
 
 // The errno of a call that has to fail.
