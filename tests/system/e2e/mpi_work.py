@@ -1,6 +1,7 @@
 """What each rank of an MPI run does: traffic of every kind that programs use, each octet checked.
 
-The last line of rank 0 says how many octets all ranks together gave to others: `sent N octets`.
+The last line of rank 0 says how many octets all ranks together gave to others: `sent N octets`. With the word
+`one-sided` they put, get and count in each other's windows, too.
 """
 import array
 import sys
@@ -68,10 +69,56 @@ def sums():
         check(total, array.array("q", [size * (size + 1) // 2] * count), f"allreduce, {count}")
 
 
+def one_sided():
+    """Each puts into its right neighbour's window, gets from it and adds to it; and all count at rank 0."""
+    global sent
+    length, numbers, turns = 1 << 18, 1000, 50
+    right, left = (rank + 1) % size, (rank - 1) % size
+    behind = 2 * length  # of what is put and what is got, in the window; a counter is behind the numbers
+    window = MPI.Win.Allocate(behind + 8 * (numbers + 2), 1, MPI.INFO_NULL, world)
+    held = memoryview(window).cast("B")
+    held[:] = bytes(len(held))
+    held[length:behind] = octets(length, 100 + rank)
+    window.Fence()
+    mine, theirs = octets(length, 200 + rank), bytearray(length)
+    window.Put([mine, MPI.BYTE], right, [0, length, MPI.BYTE])
+    window.Get([theirs, MPI.BYTE], right, [length, length, MPI.BYTE])
+    added = array.array("q", range(rank, rank + numbers))
+    window.Accumulate([added, MPI.INT64_T], right, [behind, numbers, MPI.INT64_T], MPI.SUM)
+    window.Fence()
+    check(theirs, octets(length, 100 + right), "get")
+    check(bytes(held[:length]), octets(length, 200 + left), "put")
+    check(array.array("q", bytes(held[behind:behind + 8 * numbers])), array.array("q", range(left, left + numbers)),
+          "accumulate")
+    counter, one, got, last = behind + 8 * numbers, array.array("q", [1]), array.array("q", [-1]), -1
+    window.Lock_all()
+    for _ in range(turns):
+        window.Fetch_and_op([one, MPI.INT64_T], [got, MPI.INT64_T], 0, counter, MPI.SUM)
+        window.Flush(0)
+        check(got[0] > last, True, "fetch and add")
+        last = got[0]
+    own, nobody, found = array.array("q", [rank + 1]), array.array("q", [0]), array.array("q", [-1])
+    while found[0] != 0:
+        window.Compare_and_swap([own, MPI.INT64_T], [nobody, MPI.INT64_T], [found, MPI.INT64_T], 0, counter + 8)
+        window.Flush(0)
+    window.Compare_and_swap([nobody, MPI.INT64_T], [own, MPI.INT64_T], [found, MPI.INT64_T], 0, counter + 8)
+    window.Flush(0)
+    check(found, own, "compare and swap")
+    window.Unlock_all()
+    world.Barrier()
+    if rank == 0:
+        window.Lock(0, MPI.LOCK_SHARED)
+        check(array.array("q", bytes(held[counter:counter + 8])), array.array("q", [turns * size]), "the counter")
+        window.Unlock(0)
+    held.release()
+    window.Free()
+    sent += 2 * length + 8 * numbers
+
+
 if size < 2:
     sys.exit("one rank alone proves nothing")
 for _ in range(3):
-    for step in (ring, unexpected, everybody, sums):
+    for step in (ring, unexpected, everybody, sums, *((one_sided,) if "one-sided" in sys.argv else ())):
         step()
         world.Barrier()
 total = world.reduce(sent, MPI.SUM, 0)

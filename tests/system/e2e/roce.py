@@ -7,6 +7,7 @@ import shutil
 import signal
 
 import programs as stock
+import ucx
 from harness import RNIC, Failed, Wire, tail
 from oob import meets, perftest, pingpong
 
@@ -144,21 +145,6 @@ def external_qp(wire):
     wire.pair([program, "server", wire.address, "7303"], [program, "client", wire.address, "7303"])
 
 
-def ucx(wire, test):
-    """UCX's own transport over RC, which exchanges addresses over the kernel's TCP and data over rnic alone. The server
-    takes the device that the client names."""
-    words = ["ucx_perftest", "-p", "13400", "-d", "rnic0:1", "-x", "rc_verbs", "-t", test, "-n", "500", "-w", "10"]
-    server = wire.world.start([*wire.server, *words])
-    server.until(lambda: stock.kernel_listens(13400), "listens")
-    try:
-        client = wire.start_client([*words, "127.0.0.1"])
-        if client.wait(60) != 0 or "Final:" not in client.text():
-            raise Failed(f"no result:\n{tail(client.text())}\n--- server\n{tail(server.text())}")
-    finally:
-        server.end()
-    return re.search(r"Final:\s+\d+\s+(\S+)", client.text())[1] + " us"
-
-
 def suite(report, wire):
     def test(title, claim, tries=1):
         report.test(f"{wire.name}, RoCE face: {title}", claim, tries)
@@ -199,9 +185,12 @@ def suite(report, wire):
     if wire.name == "loopback":
         test("ibv_create_ah_from_wc", lambda: from_wc(wire, 3))
     test("datagrams are counted", lambda: nothing_lost(wire))
+    if wire.name == "pair":
+        ucx.suite(test, wire)
     if wire.name == "loopback" and shutil.which("ucx_perftest"):
-        for kind in ("am_lat", "put_lat", "fadd"):
-            test(f"ucx_perftest -x rc_verbs -t {kind}", lambda k=kind: ucx(wire, k))
+        # The server takes the device by the name that the client's has.
+        test("ucx_perftest -x rc_verbs", lambda: ucx.uct(wire, "rc_verbs", ucx.UCT_RC))
+        test("ucx_perftest -x ud_verbs", lambda: ucx.uct(wire, "ud_verbs", ucx.UCT_UD))
 
 
 def suite6(report, wire):
