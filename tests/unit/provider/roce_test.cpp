@@ -189,11 +189,13 @@ TEST_CASE("W-ACK-13: a Send with Immediate brings data and value in one receive"
 TEST_CASE("on the RoCE face a queue pair that is closed by direct verbs is remembered as it is told of",
           "[wired][roce]") {
   TwoRoce t;
-  const rnicdv_qp_mod closing{.state = RNICDV_QPS_CLOSING, .rq_limit = 0, .ord = 0, .ird = 0};
+  rnicdv_qp_mod closing{};
+  closing.state = RNICDV_QPS_CLOSING;
   REQUIRE(provider::direct::modify_qp(t.x.qp, &closing, RNICDV_QP_STATE) == 0);
   CHECK(t.x.qp->state == IBV_QPS_RTS);
   TwoRoce u;
-  const rnicdv_qp_mod terminate{.state = RNICDV_QPS_TERMINATE, .rq_limit = 0, .ord = 0, .ird = 0};
+  rnicdv_qp_mod terminate{};
+  terminate.state = RNICDV_QPS_TERMINATE;
   REQUIRE(provider::direct::modify_qp(u.x.qp, &terminate, RNICDV_QP_STATE) == 0);
   CHECK(u.x.qp->state == IBV_QPS_ERR);
 }
