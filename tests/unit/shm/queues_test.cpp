@@ -199,6 +199,29 @@ TEST_CASE("a datagram is taken with its address, and its SGEs are counted", "[sh
   CHECK(out.sge_count == (out.malformed ? 0 : 1));
 }
 
+TEST_CASE("a datagram's entry says by its flags what it wants", "[shm][datagram]") {
+  DatagramWorld world;
+  struct Row {
+    std::uint8_t flag;
+    bool ud::WorkRequest::*says;
+  };
+  const Row rows[] = {{RNIC_SQE_SIGNALED, &ud::WorkRequest::signaled},
+                      {RNIC_SQE_SOLICITED, &ud::WorkRequest::solicited},
+                      {RNIC_SQE_IMMEDIATE, &ud::WorkRequest::has_immediate},
+                      {RNIC_SQE_INLINE, &ud::WorkRequest::has_data}};
+  for (const Row& asked : rows) {
+    auto entry = send_entry();
+    entry.flags = asked.flag;
+    entry.length = 0;
+    entry.invalidate = 0x11223344;
+    world.post(entry, {});
+    ud::WorkRequest out;
+    REQUIRE(world.queue.take(out));
+    for (const Row& each : rows) CHECK(out.*each.says == (each.flag == asked.flag));
+    if (out.has_immediate) CHECK(out.immediate == 0x11223344);
+  }
+}
+
 TEST_CASE("V-SEC-09: what was taken is a private copy that later scribbling does not change", "[shm][V-SEC-09]") {
   SendWorld world;
   qp::WorkRequest out;

@@ -204,6 +204,31 @@ TEST_CASE("what has just been posted is something to do, and 16 SGEs are the mos
   CHECK(g.qp.idle());
 }
 
+TEST_CASE("a queue pair receives from RTR on, and begins nothing behind a Send that is wrong", "[ud]") {
+  Ground g;
+  REQUIRE(g.qp.modify(State::init, kKey));
+  g.posts_receive(1, {g.sge(4096, 100)});
+  g.hears(Octets(4));
+  CHECK(g.qp.counters().refused == 1);
+  REQUIRE(g.qp.modify(State::rtr, std::nullopt));
+  g.hears(Octets(4));
+  g.turn();
+  REQUIRE(g.queues.completions.size() == 1);
+  CHECK(g.queues.completions[0].slot == 1);
+  CHECK_FALSE(g.queues.completions[0].of_send_queue);
+
+  REQUIRE(g.qp.modify(State::rts, std::nullopt));
+  g.posts(2, {g.sge(0, 2000)});
+  g.posts(3, {g.sge(0, 8)});
+  std::uint32_t frames = 64;
+  g.qp.transmit(g.wire, frames);
+  CHECK(g.queues.sends.size() == 1);
+  g.turn();
+  REQUIRE(g.queues.completions.size() == 3);
+  CHECK(g.queues.completions[1].of_send_queue);
+  CHECK(g.queues.completions[2].status == Status::flushed);
+}
+
 TEST_CASE("a Q_Key with its highest bit means the queue pair's own", "[ud]") {
   Ground g;
   g.to_rts();
