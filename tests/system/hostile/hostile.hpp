@@ -41,6 +41,7 @@ int slow_page(const Options& options);
 int silent(const Options& options);
 int stale_thread(const Options& options);
 int steal_channel(const Options& options);
+int streams(const Options& options);
 int swell(const Options& options);
 int watches(const Options& options);
 

@@ -57,6 +57,7 @@ constexpr Row kRows[] = {
     {"slow-page", slow_page, "the target of a Write is a page that does not come"},
     {"stale-thread", stale_thread, "the thread is gone by whose number memory was reached"},
     {"steal-channel", steal_channel, "another process's completion channel, by its cookie"},
+    {"streams", streams, "streams in streaming mode: another's, and as many as go that nobody hears"},
     {"swell", swell, "a file is cut short under the daemon, and written to"},
     {"watches", watches, "the user's epoll watches are used up"},
 };

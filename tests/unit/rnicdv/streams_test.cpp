@@ -287,3 +287,24 @@ TEST_CASE("a stream that cannot be says why, and one that has gone is told of no
   CHECK(refusal([&] { return rnicdv_stream_accept(t.stream_a, nullptr); }) == EINVAL);
   // What is not closed ends with its context.
 }
+
+TEST_CASE("what a peer never receives is taken up to a bound, and EAGAIN says so", "[wired][rnicdv][V-SEC-01]") {
+  Streamed t;
+  t.open();
+  const std::string much(std::size_t{4} << 20, 'x');
+  std::size_t sent = 0, said = 0;
+  // As long as the peer's window takes some.
+  REQUIRE(comes_true([&] {
+    const int error = rnicdv_stream_send(t.stream_a, much.data(), much.size(), &sent);
+    CHECK((error == 0) == (sent > 0));
+    if (error != 0) CHECK(error == EAGAIN);
+    said += sent;
+    usleep(error == 0 ? 0 : 200'000);
+    return error != 0 && rnicdv_stream_send(t.stream_a, "x", 1, &sent) == EAGAIN;
+  }));
+  CHECK(said < much.size());
+  // It is all there, in its order, and the rest follows.
+  CHECK(receive(t.stream_b, said) == much.substr(0, said));
+  send(t.stream_a, "the rest");
+  CHECK(receive(t.stream_b, 8) == "the rest");
+}
