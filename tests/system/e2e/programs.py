@@ -216,6 +216,16 @@ def local_sink(wire, what, *claims):
             raise Failed(f"the client does not say {each!r}:\n{tail(text)}")
 
 
+def streaming(wire):
+    """A handshake of the program's own on a TCP stream, and iWARP behind it, without rdma_cm."""
+    program = str(APPS / "streaming")
+    server = wire.world.start([*wire.server, program, "server", wire.address, "7303"])
+    server.until(lambda: "listening" in server.text(), "listens")
+    wire.both_end(server, wire.start_client([program, "client", wire.address, "7303"]), 60)
+    if "all octets right" not in server.text():
+        raise Failed(f"the server does not say so:\n{tail(server.text())}")
+
+
 def results(text):
     """The words of each line of results that a program of perftest printed."""
     return [line.split() for line in text.splitlines() if re.match(r"\s*\d+\s+\d+\s+[\d.]+", line)]
