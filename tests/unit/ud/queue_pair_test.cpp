@@ -194,6 +194,7 @@ TEST_CASE("a Send is one datagram, gathered of its SGEs, and complete when it is
 TEST_CASE("what has just been posted is something to do, and 16 SGEs are the most of a Send", "[ud]") {
   Ground g;
   g.to_rts();
+  g.turn();
   CHECK(g.qp.idle());
   g.posts(1, std::vector<rdmap::Sge>(rdmap::kSgesMax, g.sge(0, 2)));
   g.queues.sends[0].sge_count = 40;
