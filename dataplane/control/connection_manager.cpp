@@ -145,7 +145,10 @@ Result<rnic_cm_get_event_reply, int> ConnectionManager::get_event(std::uint32_t 
   events.pop_front();
   if (Id* owner = find(event.owner)) ++owner->events_reported;
   if (const auto of = memberships_.find(event.membership); of != memberships_.end()) ++of->second.events_reported;
-  if (Id* id = find(event.reply.id)) id->known = true;
+  if (Id* id = find(event.reply.id)) {
+    id->known = true;
+    if (id->withdrawn) leave_listener(*id);
+  }
   return event.reply;
 }
 
@@ -222,6 +225,7 @@ void ConnectionManager::take_apart(Id& id, Left& left) {
     case IdState::answered:
     case IdState::accepting:
     case IdState::requested:
+      if (id.withdrawn) break;
       // Nobody has disconnected: its process may have been killed.
       left[static_cast<std::uint32_t>(id.device)].streams.push_back(
           {info_of(id), id.stream, id.state == IdState::requested,
@@ -855,6 +859,7 @@ void ConnectionManager::on_stream_event(const StreamEvent& event, Instant now) {
     if (is_inquiry(core::bytes_of(event.private_data))) return on_inquiry(event);
     return on_request(event);
   }
+  if (event.kind == StreamEvent::Kind::withdrawn) return on_withdrawn(event);
   Id* id = find(static_cast<std::uint32_t>(event.cookie));
   if (id == nullptr || id->cookie != event.cookie) return;
   if (id->has_datagrams()) return on_answer_event(*id, event);
@@ -883,6 +888,7 @@ void ConnectionManager::on_stream_event(const StreamEvent& event, Instant now) {
       break;
     case StreamEvent::Kind::connect_request:
     case StreamEvent::Kind::ready:
+    case StreamEvent::Kind::withdrawn:
       break;
   }
 }

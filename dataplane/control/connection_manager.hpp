@@ -64,7 +64,8 @@ struct QpClaim {
 };
 
 // Who says no to a call: the listener's application, with a command or by its end, or rnicd itself.
-enum class Rejects : std::uint8_t { application, nobody_listens, too_many_ids, too_many_streams, unfit };
+// `gone`: nobody, as the caller does not wait any more.
+enum class Rejects : std::uint8_t { application, nobody_listens, too_many_ids, too_many_streams, unfit, gone };
 
 enum class IdState : std::uint8_t {
   idle,
@@ -246,6 +247,7 @@ class ConnectionManager {
     // Of datagrams: who is asked, as long as he has not answered; of a listener, what it may leave unanswered and does.
     Share inquiry_share;
     std::uint64_t listener = 0;  // its cookie
+    bool withdrawn = false;      // he has gone, and so has his stream
     std::uint32_t backlog = 0, unanswered = 0;
     std::vector<std::uint32_t> memberships;
   };
@@ -321,7 +323,9 @@ class ConnectionManager {
   int answer(Id& id, std::uint64_t user_pointer, const rnic_cm_parameters& parameters, std::uint32_t qkey);
   int refuse_inquiry(Id& id, Bytes private_data);
   void end_inquiry(Id& id);
+  void leave_listener(Id& id);
   void on_inquiry(const core::StreamEvent& event);
+  void on_withdrawn(const core::StreamEvent& event);
   void on_answer_event(Id& id, const core::StreamEvent& event);
   rnic_cm_way way_to(const Id& id, const wire::IpAddress& gid, std::uint32_t qkey) const;
   rnic_cm_init_qp_attributes_reply datagram_attributes(std::uint32_t state) const;
@@ -338,6 +342,7 @@ class ConnectionManager {
   std::unordered_map<std::uint32_t, Channel> channels_;
   std::unordered_map<std::uint32_t, std::unique_ptr<Id>> ids_;
   std::uint32_t next_channel_ = 1;
+  std::map<std::pair<std::uint32_t, core::StreamId>, std::uint32_t> unanswered_;  // inquiries, by device and stream
   std::unordered_map<std::uint32_t, Membership> memberships_;
   std::uint32_t next_membership_ = 1;
   std::uint64_t next_cookie_ = 1;

@@ -175,6 +175,7 @@ void ConnectionManager::on_inquiry(const StreamEvent& event) {
   id.destination_port = mark->inquiry.own_port;
   id.has_source = id.has_destination = true;
   id.stream = event.stream;
+  unanswered_.emplace(std::pair(event.device, event.stream), id.number);
 
   rnic_cm_get_event_reply& told = queue(*listener, RNIC_CM_CONNECT_REQUEST, 0).reply;
   told.id = id.number;
@@ -183,10 +184,31 @@ void ConnectionManager::on_inquiry(const StreamEvent& event) {
   fill_private_data(told.parameters, behind_mark(data), kInquiryDataMax);
 }
 
+// Its caller has gone. What it had of the device is free at once; its listener's place, when the application has heard
+// of it: the event stays, whose octet it has been sent, and with it the id, which it may answer or destroy.
+void ConnectionManager::on_withdrawn(const StreamEvent& event) {
+  const auto found = unanswered_.find({event.device, event.stream});
+  if (found == unanswered_.end()) return;
+  Id& id = *find(found->second);
+  (void)host_.reject(event.device, event.stream, {}, Rejects::gone);
+  unanswered_.erase(found);
+  id.stream_share = {};
+  id.inquiry_share = {};
+  id.stream = {};
+  id.withdrawn = true;
+  if (id.known) leave_listener(id);
+}
+
 // It has its answer, or nobody wants one any more.
 void ConnectionManager::end_inquiry(Id& id) {
   id.stream_share = {};
   id.inquiry_share = {};
+  if (id.listener == 0) return;
+  if (!id.withdrawn) unanswered_.erase({static_cast<std::uint32_t>(id.device), id.stream});
+  leave_listener(id);
+}
+
+void ConnectionManager::leave_listener(Id& id) {
   if (id.listener == 0) return;
   Id* listener = find(static_cast<std::uint32_t>(id.listener));
   if (listener != nullptr && listener->cookie == id.listener) --listener->unanswered;
@@ -199,10 +221,12 @@ int ConnectionManager::answer(Id& id, std::uint64_t user_pointer, const rnic_cm_
   const wire::Answer said{.gid = gid_for(devices_[static_cast<std::size_t>(id.device)], id.source),
                           .number = {parameters.qp_number & wire::Meeting::kNumberMask},
                           .qkey = qkey != 0 ? qkey : kDatagramQkey};
-  const auto answered = host_.answer_inquiry(static_cast<std::uint32_t>(id.device), id.stream,
-                                             answer_data(said, consumers_of(parameters)));
   // Whoever has gone meanwhile has not heard it, as where a datagram is lost.
-  if (!answered && answered.error() != StreamError::unknown) return ENOMEM;
+  if (!id.withdrawn) {
+    const auto answered = host_.answer_inquiry(static_cast<std::uint32_t>(id.device), id.stream,
+                                               answer_data(said, consumers_of(parameters)));
+    if (!answered && answered.error() != StreamError::unknown) return ENOMEM;
+  }
   end_inquiry(id);
   id.stream = {};
   id.user_pointer = user_pointer;
@@ -212,10 +236,12 @@ int ConnectionManager::answer(Id& id, std::uint64_t user_pointer, const rnic_cm_
 
 int ConnectionManager::refuse_inquiry(Id& id, Bytes private_data) {
   if (private_data.size() > kAnswerDataMax) return EINVAL;
-  const auto refused =
-      host_.reject(static_cast<std::uint32_t>(id.device), id.stream,
-                   refusal_data(Face::roce, wire::MarkRefusal::its_own_wish, private_data), Rejects::application);
-  if (!refused && refused.error() != StreamError::unknown) return ENOMEM;
+  if (!id.withdrawn) {
+    const auto refused =
+        host_.reject(static_cast<std::uint32_t>(id.device), id.stream,
+                     refusal_data(Face::roce, wire::MarkRefusal::its_own_wish, private_data), Rejects::application);
+    if (!refused && refused.error() != StreamError::unknown) return ENOMEM;
+  }
   end_inquiry(id);
   id.stream = {};
   end(id);
@@ -295,6 +321,7 @@ void ConnectionManager::on_answer_event(Id& id, const StreamEvent& event) {
     case StreamEvent::Kind::disconnected:
     case StreamEvent::Kind::connect_request:
     case StreamEvent::Kind::ready:
+    case StreamEvent::Kind::withdrawn:
       unreachable(status_of(event.failure));
       break;
   }

@@ -153,6 +153,7 @@ void ConnectionManager::on_greeting_event(Id& id, const StreamEvent& event, Inst
       break;
     case StreamEvent::Kind::connect_request:
     case StreamEvent::Kind::ready:
+    case StreamEvent::Kind::withdrawn:
       break;
   }
 }

@@ -302,6 +302,7 @@ void Context::on_stream_event(DirectStream& stream, const core::StreamEvent& eve
       stream.error = errno_of(event.failure);
       break;
     case Kind::connect_request:
+    case Kind::withdrawn:
       return;
   }
   if (stream.kind == DirectStream::Kind::streaming) tell(stream);

@@ -71,6 +71,8 @@ std::string in_words(const core::StreamEvent& event) {
   switch (event.kind) {
     case Kind::connect_request:
       return fmt::format("{}: the peer asks to connect, for listener {}", whose, id);
+    case Kind::withdrawn:
+      return fmt::format("{}: the peer that asked has gone before it was answered", ends);
     case Kind::established:
       return fmt::format("{}: established, id {}", whose, id);
     case Kind::rejected:

@@ -116,6 +116,8 @@ void Oob::on_stream_event(const StreamEvent& event) {
       rendezvous_.on_request(request, there, now);
       break;
     }
+    case StreamEvent::Kind::withdrawn:  // which is found out when it is answered
+      break;
     case StreamEvent::Kind::established:
       rendezvous_.on_established(event.cookie);
       break;

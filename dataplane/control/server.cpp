@@ -424,8 +424,9 @@ void Server::on_worker_news(core::Worker& worker) {
       on_streaming_event(stream_event);
       continue;
     }
-    const bool asks = stream_event.kind == core::StreamEvent::Kind::connect_request &&
-                      is_inquiry(core::bytes_of(stream_event.private_data));
+    using Kind = core::StreamEvent::Kind;
+    const bool asks = stream_event.kind == Kind::withdrawn || (stream_event.kind == Kind::connect_request &&
+                                                               is_inquiry(core::bytes_of(stream_event.private_data)));
     if (Rendezvous::is_ours(stream_event.cookie) && !asks)
       oob_.on_stream_event(stream_event);
     else

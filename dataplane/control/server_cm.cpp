@@ -372,6 +372,8 @@ Result<Done, core::StreamError> Server::reject(std::uint32_t device, core::Strea
         return connection + "rnicd rejects, as its listener's process has too many";
       case Rejects::unfit:
         return connection + "rnicd rejects, as the two do not fit";
+      case Rejects::gone:
+        return connection + "rnicd forgets who asked";
       case Rejects::application:
         break;
     }

@@ -51,6 +51,8 @@ enum class Disconnect : std::uint8_t {
 struct StreamEvent {
   enum class Kind : std::uint8_t {
     connect_request,  // a listener's; answer with accept() or reject(). cookie: the listener's
+    withdrawn,        // one that has no answer yet: the peer has gone. It keeps its place of the backlog until it is
+                      // answered, half a minute at most. cookie: the listener's
     established,      // connect() or accept() came to its end; data may flow. greet(): the Reply; welcome(): confirm()
     rejected,         // the peer's listener said no: private data
     failed,           // connect() or accept() failed: `failure`

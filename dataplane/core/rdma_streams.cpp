@@ -369,9 +369,10 @@ void RdmaStreams::on_startup_failed(Stream& stream, Instant now) {
 // Before a queue pair is attached nobody but us sees that the connection has ended.
 void RdmaStreams::check_connection_lost(Stream& stream, Instant now) {
   if (stream.phase() == Stream::Phase::waiting && stream.told_request) {
-    // The consumer has been told of a request: it finds out when it answers.
+    // The consumer has been told of a request: it finds out when it answers, if it does not look before.
     stream.lost = true;
     stream.deadline = now + kLostRequestKept;
+    news_.tell_withdrawn(stream);
     return;
   }
   if (stream.initiator) news_.tell_failed(stream, failure_of(stream.tcp.ended()));

@@ -28,6 +28,8 @@ void StreamNews::tell_request(Stream& stream) {
   if (stream.startup != nullptr) stream.startup->describe_peer(event);  // in streaming mode nothing was asked yet
 }
 
+void StreamNews::tell_withdrawn(Stream& stream) { queue(StreamEvent::Kind::withdrawn, stream); }
+
 void StreamNews::tell_established(Stream& stream) {
   if (stream.told_established || stream.told_end) return;
   stream.told_established = true;

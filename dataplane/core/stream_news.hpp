@@ -18,6 +18,7 @@ class StreamNews {
 
   // ---- of a stream ----
   void tell_request(Stream& stream);
+  void tell_withdrawn(Stream& stream);    // a request that was told and not answered
   void tell_established(Stream& stream);  // once, and not after its end
   void tell_ready(Stream& stream);
   // Its end, told once:

@@ -11,7 +11,8 @@ namespace rnic::sim {
 
 void Workload::on_event(Rnic& rnic, const core::StreamEvent& event) {
   using Kind = core::StreamEvent::Kind;
-  static constexpr const char* kNames[] = {"connect_request", "established", "rejected", "failed", "disconnected"};
+  static constexpr const char* kNames[] = {"connect_request", "withdrawn", "established",
+                                           "rejected",        "failed",    "disconnected"};
   if (verbose_)
     std::printf("%12.3f us %s hears %s (failure %u, cookie %llu)\n",
                 static_cast<double>((world_.clock.now.ns - seconds(1000).ns)) / 1000, &rnic == &world_.a ? "a" : "b",
@@ -38,10 +39,12 @@ void Workload::on_event(Rnic& rnic, const core::StreamEvent& event) {
     }
     return;
   }
+  if (event.kind == Kind::withdrawn) return;  // the cookie is the listener's
   End& end = *ends_[event.cookie];
   switch (event.kind) {
     case Kind::connect_request:
     case Kind::ready:
+    case Kind::withdrawn:
       break;
     case Kind::established:
       if (end.established) complain("established was told twice");

@@ -480,6 +480,77 @@ TEST_CASE("W-INQ-05: of a listener as many wait as its backlog, and answers make
   CHECK(w.silent());
 }
 
+TEST_CASE("W-INQ-05: an inquiry whose caller has gone leaves its place when the listener has heard of it",
+          "[control][cm][datagrams][W-INQ-05]") {
+  DatagramWorld w;
+  w.listener(1);
+  const auto goes = [&](core::StreamId stream) {
+    auto gone = w.inquiry({}, stream);
+    gone.kind = Kind::withdrawn;
+    gone.private_data.length = 0;
+    w.cm.on_stream_event(gone);
+  };
+  const auto may_come = [&](core::StreamId stream) {
+    const std::size_t refused = w.host.rejects.size();
+    w.cm.on_stream_event(w.inquiry({.port_space = kUdp, .port = kPort, .own_port = 999}, stream));
+    return w.host.rejects.size() == refused;
+  };
+  REQUIRE(may_come({77}));
+  const bool heard = GENERATE(true, false);
+  rnic_cm_get_event_reply told{};
+  if (heard) told = w.event();
+  goes({78});  // of somebody else
+  CHECK(w.host.rejects.empty());
+  CHECK(w.streams_used() == 1);
+  goes({77});
+  CHECK(w.host.last_rejects == control::Rejects::gone);
+  CHECK(w.streams_used() == 0);
+  goes({77});
+  CHECK(w.host.rejects.size() == 1);
+  if (!heard) {
+    // Its event has been told of by an octet: it stays, and nobody comes for it.
+    CHECK_FALSE(may_come({79}));
+    told = w.event();
+  }
+  CHECK(told.event == RNIC_CM_CONNECT_REQUEST);
+  CHECK(w.host.counts[w.channel] == 0);
+  CHECK(may_come({80}));
+  CHECK_FALSE(may_come({81}));
+  const auto other = w.event().id;
+  // Nobody hears what the application says, and it gives no second place.
+  const std::size_t said = w.host.rejects.size();
+  const int how = GENERATE(0, 1, 2, 3);
+  if (how == 0) CHECK(w.cm.accept(told.id, 1, CmWorld::parameters()) == 0);
+  if (how == 1) CHECK(w.cm.reject(told.id, {}) == 0);
+  if (how != 3) REQUIRE(w.cm.destroy_id(told.id));
+  CHECK(w.host.answers.empty());
+  CHECK(w.host.rejects.size() == said);
+  CHECK(w.host.abandons == 0);
+  CHECK_FALSE(may_come({82}));
+  REQUIRE(w.cm.accept(other, 1, CmWorld::parameters()) == 0);
+  CHECK(may_come({83}));
+}
+
+TEST_CASE("W-INQ-05: what has gone leaves a device's places, if the listener never looks",
+          "[control][cm][datagrams][W-INQ-05]") {
+  DatagramWorld w;
+  std::uint64_t stream = 1000;
+  for (std::uint16_t port = 1; port <= 16; ++port) {
+    w.listener(0, ipv4(0, 0, 0, 0, port));
+    for (int i = 0; i < 128; ++i) {
+      auto asked = w.inquiry({.port_space = kUdp, .port = port, .own_port = 1}, {++stream});
+      w.cm.on_stream_event(asked);
+      asked.kind = Kind::withdrawn;
+      w.cm.on_stream_event(asked);
+    }
+  }
+  CHECK(w.host.counts[w.channel] == 16 * 128);
+  CHECK(w.streams_used() == 0);
+  w.listener(1);
+  w.cm.on_stream_event(w.inquiry());
+  CHECK(w.host.counts[w.channel] == 16 * 128 + 1);
+}
+
 TEST_CASE("W-INQ-05: one process's listeners leave inquiries for others'", "[control][cm][datagrams][W-INQ-05]") {
   DatagramWorld w;
   const auto mine = w.cm.open_channel(1), theirs = w.cm.open_channel(2);

@@ -129,6 +129,20 @@ TEST_CASE("a call that is rejected is told so, with what was said", "[core][roce
   CHECK(wire::parse_mark(core::bytes_of(c.world.a.events.back().private_data))->greeting.number == QpNumber{3});
 }
 
+TEST_CASE("W-INQ-05: who goes before he is answered is told of, once", "[core][roce][W-INQ-05]") {
+  Call c(std::nullopt);
+  REQUIRE(c.until(c.world.b, Kind::connect_request));
+  c.world.a.device.disconnect(c.caller, core::Disconnect::abrupt, c.world.clock.now);
+  REQUIRE(c.until(c.world.b, Kind::withdrawn));
+  CHECK(c.world.b.events.back().stream == c.called);
+  CHECK(c.world.b.events.back().cookie == 77);
+  const bool dropped = GENERATE(true, false);
+  if (dropped) CHECK(c.world.b.device.reject(c.called, {}, c.world.clock.now));
+  CHECK_FALSE(c.world.b.device.welcome(c.called, {.private_data = saying(9), .cookie = 5}, c.world.clock.now));
+  c.world.run_for(seconds(100));
+  CHECK(Call::told(c.world.b) == std::vector{Kind::connect_request, Kind::withdrawn});
+}
+
 TEST_CASE("W-INQ-06: a call that is not answered for 20 s is given up", "[core][roce][W-INQ-06]") {
   Call c(std::nullopt);
   REQUIRE(c.until(c.world.b, Kind::connect_request));
