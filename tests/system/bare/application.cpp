@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -150,6 +151,44 @@ Answer Application::try_queue_pair(std::uint32_t pd, std::uint32_t send_cq, std:
   return control.ask(RNIC_CREATE_QP, request);
 }
 
+Answer Application::try_datagram_pair(std::uint32_t pd, std::uint32_t cq, std::uint32_t depth) {
+  rnic_create_qp request{};
+  request.pd = pd;
+  request.send_cq = request.recv_cq = cq;
+  request.send_wr_min = request.recv_wr_min = depth;
+  request.send_sge_max = request.recv_sge_max = 1;
+  request.type = RNIC_QP_UD;
+  request.user_pointer = 0x9C;
+  return control.ask(RNIC_CREATE_QP, request);
+}
+
+void Application::to_rts(std::uint32_t qp_number, std::uint32_t q_key) {
+  rnic_modify_qp change{};
+  change.mask = RNIC_MODIFY_STATE | RNIC_MODIFY_Q_KEY;
+  change.state = RNIC_QP_IDLE;
+  change.idle_name = RNIC_IDLE_INIT;
+  change.q_key = q_key;
+  Answer answer = modify(qp_number, change);
+  change.mask = RNIC_MODIFY_STATE;
+  change.idle_name = RNIC_IDLE_RTR;
+  if (answer.good()) answer = modify(qp_number, change);
+  change.state = RNIC_QP_RTS;
+  if (answer.good()) answer = modify(qp_number, change);
+  if (!answer.good()) fail("MODIFY_QP of a queue pair for datagrams: " + answer.words());
+}
+
+Answer Application::attach(std::uint32_t qp_number, const rnic_address& group) {
+  rnic_mcast request{qp_number, 0, {}};
+  std::memcpy(request.gid, gid_of(group).data(), sizeof request.gid);
+  return control.ask(RNIC_ATTACH_MCAST, request);
+}
+
+Answer Application::detach(std::uint32_t qp_number, const rnic_address& group) {
+  rnic_mcast request{qp_number, 0, {}};
+  std::memcpy(request.gid, gid_of(group).data(), sizeof request.gid);
+  return control.ask(RNIC_DETACH_MCAST, request);
+}
+
 QueuePair Application::adopt(Answer answer) {
   const auto reply = answer.as<rnic_create_qp_reply>("CREATE_QP");
   const auto queue = [&](const rnic_area& area, std::uint32_t size, std::uint32_t stride, std::uint32_t doorbell) {
@@ -220,6 +259,16 @@ void Application::write_entry(QueuePair& qp, const rnic_sqe& entry, std::span<co
   ++qp.send.produced;
 }
 
+void Application::write_datagram(QueuePair& qp, const rnic_sqe& entry, const rnic_ud_address& to,
+                                 std::span<const rnic_sge> sges) {
+  std::byte* slot = qp.send.next();
+  if (sizeof entry + sizeof to + sges.size_bytes() > qp.send.stride) fail("an entry longer than its slot");
+  std::memcpy(slot, &entry, sizeof entry);
+  std::memcpy(slot + sizeof entry, &to, sizeof to);
+  if (!sges.empty()) std::memcpy(slot + sizeof entry + sizeof to, sges.data(), sges.size_bytes());
+  ++qp.send.produced;
+}
+
 void Application::publish(WorkQueue& queue) {
   std::atomic_ref(queue.control->produced).store(queue.produced, std::memory_order_release);
   ring(std::atomic_ref(queue.control->worker).load(std::memory_order_relaxed), queue.doorbell);
@@ -274,6 +323,28 @@ void Application::ring(std::uint32_t worker, std::uint32_t doorbell) {
   std::atomic_ref(area.rung_from).store(static_cast<std::uint32_t>(sched_getcpu() + 1), std::memory_order_relaxed);
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wakes[worker].get(), &one, sizeof one);
+}
+
+std::string device_of(const std::string& socket, rnic_face face) {
+  Connection asks(socket, RNIC_CLIENT_VERBS);
+  const Answer answer = asks.ask(RNIC_LIST_DEVICES);
+  const std::uint32_t count = answer.as<rnic_list_devices_reply>("LIST_DEVICES").count;
+  rnic_device_info each{};
+  for (std::size_t i = 0, at = sizeof(rnic_list_devices_reply); i < count; ++i, at += sizeof each) {
+    if (at + sizeof each > answer.body.size()) break;
+    std::memcpy(&each, answer.body.data() + at, sizeof each);
+    if (each.face == static_cast<std::uint32_t>(face)) return each.name;
+  }
+  fail("no device of that face");
+}
+
+rnic_address group_at(std::uint8_t c, std::uint8_t d) { return {AF_INET, 0, 0, {239, 1, c, d}}; }
+
+std::array<std::uint8_t, 16> gid_of(const rnic_address& address) {
+  std::array<std::uint8_t, 16> gid{};
+  gid[10] = gid[11] = 0xFF;
+  std::memcpy(gid.data() + 12, address.octets, 4);
+  return gid;
 }
 
 std::byte* private_memory(std::size_t size) {

@@ -70,7 +70,7 @@ struct QueuePair {
 
 // What a context is opened with; the defaults are an application's.
 struct ContextOptions {
-  std::string device;  // empty: the only one
+  std::string device;  // empty: the first
   bool memory = true;  // its /proc/self/mem goes along
   bool helper = true;
 };
@@ -88,6 +88,11 @@ class Application {
   Answer try_queue_pair(std::uint32_t pd, std::uint32_t send_cq, std::uint32_t receive_cq, std::uint32_t depth);
   QueuePair queue_pair(std::uint32_t pd, std::uint32_t send_cq, std::uint32_t receive_cq, std::uint32_t depth);
   QueuePair adopt(Answer answer);  // of try_queue_pair, maps its queues
+  // Of type UD, of a device with a RoCE face.
+  Answer try_datagram_pair(std::uint32_t pd, std::uint32_t cq, std::uint32_t depth);
+  void to_rts(std::uint32_t qp_number, std::uint32_t q_key);  // one of type UD, out of RESET
+  Answer attach(std::uint32_t qp_number, const rnic_address& group);
+  Answer detach(std::uint32_t qp_number, const rnic_address& group);
   // `shared_fd`: the memory is a mapping of that file from its octet `offset` on, and the daemon maps it too.
   Answer try_region(std::uint32_t pd, void* at, std::size_t size, std::uint32_t access, int shared_fd = -1,
                     std::uint64_t offset = 0, rnic_memory kind = RNIC_MEMORY_SHARED);
@@ -105,6 +110,8 @@ class Application {
   void post_write(QueuePair& qp, const rnic_sge& from, std::uint64_t to, std::uint32_t rkey, bool signaled = true);
   void post_read(QueuePair& qp, const rnic_sge& to, std::uint64_t from, std::uint32_t rkey);
   void post_receive(QueuePair& qp, const rnic_sge& to);
+  // A datagram's entry, as write_entry(): not shown yet, and without a completion unless `entry` says so.
+  void write_datagram(QueuePair& qp, const rnic_sqe& entry, const rnic_ud_address& to, std::span<const rnic_sge> sges);
   void ring(std::uint32_t worker, std::uint32_t doorbell);
 
   // Ends the thread that the context was opened with, and says which it was.
@@ -126,6 +133,12 @@ class Application {
   std::unique_ptr<Helper> helper_;
   std::map<std::uint32_t, Arena> arenas_;
 };
+
+// The first device of this face; it has a context's name (ContextOptions). Ends the program where there is none.
+std::string device_of(const std::string& socket, rnic_face face);
+// An IPv4 address as a group or the GID of a queue pair.
+rnic_address group_at(std::uint8_t c, std::uint8_t d);  // 239.1.c.d
+std::array<std::uint8_t, 16> gid_of(const rnic_address& address);
 
 // Page-aligned memory of this process alone, zeroed and touched; never given back.
 std::byte* private_memory(std::size_t size);

@@ -10,8 +10,7 @@
 namespace rnic::bare {
 namespace {
 
-constexpr std::uint32_t kPortSpaceTcp = 0x0106;  // RDMA_PS_TCP
-constexpr std::uint32_t kReliable = 2;           // IBV_QPT_RC
+constexpr std::uint32_t kReliable = 2, kDatagrams = 4;  // IBV_QPT_RC, IBV_QPT_UD
 constexpr std::uint32_t kResolveMs = 2000;
 
 void must(const Answer& answer, const char* what) {
@@ -40,10 +39,13 @@ Channel::Channel(Connection connection) : control(std::move(connection)) {
   lifeline = answer.take(1);
 }
 
-std::uint32_t Channel::create_id(std::uint64_t uid) {
-  return control.ask(RNIC_CM_CREATE_ID, rnic_cm_create_id{number, kPortSpaceTcp, kReliable, 0, uid})
-      .as<rnic_handle_reply>("CM_CREATE_ID")
-      .handle;
+std::uint32_t Channel::create_id(std::uint64_t uid, std::uint32_t port_space) {
+  return try_id(uid, port_space).as<rnic_handle_reply>("CM_CREATE_ID").handle;
+}
+
+Answer Channel::try_id(std::uint64_t uid, std::uint32_t port_space) {
+  const std::uint32_t type = port_space == kTcp ? kReliable : kDatagrams;
+  return control.ask(RNIC_CM_CREATE_ID, rnic_cm_create_id{number, port_space, type, 0, uid});
 }
 
 Answer Channel::bind(std::uint32_t id, const rnic_address& address) {
@@ -63,6 +65,14 @@ Answer Channel::connect(std::uint32_t id, std::uint32_t qp_number) {
 }
 Answer Channel::accept(std::uint32_t id, std::uint32_t qp_number) {
   return control.ask(RNIC_CM_ACCEPT, call_with(id, qp_number));
+}
+Answer Channel::confirm(std::uint32_t id) {
+  rnic_cm_connect request{};
+  request.id = id;
+  return control.ask(RNIC_CM_ACCEPT, request);
+}
+Answer Channel::join(std::uint32_t id, const rnic_address& group) {
+  return control.ask(RNIC_CM_JOIN, rnic_cm_join{id, 0, 0, group});
 }
 rnic_cm_query_reply Channel::query(std::uint32_t id) {
   return control.by_handle(RNIC_CM_QUERY, id).as<rnic_cm_query_reply>("CM_QUERY");
@@ -98,15 +108,15 @@ rnic_address address_of(const rnic_device_info& device, std::uint16_t port) {
   return address;
 }
 
-std::uint32_t listening(Channel& channel, const rnic_address& at, std::uint32_t backlog) {
-  const std::uint32_t id = channel.create_id();
+std::uint32_t listening(Channel& channel, const rnic_address& at, std::uint32_t backlog, std::uint32_t port_space) {
+  const std::uint32_t id = channel.create_id(0, port_space);
   must(channel.bind(id, at), "CM_BIND");
   must(channel.listen(id, backlog), "CM_LISTEN");
   return id;
 }
 
-std::uint32_t resolved(Channel& channel, const rnic_address& to) {
-  const std::uint32_t id = channel.create_id();
+std::uint32_t resolved(Channel& channel, const rnic_address& to, std::uint32_t port_space) {
+  const std::uint32_t id = channel.create_id(0, port_space);
   must(channel.resolve_address(id, to), "CM_RESOLVE_ADDRESS");
   channel.expect(RNIC_CM_ADDRESS_RESOLVED);
   must(channel.resolve_route(id), "CM_RESOLVE_ROUTE");

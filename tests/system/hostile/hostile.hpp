@@ -30,8 +30,12 @@ int bells(const Options& options);
 int block_eventfd(const Options& options);
 int busy(const Options& options);
 int claim(const Options& options);
+int datagrams(const Options& options);
 int exec_held(const Options& options);
+int greetings(const Options& options);
+int groups(const Options& options);
 int ids(const Options& options);
+int inquiries(const Options& options);
 int linger(const Options& options);
 int loose(const Options& options);
 int many_contexts(const Options& options);
@@ -51,19 +55,23 @@ void attacking();
 // A clock of our own for the attacks' ends.
 Seconds now();
 
+inline constexpr std::uint32_t kQkey = 0x1111;  // of all queue pairs for datagrams
+
 // A context, a queue for completions, a domain: what nearly every attack begins with.
 struct Bench {
-  explicit Bench(const std::string& socket, std::uint32_t completions = 4096)
-      : app(socket), pd(app.protection_domain()), cq(app.completion_queue(completions)) {}
+  explicit Bench(const std::string& socket, std::uint32_t completions = 4096, rnic_face face = RNIC_FACE_IWARP)
+      : app(socket, {.device = bare::device_of(socket, face)}),
+        pd(app.protection_domain()),
+        cq(app.completion_queue(completions)) {}
 
   bare::Application app;
   std::uint32_t pd;
   bare::CompletionQueue cq;
 };
 
-// And two queue pairs of it that are connected.
+// And two queue pairs of it: connected, or of a RoCE face's two for datagrams.
 struct Pair : Bench {
-  explicit Pair(const std::string& socket, std::uint32_t depth = 64);
+  explicit Pair(const std::string& socket, std::uint32_t depth = 64, rnic_face face = RNIC_FACE_IWARP);
 
   bare::Channel channel;
   std::uint32_t listener;

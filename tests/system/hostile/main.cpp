@@ -23,13 +23,25 @@ Seconds now() {
   return static_cast<Seconds>(at.tv_sec) + static_cast<Seconds>(at.tv_nsec) * 1e-9;
 }
 
-Pair::Pair(const std::string& socket, std::uint32_t depth)
-    : Bench(socket),
+namespace {
+
+bare::QueuePair pair_of(Bench& bench, std::uint32_t depth, rnic_face face) {
+  if (face == RNIC_FACE_IWARP) return bench.app.queue_pair(bench.pd, bench.cq.handle, bench.cq.handle, depth);
+  bare::QueuePair made = bench.app.adopt(bench.app.try_datagram_pair(bench.pd, bench.cq.handle, depth));
+  bench.app.to_rts(made.number, kQkey);
+  return made;
+}
+
+}  // namespace
+
+Pair::Pair(const std::string& socket, std::uint32_t depth, rnic_face face)
+    : Bench(socket, 4096, face),
       channel(socket),
-      listener(bare::listening(channel, bare::address_of(app.device()))),
-      caller(app.queue_pair(pd, cq.handle, cq.handle, depth)),
-      called(app.queue_pair(pd, cq.handle, cq.handle, depth)) {
-  bare::join(channel, listener, caller, called);
+      listener(bare::listening(channel, bare::address_of(app.device()), 128,
+                               face == RNIC_FACE_IWARP ? bare::Channel::kTcp : bare::Channel::kUdp)),
+      caller(pair_of(*this, depth, face)),
+      called(pair_of(*this, depth, face)) {
+  if (face == RNIC_FACE_IWARP) bare::join(channel, listener, caller, called);
 }
 
 namespace {
@@ -47,8 +59,12 @@ constexpr Row kRows[] = {
     {"busy", busy, "no attack: long answers, one behind the other"},
     {"claim", claim, "another process's idle queue pair is connected"},
     {"contexts", many_contexts, "as many contexts as go"},
+    {"datagrams", datagrams, "datagrams to one that takes none, to a full group, to oneself"},
     {"exec-held", exec_held, "a program is replaced, and a child of fork holds its context"},
+    {"greetings", greetings, "calls between RoCE faces that nobody answers, of callers that go"},
+    {"groups", groups, "all groups, and all places in them, left and taken again"},
     {"ids", ids, "a process with thousands of resolved ids is killed"},
+    {"inquiries", inquiries, "the same for datagrams"},
     {"linger", linger, "descriptors are sent whose close() waits"},
     {"loose", loose, "thousands of queue pairs in Error ring"},
     {"map-bomb", map_bomb, "regions of sparse files fill the daemon's addresses"},

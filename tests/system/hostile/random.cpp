@@ -1,5 +1,5 @@
 // Chance: control messages and ring entries of which most are nearly right, from processes that die of what they do
-// to themselves. The same seed says the same things in the same order.
+// to themselves. The same seed says the same things in the same order; an odd one to a device with a RoCE face.
 #include <fcntl.h>
 #include <linux/netlink.h>
 #include <rdma/rdma_netlink.h>
@@ -42,8 +42,13 @@ std::vector<const rnic_message*> asked_by(std::uint32_t who) {
 
 class Player {
  public:
-  Player(const std::string& socket, std::uint64_t seed) : chance_(seed), socket_(socket), pair_(socket) {
+  Player(const std::string& socket, std::uint64_t seed)
+      : datagrams_(seed % 2 != 0),
+        chance_(seed),
+        socket_(socket),
+        pair_(socket, 64, datagrams_ ? RNIC_FACE_ROCE : RNIC_FACE_IWARP) {
     region_ = pair_.app.region(pair_.pd, bare::private_memory(kBytes), kBytes, bare::kAllAccess);
+    listening_at_ = pair_.channel.query(pair_.listener).source;
     shared_at_ = bare::shared_memory(kBytes, shared_);
     mapped_ = pair_.app.region(pair_.pd, shared_at_, kBytes, bare::kAllAccess, shared_.get());
     known_ = {pair_.pd,     pair_.cq.handle, pair_.caller.number, pair_.called.number, region_.handle,
@@ -60,6 +65,7 @@ class Player {
         return request(pair_.app.control, verbs_);
       case 4:
       case 5:
+        if (datagrams_ && one_in(4, chance_)) return take_event();
         return request(pair_.channel.control, management_);
       case 6:
         return scribble();
@@ -166,6 +172,100 @@ class Player {
     std::memcpy(octets.data(), &usual, sizeof usual);
   }
 
+  template <typename T>
+  static void change(std::span<std::byte> octets, const auto& how) {
+    T usual{};
+    std::memcpy(&usual, octets.data(), sizeof usual);
+    how(usual);
+    std::memcpy(octets.data(), &usual, sizeof usual);
+  }
+
+  // Few of them: to be there already, or to be full.
+  rnic_address group() { return bare::group_at(9, static_cast<std::uint8_t>(chance_.below(70))); }
+  bare::QueuePair& some_pair() { return one_in(2, chance_) ? pair_.caller : pair_.called; }
+  rnic_address own_address() {
+    // Where somebody listens, and where nobody does.
+    rnic_address at = bare::address_of(pair_.app.device());
+    at.port = one_in(2, chance_) ? listening_at_.port : static_cast<std::uint16_t>(chance_.next());
+    return at;
+  }
+
+  void make_pair_usual(std::span<std::byte> octets) {
+    change<rnic_create_qp>(octets, [&](rnic_create_qp& usual) {
+      usual.pd = pair_.pd;
+      usual.send_cq = usual.recv_cq = pair_.cq.handle;
+      usual.srq = 0;
+      usual.send_wr_min = static_cast<std::uint32_t>(chance_.below(64));
+      usual.recv_wr_min = static_cast<std::uint32_t>(chance_.below(64));
+      usual.send_sge_max = usual.recv_sge_max = static_cast<std::uint32_t>(chance_.below(4));
+      usual.inline_max = static_cast<std::uint32_t>(chance_.below(256));
+      usual.type = static_cast<std::uint32_t>(chance_.below(3));
+      usual.receive_limit = 0;
+      usual.flags = 0;
+    });
+  }
+  void make_modify_usual(std::span<std::byte> octets) {
+    change<rnic_modify_qp>(octets, [&](rnic_modify_qp& usual) {
+      usual.qp_number = some_pair().number;
+      usual.mask = RNIC_MODIFY_STATE | (one_in(2, chance_) ? RNIC_MODIFY_Q_KEY : 0);
+      usual.state = static_cast<std::uint32_t>(chance_.below(6));
+      usual.idle_name = static_cast<std::uint32_t>(chance_.below(5));
+      usual.q_key = kQkey;
+    });
+  }
+  void make_group_usual(std::span<std::byte> octets) {
+    change<rnic_mcast>(octets, [&](rnic_mcast& usual) {
+      usual.qp_number = some_pair().number;
+      std::memcpy(usual.gid, bare::gid_of(group()).data(), sizeof usual.gid);
+    });
+  }
+
+  // Of ids that were told last: mostly they are known, in this state or another.
+  void make_id_usual(std::uint32_t type, std::span<std::byte> octets) {
+    const std::uint32_t id = known_[chance_.below(known_.size())];
+    switch (type) {
+      case RNIC_CM_CREATE_ID:
+        return change<rnic_cm_create_id>(octets, [&](rnic_cm_create_id& usual) {
+          usual.channel = pair_.channel.number;
+          usual.port_space = one_in(2, chance_) ? bare::Channel::kUdp : one_in(2, chance_) ? 0x0002u : 0x0106u;
+        });
+      case RNIC_CM_RESOLVE_ADDRESS:
+        return change<rnic_cm_resolve_address>(octets, [&](rnic_cm_resolve_address& usual) {
+          usual = {id, 1000, {}, one_in(8, chance_) ? group() : own_address()};
+        });
+      case RNIC_CM_CONNECT:
+      case RNIC_CM_ACCEPT:
+        return change<rnic_cm_connect>(octets, [&](rnic_cm_connect& usual) {
+          usual.id = id;
+          usual.parameters.qp_number = some_pair().number;
+          usual.parameters.responder_resources = usual.parameters.initiator_depth = 4;
+          usual.parameters.valid = !one_in(8, chance_);
+          usual.parameters.private_data_length = static_cast<std::uint16_t>(chance_.below(200));
+        });
+      case RNIC_CM_JOIN:
+        return change<rnic_cm_join>(octets, [&](rnic_cm_join& usual) {
+          usual.id = id;
+          usual.flags = static_cast<std::uint32_t>(chance_.below(2));
+          usual.group = group();
+        });
+      default:
+        break;
+    }
+  }
+
+  // What comes for its channel has its reply, too.
+  void take_event() {
+    if (const bare::Answer told = pair_.channel.control.by_handle(RNIC_CM_GET_EVENT, pair_.channel.number); told.good())
+      known_[chance_.below(known_.size())] = told.as<rnic_cm_get_event_reply>().id;
+  }
+
+  void make_usual(std::uint32_t type, std::span<std::byte> octets) {
+    if (type == RNIC_CREATE_QP) make_pair_usual(octets);
+    if (type == RNIC_MODIFY_QP) make_modify_usual(octets);
+    if (type == RNIC_ATTACH_MCAST || type == RNIC_DETACH_MCAST) make_group_usual(octets);
+    make_id_usual(type, octets);
+  }
+
   void request(bare::Connection& connection, const std::vector<const rnic_message*>& messages) {
     const rnic_message& message = *messages[chance_.below(messages.size())];
     const bool may_have_more = message.type == RNIC_CM_OPEN && one_in(2, chance_);
@@ -177,6 +277,7 @@ class Player {
         make_region_usual(std::span(octets).subspan(offsetof(rnic_rereg_mr, to)));
       }
       if (message.type == RNIC_NETLINK) make_netlink_usual(octets);
+      if (datagrams_ && one_in(2, chance_)) make_usual(message.type, octets);
     }
     std::vector<bare::Descriptor> fds;
     std::vector<int> numbers;
@@ -215,8 +316,22 @@ class Player {
     return made;
   }
 
+  rnic_ud_address somewhere() {
+    const bool to_group = one_in(4, chance_);
+    rnic_ud_address to{};
+    std::memcpy(to.gid, bare::gid_of(to_group ? group() : bare::address_of(pair_.app.device())).data(), sizeof to.gid);
+    if (one_in(16, chance_)) to.gid[chance_.below(sizeof to.gid)] = static_cast<std::uint8_t>(chance_.next());
+    to.qp_number = one_in(8, chance_) ? word() : to_group ? 0xFFFFFFu : some_pair().number;
+    to.q_key = one_in(8, chance_) ? word() : kQkey;
+    to.flow_label = word();
+    to.gid_index = static_cast<std::uint8_t>(one_in(8, chance_) ? chance_.next() : chance_.below(2));
+    to.traffic_class = static_cast<std::uint8_t>(chance_.next());
+    to.hop_limit = static_cast<std::uint8_t>(chance_.below(3));
+    return to;
+  }
+
   void entries() {
-    bare::QueuePair& qp = one_in(2, chance_) ? pair_.caller : pair_.called;
+    bare::QueuePair& qp = some_pair();
     for (std::uint64_t count = 1 + chance_.below(8); count > 0; --count) {
       const rnic_sge target = sge();
       rnic_sqe entry{};
@@ -229,7 +344,10 @@ class Player {
       entry.invalidate = word();
       entry.argument = chance_.below(1 << 20);
       const std::array<rnic_sge, 1> from{sge()};
-      pair_.app.write_entry(qp, entry, from);
+      if (datagrams_)
+        pair_.app.write_datagram(qp, entry, somewhere(), from);
+      else
+        pair_.app.write_entry(qp, entry, from);
       if (one_in(4, chance_)) pair_.app.post_receive(qp, sge());
     }
     if (one_in(64, chance_)) qp.send.produced += static_cast<std::uint32_t>(chance_.below(1 << 10));
@@ -270,6 +388,7 @@ class Player {
   }
 
   const std::vector<const rnic_message*> verbs_ = asked_by(RNIC_OF_VERBS), management_ = asked_by(RNIC_OF_CM);
+  const bool datagrams_;
   Chance chance_;
   std::string socket_;
   Pair pair_;
@@ -277,6 +396,7 @@ class Player {
   std::byte* shared_at_ = nullptr;
   bare::Descriptor shared_;
   std::vector<std::uint32_t> known_;
+  rnic_address listening_at_{};
 };
 
 }  // namespace
