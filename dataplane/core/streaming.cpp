@@ -163,9 +163,12 @@ void RdmaStreams::look_at_streaming(Stream& stream, Instant now) {
     return;
   }
   const bool input = stream.input_awaited && (stream.tcp.readable_count() > 0 || stream.tcp.peer_closed());
-  const bool room = stream.room_awaited && room_to_say(stream) >= kSaidMax / 2 &&
-                    stream.held_to_send().all() <= kSaidBuffersMax / 2 &&
-                    host_.data_pool().has_some_for(stream.held_to_send());
+  bool room =
+      stream.room_awaited && room_to_say(stream) >= kSaidMax / 2 && stream.held_to_send().all() <= kSaidBuffersMax / 2;
+  if (room && !host_.data_pool().has_some_for(stream.held_to_send())) {  // buffers come back without a word
+    stream.deadline = now + kAskAgain;
+    room = false;
+  }
   if (!input && !room) return;
   stream.input_awaited = stream.room_awaited = false;
   news_.tell_ready(stream);
@@ -184,9 +187,7 @@ void RdmaStreams::on_streaming_deadline(Stream& stream, Instant now) {
     stream.told_end = true;
     return abort(stream, now);
   }
-  if (!stream.room_awaited) return;
-  stream.room_awaited = false;
-  news_.tell_ready(stream);
+  look_at_streaming(stream, now);
 }
 
 }  // namespace rnic::core

@@ -262,6 +262,26 @@ TEST_CASE("sayings of one octet take so many buffers and no more", "[core][V-SEC
   CHECK(free_before - t.world.a.port.pool().available() <= 64);
 }
 
+TEST_CASE("where there are no buffers nothing is taken, and who waits is told when they are back", "[core][V-SEC-01]") {
+  const bool says_before = GENERATE(false, true);
+  Streams t;
+  t.join();
+  if (says_before) {
+    CHECK(t.say(t.world.a, t.caller, "x") == 1);  // to be acknowledged while there are none
+  }
+  std::vector<BufferRef> taken;
+  while (t.world.a.port.pool().available() > 100) taken.push_back(BufferRef::take(t.world.a.port.pool()));
+  t.world.a.device.run_timers(t.world.clock.now);
+  t.world.a.device.receive(t.world.clock.now);  // a turn begins, which looks at what there is
+  CHECK(t.say(t.world.a, t.caller, "y") == 0);
+  t.world.run_for(milliseconds(50));
+  CHECK(t.ready_a == 0);
+  taken.clear();
+  t.world.run_for(milliseconds(5));
+  CHECK(t.ready_a == 1);
+  CHECK(t.say(t.world.a, t.caller, "y") == 1);
+}
+
 TEST_CASE("who hears nothing is told once when there is something", "[core]") {
   Streams t;
   t.join();
