@@ -423,3 +423,36 @@ def fio(wire, verb, thread=False):
     if not result:
         raise Failed(f"fio printed no result:\n{tail(text)}")
     return result[1]
+
+
+def iser(wire):
+    """iSER: tgt's disk, by libiscsi. All of its blocks are what is in its file, and what is written is read back."""
+    if os.geteuid() != 0 or not shutil.which("tgtd") or not (APPS / "iscsi_blocks").exists():
+        return "skipped: needs root, and the packages tgt and libiscsi-dev"
+    target, initiator = "iqn.2026-11.rnic:disk", "iqn.2026-11.rnic:reader"
+    port = str(os.getpid() % 30000 + 2000)
+    disk, copy = (pathlib.Path(wire.world.directory, name) for name in ("disk.img", "copy.img"))
+    for file, data in ((disk, os.urandom(4 << 20)), (copy, None)):
+        file.write_bytes(data or disk.read_bytes())
+
+    def admin(*words):
+        wire.world.run(["tgtadm", "-C", port, "--lld", "iser", "--mode", *words, "--tid", "1"], 20)
+
+    # It serves the kernel's TCP, too, whatever it is told.
+    server = wire.start_server(["tgtd", "-f", "-C", port, "--iscsi", "portal=127.0.0.1:13260"])
+    try:
+        server.until(lambda: pathlib.Path(f"/var/run/tgtd/socket.{port}").exists(), "takes commands")
+        admin("target", "--op", "new", "-T", target)
+        admin("logicalunit", "--op", "new", "--lun", "1", "-b", str(disk))
+        # tgt's iSER wants an address that is let and a name that is, where its TCP wants one of them.
+        admin("target", "--op", "bind", "-I", "ALL")
+        admin("target", "--op", "bind", "-Q", initiator)
+        text = wire.world.run([*wire.client, APPS / "iscsi_blocks", f"iser://{wire.address}:3260/{target}/1", initiator,
+                               copy], 60)
+    finally:
+        server.end()
+        for left in pathlib.Path("/var/run/tgtd").glob(f"socket.{port}*"):
+            left.unlink()
+    if "octets right" not in text or disk.read_bytes() == copy.read_bytes():
+        raise Failed(f"{tail(text)}\n--- server\n{tail(server.text())}")
+    return text.strip()

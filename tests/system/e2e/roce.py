@@ -187,6 +187,7 @@ def suite(report, wire):
     test("datagrams are counted", lambda: nothing_lost(wire))
     if wire.name == "pair":
         ucx.suite(test, wire)
+        test("iSER: tgt and libiscsi", lambda: stock.iser(wire))
     if wire.name == "loopback" and shutil.which("ucx_perftest"):
         # The server takes the device by the name that the client's has.
         test("ucx_perftest -x rc_verbs", lambda: ucx.uct(wire, "rc_verbs", ucx.UCT_RC))
