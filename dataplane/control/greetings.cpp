@@ -129,7 +129,7 @@ void fill_private_data(rnic_cm_parameters& to, Bytes consumers, std::size_t fill
   to.valid = 1;
   to.private_data_length = static_cast<std::uint16_t>(filled_up);
   std::memset(to.private_data, 0, sizeof to.private_data);
-  std::memcpy(to.private_data, consumers.data(), std::min(consumers.size(), filled_up));
+  if (!consumers.empty()) std::memcpy(to.private_data, consumers.data(), std::min(consumers.size(), filled_up));
 }
 
 void fill(rnic_cm_parameters& to, const wire::Greeting& peer, Bytes consumers, std::size_t filled_up) {

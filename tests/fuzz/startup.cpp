@@ -1,8 +1,11 @@
 // MPA startup frames into both roles, once in one piece and once in many: what comes of them may
 // not depend on the pieces.
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <optional>
 
+#include "control/greetings.hpp"
 #include "fuzz/golden.hpp"
 #include "fuzz/input.hpp"
 #include "kit/hex.hpp"
@@ -68,6 +71,27 @@ void check_mark(const Octets& private_data) {
   FUZZ_CHECK(*again == *mark);
 }
 
+// And what an application is told of it, whoever says it to whom: octets that came, and zeros behind them.
+void check_told(const Octets& private_data) {
+  const Bytes consumers = control::behind_mark(private_data);
+  FUZZ_CHECK(consumers.size() <= private_data.size());
+  for (const std::size_t most : {control::kRequestDataMax, control::kInquiryDataMax, control::kAnswerDataMax}) {
+    rnic_cm_parameters told;
+    std::memset(&told, 0xAA, sizeof told);
+    control::fill_private_data(told, consumers, most);
+    const std::size_t heard = std::min(most, consumers.size());
+    const Bytes octets = as_bytes(told.private_data, sizeof told.private_data);
+    FUZZ_CHECK(told.private_data_length == most);
+    FUZZ_CHECK(std::equal(octets.begin(), octets.begin() + static_cast<std::ptrdiff_t>(heard), consumers.begin()));
+    FUZZ_CHECK(std::all_of(octets.begin() + static_cast<std::ptrdiff_t>(heard), octets.end(),
+                           [](std::byte b) { return b == std::byte{}; }));
+  }
+  const bool greets = control::greeting_in(private_data).has_value(),
+             answers = control::answer_in(private_data).has_value();
+  FUZZ_CHECK(greets + answers + control::is_inquiry(private_data) <= 1);
+  FUZZ_CHECK(control::reject_reason_in(private_data) > 0 && control::inquiry_status_in(private_data) > 0);
+}
+
 Result as_responder(const mpa::StartupOptions& options, Bytes stream, Bytes pattern) {
   const Instant now{seconds(1000).ns};
   mpa::Responder responder(options, now);
@@ -112,6 +136,7 @@ Result as_initiator(const mpa::StartupOptions& options, Bytes stream, Bytes patt
 
 void check_same(const Result& a, const Result& b) {
   check_mark(a.private_data);
+  check_told(a.private_data);
   FUZZ_CHECK(a.outcome == b.outcome);
   FUZZ_CHECK(a.reason == b.reason);
   FUZZ_CHECK(a.terminates == b.terminates);
@@ -182,6 +207,16 @@ std::vector<Octets> seeds_startup() {
   frames.back().insert(frames.back().end(), meeting.begin(), meeting.end());
   frames.push_back(test::hex("4d504120494420526570204672616d657002001c8010c020"));
   frames.back().insert(frames.back().end(), refusal.begin(), refusal.end());
+  // s8.2 and s8.3: a greeting, an inquiry, and the answer that rejects it.
+  frames.push_back(
+      test::hex("4d504120494420526571204672616d6550020039bfffffff726e69632d6d7061010300300000000300000003"
+                "00000000000000000000ffff0a0000010000011203abcdef1020070668656c6c6f"));
+  frames.push_back(test::hex(
+      "4d504120494420526571204672616d6550020025bfffffff726e69632d6d70610104001c000000030000000301111c069c400000"
+      "68656c6c6f"));
+  frames.push_back(
+      test::hex("4d504120494420526570204672616d657002003080004000726e69632d6d70610105002c0000000300000003"
+                "00000000000000000000ffff0a0000020000011201234567"));
   for (const Octets& frame : frames)
     for (const unsigned choice : {0u, 1u, 8u, 64u, 17u})
       seeds.push_back(Program().u8(choice).u8(16).u8(16).u16(8).u8(2).u8(3).u8(17).u8(1).bytes(frame).octets());
