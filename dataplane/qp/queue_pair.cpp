@@ -86,7 +86,7 @@ struct QueuePair::Impl {
     void add(const ddp::OutboundMessage& message, Bytes payload) { messages[count++] = {message, payload}; }
   };
   void add_acknowledgements(LastWords& words);
-  bool peer_is_late(Instant now);
+  void judge_peer(Instant now);
   void look_at_peer(Instant now);
   void say_last_words(BufferRef buffer);
   rdmap::Requester& requester() { return messages_->requester; }
@@ -467,8 +467,9 @@ void QueuePair::Impl::check_deadline(Instant now) {
   if (gate.first_is_late(now)) return apply(StreamStep::connection_lost, now);  // W-MPA-90
   if (deadline_ <= now) return apply(stream_step(state_, StreamEvent::timed_out), now);
   gate.on_time(now, stream_->out.spoken() && !requester().sending());
-  if (messages_->acknowledgements && state_ == State::rts && peer_is_late(now)) return;
-  if (state_ == State::rts && responder().held_deadline() <= now && !responder().full() && !responder().stopped()) {
+  if (state_ != State::rts) return;
+  if (messages_->acknowledgements) return judge_peer(now);
+  if (responder().held_deadline() <= now && !responder().full() && !responder().stopped()) {
     rdmap::Verdict verdict;
     responder().refuse_held(verdict);
     obey(verdict, now);
@@ -487,19 +488,18 @@ void QueuePair::Impl::look_at_peer(Instant now) {
                                     now);
 }
 
-bool QueuePair::Impl::peer_is_late(Instant now) {
+// And when that is over.
+void QueuePair::Impl::judge_peer(Instant now) {
   rdmap::Acknowledgements& own = *messages_->acknowledgements;
-  if (own.next_deadline() > now) return false;
+  if (own.next_deadline() > now) return;
   look_at_peer(now);
   if (own.retry_deadline() <= now) {
     requester().peer_is_lost(rdmap::Status::retry_exceeded);
     to_error(std::nullopt, Cause::lost, Reset::stream, now);
-    return true;
+  } else if (own.receive_deadline() <= now) {
+    obey(requester().peer_found_no_receive(), now);
+    go_down(now);
   }
-  if (own.receive_deadline() > now) return false;
-  obey(requester().peer_found_no_receive(), now);
-  go_down(now);
-  return true;
 }
 
 // ---- the way down ------------------------------------------------------------------------------------
