@@ -141,6 +141,7 @@ struct Ground {
 
 TEST_CASE("the states of a queue pair of type UD are InfiniBand's", "[ud]") {
   Ground g;
+  CHECK(g.qp.idle());
   CHECK_FALSE(g.qp.modify(State::rtr, std::nullopt));
   CHECK_FALSE(g.qp.modify(State::rts, std::nullopt));
   REQUIRE(g.qp.modify(State::init, kKey));
