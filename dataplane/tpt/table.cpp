@@ -72,6 +72,7 @@ constexpr std::uint8_t pages_log2(std::uint32_t listed, std::uint64_t address, s
   return static_cast<std::uint8_t>(std::bit_width(pages - 1));
 }
 static_assert(pages_log2(0, 4095, 2) == 1 && pages_log2(0, 4095, 1) == 0 && pages_log2(5, 0, 1) == 3);
+static_assert(pages_log2(0, 4096, 0) == 0);  // no octets, one page
 
 // SipHash-2-4 of a counter (Aumasson, Bernstein 2012): numbers from which, without the seed, the
 // next ones cannot be told.
