@@ -222,6 +222,21 @@ TEST_CASE("a datagram's entry says by its flags what it wants", "[shm][datagram]
   }
 }
 
+TEST_CASE("inline data of a datagram ends with its slot", "[shm][datagram][V-SEC-08]") {
+  DatagramWorld world;
+  for (const std::uint32_t length : {64u, 65u, 128u, 0xFFFFFFFFu}) {
+    auto entry = send_entry();
+    entry.sge_count = 0;
+    entry.flags = RNIC_SQE_INLINE;
+    entry.length = length;
+    world.post(entry, {});
+    ud::WorkRequest out;
+    REQUIRE(world.queue.take(out));
+    CHECK(out.malformed == (length > 64));
+    CHECK(out.data.size() == (length > 64 ? 0 : length));
+  }
+}
+
 TEST_CASE("V-SEC-09: what was taken is a private copy that later scribbling does not change", "[shm][V-SEC-09]") {
   SendWorld world;
   qp::WorkRequest out;
