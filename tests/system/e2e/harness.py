@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent.parent
@@ -416,7 +417,10 @@ class KernelLink:
 
 
 class Report:
+    """What became of tests; they may be on several threads."""
+
     def __init__(self):
+        self.told = threading.Lock()
         self.passed = 0
         self.failed = 0
         self.only = os.environ.get("RNIC_E2E_ONLY")
@@ -435,16 +439,18 @@ class Report:
         while len(failures) < tries:
             try:
                 words = claim() or ""
-                self.passed += 1
-                print(f"ok    {title} ({time.monotonic() - start:.1f} s) {words}", flush=True)
-                for failure in failures:
-                    print("      not at the first try:\n      " + failure.replace("\n", "\n      "), flush=True)
+                with self.told:
+                    self.passed += 1
+                    print(f"ok    {title} ({time.monotonic() - start:.1f} s) {words}", flush=True)
+                    for failure in failures:
+                        print("      not at the first try:\n      " + failure.replace("\n", "\n      "), flush=True)
                 return
             except (Failed, subprocess.SubprocessError, OSError, ValueError, KeyError, IndexError) as failure:
                 failures.append(str(failure))
-        self.failed += 1
-        print(f"FAIL  {title} ({time.monotonic() - start:.1f} s)", flush=True)
-        print("      " + failures[-1].replace("\n", "\n      "), flush=True)
+        with self.told:
+            self.failed += 1
+            print(f"FAIL  {title} ({time.monotonic() - start:.1f} s)", flush=True)
+            print("      " + failures[-1].replace("\n", "\n      "), flush=True)
 
     def end(self):
         print(f"{self.passed} passed, {self.failed} failed", flush=True)
