@@ -258,14 +258,14 @@ bool Responder::place_send(const Inbound& in, Arrival& at) {
   return true;
 }
 
-// The receive that it consumes is told the value, and how much the Write before it wrote; its memory is not even looked
-// at (W-EXT-13).
+// The receive that it consumes is told the value; its memory is not even looked at (W-EXT-13). On acknowledged streams
+// it is told how much the Write before it wrote, too, which there is always one of.
 bool Responder::place_immediate(const Inbound& in, Arrival& at) {
   Delivery& delivery = deliveries_.next();
   delivery.act = Delivery::Act::receive;
   delivery.slot = receiving_.slot();
   delivery.shared = receiving_.shared();
-  delivery.length = at.held_mark != 0 ? at.written : std::exchange(write_octets_, 0);
+  if (acknowledgements_ != nullptr) delivery.length = at.held_mark != 0 ? at.written : std::exchange(write_octets_, 0);
   delivery.solicited = in.message.solicited;
   delivery.immediate = true;
   delivery.word = wire::parse_immediate(copy_payload<wire::ImmediateHeader::kSize>(in, at.ulpdu))->to_verbs();

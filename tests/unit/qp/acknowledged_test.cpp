@@ -245,6 +245,26 @@ TEST_CASE("W-ACK-05: an acknowledgement goes ahead of work, and behind the messa
   CHECK(peer.heard_last().performed == 1);
 }
 
+TEST_CASE("a receive says how many octets the Write of its Immediate had, though it came late", "[qp][acknowledged]") {
+  Pair pair(acknowledged());
+  Region& from = pair.a->region(9000, 5);
+  Region& there = pair.b->region(9000);
+  const std::uint32_t lengths[] = {9000, 0, 7};
+  for (const std::uint32_t each : lengths)
+    pair.a->post(write_immediate({Side::sge(from, 0, each)}, there.stag, there.base, each));
+  pair.a->post(write({Side::sge(from, 0, 100)}, there.stag, there.base));
+  pair.run();
+  REQUIRE(pair.b->app.completions.empty());  // all three wait for a receive
+  for (int i = 0; i < 3; ++i) pair.b->post_receive({});
+  pair.run();
+  pair.b->post_receive({});
+  pair.a->post(write_immediate({Side::sge(from, 0, 30)}, there.stag, there.base, 30));
+  pair.run();
+  REQUIRE(pair.b->app.completions.size() == 4);
+  for (std::uint32_t i = 0; i < 3; ++i) CHECK(pair.b->app.completions[i].length == lengths[i]);
+  CHECK(pair.b->app.completions[3].length == 30);
+}
+
 TEST_CASE("W-ACK-02: thousands of requests may be unacknowledged", "[qp][acknowledged][W-ACK-02]") {
   Pair pair(acknowledged(Moves::direct, [](qp::Config& c) { c.send_depth = 4096; }));
   Region& source = pair.a->region(64, 3);
