@@ -594,7 +594,7 @@ struct rnic_stream_query_reply {
 /*
  * Idle to RTS: the message leaves, then the queue pair has the stream. EINVAL: it is not in Idle, or an attribute is
  * out of range; ENOTCONN: the stream is none of this context's, or not established (V-IS-25); ENOMEM: no buffers.
- * Nothing has changed then.
+ * The queue pair has not changed then.
  */
 struct rnic_start_iwarp {
 	uint32_t qp_number;

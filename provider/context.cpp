@@ -154,6 +154,7 @@ int open_context(Context& context, int command_fd, const char* device_name) {
   context.qp_list.make_head();
   context.stream_list.make_head();
   pthread_mutex_init(&context.objects, nullptr);
+  pthread_mutex_init(&context.streams, nullptr);
   pthread_mutex_init(&context.arena_mutex, nullptr);
 
   // Keys of STags begin anywhere, so that those of an earlier run are unlikely to fit.
@@ -217,6 +218,7 @@ void close_context(Context& context) {
   context.qps.clear();
   context.regions.clear();
   pthread_mutex_destroy(&context.objects);
+  pthread_mutex_destroy(&context.streams);
   pthread_mutex_destroy(&context.arena_mutex);
   context.control.close();
 }

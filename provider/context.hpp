@@ -104,6 +104,7 @@ struct Context {
   Link cq_list;
   Link qp_list;
   Link stream_list;             // in streaming mode (direct_streams.cpp)
+  pthread_mutex_t streams;      // of that list; held until a stream that is made has its handle
   pthread_mutex_t arena_mutex;  // taken before a CQ's lock; see ArenaGuard
   Arena* arenas;
   std::uint32_t arena_count;

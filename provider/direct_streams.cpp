@@ -63,9 +63,9 @@ void to_socket(const rnic_address& from, sockaddr_storage& to) {
 
 void forget(Stream& stream) {
   Context& context = context_of(stream.face.context);
-  pthread_mutex_lock(&context.objects);
+  pthread_mutex_lock(&context.streams);
   stream.in_context.remove();
-  pthread_mutex_unlock(&context.objects);
+  pthread_mutex_unlock(&context.streams);
   free(&stream);
 }
 
@@ -80,17 +80,19 @@ rnicdv_stream* make(ibv_context* ibv, void* stream_context, const Ask& ask) {
     return nullptr;
   }
   stream->face = {ibv, stream_context};
-  pthread_mutex_lock(&context.objects);
-  stream->in_context.insert_after(context.stream_list, stream);
-  pthread_mutex_unlock(&context.objects);
   rnic_handle_reply reply{};
+  // Another thread that is given its first event finds it with its handle.
+  pthread_mutex_lock(&context.streams);
+  stream->in_context.insert_after(context.stream_list, stream);
   const int error = ask(context.control, pointer_value(stream), reply);
+  stream->handle = reply.handle;
+  if (error != 0) stream->in_context.remove();
+  pthread_mutex_unlock(&context.streams);
   if (error != 0) {
-    forget(*stream);
+    free(stream);
     errno = error;
     return nullptr;
   }
-  stream->handle = reply.handle;
   return &stream->face;
 }
 
@@ -103,10 +105,10 @@ rnicdv_stream* refused(int error) {
 
 rnicdv_stream* stream_named(Context& context, std::uint64_t element) {
   rnicdv_stream* found = nullptr;
-  pthread_mutex_lock(&context.objects);
+  pthread_mutex_lock(&context.streams);
   for (Link* at = context.stream_list.next; at != &context.stream_list && found == nullptr; at = at->next)
     if (pointer_value(at->owner) == element) found = &static_cast<Stream*>(at->owner)->face;
-  pthread_mutex_unlock(&context.objects);
+  pthread_mutex_unlock(&context.streams);
   return found;
 }
 

@@ -198,13 +198,14 @@ Reply Context::stream_send(const rnic_stream_send& request) {
 Reply Context::stream_receive(const rnic_stream_receive& request) {
   DirectStream* stream = find_stream(request.stream, DirectStream::Kind::streaming);
   rnic_stream_received reply{};
-  if (stream == nullptr || request.length > sizeof reply.octets) return Reply::error(EINVAL);
+  const bool fits = request.length != 0 && request.length <= sizeof reply.octets;  // none would look like an end
+  if (stream == nullptr || !fits) return Reply::error(EINVAL);
   if (stream->error != 0) return Reply::error(stream->error);
   Result<core::Heard, core::StreamError> heard = core::Heard{};
   const MutableBytes room(reinterpret_cast<std::byte*>(reply.octets), request.length);
   device_.worker->call([&](Instant) { heard = device_.device->hear(stream->id, room); });
   if (!heard) return Reply::error(errno_of(heard.error()));
-  if (heard->octets == 0 && !heard->ended && request.length != 0) return Reply::error(EAGAIN);
+  if (heard->octets == 0 && !heard->ended) return Reply::error(EAGAIN);
   reply.length = static_cast<std::uint32_t>(heard->octets);
   return Reply::with(reply);
 }

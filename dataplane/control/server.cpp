@@ -407,8 +407,13 @@ std::vector<std::string> Server::going(Context& context, const std::string& why,
 
 void Server::on_streaming_event(const core::StreamEvent& event) {
   const auto found = machine_.streams_by_cookie.find(event.cookie);
-  if (found != machine_.streams_by_cookie.end())
+  if (found != machine_.streams_by_cookie.end()) {
     found->second->context->on_stream_event(*found->second, event, cm_.streams_of(event.device));
+  } else if (event.kind == core::StreamEvent::Kind::connect_request) {
+    // Its listener has gone while this was on its way: nobody else ends it.
+    ServedDevice& served = *machine_.devices[event.device];
+    served.worker->call([&](Instant now) { served.device->disconnect(event.stream, core::Disconnect::abrupt, now); });
+  }
 }
 
 void Server::on_worker_news(core::Worker& worker) {

@@ -62,7 +62,8 @@ class RdmaStreams final : public host::StreamUser {
   Result<Heard, StreamError> hear(StreamId id, MutableBytes room);
   // Idle -> RTS (V-CONN-04): the queue pair has the connection, with all that the peer has said since hear() was last
   // called. wrong_state: the queue pair is not in Idle; unknown: the stream is not Established (V-CONN-01);
-  // no_resources: there are no buffers for the last message. Nothing has happened then.
+  // no_resources: there are no buffers for the last message. Nothing has happened then, but that a stream whose path
+  // can hardly take anything may have ended.
   Result<Done, StreamError> begin_iwarp(StreamId id, const IwarpOptions& options, qp::QueuePair& qp, Instant now);
 
   bool kill(StreamId id, Instant now);

@@ -50,8 +50,12 @@ Result<std::size_t, StreamError> RdmaStreams::say(StreamId id, Bytes octets, Ins
   const std::size_t room = std::min(room_to_say(*stream), octets.size());
   Bytes left = octets.first(room);
   while (!left.empty() && stream->held_to_send().all() < kSaidBuffersMax) {
+    const Bytes before = left;
     BufferRef buffer = take_said(*stream, left);
-    if (!buffer || !stream->tcp.append(std::move(buffer))) break;
+    if (!buffer || !stream->tcp.append(std::move(buffer))) {
+      left = before;
+      break;
+    }
   }
   const std::size_t taken = room - left.size();
   if (taken < octets.size()) {

@@ -186,8 +186,8 @@ struct rnicdv_stream* rnicdv_stream_accept(struct rnicdv_stream* listener, void*
 int rnicdv_stream_send(struct rnicdv_stream* stream, const void* octets, size_t length, size_t* sent);
 
 /*
- * As many as have come, at most `length` or 4,096, into *received: 0, and the peer has closed its end; ours can still
- * be sent on. Errors as of sending.
+ * As many as have come, at most `length` (not 0) or 4,096, into *received: 0, and the peer has closed its end; ours can
+ * still be sent on. Errors as of sending.
  */
 int rnicdv_stream_receive(struct rnicdv_stream* stream, void* room, size_t length, size_t* received);
 

@@ -337,6 +337,21 @@ TEST_CASE("A listener that goes takes those with it whom nobody has accepted", "
   CHECK(b.try_listen().status == 0);
 }
 
+TEST_CASE("A caller that is told to a listener which has just gone is ended", "[control][V-SEC-01]") {
+  Daemon daemon;
+  Speaker a(daemon), b(daemon, "rnic1");
+  const std::uint32_t listener = b.listen();
+  const std::uint32_t caller = a.call(), called = b.accept(listener);
+  core::Worker& worker = *daemon.machine.workers[0];
+  core::StreamEvent event;
+  event.kind = core::StreamEvent::Kind::connect_request;
+  event.device = 1;
+  event.stream = {b.query(called).number};
+  event.cookie = core::kStreamingCookie | 0xFFFFFF;  // of nobody
+  worker.call([&](Instant) { worker.on_stream_event(event); });
+  CHECK(comes_true(daemon, [&] { return a.query(caller).state == RNIC_STREAM_ENDED; }));
+}
+
 TEST_CASE("1,000 streams opened and closed leave no ids", "[control][V-SEC-01]") {
   Daemon daemon;
   Speaker a(daemon), b(daemon, "rnic1");
