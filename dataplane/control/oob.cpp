@@ -116,7 +116,7 @@ void Oob::on_stream_event(const StreamEvent& event) {
       rendezvous_.on_request(request, there, now);
       break;
     }
-    case StreamEvent::Kind::withdrawn:  // which is found out when it is answered
+    case StreamEvent::Kind::withdrawn:  // the connection manager's (Server::on_worker_news)
       break;
     case StreamEvent::Kind::established:
       rendezvous_.on_established(event.cookie);
