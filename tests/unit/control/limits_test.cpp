@@ -12,6 +12,7 @@
 #include <memory>
 #include <set>
 
+#include "kit/other_process.hpp"
 #include "kit/server_world.hpp"
 #include "kit/watches.hpp"
 #include "shm/mapping.hpp"
@@ -103,23 +104,6 @@ TEST_CASE("A reader that hangs up is heard of once", "[control][limits]") {
 
 namespace {
 
-// Another process, which does nothing.
-class Other {
- public:
-  Other() : pid_(fork()) {
-    if (pid_ == 0)
-      for (;;) pause();
-  }
-  ~Other() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-  pid_t pid() const { return pid_; }
-
- private:
-  pid_t pid_;
-};
-
 // One with queue pairs of type UD.
 struct Attacher : Client {
   Attacher(Daemon& daemon, pid_t pid) : Client(daemon, control::Peer{pid, getuid(), {}}) {
@@ -161,7 +145,7 @@ constexpr const char* kRoce =
 TEST_CASE("One process may be attached to as many multicast groups as are reported, and leaves some for others",
           "[control][limits][ud]") {
   Daemon daemon(kRoce);
-  const Other process;
+  const OtherProcess process;
   Attacher greedy(daemon, getpid()), again(daemon, getpid()), other(daemon, process.pid());
   const std::uint32_t one = greedy.datagrams(), two = again.datagrams(), neighbour = other.datagrams();
   std::uint32_t groups = 0;
@@ -192,7 +176,7 @@ TEST_CASE("One process may be attached to as many multicast groups as are report
 
 TEST_CASE("One process leaves places in a multicast group to others", "[control][limits][ud]") {
   Daemon daemon(kRoce);
-  const Other process;
+  const OtherProcess process;
   Attacher greedy(daemon, getpid()), other(daemon, process.pid());
   std::uint32_t places = 0;
   while (places < 400 && greedy.attach(greedy.datagrams(), 1) == 0) ++places;

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kit/other_process.hpp"
 #include "kit/server_world.hpp"
 
 using namespace rnic;
@@ -25,23 +26,6 @@ constexpr const char* kFew =
 rnic_address at(unsigned device, std::uint16_t port) {
   return control::to_abi(wire::IpAddress::v4(127, 0, 9, static_cast<std::uint8_t>(1 + device)), port);
 }
-
-// Another process, which does nothing.
-class Other {
- public:
-  Other() : pid_(fork()) {
-    if (pid_ == 0)
-      for (;;) pause();
-  }
-  ~Other() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-  pid_t pid() const { return pid_; }
-
- private:
-  pid_t pid_;
-};
 
 // An application that speaks in streaming mode.
 struct Speaker : Client {
@@ -261,7 +245,7 @@ TEST_CASE("V-IS-25: a queue pair is given no stream that is none, is not open, o
 
 TEST_CASE("V-RNIC-01: no other process, and no other context, can use a stream", "[control][V-RNIC-01][V-SEC-01]") {
   Daemon daemon;
-  const Other process;
+  const OtherProcess process;
   Speaker a(daemon), b(daemon, "rnic1"), second(daemon, "rnic1");
   Speaker stranger(daemon, "rnic1", process.pid(), 2);
   const std::uint32_t listener = b.listen(), caller = a.call(), called = b.accept(listener);
@@ -368,7 +352,7 @@ TEST_CASE("1,000 streams opened and closed leave no ids", "[control][V-SEC-01]")
 
 TEST_CASE("A process has its share of streams, and others find some", "[control][limits][V-SEC-01]") {
   Daemon daemon(kFew);
-  const Other process;
+  const OtherProcess process;
   Speaker greedy(daemon), other(daemon, "rnic0", process.pid(), 2), b(daemon, "rnic1", process.pid(), 2);
   const std::uint32_t listener = b.listen();
   std::vector<std::uint32_t> all;
