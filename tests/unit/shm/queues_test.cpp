@@ -292,7 +292,7 @@ TEST_CASE("V-SEC-09: an entry that changes while it is taken is judged and used 
   std::uint32_t taken = 0, bad = 0, refused = 0;
   {
     const Flipper first(slot(0)), third(slot(2));
-    // On a busy machine the others may not have run yet: on until entries of both kinds were seen, and at most so often.
+    // On a busy machine the others may not have run yet: on until both kinds of entries were seen, at most so often.
     const auto both_seen = [&] { return refused > 0 && refused < taken; };
     for (; taken < 400'000 || (!both_seen() && taken < 400'000'000); ++taken) {
       if (taken >= 400'000 && taken % 1'000 == 0) sched_yield();
