@@ -143,15 +143,21 @@ def gloo(wire, ranks):
 
 def suite(test, wire):
     """Of two devices, as ranks are on both."""
-    if shutil.which("ucx_perftest"):
+    def there(program, package):
+        if not (shutil.which(program) or (stock.APPS / program).exists()):
+            print(f"      {wire.name}: skipped: {program} (package {package})", flush=True)
+            return False
+        return True
+
+    if there("ucx_perftest", "ucx-utils"):
         test("ucx_info -d", lambda: info(wire))
         test(f"ucx_perftest, UCX_TLS={RC}: all of UCP's", lambda: perftest(wire, UCP_RC, RC))
         test(f"ucx_perftest, UCX_TLS={UD}", lambda: perftest(wire, UCP_UD, UD))
         test("io_demo, by address", lambda: io_demo(wire))
-    for name, run, there, runs in (
-            ("MPICH", mpich, (stock.APPS / "mpi_ranks").exists(), ((RC, 2), (RC, 4), (UD, 4))),
-            ("OpenMPI, pml ucx, osc ucx", openmpi, shutil.which("mpirun.openmpi"), ((RC, 2), (RC, 4), (UD, 2)))):
-        for transports, ranks in runs if there else ():
+    for name, run, needs, runs in (
+            ("MPICH", mpich, ("mpi_ranks", "libmpich-dev"), ((RC, 2), (RC, 4), (UD, 4))),
+            ("OpenMPI, pml ucx, osc ucx", openmpi, ("mpirun.openmpi", "openmpi-bin"), ((RC, 2), (RC, 4), (UD, 2)))):
+        for transports, ranks in runs if there(*needs) else ():
             test(f"{name}, UCX_TLS={transports}, {ranks} ranks", lambda r=run, t=transports, n=ranks: r(wire, t, n))
-    for ranks in (2, 4) if (stock.APPS / "gloo_ranks").exists() else ():
+    for ranks in (2, 4) if there("gloo_ranks", "libgloo-dev") else ():
         test(f"gloo, {ranks} ranks", lambda n=ranks: gloo(wire, n))
