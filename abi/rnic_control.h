@@ -688,6 +688,7 @@ struct rnic_cm_parameters {
 	uint8_t rnr_retry_count;
 	uint8_t valid;
 	uint16_t private_data_length;
+	uint32_t ece_vendor, ece_options; /* struct ibv_ece's, of a RoCE face */
 	uint8_t private_data[RNIC_PRIVATE_DATA_MAX];
 };
 
@@ -706,7 +707,7 @@ struct rnic_cm_listen {
 struct rnic_cm_reject {
 	uint32_t id;
 	uint16_t private_data_length;
-	uint16_t reserved;
+	uint16_t for_ece; /* of a RoCE face: 1: for the caller's ECE options */
 	uint8_t private_data[RNIC_PRIVATE_DATA_MAX];
 };
 

@@ -115,10 +115,10 @@
 	X(rnic_start_iwarp, 4128)                                                                                    \
 	X(rnic_cm_open, 16) X(rnic_cm_open_reply, 24) X(rnic_cm_create_id, 24)                                       \
 	X(rnic_cm_destroy_id_reply, 8) X(rnic_cm_bind, 32) X(rnic_cm_resolve_address, 56)                            \
-	X(rnic_cm_resolve_route, 8) X(rnic_cm_query_reply, 104) X(rnic_cm_parameters, 528)                            \
-	X(rnic_cm_connect, 544) X(rnic_cm_listen, 8) X(rnic_cm_reject, 520)                                          \
+	X(rnic_cm_resolve_route, 8) X(rnic_cm_query_reply, 104) X(rnic_cm_parameters, 536)                            \
+	X(rnic_cm_connect, 552) X(rnic_cm_listen, 8) X(rnic_cm_reject, 520)                                          \
 	X(rnic_cm_init_qp_attributes, 8) X(rnic_cm_init_qp_attributes_reply, 60)                                     \
-	X(rnic_cm_way, 28) X(rnic_cm_get_event_reply, 584) X(rnic_cm_set_option, 80) X(rnic_cm_notify, 8)            \
+	X(rnic_cm_way, 28) X(rnic_cm_get_event_reply, 592) X(rnic_cm_set_option, 80) X(rnic_cm_notify, 8)            \
 	X(rnic_cm_migrate_id, 8) X(rnic_cm_migrate_id_reply, 16) X(rnic_cm_join, 40) X(rnic_cm_leave_reply, 16)      \
 	X(rnic_show, 16) X(rnic_capture, 32)                                                                         \
 	X(rnic_netlink, 264)

@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RNIC_ABI_VERSION 7u
+#define RNIC_ABI_VERSION 8u
 #define RNIC_CACHE_LINE 64u
 #define RNIC_WORKERS_MAX 16u
 

@@ -647,14 +647,14 @@ int ConnectionManager::accept(std::uint32_t number, std::uint64_t user_pointer, 
   return 0;
 }
 
-int ConnectionManager::reject(std::uint32_t number, Bytes private_data) {
+int ConnectionManager::reject(std::uint32_t number, Bytes private_data, bool for_ece) {
   Id* id = find(number);
   if (id == nullptr || id->state != IdState::requested) return EINVAL;
   if (id->has_datagrams()) return refuse_inquiry(*id, private_data);
   const bool roce = roce_device(*id) != nullptr;
   if (private_data.size() > (roce ? kRejectDataMax : kPrivateDataMax)) return EINVAL;
-  const core::PrivateData said =
-      roce ? refusal_data(Face::roce, wire::MarkRefusal::its_own_wish, private_data) : to_private_data(private_data);
+  const auto why = for_ece ? wire::MarkRefusal::other_ece : wire::MarkRefusal::its_own_wish;
+  const core::PrivateData said = roce ? refusal_data(Face::roce, why, private_data) : to_private_data(private_data);
   const auto rejected = host_.reject(static_cast<std::uint32_t>(id->device), id->stream, said, Rejects::application);
   // A peer that has gone meanwhile needs no answer.
   if (!rejected && rejected.error() != StreamError::unknown) return errno_of(rejected.error());

@@ -179,7 +179,7 @@ class ConnectionManager {
   // `qkey`: of an id for datagrams; 0: rdma_cm's own.
   int accept(std::uint32_t id, std::uint64_t user_pointer, const rnic_cm_parameters& parameters,
              std::uint32_t qkey = 0);
-  int reject(std::uint32_t id, Bytes private_data);
+  int reject(std::uint32_t id, Bytes private_data, bool for_ece = false);
   int disconnect(std::uint32_t id);
   Answer<rnic_cm_init_qp_attributes_reply> init_qp_attributes(std::uint32_t id, std::uint32_t state) const;
   int set_option(std::uint32_t id, std::uint32_t level, std::uint32_t option, Bytes value);

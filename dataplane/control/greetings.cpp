@@ -88,6 +88,8 @@ int reject_reason_in(Bytes private_data) {
   switch (mark->refusal) {
     case wire::MarkRefusal::its_own_wish:
       return reject_reason::kConsumer;
+    case wire::MarkRefusal::other_ece:
+      return reject_reason::kVendorOption;
     case wire::MarkRefusal::nobody:
     case wire::MarkRefusal::no_such_queue_pair:
     case wire::MarkRefusal::not_ready:
@@ -118,6 +120,7 @@ int inquiry_status_in(Bytes private_data) {
     case wire::MarkRefusal::not_the_peer:
     case wire::MarkRefusal::not_ready:
     case wire::MarkRefusal::other_face:
+    case wire::MarkRefusal::other_ece:
     case wire::MarkRefusal::not_able:
     case wire::MarkRefusal::unknown:
       break;
@@ -142,6 +145,8 @@ void fill(rnic_cm_parameters& to, const wire::Greeting& peer, Bytes consumers, s
   to.flow_control = peer.flow_control ? 1 : 0;
   to.retry_count = peer.retry_count;
   to.rnr_retry_count = peer.rnr_retry_count;
+  to.ece_vendor = peer.ece_vendor;
+  to.ece_options = peer.ece_options;
 }
 
 void fill(wire::Greeting& to, const rnic_cm_parameters& own) {
@@ -153,6 +158,8 @@ void fill(wire::Greeting& to, const rnic_cm_parameters& own) {
   to.initiator_depth = own.initiator_depth;
   to.retry_count = std::min(own.retry_count, kRetriesMax);
   to.rnr_retry_count = std::min(own.rnr_retry_count, kRetriesMax);
+  to.ece_vendor = own.ece_vendor & wire::Meeting::kNumberMask;
+  to.ece_options = own.ece_options;
 }
 
 std::optional<rnic_cm_init_qp_attributes_reply> attributes_for(std::uint32_t state, const Acquaintance* known) {

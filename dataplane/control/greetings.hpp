@@ -24,7 +24,7 @@ inline constexpr std::size_t kInquiryDataMax = 180, kAnswerDataMax = 136;
 // Why a call was rejected, as InfiniBand numbers it (enum ib_cm_rej_reason).
 namespace reject_reason {
 inline constexpr int kNoResources = 3, kUnsupported = 5, kNobodyListens = 8, kOtherTransport = 9, kInvalidGid = 12,
-                     kConsumer = 28;
+                     kConsumer = 28, kVendorOption = 35;
 }  // namespace reject_reason
 
 // Why an inquiry came to nothing, as InfiniBand numbers it (enum ib_cm_sidr_status).

@@ -169,7 +169,7 @@ Reply Server::serve_cm_accept(Session& session, Request&, const rnic_cm_connect&
 Reply Server::serve_cm_reject(Session& session, Request&, const rnic_cm_reject& body) {
   if (!may_use_id(session, body.id)) return Reply::error(ENOENT);
   if (body.private_data_length > sizeof body.private_data) return Reply::error(EINVAL);
-  return Reply::error(cm_.reject(body.id, as_bytes(body.private_data, body.private_data_length)));
+  return Reply::error(cm_.reject(body.id, as_bytes(body.private_data, body.private_data_length), body.for_ece != 0));
 }
 
 Reply Server::serve_cm_disconnect(Session& session, Request&, const rnic_handle& body) {

@@ -11,6 +11,7 @@
 //                          | Res(8) receiver's QPN(24) | Res(8) sender's PSN(24) | Res(8) PSN that is due(24) |
 //            of a greeting: | sender's GID 16 | S F Res(6) sender's QPN(24) | path MTU(8) sender's PSN(24) |
 //                           | responder resources 1 | initiator depth 1 | retry count 1 | RNR retry count 1 |
+//                           and, where its application has named some: | Res(8) ECE vendor ID(24) | ECE options 4 |
 //            of a refusal: | why 4 |
 //            of an inquiry: | port space 2 | port 2 | sender's port 2 | Res 2 |
 //            of an answer: | sender's GID 16 | Res(8) sender's QPN(24) | Q_Key 4 |
@@ -49,7 +50,7 @@ struct Meeting {
 // Of rdma_cm's connection between two RoCE faces: what InfiniBand's REQ and REP say, in Request and Reply. Their
 // consumers' private data follow the mark.
 struct Greeting {
-  static constexpr std::size_t kSize = 28;
+  static constexpr std::size_t kSize = 28, kSizeWithEce = 36;
 
   IpAddress gid{};            // by which the sender's queue pair is met
   QpNumber number{};          // as its application named it
@@ -57,7 +58,12 @@ struct Greeting {
   std::uint8_t path_mtu = 0;  // InfiniBand's code
   bool shared_receive = false, flow_control = false;
   std::uint8_t responder_resources = 0, initiator_depth = 0, retry_count = 0, rnr_retry_count = 0;
+  // Enhanced connection establishment, as InfiniBand's REQ and REP have it: options of a vendor's, of which only the
+  // two applications and their providers know. All 0: none are named, and nothing of it is sent.
+  std::uint32_t ece_vendor = 0, ece_options = 0;
 
+  constexpr bool has_ece() const { return ece_vendor != 0 || ece_options != 0; }
+  constexpr std::size_t size() const { return has_ece() ? kSizeWithEce : kSize; }
   constexpr bool operator==(const Greeting&) const = default;
 };
 
@@ -92,6 +98,7 @@ enum class MarkRefusal : std::uint32_t {
   other_face = 6,    // one of the two has a RoCE face, and the other one has not
   its_own_wish = 7,  // of a greeting or inquiry: its application's, whose private data follow
   nobody = 8,        // of a greeting or inquiry: nobody listens
+  other_ece = 9,     // of a greeting: its application does not want these ECE options; its private data follow
 };
 
 constexpr const char* in_words(MarkRefusal refusal) {
@@ -114,6 +121,8 @@ constexpr const char* in_words(MarkRefusal refusal) {
       return "its application does not want it";
     case MarkRefusal::nobody:
       return "nobody listens";
+    case MarkRefusal::other_ece:
+      return "its application does not want these ECE options";
   }
   return "unknown";
 }
@@ -142,6 +151,7 @@ namespace detail {
 constexpr std::uint32_t number_at(Bytes at, std::size_t offset) {
   return load_be<std::uint32_t>(at, offset) & Meeting::kNumberMask;
 }
+// At least.
 constexpr std::size_t mark_size(Mark::Kind kind) {
   switch (kind) {
     case Mark::Kind::meeting:
@@ -170,6 +180,10 @@ constexpr Greeting greeting_at(Bytes body) {
           .retry_count = octet_at(body, 26),
           .rnr_retry_count = octet_at(body, 27)};
 }
+constexpr void read_ece(Greeting& greeting, Bytes body) {
+  greeting.ece_vendor = number_at(body, 28);
+  greeting.ece_options = load_be<std::uint32_t>(body, 32);
+}
 constexpr void store_greeting(const Greeting& greeting, MutableBytes body) {
   const std::uint32_t flags = (greeting.shared_receive ? 0x80u : 0u) | (greeting.flow_control ? 0x40u : 0u);
   greeting.gid.store_v6(body, 0);
@@ -179,6 +193,9 @@ constexpr void store_greeting(const Greeting& greeting, MutableBytes body) {
   store_be(body, 25, greeting.initiator_depth);
   store_be(body, 26, greeting.retry_count);
   store_be(body, 27, greeting.rnr_retry_count);
+  if (!greeting.has_ece()) return;
+  store_be(body, 28, greeting.ece_vendor & Meeting::kNumberMask);
+  store_be(body, 32, greeting.ece_options);
 }
 constexpr Inquiry inquiry_at(Bytes body) {
   return {.port_space = load_be<std::uint16_t>(body, 0),
@@ -224,12 +241,13 @@ constexpr std::optional<Mark> parse_mark(Bytes private_data) {
   const Bytes body = private_data.subspan(Mark::kHeaderSize);
   if (mark.kind == Mark::Kind::refusal) {
     const auto why = load_be<std::uint32_t>(body, 0);
-    mark.refusal =
-        why <= static_cast<std::uint32_t>(MarkRefusal::nobody) ? static_cast<MarkRefusal>(why) : MarkRefusal::unknown;
+    mark.refusal = why <= static_cast<std::uint32_t>(MarkRefusal::other_ece) ? static_cast<MarkRefusal>(why)
+                                                                             : MarkRefusal::unknown;
     return mark;
   }
   if (mark.kind == Mark::Kind::greeting) {
     mark.greeting = detail::greeting_at(body);
+    if (mark.length >= Mark::kHeaderSize + Greeting::kSizeWithEce) detail::read_ece(mark.greeting, body);
     return mark;
   }
   if (mark.kind == Mark::Kind::inquiry) {
@@ -252,7 +270,8 @@ constexpr std::optional<Mark> parse_mark(Bytes private_data) {
 
 // Its size. Version and length are written as they have to be.
 constexpr std::size_t emit(const Mark& mark, MutableBytes out) {
-  const std::size_t size = detail::mark_size(mark.kind);
+  const std::size_t size =
+      mark.kind == Mark::Kind::greeting ? Mark::kHeaderSize + mark.greeting.size() : detail::mark_size(mark.kind);
   RNIC_ASSERT(out.size() >= size);
   for (std::size_t i = 0; i < Mark::kKey.size(); ++i) out[i] = static_cast<std::byte>(Mark::kKey[i]);
   store_be(out, 8, Mark::kVersion);

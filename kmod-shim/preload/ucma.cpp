@@ -299,6 +299,15 @@ rnic_cm_parameters parameters_of(const rdma_ucm_conn_param& in) {
   return out;
 }
 
+// Of CONNECT and ACCEPT, with the options of enhanced connection establishment, which came later than the rest.
+template <class Ucm>
+rnic_cm_parameters parameters_with_ece(const Ucm& in) {
+  rnic_cm_parameters out = parameters_of(in.conn_param);
+  out.ece_vendor = in.ece.vendor_id;
+  out.ece_options = in.ece.attr_mod;
+  return out;
+}
+
 // The length of private data is one octet here; of what MPA carries, up to 512 octets, the
 // application sees the first 255.
 rdma_ucm_conn_param parameters_of(const rnic_cm_parameters& in) {
@@ -321,7 +330,7 @@ int connect_id(const Command& command) {
   if (in.conn_param.valid == 0) return EINVAL;
   rnic_cm_connect request{};
   request.id = in.id;
-  request.parameters = parameters_of(in.conn_param);
+  request.parameters = parameters_with_ece(in);
   return tell(command.channel, RNIC_CM_CONNECT, request);
 }
 
@@ -331,17 +340,22 @@ int accept_id(const Command& command) {
   request.id = in.id;
   request.uid = in.uid;
   request.qkey = in.conn_param.qkey;
-  request.parameters = parameters_of(in.conn_param);
+  request.parameters = parameters_with_ece(in);
   const int error = tell(command.channel, RNIC_CM_ACCEPT, request);
   // Without parameters it answers a CONNECT_RESPONSE, and the id keeps its user pointer.
   if (error == 0 && in.conn_param.valid != 0) note_uid(command.channel, in.id, in.uid);
   return error;
 }
 
+// InfiniBand's reasons (enum ib_cm_rej_reason) that an application may give; 0 means the first.
+constexpr std::uint8_t kRejectConsumer = 28, kRejectVendorOption = 35;
+
 int reject_id(const Command& command) {
   const auto in = load<rdma_ucm_reject>(command);
+  if (in.reason != 0 && in.reason != kRejectConsumer && in.reason != kRejectVendorOption) return EINVAL;
   rnic_cm_reject request{};
   request.id = in.id;
+  request.for_ece = in.reason == kRejectVendorOption ? 1 : 0;
   request.private_data_length = in.private_data_len;
   memcpy(request.private_data, in.private_data, in.private_data_len);
   return tell(command.channel, RNIC_CM_REJECT, request);
@@ -524,6 +538,8 @@ int report(const Command& command, std::uint64_t place, const rnic_cm_get_event_
     response.param.ud = datagrams_of(event);
   else
     response.param.conn = parameters_of(event.parameters);
+  response.ece.vendor_id = event.parameters.ece_vendor;
+  response.ece.attr_mod = event.parameters.ece_options;
   if (event.event == RNIC_CM_CONNECT_REQUEST) {
     note_id(command.channel, event.id, 0);
     note_report(command.channel, event.listener);

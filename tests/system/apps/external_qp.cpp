@@ -1,5 +1,6 @@
 // A queue pair that librdmacm knows nothing of, as InfiniBand has it (not over iWARP): the application modifies it by
-// what rdma_init_qp_attr says, answers CONNECT_RESPONSE by rdma_establish, and sends a word.
+// what rdma_init_qp_attr says, answers CONNECT_RESPONSE by rdma_establish, and sends a word. Both name options of
+// enhanced connection establishment (ECE), which are told to the other; a first call is rejected for them.
 //
 //   external_qp server ADDRESS PORT
 //   external_qp client ADDRESS PORT
@@ -14,6 +15,9 @@ namespace {
 constexpr char kQuestion[] = "May I?";
 constexpr char kAnswer[] = "You may.";
 constexpr char kWord[] = "word";
+// librdmacm answers with the vendor ID that it was asked with.
+constexpr ibv_ece kUnwanted{0x654321, 1, 0}, kOfClient{0x123456, 0xFEDCBA98, 0}, kOfServer{0x123456, 0x89ABCDEF, 0};
+constexpr int kRejectedForEce = 35;  // enum ib_cm_rej_reason's IB_CM_REJ_VENDOR_OPTION_NOT_SUPPORTED
 
 struct External {
   app::Endpoint end;
@@ -57,6 +61,16 @@ struct External {
   }
 };
 
+void name_ece(rdma_cm_id* id, ibv_ece ece) {
+  if (rdma_set_local_ece(id, &ece) != 0) app::fail("rdma_set_local_ece");
+}
+
+bool has_ece(rdma_cm_id* id, const ibv_ece& expected) {
+  ibv_ece told{};
+  if (rdma_get_remote_ece(id, &told) != 0) app::fail("rdma_get_remote_ece");
+  return told.vendor_id == expected.vendor_id && told.options == expected.options;
+}
+
 // Filled up with zeros to the length that InfiniBand's message has.
 bool says(const rdma_conn_param& told, std::string_view expected, std::size_t filled_up) {
   return told.private_data_len == filled_up &&
@@ -66,10 +80,17 @@ bool says(const rdma_conn_param& told, std::string_view expected, std::size_t fi
 int serve(char** words) {
   rdma_cm_id* listener = app::listen(words[2], words[3]);
   rdma_cm_event* event = app::expect(listener->channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+  rdma_cm_id* unwanted = event->id;
+  const bool first = has_ece(unwanted, kUnwanted);
+  rdma_ack_cm_event(event);
+  if (rdma_reject_ece(unwanted, nullptr, 0) != 0) app::fail("rdma_reject_ece");
+  rdma_destroy_id(unwanted);
+  event = app::expect(listener->channel, RDMA_CM_EVENT_CONNECT_REQUEST);
   app::Endpoint asked;
   asked.id = event->id;
-  bool right = says(event->param.conn, kQuestion, 56);
+  bool right = first && says(event->param.conn, kQuestion, 56) && has_ece(asked.id, kOfClient);
   rdma_ack_cm_event(event);
+  name_ece(asked.id, kOfServer);
   External here(asked);
   here.modify(IBV_QPS_INIT);
   ibv_sge sge = here.sge();
@@ -89,14 +110,26 @@ int serve(char** words) {
   return right ? 0 : 1;
 }
 
+void be_rejected(char** words) {
+  const External here(app::resolve(words[2], words[3]));
+  name_ece(here.end.id, kUnwanted);
+  rdma_conn_param wishes = here.parameters(kQuestion, sizeof kQuestion);
+  if (rdma_connect(here.end.id, &wishes) != 0) app::fail("rdma_connect");
+  rdma_cm_event* event = app::expect(here.end.channel, RDMA_CM_EVENT_REJECTED);
+  if (event->status != kRejectedForEce) app::fail("rejected by " + std::to_string(event->status));
+  rdma_ack_cm_event(event);
+}
+
 int call(char** words) {
+  be_rejected(words);
   External here(app::resolve(words[2], words[3]));
   rdma_cm_id* id = here.end.id;
   bool right = id->route.num_paths == 1;
+  name_ece(id, kOfClient);
   rdma_conn_param wishes = here.parameters(kQuestion, sizeof kQuestion);
   if (rdma_connect(id, &wishes) != 0) app::fail("rdma_connect");
   rdma_cm_event* event = app::expect(here.end.channel, RDMA_CM_EVENT_CONNECT_RESPONSE);
-  right = says(event->param.conn, kAnswer, 196) && right;
+  right = says(event->param.conn, kAnswer, 196) && has_ece(id, kOfServer) && right;
   rdma_ack_cm_event(event);
   for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) here.modify(state);
   if (rdma_establish(id) != 0) app::fail("rdma_establish");

@@ -140,7 +140,8 @@ def nothing_lost(wire):
 
 
 def external_qp(wire):
-    """A queue pair that librdmacm does not have: CONNECT_RESPONSE, rdma_establish, TIMEWAIT_EXIT."""
+    """A queue pair that librdmacm does not have: CONNECT_RESPONSE, rdma_establish, TIMEWAIT_EXIT; ECE both ways, and a
+    rejection for it."""
     program = str(stock.APPS / "external_qp")
     wire.pair([program, "server", wire.address, "7303"], [program, "client", wire.address, "7303"])
 

@@ -236,6 +236,34 @@ TEST_CASE("on a RoCE face who accepts has the attributes before he does, and wit
   CHECK(said->psn == rtr->receive_psn);
 }
 
+TEST_CASE("on a RoCE face ECE options go with Request and Reply, and are told", "[control][cm][roce]") {
+  RoceWorld w;
+  auto wishes = RoceWorld::wishes();
+  wishes.ece_vendor = 0xFF123456;  // of which InfiniBand has 24 bits
+  wishes.ece_options = 7;
+  auto peer = of_peer();
+  peer.ece_vendor = 0x654321;
+  peer.ece_options = 9;
+  const auto id = w.route_resolved();
+  REQUIRE(w.cm.connect(id, wishes) == 0);
+  const auto said = control::greeting_in(core::bytes_of(w.host.greetings[0].options.private_data));
+  CHECK(said->ece_vendor == 0x123456);
+  CHECK(said->ece_options == 7);
+  w.cm.on_stream_event(w.heard(Kind::established, id, control::greeting_data(peer, octets_of("welcome"))));
+  const auto answer = w.event();
+  CHECK(answer.parameters.ece_vendor == 0x654321);
+  CHECK(answer.parameters.ece_options == 9);
+  CHECK(text_of(answer.parameters) == "welcome");
+
+  const auto listener = w.listening();
+  w.cm.on_stream_event(w.request(listener, control::greeting_data(peer, octets_of("hello"))));
+  const auto asked = w.event();
+  CHECK(asked.parameters.ece_vendor == 0x654321);
+  CHECK(text_of(asked.parameters) == "hello");
+  REQUIRE(w.cm.accept(asked.id, 1, wishes) == 0);
+  CHECK(control::greeting_in(core::bytes_of(w.host.welcomes[0].options.private_data))->ece_options == 7);
+}
+
 TEST_CASE("on a RoCE face a rejection has InfiniBand's reason and the private data", "[control][cm][roce]") {
   RoceWorld w;
   SECTION("here") {
@@ -243,6 +271,12 @@ TEST_CASE("on a RoCE face a rejection has InfiniBand's reason and the private da
     REQUIRE(w.cm.reject(id, octets_of("no")) == 0);
     CHECK(w.refusal() == wire::MarkRefusal::its_own_wish);
     CHECK(w.host.rejects.back().second.length == 24 + 2);
+  }
+  SECTION("here, for ECE options") {
+    const auto id = w.asked();
+    REQUIRE(w.cm.reject(id, octets_of("no"), true) == 0);
+    CHECK(w.refusal() == wire::MarkRefusal::other_ece);
+    CHECK(control::reject_reason_in(core::bytes_of(w.host.rejects.back().second)) == 35);
   }
   SECTION("there") {
     const auto id = w.calling();

@@ -294,9 +294,12 @@ TEST_CASE("CONNECT carries the parameters and private data to the last octet", "
   rdma_ucm_connect body{};
   body.id = one.id;
   body.conn_param = some_parameters();
+  body.ece = {0x123456, 0xFEDCBA98};
   REQUIRE(command(one.fd, RDMA_USER_CM_CMD_CONNECT, body) == 0);
   const auto request = sent<rnic_cm_connect>(RNIC_CM_CONNECT);
   CHECK(request.id == one.id);
+  CHECK(request.parameters.ece_vendor == 0x123456);
+  CHECK(request.parameters.ece_options == 0xFEDCBA98);
   check_some_parameters(request.parameters);
   body.conn_param.valid = 0;
   CHECK(command(one.fd, RDMA_USER_CM_CMD_CONNECT, body) == EINVAL);
@@ -308,8 +311,11 @@ TEST_CASE("ACCEPT carries the parameters and the user pointer", "[preload][ucma]
   body.id = one.id;
   body.uid = 0x5678;
   body.conn_param = some_parameters();
+  body.ece = {0x654321, 7};
   REQUIRE(command(one.fd, RDMA_USER_CM_CMD_ACCEPT, body) == 0);
   const auto request = sent<rnic_cm_connect>(RNIC_CM_ACCEPT);
+  CHECK(request.parameters.ece_vendor == 0x654321);
+  CHECK(request.parameters.ece_options == 7);
   CHECK(request.id == one.id);
   CHECK(request.uid == 0x5678);
   check_some_parameters(request.parameters);
@@ -325,6 +331,22 @@ TEST_CASE("REJECT carries the private data", "[preload][ucma]") {
   const auto request = sent<rnic_cm_reject>(RNIC_CM_REJECT);
   CHECK(request.private_data_length == 2);
   CHECK(request.private_data[1] == 0xcc);
+  CHECK(request.for_ece == 0);
+}
+
+TEST_CASE("REJECT has one of InfiniBand's two reasons of applications, or none", "[preload][ucma]") {
+  constexpr std::uint8_t kConsumer = 28, kVendorOption = 35;
+  OneId one;
+  rdma_ucm_reject body{};
+  body.id = one.id;
+  body.reason = kVendorOption;
+  REQUIRE(command(one.fd, RDMA_USER_CM_CMD_REJECT, body) == 0);
+  CHECK(sent<rnic_cm_reject>(RNIC_CM_REJECT).for_ece == 1);
+  body.reason = kConsumer;
+  REQUIRE(command(one.fd, RDMA_USER_CM_CMD_REJECT, body) == 0);
+  CHECK(sent<rnic_cm_reject>(RNIC_CM_REJECT).for_ece == 0);
+  body.reason = kConsumer + 1;
+  CHECK(command(one.fd, RDMA_USER_CM_CMD_REJECT, body) == EINVAL);
 }
 
 TEST_CASE("INIT_QP_ATTR answers state and access as ibv_modify_qp takes them", "[preload][ucma]") {

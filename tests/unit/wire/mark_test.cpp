@@ -88,6 +88,25 @@ TEST_CASE("a mark of a greeting is these 48 octets", "[wire][mark][roce]") {
   }
 }
 
+TEST_CASE("ECE options are eight octets more of a greeting, and none where none are named", "[wire][mark][roce]") {
+  Mark mark;
+  mark.kind = Mark::Kind::greeting;
+  mark.greeting = {.gid = wire::IpAddress::v4(10, 0, 0, 1), .ece_vendor = 0x123456, .ece_options = 0xFEDCBA98};
+  auto octets = emitted(mark);
+  REQUIRE(octets.size() == 56);
+  CHECK(std::vector(octets.begin() + 48, octets.end()) == test::hex("00123456 fedcba98"));
+  const auto parsed = wire::parse_mark(octets);
+  REQUIRE(parsed);
+  CHECK(parsed->length == 56);
+  CHECK(parsed->greeting == mark.greeting);
+  // Options alone are some as well.
+  mark.greeting.ece_vendor = 0;
+  CHECK(wire::parse_mark(emitted(mark))->greeting.ece_options == 0xFEDCBA98);
+  // What is beyond the mark is the consumer's.
+  octets[11] = std::byte{48};
+  CHECK_FALSE(wire::parse_mark(octets)->greeting.has_ece());
+}
+
 TEST_CASE("a mark of an inquiry is these 28 octets, one of an answer these 44", "[wire][mark][datagrams]") {
   Mark inquiry;
   inquiry.kind = Mark::Kind::inquiry;

@@ -232,6 +232,7 @@ Json mark_object(const wire::Mark& mark) {
     object["initiator_depth"] = greeting.initiator_depth;
     object["retry_count"] = greeting.retry_count;
     object["rnr_retry_count"] = greeting.rnr_retry_count;
+    if (greeting.has_ece()) object["ece"] = {{"vendor", greeting.ece_vendor}, {"options", greeting.ece_options}};
     return object;
   }
   if (mark.kind == wire::Mark::Kind::inquiry) {
