@@ -86,7 +86,8 @@ Qp* Oob::find(QpNumber number) const {
 void Oob::modified(Qp& qp, const rnic_modify_qp& request) {
   if (!qp.context->device().device->options().oob_connect) return;
   if ((request.mask & RNIC_MODIFY_PEER) != 0)
-    rendezvous_.ready(qp.context->device().index, qp.meets->meeting, clock_now(), qp.context->device().face());
+    rendezvous_.ready(qp.context->device().index, qp.meets->meeting, clock_now(), qp.context->device().face(),
+                      holder_of(qp.context->peer()));
   else if ((request.mask & RNIC_MODIFY_PSN) != 0)
     rendezvous_.count_from(qp.number, request.psn, clock_now(), patience_of(qp));
   else if ((request.mask & RNIC_MODIFY_STATE) != 0 && request.state != RNIC_QP_RTS) {
@@ -128,7 +129,9 @@ void Oob::on_stream_event(const StreamEvent& event) {
     case StreamEvent::Kind::failed: {
       Qp* qp = find(Rendezvous::qp_of(event.cookie));
       if (event.kind == StreamEvent::Kind::rejected && qp != nullptr) tell_refused(*qp, event);
-      const qp::State state = qp != nullptr ? state_of(*qp) : qp::State::error;
+      // Of a call that came to nothing the queue pair knows nothing.
+      const bool was_together = rendezvous_.stage(Rendezvous::qp_of(event.cookie)) == Rendezvous::Stage::together;
+      const qp::State state = qp != nullptr && was_together ? state_of(*qp) : qp::State::error;
       if (rendezvous_.on_ended(event.cookie, state, now) && qp != nullptr) qp->stream_share = {};
       break;
     }

@@ -1,7 +1,6 @@
 #include "control/rendezvous.hpp"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 namespace rnic::control {
@@ -65,16 +64,22 @@ void Rendezvous::change(Waiter& waiter, Change&& change) {
 
 // ---- what applications say -------------------------------------------------------------------------
 
-void Rendezvous::ready(std::uint32_t device, const wire::Meeting& meeting, Instant now, Face face) {
+void Rendezvous::ready(std::uint32_t device, const wire::Meeting& meeting, Instant now, Face face,
+                       std::uint64_t holder) {
   forget(meeting.own_number);
   Waiter& waiter = waiters_[meeting.own_number];
   waiter.device = device;
+  waiter.holder = holder;
   waiter.face = face;
   waiter.meeting = meeting;
   waiter.role = mpa::role_of(meeting);
   if (waiter.role == mpa::Role::calls) change(waiter, [&] { waiter.call_at = now; });
   look_through_requests(waiter, now);
-  on_time(now);
+  // Of its own alone: what others are due for is not done in this one's time.
+  if (waiter.due() > now) return;
+  Looks looks;
+  serve(waiter, now, looks);
+  look(std::move(looks));
 }
 
 void Rendezvous::count_from(QpNumber qp, std::uint32_t psn, Instant now, std::optional<Duration> patience) {
@@ -87,8 +92,9 @@ void Rendezvous::count_from(QpNumber qp, std::uint32_t psn, Instant now, std::op
   if (waiter->stage == Stage::left) return;
   if (waiter->role == mpa::Role::itself) {
     if (psn != waiter->meeting.due_psn) return;
-    change(*waiter, [&] { waiter->call_at = now; });
-    return on_time(now);
+    change(*waiter, [&] { waiter->call_at = kNever; });
+    if (waiter->stage == Stage::apart) call(*waiter);
+    return;
   }
   look_through_requests(*waiter, now);
 }
@@ -104,6 +110,7 @@ void Rendezvous::forget(QpNumber qp) {
 void Rendezvous::remove(QpNumber qp) {
   const auto found = waiters_.find(qp);
   due_.erase({found->second.due(), qp});
+  count_failing(found->second, false);
   waiters_.erase(found);
   // Nothing is begun for one that is gone.
   for (Act& act : acts_) std::erase(act.qps, qp);
@@ -233,6 +240,7 @@ void Rendezvous::on_established(std::uint64_t cookie) {
   Waiter* waiter = of(cookie);
   if (waiter == nullptr) return;
   waiter->calls = 0;
+  count_failing(*waiter, false);
   change(*waiter, [&] {
     waiter->stage = Stage::together;
     waiter->call_at = waiter->look_at = waiter->give_up_at = kNever;
@@ -256,8 +264,19 @@ bool Rendezvous::on_ended(std::uint64_t cookie, qp::State state, Instant now) {
   }
   waiter->stage = Stage::apart;
   waiter->call.reset();
-  if (waiter->role != mpa::Role::answers) change(*waiter, [&] { waiter->call_at = now + pause_after(waiter->calls); });
+  if (waiter->role == mpa::Role::answers) return true;
+  count_failing(*waiter, true);
+  const Duration of_all = kPauseOfEach * static_cast<std::int64_t>(failing_[waiter->holder]);
+  const Duration pause = of_all > kPauseMax ? of_all : pause_after(waiter->calls);
+  change(*waiter, [&] { waiter->call_at = now + pause; });
   return true;
+}
+
+void Rendezvous::count_failing(Waiter& waiter, bool fails) {
+  if (std::exchange(waiter.fails, fails) == fails) return;
+  std::size_t& count = failing_[waiter.holder];
+  fails ? ++count : --count;
+  if (count == 0) failing_.erase(waiter.holder);
 }
 
 void Rendezvous::on_not_answered(std::uint64_t cookie) {
@@ -292,27 +311,33 @@ void Rendezvous::on_time(Instant now) {
     refuse(each.stream, each.face, MarkRefusal::not_ready);
     return true;
   });
-  std::map<std::uint32_t, std::vector<QpNumber>> looks;  // a look asks a device's worker, once for all
-  for (std::size_t left = kDueAtOnce; left > 0 && !due_.empty() && due_.begin()->first <= now; --left) {
-    const QpNumber number = due_.begin()->second;
-    Waiter& waiter = waiters_.at(number);
-    if (waiter.give_up_at <= now) {
-      forget(number);
-      acts_.push_back({.kind = Act::Kind::give_up, .qp = number});
-      continue;
-    }
-    if (waiter.look_at <= now) {
-      // Once it is known when the patience ends there is nothing more to look for.
-      const bool known = waiter.give_up_at != kNever;
-      change(waiter, [&] { waiter.look_at = known ? kNever : now + waiter.look_pause; });
-      waiter.look_pause = std::min(waiter.look_pause * 2, kLookMax);
-      if (!known) looks[waiter.device].push_back(number);
-    }
-    if (waiter.call_at <= now) {
-      change(waiter, [&] { waiter.call_at = kNever; });
-      if (waiter.stage == Stage::apart) call(waiter);
-    }
+  Looks looks;
+  for (std::size_t left = kDueAtOnce; left > 0 && !due_.empty() && due_.begin()->first <= now; --left)
+    serve(waiters_.at(due_.begin()->second), now, looks);
+  look(std::move(looks));
+}
+
+void Rendezvous::serve(Waiter& waiter, Instant now, Looks& looks) {
+  const QpNumber number = waiter.meeting.own_number;
+  if (waiter.give_up_at <= now) {
+    forget(number);
+    acts_.push_back({.kind = Act::Kind::give_up, .qp = number});
+    return;
   }
+  if (waiter.look_at <= now) {
+    // Once it is known when the patience ends there is nothing more to look for.
+    const bool known = waiter.give_up_at != kNever;
+    change(waiter, [&] { waiter.look_at = known ? kNever : now + waiter.look_pause; });
+    waiter.look_pause = std::min(waiter.look_pause * 2, kLookMax);
+    if (!known) looks[waiter.device].push_back(number);
+  }
+  if (waiter.call_at <= now) {
+    change(waiter, [&] { waiter.call_at = kNever; });
+    if (waiter.stage == Stage::apart) call(waiter);
+  }
+}
+
+void Rendezvous::look(Looks looks) {
   for (auto& [device, qps] : looks) {
     Act& act = acts_.emplace_back();
     act.stream.device = device;

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -36,6 +37,9 @@ class Rendezvous {
   static constexpr Duration kLookFirst = milliseconds(500), kLookMax = seconds(2);
   // Between a call that failed and the next: twice as long each time.
   static constexpr Duration kPauseFirst = milliseconds(20), kPauseMax = seconds(4);
+  // Of one process's queue pairs whose calls fail, so many that each would call after kPauseMax make longer pauses: a
+  // call each kPauseOfEach. Others' queue pairs are not concerned.
+  static constexpr Duration kPauseOfEach = milliseconds(1);
   // So whoever is called waits for as long as a caller that is there may be silent, however impatient his application.
   static constexpr Duration kCalledMin = kPauseMax + seconds(1);
   // A Request whose queue pair is not in RTR yet is kept for so long, so many of them, so many of a caller's address
@@ -45,7 +49,7 @@ class Rendezvous {
   static constexpr Duration kUnprovenKept = milliseconds(200);
   static constexpr std::size_t kRequestsMax = 256, kRequestsOfCaller = 64, kRequestsForOne = 2;
   // Of those whose time has come, at a time: others than queue pairs that wait are to be served, too.
-  static constexpr std::size_t kDueAtOnce = 256;
+  static constexpr std::size_t kDueAtOnce = 32;
 
   struct Stream {
     std::uint32_t device = 0;
@@ -84,8 +88,9 @@ class Rendezvous {
   }
 
   // ---- what applications say ----
-  // Modify to RTR. `meeting`: without a PSN of its own.
-  void ready(std::uint32_t device, const wire::Meeting& meeting, Instant now, Face face = Face::iwarp);
+  // Modify to RTR. `meeting`: without a PSN of its own. `holder`: whose process it is of.
+  void ready(std::uint32_t device, const wire::Meeting& meeting, Instant now, Face face = Face::iwarp,
+             std::uint64_t holder = 0);
   // Modify to RTS.
   void count_from(QpNumber qp, std::uint32_t psn, Instant now, std::optional<Duration> patience = kPatience);
   // Modify to RESET or ERR, or the end of it; nothing for one that is not known.
@@ -122,6 +127,8 @@ class Rendezvous {
  private:
   struct Waiter {
     std::uint32_t device = 0;
+    std::uint64_t holder = 0;
+    bool fails = false;  // counted in failing_
     Face face = Face::iwarp;
     wire::Meeting meeting;
     mpa::Role role = mpa::Role::answers;
@@ -143,6 +150,11 @@ class Rendezvous {
 
   Waiter* find(QpNumber qp);
   Waiter* of(std::uint64_t cookie);
+  // What its time has come for; what is to be looked at is told as `looks`.
+  using Looks = std::map<std::uint32_t, std::vector<QpNumber>>;  // by device, whose worker is asked once for all
+  void serve(Waiter& waiter, Instant now, Looks& looks);
+  void look(Looks looks);
+  void count_failing(Waiter& waiter, bool fails);
   template <typename Change>
   void change(Waiter& waiter, Change&& change);
   void call(Waiter& waiter);
@@ -155,7 +167,8 @@ class Rendezvous {
 
   std::unordered_map<QpNumber, Waiter> waiters_;
   std::set<std::pair<Instant, QpNumber>> due_;
-  std::vector<Asked> asked_;  // in the order in which they came
+  std::unordered_map<std::uint64_t, std::size_t> failing_;  // by holder: whose last call came to nothing
+  std::vector<Asked> asked_;                                // in the order in which they came
   std::deque<Act> acts_;
   std::uint64_t attempts_ = 0;
 };

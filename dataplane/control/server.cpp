@@ -420,7 +420,7 @@ void Server::on_worker_news(core::Worker& worker) {
   std::uint64_t count;
   [[maybe_unused]] const auto got = read(worker.event_fd(), &count, sizeof count);
   // Strangers' Requests come as fast as they are refused: so many of them, and then whoever else waits.
-  constexpr int kStreamEventsMax = 256;
+  constexpr int kStreamEventsMax = 64;
   core::StreamEvent stream_event;
   int left = kStreamEventsMax;
   for (; left > 0 && worker.pop_stream_event(stream_event); --left) {

@@ -415,8 +415,10 @@ TEST_CASE("neither has named where it counts from: they wait for one of them", "
     Meeting before = peers(kLower, {78});
     before.own_psn.reset();
     const auto unproven = w.ask(before, 0);
-    w.rendezvous.ready(0, meets(kLower, {78}), at_ms(1000));
+    w.rendezvous.on_time(at_ms(1000));
     CHECK(w.refused(stream, MarkRefusal::not_ready));
+    w.rendezvous.ready(0, meets(kLower, {78}), at_ms(1000));
+    CHECK(w.silent());
     w.rendezvous.on_time(at_ms(1200));
     CHECK(w.refused(unproven, MarkRefusal::not_ready));
     w.rendezvous.on_time(at_ms(5000));
@@ -555,7 +557,7 @@ TEST_CASE("of many that are due at once so many are seen to at a time, in one lo
   }
   w.rendezvous.forget({1000});
   std::vector<bool> looked(kMany);
-  for (int turn = 0; turn < 4; ++turn) {
+  for (std::size_t turn = 0; turn < (kMany + Rendezvous::kDueAtOnce - 1) / Rendezvous::kDueAtOnce; ++turn) {
     CHECK(w.rendezvous.next_deadline() <= at_ms(500));
     w.rendezvous.on_time(at_ms(500));
     if (turn == 0) w.rendezvous.forget({1001});  // nobody looks for it
@@ -578,14 +580,59 @@ TEST_CASE("of many that are due at once so many are seen to at a time, in one lo
   CHECK(w.rendezvous.next_deadline() > at_ms(500));
   // A Modify is not held up by them for long, and nothing is lost: all give up.
   std::size_t given_up = 0;
-  for (int turn = 0; w.rendezvous.known() > 0; ++turn) {
-    REQUIRE(turn < 8);  // once more before that, to find that it is known
+  constexpr std::size_t kTurns = 3 + 2 * kMany / Rendezvous::kDueAtOnce;  // once more before, to find that it is known
+  for (std::size_t turn = 0; w.rendezvous.known() > 0; ++turn) {
+    REQUIRE(turn < kTurns);
     w.rendezvous.on_time(at_ms(30'500));
     const auto acts = w.acts();
     CHECK(acts.size() <= Rendezvous::kDueAtOnce);
     for (const auto& act : acts) given_up += act.kind == Kind::give_up;
   }
   CHECK(given_up == kMany - 2);
+}
+
+TEST_CASE("a Modify does what it is for, and not what others are due for", "[control][oob]") {
+  World w;
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    w.rendezvous.ready(0, meets(kHigher, {1000 + i}), at_ms(0));
+    const auto call = w.act();
+    CHECK(call.qp == QpNumber{1000 + i});
+    w.rendezvous.on_ended(call.cookie, State::idle, at_ms(0));
+  }
+  w.rendezvous.ready(0, meets(kHigher), at_ms(10'000));
+  CHECK(w.act().qp == kOwn);
+}
+
+TEST_CASE("a process whose calls fail calls less often the more they are, and others as before", "[control][oob]") {
+  constexpr std::uint32_t kMany = 10'000;
+  constexpr std::uint64_t kGreedy = 7, kOther = 8;
+  World w;
+  const auto fails = [&](QpNumber qp, std::uint64_t holder) {
+    w.rendezvous.ready(0, meets(kHigher, qp), at_ms(0), Face::iwarp, holder);
+    w.rendezvous.on_ended(w.act().cookie, State::idle, at_ms(0));
+  };
+  for (std::uint32_t i = 0; i < kMany; ++i) fails({1000 + i}, kGreedy);
+  fails(kOwn, kOther);
+  // From 4,000 on a millisecond each; those before them after their first pause.
+  std::size_t calls = 0;
+  for (std::int64_t ms = 0; ms < 10'000; ms += 5) {
+    w.rendezvous.on_time(at_ms(ms));
+    for (const auto& act : w.acts()) {
+      const bool others = act.qp == kOwn;
+      if (others)
+        CHECK(ms <= 4'000);
+      else
+        ++calls;
+      w.rendezvous.on_ended(act.cookie, State::idle, at_ms(ms));
+      if (others) w.rendezvous.forget(kOwn);
+    }
+  }
+  CHECK(calls < kMany + 4'000);
+  // They are counted as long as they fail.
+  for (std::uint32_t i = 0; i < kMany; ++i) w.rendezvous.forget({1000 + i});
+  w.acts();
+  fails(kOwn, kGreedy);
+  CHECK(w.rendezvous.next_deadline() == at_ms(0) + Rendezvous::kPauseFirst);
 }
 
 TEST_CASE("a peer that comes in time ends the waiting", "[control][oob]") {

@@ -168,6 +168,8 @@ TEST_CASE("a refusal says why, and what it does not know is unknown", "[wire][ma
   octets[23] = std::byte{8};
   CHECK(wire::parse_mark(octets)->refusal == wire::MarkRefusal::nobody);
   octets[23] = std::byte{9};
+  CHECK(wire::parse_mark(octets)->refusal == wire::MarkRefusal::other_ece);
+  octets[23] = std::byte{10};
   CHECK(wire::parse_mark(octets)->refusal == wire::MarkRefusal::unknown);
 }
 
