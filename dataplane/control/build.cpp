@@ -128,7 +128,10 @@ void join_mates(const Configuration& configuration, Machine& machine) {
   for (const auto& served : machine.devices) {
     const auto mate = std::find_if(
         all.begin(), all.end(), [&](const DeviceConfiguration& other) { return are_mates(all[served->index], other); });
-    if (mate != all.end()) served->mate = static_cast<int>(mate - all.begin());
+    if (mate == all.end()) continue;
+    served->mate = static_cast<int>(mate - all.begin());
+    ServedDevice& other = *machine.devices[static_cast<std::size_t>(served->mate)];
+    if (other.worker == served->worker) served->worker->call([&](Instant) { served->device->set_mate(*other.device); });
   }
 }
 

@@ -33,6 +33,7 @@ struct DeviceConfiguration {
   std::vector<wire::IpAddress> gateways;  // of each version of IP one at most
   std::vector<ip::Route> routes;          // static ones beside them
   core::DeviceOptions options;
+  std::optional<bool> local_direct;  // default by its port
   qp::Config queue_pairs;
   int core = -1;  // one of the daemon's `cores`; -1: wherever
 

@@ -163,6 +163,8 @@ Json queue_pairs(const std::vector<Context*>& contexts) {
       row["bytes_in"] = it.counters.bytes_in;
       row["fpdus_out"] = it.counters.fpdus_out;
       row["fpdus_in"] = it.counters.fpdus_in;
+      row["direct_out"] = it.counters.direct_out;
+      row["direct_in"] = it.counters.direct_in;
       row["errors"] = it.counters.errors;
       row["terminate"] = it.terminate;
       row["dropped"] = it.dropped;

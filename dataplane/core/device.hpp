@@ -57,6 +57,9 @@ class Device {
   Device(const DeviceOptions& options, port::Port& port, StreamEvents& events);
   ~Device();
 
+  // `mate` is at the other end of the device's pair: the same worker's, and there as long as there are streams.
+  void set_mate(Device& mate) { streams_.set_mate(mate.streams_); }
+
   // ---- connection commands ----
   // `address` unspecified: every address of the device, with 0.0.0.0 those of IPv4, with :: and
   // `v6_only` those of IPv6. The cookie comes with events.

@@ -48,6 +48,9 @@ struct DeviceOptions {
   Duration reply_timeout = seconds(20);
   std::uint64_t seed = 0;  // initial sequence numbers, ports
   Duration orphan_timeout = seconds(30);
+  // Messages between queue pairs of the device, or between its and those of the other end of its pair, go without the
+  // wire where they can (core/local_peers.cpp); both ends have to have it.
+  bool local_direct = false;
 };
 
 }  // namespace rnic::core

@@ -489,6 +489,7 @@ void RdmaStreams::attach(Stream& stream, const qp::Start& start, Instant now) {
   host_.keep_beyond(stream);
   stream.qp->attach(stream.tcp, start, now);
   stream.startup.reset();
+  join_local_peer(stream, start);
 }
 
 void RdmaStreams::review(Stream& stream) {

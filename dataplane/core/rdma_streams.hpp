@@ -26,6 +26,9 @@ class RdmaStreams final : public host::StreamUser {
   RdmaStreams(const DeviceOptions& options, host::Host& host, StreamNews& news)
       : options_(options), host_(host), news_(news) {}
 
+  // What is at the other end of the device's pair, of the same worker and as long as this.
+  void set_mate(RdmaStreams& mate) { mate_ = &mate; }
+
   static Stream& own(host::Stream& stream) { return static_cast<Stream&>(stream); }
   static Stream* own(host::Stream* stream) { return static_cast<Stream*>(stream); }
   // The queue pair's, if it has one.
@@ -131,6 +134,8 @@ class RdmaStreams final : public host::StreamUser {
 
   void attach(Stream& stream, const qp::Start& start, Instant now);
   void join_itself(Stream& stream, Instant now);
+  // core/local_peers.cpp.
+  void join_local_peer(Stream& stream, const qp::Start& start);
   // The QP is gone, or was never there: an orphan.
   void abandon(Stream& stream, Instant now, host::Host::Fin fin = host::Host::Fin::at_once);
   // By a RST.
@@ -139,6 +144,7 @@ class RdmaStreams final : public host::StreamUser {
   const DeviceOptions& options_;
   host::Host& host_;
   StreamNews& news_;
+  RdmaStreams* mate_ = nullptr;
   std::unordered_map<const qp::QueuePair*, Stream*> bound_;  // looked at by doorbells
 };
 

@@ -31,6 +31,7 @@
 #include <memory>
 
 #include "core/connection.hpp"
+#include "core/local_side.hpp"
 #include "core/startup.hpp"
 #include "host/stream.hpp"
 #include "qp/queue_pair.hpp"
@@ -45,8 +46,9 @@ struct Stream : host::Stream {
 
   std::unique_ptr<Startup> startup;  // from the handshake until the QP is attached, and while it is held
   qp::QueuePair* qp = nullptr;
-  ConnectOptions wishes;         // of connect()
-  bool without_markers = false;  // the peer has rejected a Request that asked for them
+  std::unique_ptr<StreamSide> side;  // of a queue pair that is joined to its peer
+  ConnectOptions wishes;             // of connect()
+  bool without_markers = false;      // the peer has rejected a Request that asked for them
 
   bool told_request = false;  // the consumer of a listener knows of us
   bool told_established = false;

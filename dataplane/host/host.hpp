@@ -91,6 +91,7 @@ class Host {
 
   // ---- streams ----
   Stream* find(StreamId id) { return streams_.find(id); }
+  Stream* find(const Flow& flow) { return streams_.find_stream(flow); }
   template <typename Do>
   void for_each(Do&& each) const {
     streams_.for_each(each);
@@ -134,6 +135,7 @@ class Host {
   // Who sees every frame.
   void add_tap(port::Tap& tap) { link_.add_tap(tap); }
   void remove_tap(port::Tap& tap) { link_.remove_tap(tap); }
+  bool is_tapped() const { return link_.is_tapped(); }
 
  private:
   void begin_call(Stream& stream, std::uint8_t traffic_class, std::optional<tcp::Seq> before, Instant now);

@@ -121,6 +121,7 @@ class Link {
   // ---- who watches ----
   void add_tap(port::Tap& tap);
   void remove_tap(port::Tap& tap);
+  bool is_tapped() const { return taps_ != nullptr; }
 
  private:
   bool take_tag(Bytes frame, Header& header);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "qp/gate.hpp"
+#include "qp/local_path.hpp"
 #include "qp/stream_in.hpp"
 #include "qp/stream_out.hpp"
 #include "rdmap/acknowledgements.hpp"
@@ -48,6 +49,7 @@ struct Stream {
   Gate gate;
   StreamOut out;
   StreamIn in;
+  std::optional<LocalPath> local;
 
   Stream(tcp::Connection& its_connection, const Start& start, Instant now, Messages& messages, rdmap::Common& common,
          QpCounters& counters, BufferPool& pool, Scratch& scratch)

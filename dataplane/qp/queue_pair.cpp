@@ -9,6 +9,7 @@
 #include <array>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "qp/parts.hpp"
 #include "qp/state.hpp"
@@ -30,7 +31,7 @@ struct WayDown {
 
 }  // namespace
 
-struct QueuePair::Impl {
+struct QueuePair::Impl final : LocalPeer {
   Impl(QueuePair& owner, const Config& config, Host& host, tpt::Table& table, tpt::Mover& mover, BufferPool& pool,
        Scratch& scratch)
       : owner_(owner), config_(config), host_(host), pool_(pool), scratch_(scratch), common_{config_, host,
@@ -89,6 +90,15 @@ struct QueuePair::Impl {
   void judge_peer(Instant now);
   void look_at_peer(Instant now);
   void say_last_words(BufferRef buffer);
+
+  // ---- without the stream
+  void join(Impl& peer, LocalSide& own);
+  void part();
+  bool is_open() const override;
+  bool has_taken(std::uint64_t octets) const override { return stream_->in.has_taken(octets); }
+  bool would_take(const ddp::Ulpdu& ulpdu, std::uint32_t more) override;
+  void take(const ddp::Ulpdu& ulpdu, bool ends_message, Instant now) override;
+
   rdmap::Requester& requester() { return messages_->requester; }
   rdmap::Responder& responder() { return messages_->responder; }
   void forget_stream();
@@ -106,6 +116,9 @@ struct QueuePair::Impl {
   rdmap::Common common_;
   std::optional<Messages> messages_;  // always; anew with each stream
   std::optional<Stream> stream_;
+  // Of a joined one, else null.
+  Impl* peer_ = nullptr;
+  LocalSide* side_ = nullptr;
 
   State state_ = State::idle;
   bool outlives_peer_ = false;  // of this stream
@@ -219,6 +232,7 @@ void QueuePair::Impl::keep(tpt::Kept& kept) {
 
 // Nothing of the stream is referred to any more.
 void QueuePair::Impl::forget_stream() {
+  part();
   if (stream_) {
     stream_->out.drop();
     stream_->in.let_acknowledgements_go();
@@ -480,9 +494,11 @@ void QueuePair::Impl::check_deadline(Instant now) {
 // Of acknowledged streams: as long as it may take.
 void QueuePair::Impl::look_at_peer(Instant now) {
   if (!messages_->acknowledgements || !stream_ || state_ != State::rts) return;
-  messages_->acknowledgements->look(requester().awaits_peer(), requester().sends_request(), stream_->out.end(),
-                                    {stream_->connection.acknowledged(), messages_->reads.progress()},
-                                    {.octets = stream_->connection.received(),
+  // What goes without the stream counts as if it went there, and were acknowledged.
+  const std::uint64_t direct = counters_.direct_bytes_out;
+  messages_->acknowledgements->look(requester().awaits_peer(), requester().sends_request(), stream_->out.end() + direct,
+                                    {stream_->connection.acknowledged() + direct, messages_->reads.progress()},
+                                    {.octets = stream_->connection.received() + counters_.direct_bytes_in,
                                      .mid_message = responder().mid_send() || responder().mid_write(),
                                      .stands = stream_->in.waits() || stream_->in.paused()},
                                     now);
@@ -618,6 +634,49 @@ void QueuePair::Impl::flush(std::uint32_t count_max) {
   way_down_.flushed = true;
 }
 
+// ---- without the stream ------------------------------------------------------------------------------
+
+void QueuePair::Impl::join(Impl& peer, LocalSide& own) {
+  RNIC_ASSERT(stream_ && peer_ == nullptr);
+  peer_ = &peer;
+  side_ = &own;
+  stream_->local.emplace(peer, own);
+  stream_->out.use(&*stream_->local);
+}
+
+// For both.
+void QueuePair::Impl::part() {
+  if (peer_ == nullptr) return;
+  for (Impl* each : {std::exchange(peer_, nullptr), this}) {
+    each->peer_ = nullptr;
+    each->side_ = nullptr;
+    each->stream_->out.use(nullptr);
+    each->stream_->local.reset();
+  }
+}
+
+bool QueuePair::Impl::is_open() const {
+  return state_ == State::rts && stream_->gate.open() && stream_->connection.ended() == tcp::Ended::no &&
+         !common_.mover.is_stuck(config_.space);
+}
+
+bool QueuePair::Impl::would_take(const ddp::Ulpdu& ulpdu, std::uint32_t more) {
+  ++common_.turn;  // it may be long since the last one of ours
+  return responder().would_take(ulpdu, more);
+}
+
+void QueuePair::Impl::take(const ddp::Ulpdu& ulpdu, bool ends_message, Instant now) {
+  rdmap::Verdict verdict;
+  const bool taken = responder().take(ulpdu, {}, now, verdict);
+  RNIC_ASSERT(taken);
+  stream_->gate.taken();
+  if (ends_message) ++counters_.direct_in;
+  if (ulpdu.memory != nullptr) counters_.direct_bytes_in += ulpdu.memory->length;
+  LocalSide& side = *side_;
+  obey(verdict, now);
+  if (verdict || !idle()) side.activate();
+}
+
 // ---- turns -------------------------------------------------------------------------------------------
 
 bool QueuePair::Impl::receive(Instant now) {
@@ -741,12 +800,20 @@ QueuePair::QueuePair(const Config& config, Host& host, tpt::Table& table, tpt::M
                      Scratch& scratch)
     : impl_(std::make_unique<Impl>(*this, config, host, table, mover, data_pool, scratch)) {}
 
-QueuePair::~QueuePair() { impl_->common_.mover.forget(*this); }
+QueuePair::~QueuePair() {
+  impl_->part();
+  impl_->common_.mover.forget(*this);
+}
 
 void QueuePair::attach(tcp::Connection& connection, const Start& start, Instant now) {
   impl_->attach(connection, start, now);
 }
 bool QueuePair::attached() const { return impl_->stream_.has_value(); }
+void QueuePair::join(QueuePair& peer, LocalSide& own, LocalSide& peers) {
+  RNIC_ASSERT(&peer != this);
+  impl_->join(*peer.impl_, own);
+  peer.impl_->join(*impl_, peers);
+}
 Result<Done, ModifyError> QueuePair::modify_state(State wanted, Instant now) {
   return impl_->modify_state(wanted, now);
 }

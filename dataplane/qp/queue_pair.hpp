@@ -14,6 +14,7 @@
 #include "base/list.hpp"
 #include "base/time.hpp"
 #include "qp/counters.hpp"
+#include "qp/local_path.hpp"
 #include "qp/scratch.hpp"
 #include "qp/start.hpp"
 #include "qp/terminate_record.hpp"
@@ -51,6 +52,9 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
   // the first FPDU's (V-CONN-02, -05). The connection outlives the attachment.
   void attach(tcp::Connection& connection, const Start& start, Instant now);
   bool attached() const;
+  // Both are attached, to the two ends of one connection, and of one worker: from now on, and as long as both are,
+  // messages go without it where they can (qp/local_path.hpp). The sides are theirs as long.
+  void join(QueuePair& peer, LocalSide& own, LocalSide& peers);
   Result<Done, ModifyError> modify_state(State wanted, Instant now);
   // From Idle to Error: nobody has come to whom what is posted could go, and the first of it says so.
   void give_up(Instant now);

@@ -56,6 +56,10 @@ class StreamIn {
   void keep(tpt::Kept& kept) const;
 
   // ---- what is known ----
+  // Exactly so many octets of the peer's stream have come, and all of them have taken effect.
+  bool has_taken(std::uint64_t octets) const {
+    return connection_.received() == octets && connection_.consumed() == octets;
+  }
   // parse() stopped for too many open deliveries, or with a ULPDU that has to wait.
   bool paused() const { return paused_; }
   bool waits() const { return has_ulpdu_; }

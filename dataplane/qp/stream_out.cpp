@@ -45,6 +45,12 @@ bool StreamOut::fill(Instant now, std::uint32_t budget_bytes, rdmap::Verdict& ve
       busy = true;
       if (!requester_.sending()) continue;
     }
+    if (local_ != nullptr) [[unlikely]] {
+      const Local local = go_locally(budget_bytes, now, verdict);
+      if (local == Local::waits) break;
+      busy |= local == Local::went;
+      if (local == Local::went) continue;
+    }
     if (!add_fpdu(budget_bytes, now, verdict)) break;
     busy = true;
   }
@@ -112,6 +118,54 @@ bool StreamOut::add_fpdu(std::uint32_t& budget_bytes, Instant now, rdmap::Verdic
   budget_bytes -= std::min(budget_bytes, std::max(octets, 1u));
   requester_.segment_taken(segment, next_ - 1);
   return true;
+}
+
+// The next DDP segment of the message under way, without the stream (qp/local_path.hpp). A message that has begun on
+// the stream stays there; one that has begun here goes on there where it has to.
+StreamOut::Local StreamOut::go_locally(std::uint32_t& budget_bytes, Instant now, rdmap::Verdict& verdict) {
+  if (!requester_.is_somebodys()) return Local::no;
+  LocalPath& local = *local_;
+  const ddp::OutboundMessage& message = requester_.message();
+  const bool begun = message.done != 0;
+  if (begun ? !local.in_message : !local.side.is_allowed()) return Local::no;
+  local.in_message = false;
+  const auto takes_stream = [&] {
+    local.has_to_take_stream();
+    return Local::no;
+  };
+  if (!local.peer.is_open()) return takes_stream();
+  const std::uint32_t piece = std::min(requester_.piece_bytes(), kLocalSegmentMax);
+  rdmap::OutboundSegment segment;
+  verdict = requester_.next_segment(message.header_bytes() + piece, segment);
+  // Or what was to be sent has failed, and is told in its turn.
+  if (verdict || !requester_.sending()) return Local::went;
+  tpt::Access from;
+  if (segment.payload_bytes != 0) {
+    from = requester_.piece(segment.payload_bytes);
+    if (from.direct == nullptr) return takes_stream();
+  }
+  if (!empty() || !local.peer.has_taken(connection_.appended())) return local.may_wait() ? Local::waits : Local::no;
+
+  const std::array<Bytes, 1> header{Bytes(segment.header).first(segment.header_bytes)};
+  const std::uint32_t octets = segment.header_bytes + segment.payload_bytes;
+  const ddp::Ulpdu ulpdu(header, octets, segment.payload_bytes != 0 ? &from : nullptr);
+  const bool last = segment.cut.last;
+  if (!local.peer.would_take(ulpdu, message.left() - segment.cut.payload)) return takes_stream();
+  local.went();
+  local.in_message = !last;
+  local.peer.take(ulpdu, last, now);
+
+  if (last) ++counters_.direct_out;
+  counters_.direct_bytes_out += segment.payload_bytes;
+  if (segment.payload_bytes != 0)
+    requester_.payload(
+        segment.payload_bytes, [](Bytes) {}, [](const tpt::Access&) {});
+  // Of a carrier that has left at once.
+  requester_.segment_taken(segment, next_);
+  first_ = ++next_;
+  requester_.carried_up_to(first_);
+  budget_bytes -= std::min(budget_bytes, octets);
+  return Local::went;
 }
 
 // What the FPDU begun now is cut for: a large buffer, if there is one, else a small one. Smaller FPDUs

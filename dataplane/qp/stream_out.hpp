@@ -16,6 +16,7 @@
 #include "mpa/packer.hpp"
 #include "qp/counters.hpp"
 #include "qp/gate.hpp"
+#include "qp/local_path.hpp"
 #include "rdmap/requester.hpp"
 #include "rdmap/ring.hpp"
 #include "tcp/connection.hpp"
@@ -46,6 +47,8 @@ class StreamOut {
   // says for whom: Requester::gather_failed().
   bool push(std::optional<std::uint32_t>& failed_work);
   void on_moved(std::uint32_t token, bool ok);
+  // Where messages may go without the stream; null: nowhere, from now on.
+  void use(LocalPath* local) { local_ = local; }
 
   // ---- the way down ----
   // Nothing more is added to the segment that is being filled.
@@ -97,6 +100,8 @@ class StreamOut {
 
   bool begin_message(rdmap::Verdict& verdict);
   bool add_fpdu(std::uint32_t& budget_bytes, Instant now, rdmap::Verdict& verdict);
+  enum class Local : std::uint8_t { went, waits, no };
+  Local go_locally(std::uint32_t& budget_bytes, Instant now, rdmap::Verdict& verdict);
   std::uint32_t room_of_buffer() const;
   Segment* room_for(std::uint32_t octets, std::uint32_t emss);
   void gather(Segment& segment);
@@ -111,6 +116,7 @@ class StreamOut {
   rdmap::Common& common_;
   QpCounters& counters_;
   BufferPool& pool_;
+  LocalPath* local_ = nullptr;
   mpa::Markers markers_;
   mpa::Packer packer_;
   std::unique_ptr<Segment[]> segments_;

@@ -61,6 +61,8 @@ class Host {
   virtual bool take_receive(ReceiveRequest& out) = 0;
   // False: the completion queue is full; the QP goes to Error (V-CQ-06, V-AE-33).
   virtual bool complete(const Completion& completion) = 0;
+  // complete() of a receive would be true now.
+  virtual bool has_room_for_receive() const = 0;
   virtual void raise(Event event) = 0;
 
  protected:

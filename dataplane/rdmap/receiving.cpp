@@ -34,6 +34,12 @@ Status Receiving::check() {
   return Status::success;
 }
 
+bool Receiving::is_mapped() const {
+  for (std::uint32_t i = 0; i < request_.sge_count; ++i)
+    if (request_.sges[i].length != 0 && access_[i].direct == nullptr) return false;
+  return true;
+}
+
 ddp::Placement Receiving::place(const ddp::Ulpdu& ulpdu, std::size_t header, std::uint32_t size, bool last,
                                 tpt::MoveTicket ticket, Early* early) {
   ddp::Payload payload(ulpdu.spans, header);

@@ -34,6 +34,8 @@ class Receiving {
   std::uint64_t capacity() const { return capacity_; }
   // Each SGE whole, once in a turn: what the TPT permits now may be gone in the next (V-INV-10).
   Status check();
+  // check() was asked: all of it is memory that the daemon has mapped.
+  bool is_mapped() const;
   // The payload of a segment that follows the octets before, behind the ULPDU's first `header` octets. There is room
   // for it, and check() was asked. `early`: null, or what was placed before its turn.
   ddp::Placement place(const ddp::Ulpdu& ulpdu, std::size_t header, std::uint32_t size, bool last,

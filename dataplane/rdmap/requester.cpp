@@ -435,6 +435,27 @@ Verdict Requester::fail(std::uint32_t work, Status status) {
 
 // ---- segments --------------------------------------------------------------------------------------
 
+std::uint32_t Requester::piece_bytes() const {
+  if (sending_.kind != Sending::Kind::data || next_.has_data || !sending_.of_consumer) return sending_.message.left();
+  std::uint32_t offset = sending_.sge_offset;
+  for (std::uint32_t i = sending_.sge; i < next_.sge_count; ++i, offset = 0)
+    if (next_.sges[i].length != offset) return next_.sges[i].length - offset;
+  return 0;
+}
+
+tpt::Access Requester::piece(std::uint32_t size) const {
+  if (sending_.kind == Sending::Kind::response) return ddp::slice(response_source_, 0, size);
+  if (next_.has_data) {
+    tpt::Access octets;
+    octets.direct = const_cast<std::byte*>(next_.data.data() + sending_.message.done);
+    octets.length = size;
+    return octets;
+  }
+  std::uint32_t i = sending_.sge, offset = sending_.sge_offset;
+  while (next_.sges[i].length == offset) ++i, offset = 0;
+  return ddp::slice(next_access_[i], offset, size);
+}
+
 // Its last segment has its place, in the carrier's of that number.
 void Requester::end_message(std::uint64_t carrier) {
   if (sending_.kind == Sending::Kind::response || sending_.kind == Sending::Kind::atomic_response) {

@@ -101,6 +101,18 @@ class Requester {
   // The next `size` octets of its payload: on_octets(Bytes) or on_memory(const tpt::Access&), in order.
   template <typename OnOctets, typename OnMemory>
   void payload(std::uint32_t size, OnOctets&& on_octets, OnMemory&& on_memory);
+  // The message under way; it is begun, and sending().
+  const ddp::OutboundMessage& message() const { return sending_.message; }
+  // Somebody's: not what a stream's startup says, nor a nudge.
+  bool is_somebodys() const {
+    using Kind = Sending::Kind;
+    return sending_.of_consumer || sending_.kind == Kind::response || sending_.kind == Kind::atomic_response ||
+           sending_.kind == Kind::acknowledgement;
+  }
+  // How much of its payload comes next that lies in one piece.
+  std::uint32_t piece_bytes() const;
+  // That piece, of which `size` octets are the segment's that next_segment() has made.
+  tpt::Access piece(std::uint32_t size) const;
   // What a gather into it is for, 0..0x7FFF, or kNoWork: a Response's.
   std::uint32_t work_id() const { return sending_.of_consumer ? sending_.work & 0x7FFF : kNoWork; }
   // It has its place, in the carrier's segment of that number.

@@ -338,51 +338,60 @@ bool Responder::on_request(const Inbound& in, Arrival& at) {
   const bool behind_held = held_.unread();
   if (behind_held && acknowledgements_ == nullptr && !set_aside(at)) return false;
 
-  const bool is_atomic = in.message.operation == Operation::atomic_request;
-  std::array<std::byte, kHeadSize> head;
-  const std::uint32_t copied = at.ulpdu.copy_head(head);
-  const Bytes payload = Bytes(head).first(copied).subspan(std::min<std::size_t>(copied, wire::UntaggedHeader::kSize));
-  const auto request = is_atomic ? std::optional<wire::ReadRequestHeader>() : wire::parse_read_request(payload);
-  const auto atomic = is_atomic ? wire::parse_atomic_request(payload) : std::optional<wire::AtomicRequestHeader>();
-  ddp::InboundQueue& queue = inbound_[wire::queue_number::kReadRequest];
-
-  // A zero-length Read as first message is an RTR, allowed whatever was negotiated (W-MPA-49).
-  const bool rtr = none_yet_ && first_.may_be_read && request && request->size_bytes == 0;
-  if (!is_atomic && !rtr && !tpt::permits(common_.settings.access, tpt::Rights::remote_read))
-    return refuse(Fault::reads_disabled, at);
-  const std::uint32_t ird = std::max(common_.settings.ird, rtr ? 1u : 0u);
-  switch (queue.check(in.ddp.msn, std::max(ird, 1u))) {
-    case ddp::MsnCheck::expected:
-      break;
-    case ddp::MsnCheck::gap:
-      return refuse(Fault::read_msn_gap, at);
-    case ddp::MsnCheck::range:
-      return refuse(Fault::read_msn_range, at);
-  }
-  if (reads_.owed() >= ird) return refuse(Fault::read_too_many, at);
-  if (in.ddp.message_offset != 0) return refuse(Fault::read_offset, at);
-  if ((!request && !atomic) || in.payload != in.message.header_bytes) return refuse(Fault::read_size, at);
-  if (!in.ddp.last) return refuse(Fault::not_last, at);
-  if (atomic && atomic->opcode > wire::AtomicOpcode::compare_swap)
-    return refuse(Fault::unexpected_opcode, at);  // W-EXT-02
+  const Request request = parse_request(in, at.ulpdu);
+  if (const auto fault = request_form_fault(in, request)) return refuse(*fault, at);
   if (acknowledgements_ != nullptr) {
     // Now, before what comes behind it: there it is one of those that follow the first that fails.
-    if (const auto fault = request_fault(request, atomic)) return refuse(*fault, at);
+    if (const auto fault = request_fault(request)) return refuse(*fault, at);
     if (behind_held && !set_aside(at)) return false;
   }
 
-  queue.accept(0, true);
+  inbound_[wire::queue_number::kReadRequest].accept(0, true);
   InboundRead& read = reads_.owe();
-  if (request) read.request = *request;
-  read.atomic = atomic;
+  if (request.read) read.request = *request.read;
+  read.atomic = request.atomic;
   read.number = deliveries_.next().number;
   read.culprit.size = at.ulpdu.copy_head(read.culprit.octets);
   read.culprit.segment_length = at.ulpdu.size;
-  ++(is_atomic ? common_.counters.atomics_in : common_.counters.reads_in);
+  ++(request.atomic ? common_.counters.atomics_in : common_.counters.reads_in);
   // If it was set aside, its record will make it ready, in its turn.
   if (!behind_held) deliveries_.next().act = Delivery::Act::read_request;
   finish(at.verdict);
   return true;
+}
+
+Responder::Request Responder::parse_request(const Inbound& in, const ddp::Ulpdu& ulpdu) {
+  std::array<std::byte, kHeadSize> head;
+  const std::uint32_t copied = ulpdu.copy_head(head);
+  const Bytes payload = Bytes(head).first(copied).subspan(std::min<std::size_t>(copied, wire::UntaggedHeader::kSize));
+  if (in.message.operation == Operation::atomic_request)
+    return {.read = std::nullopt, .atomic = wire::parse_atomic_request(payload)};
+  return {.read = wire::parse_read_request(payload), .atomic = std::nullopt};
+}
+
+// All but what its memory says.
+std::optional<Fault> Responder::request_form_fault(const Inbound& in, const Request& request) const {
+  const bool is_atomic = in.message.operation == Operation::atomic_request;
+  // A zero-length Read as first message is an RTR, allowed whatever was negotiated (W-MPA-49).
+  const bool rtr = none_yet_ && first_.may_be_read && request.read && request.read->size_bytes == 0;
+  if (!is_atomic && !rtr && !tpt::permits(common_.settings.access, tpt::Rights::remote_read))
+    return Fault::reads_disabled;
+  const std::uint32_t ird = std::max(common_.settings.ird, rtr ? 1u : 0u);
+  switch (inbound_[wire::queue_number::kReadRequest].check(in.ddp.msn, std::max(ird, 1u))) {
+    case ddp::MsnCheck::expected:
+      break;
+    case ddp::MsnCheck::gap:
+      return Fault::read_msn_gap;
+    case ddp::MsnCheck::range:
+      return Fault::read_msn_range;
+  }
+  if (reads_.owed() >= ird) return Fault::read_too_many;
+  if (in.ddp.message_offset != 0) return Fault::read_offset;
+  if ((!request.read && !request.atomic) || in.payload != in.message.header_bytes) return Fault::read_size;
+  if (!in.ddp.last) return Fault::not_last;
+  if (request.atomic && request.atomic->opcode > wire::AtomicOpcode::compare_swap)
+    return Fault::unexpected_opcode;  // W-EXT-02
+  return std::nullopt;
 }
 
 // ---- tagged ----------------------------------------------------------------------------------------
@@ -584,13 +593,13 @@ bool Responder::on_acknowledge(const Inbound& in, Arrival& at) {
 }
 
 // Why its memory is not to be had.
-std::optional<Fault> Responder::request_fault(const std::optional<wire::ReadRequestHeader>& read,
-                                              const std::optional<wire::AtomicRequestHeader>& atomic) const {
-  if (atomic) return requester_.atomics().fault_of(*atomic);
-  if (read->size_bytes == 0) return std::nullopt;
+std::optional<Fault> Responder::request_fault(const Request& request) const {
+  if (request.atomic) return requester_.atomics().fault_of(*request.atomic);
+  const wire::ReadRequestHeader& read = *request.read;
+  if (read.size_bytes == 0) return std::nullopt;
   const Settings& own = common_.settings;
-  const auto access = common_.table.check_remote(read->source_stag, own.pd, own.number, tpt::Rights::remote_read,
-                                                 read->source_to, read->size_bytes);
+  const auto access = common_.table.check_remote(read.source_stag, own.pd, own.number, tpt::Rights::remote_read,
+                                                 read.source_to, read.size_bytes);
   if (!access) return read_fault(access.error());
   return std::nullopt;
 }

@@ -75,6 +75,10 @@ class Responder {
   };
   // The next one. False: it has to wait, and is to be given again. Not while full() or stopped().
   bool take(const ddp::Ulpdu& ulpdu, const Place& place, Instant now, Verdict& verdict);
+  // Whether the next one would be taken, held back for nothing and refused for nothing, and its payload be in place at
+  // once, as far as can be seen: behind it are `more` octets of its message. Nothing is changed, but that a receive may
+  // be taken for it, as it is next (rdmap/would_take.cpp).
+  bool would_take(const ddp::Ulpdu& ulpdu, std::uint32_t more);
   // What was set aside and can go on now. Says whether anything could.
   bool take_held(Instant now, Verdict& verdict);
   // The first error of the inbound direction; it takes effect when all before it is delivered.
@@ -150,8 +154,17 @@ class Responder {
   }
   bool refuse_request(Fault fault, Arrival& at);
   void take_culprit(const ddp::Ulpdu& culprit);
-  std::optional<Fault> request_fault(const std::optional<wire::ReadRequestHeader>& read,
-                                     const std::optional<wire::AtomicRequestHeader>& atomic) const;
+  // A Read or an Atomic Request: one of the two.
+  struct Request {
+    std::optional<wire::ReadRequestHeader> read;
+    std::optional<wire::AtomicRequestHeader> atomic;
+  };
+  static Request parse_request(const Inbound& in, const ddp::Ulpdu& ulpdu);
+  std::optional<Fault> request_form_fault(const Inbound& in, const Request& request) const;
+  std::optional<Fault> request_fault(const Request& request) const;
+  bool would_take_send(const Inbound& in, std::uint32_t more);
+  bool would_take_response(const Inbound& in, std::uint32_t more);
+  bool would_take_atomic_response(const Inbound& in) const;
   bool holds_without_receive() const { return common_.settings.hold_without_receive || acknowledgements_ != nullptr; }
   // What was accepted stands in deliveries_.next(): delivered at once if nothing is before it.
   // A Response to a Read that is before this request.

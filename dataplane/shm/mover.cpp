@@ -145,6 +145,39 @@ tpt::Moved ApplicationMover::place(Bytes from, const tpt::Access& to, tpt::Part 
                 {.address = to.address, .local = local, .length = to.length, .tail = tail, .ticket = ticket});
 }
 
+tpt::Moved ApplicationMover::transfer(const tpt::Access& from, const tpt::Access& to, tpt::Part part,
+                                      tpt::MoveTicket ticket) {
+  RNIC_ASSERT(from.length == to.length);
+  if (to.length == 0) return tpt::Moved::done;
+  if (from.direct == nullptr || to.direct == nullptr) return tpt::Moved::failed;
+  if (part == tpt::Part::body) {
+    // The two may be one application's, and overlap.
+    std::memmove(to.direct, from.direct, to.length);
+    return tpt::Moved::done;
+  }
+  RNIC_ASSERT(to.length <= kWordBytes);
+  const Space* const there = touched_.empty() ? nullptr : find(to.space);
+  if (there == nullptr || there->empty()) {
+    std::byte last[kWordBytes];
+    std::memcpy(last, from.direct, to.length);
+    store_tail(to.direct, last, to.length);
+    return tpt::Moved::done;
+  }
+  // Behind what waits for a remote copy there (V-ORD-09), out of a place of our own.
+  Operand& operand = new_operand();
+  std::memcpy(&operand.written, from.direct, to.length);
+  Item item{.address = reinterpret_cast<std::uintptr_t>(to.direct),
+            .local = reinterpret_cast<std::byte*>(&operand.written),
+            .operand = &operand,
+            .length = to.length,
+            .kind = Kind::direct,
+            .tail = true,
+            .ticket = ticket};
+  const tpt::Moved moved = submit(to.space, Way::place, item);
+  if (moved == tpt::Moved::failed) free_operand(item);
+  return moved;
+}
+
 tpt::Moved ApplicationMover::place_word(std::uint64_t word, const tpt::Access& to, tpt::MoveTicket ticket) {
   RNIC_ASSERT(to.length == kWordBytes);
   if (const Space* there = find(to.space); to.direct != nullptr && (there == nullptr || there->empty())) {

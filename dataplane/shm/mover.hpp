@@ -42,6 +42,7 @@ class ApplicationMover final : public tpt::Mover {
 
   tpt::Moved gather(const tpt::Access& from, MutableBytes into, tpt::MoveTicket ticket) override;
   tpt::Moved place(Bytes from, const tpt::Access& to, tpt::Part part, tpt::MoveTicket ticket) override;
+  tpt::Moved transfer(const tpt::Access& from, const tpt::Access& to, tpt::Part part, tpt::MoveTicket ticket) override;
   void flush() override { (void)carry_out(); }
   tpt::Moved place_word(std::uint64_t word, const tpt::Access& to, tpt::MoveTicket ticket) override;
   tpt::Moved fetch_add(const tpt::Access& at, std::uint64_t add, std::uint64_t mask, std::uint64_t& original,

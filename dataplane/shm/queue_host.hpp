@@ -50,6 +50,7 @@ class QueueHost final : public qp::Host, public ud::Host {
   bool take_receive(qp::ReceiveRequest& out) override;
   void give_back_receive() override;
   bool complete(const qp::Completion& completion) override;
+  bool has_room_for_receive() const override { return parts_.receive_cq->has_room(); }
   void raise(qp::Event event) override;
   void state_changed(const qp::Change& change) override;
 

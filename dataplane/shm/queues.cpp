@@ -335,6 +335,11 @@ bool CompletionQueue::push(const rnic_cqe& entry) {
   return true;
 }
 
+bool CompletionQueue::has_room() const {
+  const std::uint32_t consumed = std::atomic_ref(control_->consumed).load(std::memory_order_acquire);
+  return !overflowed() && static_cast<std::uint32_t>(tail_.load(std::memory_order_relaxed)) - consumed < size_;
+}
+
 bool CompletionQueue::take_notification() {
   const std::uint32_t arm = std::atomic_ref(control_->arm).load(std::memory_order_relaxed);
   const bool any = pushed_.exchange(false, std::memory_order_relaxed);

@@ -103,6 +103,8 @@ class CompletionQueue : public ListLink<DirtyTag> {
   CompletionQueue(MutableBytes area, std::uint32_t size, std::uint64_t cookie, bool timed = false);
   // False: full; the queue has overflowed and takes nothing more (V-CQ-06, V-AE-37).
   bool push(const rnic_cqe& entry);
+  // push() would take one more now; another producer may be quicker.
+  bool has_room() const;
   // After a seq_cst fence that follows push(): does the application wait for what was pushed since
   // the last call? At most once for each arming (V-NTF-02).
   bool take_notification();

@@ -58,12 +58,9 @@ class Mover {
   virtual Moved gather(const Access& from, MutableBytes into, MoveTicket ticket) = 0;
   // From a packet buffer into application memory.
   virtual Moved place(Bytes from, const Access& to, Part part, MoveTicket ticket) = 0;
-  // From one application's memory into another's, of the same size. A mover that has no way of its own for it
-  // reaches what the daemon has mapped.
-  virtual Moved transfer(const Access& from, const Access& to, Part part, MoveTicket ticket) {
-    if (from.direct == nullptr) return Moved::failed;
-    return place({from.direct, from.length}, to, part, ticket);
-  }
+  // From one application's memory into another's, of the same size, both of which the daemon has mapped: else it
+  // fails. As place(), and `from` is not looked at any more when it returns.
+  virtual Moved transfer(const Access& from, const Access& to, Part part, MoveTicket ticket) = 0;
   // At the latest at the end of a burst: starts all that was submitted.
   virtual void flush() = 0;
   // A word, the mover's to keep, as place() of a message's tail.

@@ -498,22 +498,33 @@ Result<Done, Refusal> Table::invalidate_local(Stag stag, PdId pd, QpNumber qp) {
   return invalidate(stag, pd, qp, false, Rights::none);
 }
 
+bool Table::may_invalidate_remote(Stag stag, PdId pd, QpNumber qp, Rights qp_enables) const {
+  Fields fields;
+  return read(stag, fields) && !refusal_to_invalidate(fields, stag, pd, qp, true, qp_enables);
+}
+
+std::optional<Refusal> Table::refusal_to_invalidate(const Fields& fields, Stag stag, PdId pd, QpNumber qp, bool remote,
+                                                    Rights qp_enables) {
+  // While Invalid there is no key to match (V-STAG-04).
+  if (!fields.exists(stag) || (fields.valid && fields.stag != stag)) return Refusal::invalid_stag;
+  // Invalid it is of a PD (V-INV-08).
+  if (fields.valid ? !fields.associated(pd, qp) : fields.pd != pd) return Refusal::not_associated;
+  if (remote) {
+    if (!any(qp_enables & kRemote)) return Refusal::access_rights;
+    if (fields.valid && !any(fields.have() & kRemote)) return Refusal::access_rights;
+  }
+  if (fields.kind == Kind::region && (fields.shared || fields.bound != 0)) return Refusal::cannot_invalidate;
+  if (fields.of_pd) return Refusal::cannot_invalidate;  // only by a Bind, as on InfiniBand
+  return std::nullopt;
+}
+
 Result<Done, Refusal> Table::invalidate(Stag stag, PdId pd, QpNumber qp, bool remote, Rights qp_enables) {
   Entry* at = find(stag);
   if (at == nullptr) return Failure{Refusal::invalid_stag};
   Locked entry(*at);
   Fields& fields = entry.fields;
-  // While Invalid there is no key to match (V-STAG-04).
-  if (!fields.exists(stag) || (fields.valid && fields.stag != stag)) return Failure{Refusal::invalid_stag};
-  // Invalid it is of a PD (V-INV-08).
-  if (fields.valid ? !fields.associated(pd, qp) : fields.pd != pd) return Failure{Refusal::not_associated};
-  if (remote) {
-    if (!any(qp_enables & kRemote)) return Failure{Refusal::access_rights};
-    if (fields.valid && !any(fields.have() & kRemote)) return Failure{Refusal::access_rights};
-  }
-  if (fields.kind == Kind::region && (fields.shared || fields.bound != 0)) return Failure{Refusal::cannot_invalidate};
-  if (fields.of_pd) return Failure{Refusal::cannot_invalidate};  // only by a Bind, as on InfiniBand
-  if (!fields.valid) return Done{};                              // V-INV-02
+  if (const auto refused = refusal_to_invalidate(fields, stag, pd, qp, remote, qp_enables)) return Failure{*refused};
+  if (!fields.valid) return Done{};  // V-INV-02
   if (fields.kind == Kind::window) unbind(entry);
   fields.valid = false;
   entry.write();

@@ -223,6 +223,8 @@ class Table {
   // Refused with invalid_stag, not_associated, access_rights or cannot_invalidate; the entry is then
   // as it was.
   Result<Done, Refusal> invalidate_remote(Stag stag, PdId pd, QpNumber qp, Rights qp_enables);
+  // Whether that would be done now; nothing is changed.
+  bool may_invalidate_remote(Stag stag, PdId pd, QpNumber qp, Rights qp_enables) const;
   Result<Done, Refusal> invalidate_local(Stag stag, PdId pd, QpNumber qp);
   // V-MR-15, -16; that the queue pair may is the caller's to look at. The STag's key becomes `stag`'s.
   Result<Done, FastRefusal> fast_register(Stag stag, PdId pd, const PageList& list);
@@ -266,6 +268,8 @@ class Table {
   static std::optional<FastRefusal> refusal_of(const Fields& region, PdId pd, const PageList& list);
   static std::optional<Refusal> refusal_to_bind(const Fields& window, const Fields& region, Stag stag, PdId pd,
                                                 Rights rights, std::uint64_t address, std::uint64_t length);
+  static std::optional<Refusal> refusal_to_invalidate(const Fields& fields, Stag stag, PdId pd, QpNumber qp,
+                                                      bool remote, Rights qp_enables);
   Result<Done, Refusal> invalidate(Stag stag, PdId pd, QpNumber qp, bool remote, Rights qp_enables);
   std::atomic_ref<std::uint32_t> bound_to(QpNumber qp) const;
   Stag next_of(ReadStags& stags) const;

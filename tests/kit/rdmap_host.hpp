@@ -50,6 +50,7 @@ class AppOf : public Host {
     if (on_completion) on_completion(completion);
     return true;
   }
+  bool has_room_for_receive() const override { return !overflowed && completions.size() < room; }
   void raise(rdmap::Event event) override {
     events.push_back(event);
     if (on_event) on_event(event);

@@ -74,6 +74,18 @@ tpt::Moved PlainMover::place(Bytes from, const tpt::Access& to, tpt::Part part, 
   return take({false, from, memory_of(to), to.stag, part, ticket});
 }
 
+tpt::Moved PlainMover::transfer(const tpt::Access& from, const tpt::Access& to, tpt::Part part,
+                                tpt::MoveTicket ticket) {
+  if (from.direct == nullptr || to.direct == nullptr || from.length != to.length) return tpt::Moved::failed;
+  note(from.direct, to, part);
+  if (at_once() && watches_.empty()) {
+    std::memmove(memory_of(to).data(), from.direct, from.length);
+    return tpt::Moved::done;
+  }
+  const auto kept = std::make_shared<const std::vector<std::byte>>(from.direct, from.direct + from.length);
+  return take({false, *kept, memory_of(to), to.stag, part, ticket, {}, kept});
+}
+
 tpt::Moved PlainMover::place_word(std::uint64_t word, const tpt::Access& to, tpt::MoveTicket ticket) {
   note(nullptr, to, tpt::Part::tail);
   const MutableBytes there = memory_of(to);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -61,6 +62,7 @@ class PlainMover final : public tpt::Mover {
                        tpt::MoveTicket ticket) override;
   tpt::Moved compare_swap(const tpt::Access& at, std::uint64_t compare, std::uint64_t compare_mask, std::uint64_t swap,
                           std::uint64_t swap_mask, std::uint64_t& original, tpt::MoveTicket ticket) override;
+  tpt::Moved transfer(const tpt::Access& from, const tpt::Access& to, tpt::Part part, tpt::MoveTicket ticket) override;
   void flush() override;
   bool cancel(tpt::MoveOwner& owner) override;
   bool is_stuck(SpaceId) const override { return stuck; }
@@ -73,7 +75,8 @@ class PlainMover final : public tpt::Mover {
     Stag stag;
     tpt::Part part;
     tpt::MoveTicket ticket;
-    std::function<void(std::byte*)> word{};  // what is done to it
+    std::function<void(std::byte*)> word{};                // what is done to it
+    std::shared_ptr<const std::vector<std::byte>> kept{};  // what `from` is, of a transfer
   };
   struct Told {
     tpt::MoveTicket ticket;

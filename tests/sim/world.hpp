@@ -29,7 +29,10 @@ class World : public BasicWorld<Rnic> {
  public:
   explicit World(const WorldOptions& options)
       : BasicWorld(options.link, options.seed, options.turn_cost, options_of_a(options), options.wire_a,
-                   options_of_b(options), options.wire_b) {}
+                   options_of_b(options), options.wire_b) {
+    a.device.set_mate(b.device);
+    b.device.set_mate(a.device);
+  }
 
   // Prints frames as they are sent.
   void trace();

@@ -399,6 +399,60 @@ TEST_CASE("memory that is not mapped here is reached by a mover that can", "[rdm
   CHECK(end.fault == Fault::catastrophic);
 }
 
+TEST_CASE("whether a message would be taken is known before, and only a receive is taken by asking",
+          "[rdmap][memory]") {
+  End end;
+  Region& target = end.region(64);
+  Region& locked = end.region(64, 0, tpt::Rights::local_read | tpt::Rights::local_write);
+  const Octets payload = filled(32);
+  const tpt::Access memory{
+      .space = {2}, .address = 0, .direct = const_cast<std::byte*>(payload.data()), .length = 32, .stag = {}};
+  const auto would_take = [&](const Octets& header, std::uint32_t more = 0) {
+    const std::array<Bytes, 1> spans{Bytes(header)};
+    ++end.common.turn;
+    return end.responder.would_take({spans, static_cast<std::uint32_t>(header.size()) + 32, &memory}, more);
+  };
+  SECTION("a Write: the whole of it") {
+    CHECK(would_take(tagged(kWrite, true, target.stag, target.base + 32, {})));
+    CHECK_FALSE(would_take(tagged(kWrite, true, target.stag, target.base + 33, {})));
+    CHECK(would_take(tagged(kWrite, false, target.stag, target.base, {}), 32));
+    CHECK_FALSE(would_take(tagged(kWrite, false, target.stag, target.base, {}), 33));
+    CHECK_FALSE(would_take(tagged(kWrite, true, locked.stag, locked.base, {})));
+  }
+  SECTION("a Send: a receive, its room, its memory, and room for its completion") {
+    CHECK_FALSE(would_take(send_of(1)));
+    end.post_receive({End::sge(target, 0, 40)});
+    CHECK(would_take(send_of(1)));
+    CHECK(end.app.receives.empty());
+    CHECK(would_take(send_of(1), 8));
+    CHECK_FALSE(would_take(send_of(1), 9));
+    CHECK_FALSE(would_take(send_of(2)));
+    end.app.room = 0;
+    CHECK_FALSE(would_take(send_of(1)));
+    end.app.room = 1;
+    CHECK(would_take(send_of(1)));
+    (void)end.table.deregister(target.stag);
+    CHECK_FALSE(would_take(send_of(1)));
+  }
+  SECTION("nothing behind what is held") {
+    end.hear(send_of(1));
+    CHECK(end.responder.holds());
+    CHECK_FALSE(would_take(tagged(kWrite, true, target.stag, target.base, {})));
+  }
+  SECTION("a Read Response: to the oldest Read, and all that it asked for") {
+    CHECK_FALSE(would_take(tagged(kReadResponse, true, target.stag, target.base, {})));
+    end.post(read({End::sge(target, 0, 40)}, {9}, 0));
+    REQUIRE(end.say().size() == 1);
+    CHECK(would_take(tagged(kReadResponse, false, target.stag, target.base, {}), 8));
+    CHECK_FALSE(would_take(tagged(kReadResponse, true, target.stag, target.base, {})));
+    CHECK_FALSE(would_take(tagged(kReadResponse, false, target.stag, target.base + 1, {}), 8));
+    CHECK_FALSE(would_take(tagged(kReadResponse, false, locked.stag, target.base, {}), 8));
+  }
+  CHECK_FALSE(end.fault);
+  CHECK(end.mover.places.empty());
+  CHECK(end.app.completions.empty());
+}
+
 // ---- the way down ------------------------------------------------------------------------------------------
 
 TEST_CASE("V-ERRST-03: receives are flushed in steps, and those of a shared queue are left",

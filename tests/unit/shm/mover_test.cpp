@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -95,6 +96,40 @@ TEST_CASE("pieces that follow one another are copied as one, up to so many octet
       CHECK(application.look(i * 64 * 1024, 64 * 1024) == quarters[i]);
     }
     CHECK(application.look(256 * 1024, 256 * 1024) == more);
+  }
+}
+
+TEST_CASE("V-ORD-09: between two mappings octets are copied at once, and a last one waits for what is on its way",
+          "[shm][mover][V-ORD-09]") {
+  Application application;
+  shm::ApplicationMover mover;
+  mover.add_space(SpaceId{1}, application.by_thread());
+  Owner owner;
+  std::vector<std::byte> from(64, std::byte{0xA1}), to(64);
+  const auto at = [](std::vector<std::byte>& memory, std::size_t offset, std::uint32_t length) {
+    return tpt::Access{.space = {1}, .address = 0, .direct = memory.data() + offset, .length = length, .stag = {}};
+  };
+  SECTION("at once") {
+    const std::uint32_t size = GENERATE(1u, 3u, 8u);
+    CHECK(mover.transfer(at(from, 0, 56), at(to, 0, 56), tpt::Part::body, {&owner, 1}) == tpt::Moved::done);
+    CHECK(mover.transfer(at(from, 56, size), at(to, 56, size), tpt::Part::tail, {&owner, 1}) == tpt::Moved::done);
+    CHECK(std::equal(to.begin(), to.begin() + 56 + size, from.begin()));
+    CHECK(mover.transfer(at(from, 0, 0), at(to, 0, 0), tpt::Part::tail, {&owner, 1}) == tpt::Moved::done);
+    CHECK_FALSE(mover.has_moves());
+  }
+  SECTION("behind a remote copy of the same application, as the source was then") {
+    const std::vector<std::byte> before(16, std::byte{0xB1});
+    REQUIRE(mover.place(before, application.at(8192, 16), tpt::Part::body, {&owner, 1}) == tpt::Moved::later);
+    CHECK(mover.transfer(at(from, 0, 8), at(to, 0, 8), tpt::Part::tail, {&owner, 2}) == tpt::Moved::later);
+    from.assign(64, std::byte{0xC1});
+    CHECK(to[0] == std::byte{0});
+    mover.flush();
+    CHECK(owner.told == std::vector<std::pair<std::uint32_t, bool>>{{1, true}, {2, true}});
+    CHECK(std::equal(to.begin(), to.begin() + 8, std::vector<std::byte>(8, std::byte{0xA1}).begin()));
+  }
+  SECTION("it fails where one of them is not mapped") {
+    CHECK(mover.transfer(application.at(0, 8), at(to, 0, 8), tpt::Part::body, {&owner, 1}) == tpt::Moved::failed);
+    CHECK(mover.transfer(at(from, 0, 8), application.at(0, 8), tpt::Part::tail, {&owner, 1}) == tpt::Moved::failed);
   }
 }
 

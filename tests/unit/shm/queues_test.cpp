@@ -529,11 +529,18 @@ TEST_CASE("V-CQ-06: a full queue refuses, keeps what it has, and stays refused",
 
 TEST_CASE("V-POLL-03: polling one completion makes room for one", "[shm][V-POLL-03]") {
   CqWorld world;
-  for (std::uint32_t i = 0; i < 4; ++i) REQUIRE(world.push(i));
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    CHECK(world.cq.has_room());
+    REQUIRE(world.push(i));
+  }
+  CHECK_FALSE(world.cq.has_room());
   rnic_cqe out{};
   REQUIRE(world.poll(out));
+  CHECK(world.cq.has_room());
   CHECK(world.push(4));
   CHECK_FALSE(world.push(5));
+  REQUIRE(world.poll(out));
+  CHECK_FALSE(world.cq.has_room());  // it has overflowed
 }
 
 TEST_CASE("V-NTF-05: an arming for the next completion fires on any, once", "[shm][V-NTF-01][V-NTF-02][V-NTF-05]") {

@@ -29,6 +29,20 @@ TEST_CASE("V-INV-02, V-INV-03: the key counts while Valid, and invalidating agai
   check_refused(w.table.invalidate_local(stag, kOtherPd, kQp), Refusal::not_associated);
 }
 
+TEST_CASE("whether a peer may invalidate is known before it does, and asking changes nothing", "[tpt][V-INV-04]") {
+  TptWorld w;
+  const Stag stag = w.region();
+  CHECK(w.table.may_invalidate_remote(stag, kPd, kQp, kReadWrite));
+  CHECK(w.write(stag));
+  CHECK_FALSE(w.table.may_invalidate_remote(stag, kOtherPd, kQp, kReadWrite));
+  CHECK_FALSE(w.table.may_invalidate_remote(stag, kPd, kQp, Rights::none));
+  CHECK_FALSE(w.table.may_invalidate_remote(with_key(stag, 0), kPd, kQp, kReadWrite));
+  CHECK_FALSE(w.table.may_invalidate_remote(Stag{0x777700}, kPd, kQp, kReadWrite));
+  CHECK_FALSE(w.table.may_invalidate_remote(w.region(kLocal), kPd, kQp, kReadWrite));
+  CHECK(w.table.invalidate_remote(stag, kPd, kQp, kReadWrite));
+  CHECK(w.table.may_invalidate_remote(stag, kPd, kQp, kReadWrite));
+}
+
 TEST_CASE("V-INV-04, W-RDMAP-17: a peer needs an enable of the QP and a right of the STag, either one",
           "[tpt][V-INV-04][W-RDMAP-17]") {
   TptWorld w;

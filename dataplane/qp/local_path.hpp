@@ -1,0 +1,86 @@
+// The way of messages between two queue pairs of one worker that have each other for a peer: a requester's DDP segment
+// reaches the responder as it is, and its payload is copied once, from the one application's memory into the other's.
+// No frame, no TCP, no CRC.
+//
+// They are connected as all are, and the stream between them stays. What would be refused or held back, and what the
+// daemon has not mapped, goes by it; so do all errors, Terminates and ends. A segment goes this way only where all that
+// was said on the stream before has been taken and has taken effect, so messages of one direction never overtake each
+// other. The other direction has no part in that: two directions of a stream have no order between them.
+//
+// Pure. Each end has one for what it sends, as long as both have their stream.
+#pragma once
+
+#include <cstdint>
+
+#include "base/time.hpp"
+#include "ddp/placer.hpp"
+
+namespace rnic::qp {
+
+// In one piece at most, so that a message of any length leaves turns for others: what the longest frame takes.
+inline constexpr std::uint32_t kLocalSegmentMax = 64 * 1024;
+
+// The queue pair at the other end, as far as who sends has to do with it.
+class LocalPeer {
+ public:
+  // In RTS, and spoken to before.
+  virtual bool is_open() const = 0;
+  // The first `octets` of the stream to it, and no more, have come and taken effect.
+  virtual bool has_taken(std::uint64_t octets) const = 0;
+  // rdmap::Responder::would_take(), now.
+  virtual bool would_take(const ddp::Ulpdu& ulpdu, std::uint32_t more) = 0;
+  // It would. Its payload is not looked at any more on return. The path may have come to its end then.
+  virtual void take(const ddp::Ulpdu& ulpdu, bool ends_message, Instant now) = 0;
+
+ protected:
+  ~LocalPeer() = default;
+};
+
+// What core knows of an end.
+class LocalSide {
+ public:
+  // False: what is said is to be on the wire, as somebody watches it.
+  virtual bool is_allowed() const = 0;
+  // This end's queue pair has something to do.
+  virtual void activate() = 0;
+
+ protected:
+  ~LocalSide() = default;
+};
+
+// Which way the next message takes. One that could go directly, but for what is still on the stream, may wait for that;
+// or nothing would ever go directly behind what had to take the stream. Not for long, and not again and again where
+// messages of both kinds follow each other.
+class LocalPath {
+ public:
+  LocalPath(LocalPeer& its_peer, const LocalSide& its_side) : peer(its_peer), side(its_side) {}
+
+  LocalPeer& peer;
+  const LocalSide& side;
+  // A message has begun here, and goes on here if it can.
+  bool in_message = false;
+
+  // It takes the stream, whatever else.
+  void has_to_take_stream() { on_stream_ = kOnStream; }
+  // It need not, but the stream is not drained. True: it is looked at again in the next turn.
+  bool may_wait() {
+    if (on_stream_ == 0 && waited_ < kTurns) {
+      ++waited_;
+      return true;
+    }
+    if (on_stream_ == 0) on_stream_ = kOnStream;
+    waited_ = 0;
+    --on_stream_;
+    return false;
+  }
+  void went() { on_stream_ = waited_ = 0; }
+
+  static constexpr std::uint32_t kOnStream = 64;  // messages, before one waits
+  static constexpr std::uint32_t kTurns = 16;     // that one waits
+
+ private:
+  std::uint32_t on_stream_ = 0;  // messages that still do not wait
+  std::uint32_t waited_ = 0;
+};
+
+}  // namespace rnic::qp
