@@ -8,7 +8,9 @@
 // --digest: a line for each seed with one number for all its frames, completions, events and changes of state, and
 // their times. Two builds whose lines are the same do the same.
 //
-// --attacker off-path|on-path: with somebody who wants it to fail. --mtu N: in place of the one it chooses.
+// --attacker off-path|on-path: with somebody who wants it to fail. --mtu N: in place of the one it chooses. --local:
+// the two RNICs are of one worker, and queue pairs that are each other's peers use the wire for what they have to
+// alone.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +22,7 @@ int main(int argc, char** argv) {
   std::uint64_t first = 1, count = 1, every = 1;
   auto danger = rnic::sim::Danger::none;
   std::uint32_t mtu = 0;
+  auto way = rnic::sim::Way::wire;
   bool verbose = false, digests = false, help = argc < 2;
   for (int i = 1; i < argc; ++i) {
     const bool more = i + 1 < argc;
@@ -44,6 +47,8 @@ int main(int argc, char** argv) {
       first = std::strtoull(argv[++i], nullptr, 0);
       const std::uint64_t last = std::strtoull(argv[++i], nullptr, 0);
       count = last >= first ? last - first + 1 : 0;
+    } else if (std::strcmp(argv[i], "--local") == 0) {
+      way = rnic::sim::Way::direct;
     } else if (std::strcmp(argv[i], "--verbose") == 0) {
       verbose = true;
     } else {
@@ -54,7 +59,8 @@ int main(int argc, char** argv) {
     std::fprintf(
         stderr,
         "usage: rnic-replay --seed N [--verbose] | --from N --count M [--every K] | --digest FIRST LAST\n"
-        "       with --attacker off-path|on-path: somebody wants it to fail; --mtu N: over links of that MTU\n");
+        "       with --attacker off-path|on-path: somebody wants it to fail; --mtu N: over links of that MTU;\n"
+        "       --local: the two are of one worker, and use the wire for what they have to\n");
     return 2;
   }
   std::uint64_t bad = 0;
@@ -62,7 +68,8 @@ int main(int argc, char** argv) {
   for (std::uint64_t seed = first; seed < first + count; seed += every) {
     ++ran;
     rnic::sim::Digest digest;
-    const rnic::sim::Report report = rnic::sim::run_workload(seed, verbose, danger, mtu, digests ? &digest : nullptr);
+    const rnic::sim::Report report =
+        rnic::sim::run_workload(seed, verbose, danger, mtu, digests ? &digest : nullptr, way);
     if (digests) {
       bad += report.complaint.empty() ? 0 : 1;
       std::printf("%llu %016llx%s%s\n", static_cast<unsigned long long>(seed),

@@ -11,15 +11,17 @@
 namespace rnic::test {
 
 // A region over memory of this process, whose first octet the application calls `base`; 0: by its own address.
+// `mapped`: so that the daemon reaches it directly.
 inline Stag register_memory(tpt::Table& table, MutableBytes memory, tpt::Rights rights, PdId pd, std::uint8_t key,
-                            std::uint64_t base = 0) {
+                            std::uint64_t base = 0, bool mapped = true) {
   const std::uint64_t address = reinterpret_cast<std::uintptr_t>(memory.data());
-  const auto stag = table.register_region({.pd = pd,
-                                           .rights = rights,
-                                           .base = base != 0 ? base : address,
-                                           .size = memory.size(),
-                                           .key = key,
-                                           .memory = {.space = {}, .address = address, .direct = memory.data()}});
+  const auto stag =
+      table.register_region({.pd = pd,
+                             .rights = rights,
+                             .base = base != 0 ? base : address,
+                             .size = memory.size(),
+                             .key = key,
+                             .memory = {.space = {}, .address = address, .direct = mapped ? memory.data() : nullptr}});
   RNIC_ASSERT(stag.has_value());
   return *stag;
 }

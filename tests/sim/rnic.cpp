@@ -84,12 +84,14 @@ void Rnic::post_receive(Endpoint& endpoint, const qp::ReceiveRequest& request) {
 
 void Rnic::destroy_qp(Endpoint& endpoint) {
   if (endpoint.qp == nullptr) return;
+  direct += endpoint.qp->counters().direct_out;
   device.release(*endpoint.qp, clock.now);
   endpoint.qp.reset();
 }
 
-Stag Rnic::register_memory(MutableBytes memory, tpt::Rights rights, PdId pd, std::uint8_t key, std::uint64_t base) {
-  return test::register_memory(table, memory, rights, pd, key, base);
+Stag Rnic::register_memory(MutableBytes memory, tpt::Rights rights, PdId pd, std::uint8_t key, std::uint64_t base,
+                           bool mapped) {
+  return test::register_memory(table, memory, rights, pd, key, base, mapped);
 }
 
 void Rnic::on_stream_event(const core::StreamEvent& event) {

@@ -56,7 +56,7 @@ class Rnic final : public core::StreamEvents {
   void destroy_qp(Endpoint& endpoint);
   // Memory with a region over it, whose first octet the application calls `base`; 0: by its own address.
   Stag register_memory(MutableBytes memory, tpt::Rights rights, PdId pd = PdId{1}, std::uint8_t key = 7,
-                       std::uint64_t base = 0);
+                       std::uint64_t base = 0, bool mapped = true);
 
   void on_stream_event(const core::StreamEvent& event) override;
   void on_network_change(std::uint32_t) override { ++network_changes; }
@@ -69,7 +69,8 @@ class Rnic final : public core::StreamEvents {
   core::Device device;
   std::vector<core::StreamEvent> events;
   unsigned network_changes = 0;
-  std::vector<std::uint32_t> told_of_ended;                // for their buffers
+  std::uint64_t direct = 0;                  // messages of queue pairs that are no more, which went without the wire
+  std::vector<std::uint32_t> told_of_ended;  // for their buffers
   std::function<void(const core::StreamEvent&)> on_event;  // after it was noted
   std::vector<std::unique_ptr<Endpoint>> endpoints;
 

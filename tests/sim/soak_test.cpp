@@ -12,8 +12,36 @@ void run_seeds(std::uint64_t first, std::uint64_t count, std::uint32_t mtu = 0) 
     CHECK(report.complaint == "");
   }
 }
+
+// The same seeds once with and once without the wire between queue pairs that could do without it.
+void run_both_ways(std::uint64_t first, std::uint64_t count) {
+  std::uint64_t direct = 0, compared = 0;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    using rnic::sim::Way;
+    const auto run = [&](Way way) {
+      return rnic::sim::run_workload(seed, false, rnic::sim::Danger::none, 0, nullptr, way);
+    };
+    const rnic::sim::Report wire = run(Way::wire), without = run(Way::direct);
+    INFO("rnic-replay --local --seed " << seed << " --verbose");
+    INFO(without.story);
+    CHECK(without.complaint == "");
+    direct += without.direct;
+    if (!wire.in_peace || !without.in_peace) continue;
+    ++compared;
+    CHECK(wire.seen == without.seen);
+  }
+  CHECK(direct > count);
+  CHECK(compared > count / 3);
+}
 }  // namespace
 
+TEST_CASE("random work looks the same with and without the wire: seeds 1 to 500", "[sim][local][V-ORD-09][V-ORD-02]") {
+  run_both_ways(1, 500);
+}
+TEST_CASE("random work looks the same with and without the wire: seeds 501 to 1000",
+          "[sim][local][V-ORD-09][V-ORD-02]") {
+  run_both_ways(501, 500);
+}
 TEST_CASE("random work over random wires: seeds 1 to 500", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") { run_seeds(1, 500); }
 TEST_CASE("random work over random wires: seeds 501 to 1000", "[sim][V-ORD-09][V-ORD-02][V-ORD-05]") {
   run_seeds(501, 500);

@@ -104,6 +104,13 @@ void Workload::strike() {
     return;
   }
   struck_ = true;
+  if (way_ == Way::direct && local_random_.chance(250)) {
+    // Memory that cannot be reached any more.
+    for_each_end([&](End& end) {
+      for (const Area* area : {&end.source, &end.receive, &end.write_target, &end.read_source, &end.read_sink})
+        if (local_random_.chance(300)) end.rnic->mover.unreachable.insert(area->stag.value);
+    });
+  }
   if (choice_.ending == Ending::blackout) {
     if (verbose_) std::printf("             the wire goes dead\n");
     LinkOptions dead = choice_.world.link;
@@ -345,6 +352,9 @@ Report Workload::run() {
   report.steps = world_.steps;
   report.frames = world_.a_to_b.frames() + world_.b_to_a.frames();
   report.bytes = bytes_;
+  report.seen = seen();
+  report.in_peace = complaint_.empty() && !trouble() && !gave_up();
+  report.direct = world_.a.direct + world_.b.direct;
   report.simulated_us = (world_.clock.now.ns - seconds(1000).ns) / 1000;
   return report;
 }
@@ -379,8 +389,23 @@ void Workload::take_digest(Digest& digest) {
   });
 }
 
-Report run_workload(std::uint64_t seed, bool verbose, Danger danger, std::uint32_t mtu_bytes, Digest* digest) {
-  Workload workload(seed, verbose && digest == nullptr, danger, mtu_bytes);
+std::uint64_t Workload::seen() {
+  Digest digest;
+  for_each_end([&](const End& end) {
+    const test::QueueHost& host = end.endpoint->host;
+    for (const bool of_sends : {true, false})
+      for (const qp::Completion& completion : host.completions)
+        if (completion.of_send_queue == of_sends) digest.add(completion);
+    std::vector<qp::Event> events = host.events;
+    std::sort(events.begin(), events.end());
+    for (const qp::Event event : events) digest.add(static_cast<std::uint64_t>(event));
+    for (const Area* area : {&end.receive, &end.write_target, &end.read_sink}) digest.add(area->memory);
+  });
+  return digest.value();
+}
+
+Report run_workload(std::uint64_t seed, bool verbose, Danger danger, std::uint32_t mtu_bytes, Digest* digest, Way way) {
+  Workload workload(seed, verbose && digest == nullptr, danger, mtu_bytes, way);
   if (digest != nullptr) workload.take_digest(*digest);
   return workload.run();
 }

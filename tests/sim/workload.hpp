@@ -27,7 +27,15 @@ struct Report {
   std::uint64_t frames = 0;
   std::uint64_t bytes = 0;
   std::int64_t simulated_us = 0;
+  std::uint64_t direct = 0;  // messages that went without the wire
+  // What applications saw, each by itself: completions of either queue in their order, events, memory.
+  std::uint64_t seen = 0;
+  bool in_peace = false;  // all work was done: `seen` is the seed's, by whatever way
 };
+
+// Whether both RNICs, as if they were of one worker, let messages go without the wire; then some memory is not mapped,
+// and captures come and go.
+enum class Way : std::uint8_t { wire, direct };
 
 enum class Danger : std::uint8_t { none, off_path, on_path };
 
@@ -35,6 +43,6 @@ enum class Danger : std::uint8_t { none, off_path, on_path };
 // other seed.
 // `digest`: of every frame, completion, event and change of state, and its time; then nothing is printed.
 Report run_workload(std::uint64_t seed, bool verbose = false, Danger danger = Danger::none, std::uint32_t mtu_bytes = 0,
-                    Digest* digest = nullptr);
+                    Digest* digest = nullptr, Way way = Way::wire);
 
 }  // namespace rnic::sim

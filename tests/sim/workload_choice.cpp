@@ -128,6 +128,13 @@ Choice with_mtu(Choice choice, std::uint64_t seed, std::uint32_t mtu_bytes) {
   return choice;
 }
 
+Choice by(Way way, Choice choice) {
+  if (way == Way::wire) return choice;
+  for (RnicOptions* side : {&choice.world.a, &choice.world.b}) side->device.local_direct = true;
+  if (choice.ending == Ending::blackout) choice.ending = Ending::abrupt;
+  return choice;
+}
+
 Choice in_danger(Choice choice, Danger danger) {
   if (danger == Danger::none) return choice;
   for (RnicOptions* side : {&choice.world.a, &choice.world.b}) {

@@ -42,6 +42,8 @@ Choice choose(Random& random, std::uint64_t seed);
 Choice in_danger(Choice choice, Danger danger);
 // The same over links of that MTU, if it is not 0.
 Choice with_mtu(Choice choice, std::uint64_t seed, std::uint32_t mtu_bytes);
+// The same by that way: a wire that goes dead ends nothing that does not use it.
+Choice by(Way way, Choice choice);
 // In a line.
 std::string story_of(const Choice& c);
 

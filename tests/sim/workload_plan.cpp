@@ -5,10 +5,12 @@
 
 namespace rnic::sim {
 
-Workload::Workload(std::uint64_t seed, bool verbose, Danger danger, std::uint32_t mtu_bytes)
+Workload::Workload(std::uint64_t seed, bool verbose, Danger danger, std::uint32_t mtu_bytes, Way way)
     : seed_(seed),
       random_(seed),
-      choice_(with_mtu(in_danger(choose(random_, seed), danger), seed, mtu_bytes)),
+      local_random_(seed ^ 0x10CA'0000'0000'0000u),
+      way_(way),
+      choice_(by(way, with_mtu(in_danger(choose(random_, seed), danger), seed, mtu_bytes))),
       world_(choice_.world),
       verbose_(verbose),
       danger_(danger) {
@@ -133,9 +135,9 @@ void Workload::register_areas(End& end) {
   const auto enroll = [&](Area& area, Rights rights) {
     area.base = next_base_;
     next_base_ += (area.memory.size() | (kAreaStep - 1)) + 1;
-    area.stag =
-        end.rnic->register_memory(MutableBytes(area.memory).subspan(kGuard, area.memory.size() - 2 * kGuard), rights,
-                                  PdId{1}, static_cast<std::uint8_t>(random_.next()), area.address(kGuard));
+    area.stag = end.rnic->register_memory(MutableBytes(area.memory).subspan(kGuard, area.memory.size() - 2 * kGuard),
+                                          rights, PdId{1}, static_cast<std::uint8_t>(random_.next()),
+                                          area.address(kGuard), way_ == Way::wire || !local_random_.chance(250));
   };
   enroll(end.source, Rights::local_read);
   enroll(end.receive, Rights::local_read | Rights::local_write);

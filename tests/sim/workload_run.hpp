@@ -3,11 +3,13 @@
 // workload.cpp (connections, ends, the run).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "port/tap.hpp"
 #include "sim/attacker.hpp"
 #include "sim/workload_choice.hpp"
 #include "sim/world.hpp"
@@ -77,7 +79,7 @@ class End {
 
 class Workload {
  public:
-  Workload(std::uint64_t seed, bool verbose, Danger danger, std::uint32_t mtu_bytes);
+  Workload(std::uint64_t seed, bool verbose, Danger danger, std::uint32_t mtu_bytes, Way way);
   Report run();
   void take_digest(Digest& digest);
 
@@ -97,6 +99,8 @@ class Workload {
   void check_writes_before(End& receiver, unsigned op_index);
   void check_performed(const End& end, unsigned first, unsigned last);
   void strike();
+  void watch_now_and_then();
+  std::uint64_t seen();
   bool finished() const;
   bool bad_wire() const { return choice_.world.link.loss_per_1000 + choice_.world.link.corrupt_per_1000 >= 40; }
   bool gave_up() const;
@@ -117,12 +121,19 @@ class Workload {
 
   std::uint64_t seed_;
   Random random_;
+  Random local_random_;  // of what is there with Way::direct alone
+  Way way_;
   Choice choice_;
   World world_;
   bool verbose_;
   Danger danger_;
   std::unique_ptr<Attacker> attacker_;
   std::vector<std::unique_ptr<End>> ends_;  // A's, then its peer, and so on
+  struct Capture final : port::Tap {
+    void on_frame(port::FrameDirection, Bytes) override {}
+    bool attached = false;
+  };
+  std::array<Capture, 2> captures_;
   std::string complaint_;
   std::uint64_t bytes_ = 0;
   bool struck_ = false;

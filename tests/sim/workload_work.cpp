@@ -81,6 +81,15 @@ void Workload::act_on(End& end) {
   while (!end.all_posted() && end.posted - end.done < choice_.sq_depth && random_.chance(700)) post_op(end, end.posted);
 }
 
+void Workload::watch_now_and_then() {
+  for (std::size_t i = 0; i < captures_.size(); ++i) {
+    if (!local_random_.chance(10)) continue;
+    core::Device& device = i == 0 ? world_.a.device : world_.b.device;
+    captures_[i].attached ? device.remove_tap(captures_[i]) : device.add_tap(captures_[i]);
+    captures_[i].attached = !captures_[i].attached;
+  }
+}
+
 bool Workload::act() {
   if (world_.clock.now < next_act_ && random_.chance(700)) {
     for_each_end([&](End& end) {
@@ -90,6 +99,7 @@ bool Workload::act() {
     for_each_end([&](End& end) { act_on(end); });
     next_act_ = world_.clock.now + nanoseconds(static_cast<std::int64_t>(random_.below(100'000)));
   }
+  if (way_ == Way::direct) watch_now_and_then();
   if (world_.clock.now >= strike_at_ && !struck_) strike();
   if (attacker_) attacker_->act();
   // Who is on the path can put whole good FPDUs in another order, and nothing tells.
