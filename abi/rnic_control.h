@@ -418,6 +418,8 @@ struct rnic_modify_qp {
 	uint32_t q_key;
 };
 
+/* CHECK_GID: request rnic_handle, an index of the device's table of GIDs. EINVAL: no GID is there now. */
+
 /* ATTACH_MCAST, DETACH_MCAST: datagrams to a group, an IP address as a GID, are for this queue pair of type UD, too. */
 struct rnic_mcast {
 	uint32_t qp_number;

@@ -49,6 +49,7 @@
 	X(MAP_ARENA, map_arena, 38, RNIC_OF_VERBS, rnic_handle, rnic_area, 0, 1)                                     \
 	X(REREG_MR, rereg_mr, 39, RNIC_OF_VERBS, rnic_rereg_mr, rnic_reg_mr_reply, 1, 0)                             \
 	X(NOT_OFFERED, not_offered, 40, RNIC_OF_VERBS, rnic_not_offered, rnic_nothing, 0, 0)                         \
+	X(CHECK_GID, check_gid, 41, RNIC_OF_VERBS, rnic_handle, rnic_nothing, 0, 0)                                  \
 	X(ATTACH_MCAST, attach_mcast, 120, RNIC_OF_VERBS, rnic_mcast, rnic_nothing, 0, 0)                            \
 	X(DETACH_MCAST, detach_mcast, 121, RNIC_OF_VERBS, rnic_mcast, rnic_nothing, 0, 0)                            \
                                                                                                                      \

@@ -15,12 +15,12 @@ namespace rnic::provider {
 
 namespace {
 
-// 0, or an errno as a RoCE device says it. Which GIDs there are the daemon knows.
-int check_address(const Context& context, const ibv_ah_attr& attributes) {
+// 0, or an errno as a RoCE device says it. Which GIDs there are now the daemon knows.
+int check_address(Context& context, const ibv_ah_attr& attributes) {
   if (attributes.port_num != 1 || attributes.is_global == 0) return EINVAL;  // there are no LIDs
-  ibv_port_attr port{};
-  if (query_port(const_cast<ibv_context*>(&context.verbs.context), 1, &port) != 0) return EINVAL;
-  return attributes.grh.sgid_index < port.gid_tbl_len ? 0 : EINVAL;
+  constexpr ibv_gid kNobody{};
+  if (std::memcmp(&attributes.grh.dgid, &kNobody, sizeof kNobody) == 0) return EINVAL;
+  return context.control.call(RNIC_CHECK_GID, attributes.grh.sgid_index);
 }
 
 }  // namespace

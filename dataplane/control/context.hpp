@@ -215,6 +215,7 @@ class Context {
   Reply modify_qp(const rnic_modify_qp& request);
   Reply query_qp(std::uint32_t number);
   Reply destroy_qp(std::uint32_t number);
+  bool has_gid(std::size_t index) const { return device_.gid(index).has_value(); }
   Reply attach_mcast(const rnic_mcast& request);
   Reply detach_mcast(const rnic_mcast& request);
   // `channel`: null for the async events. One hold at a time.

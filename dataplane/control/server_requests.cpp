@@ -338,6 +338,10 @@ Reply Server::serve_destroy_qp(Session& session, Request&, const rnic_handle& bo
   return reply;
 }
 
+Reply Server::serve_check_gid(Session& session, Request&, const rnic_handle& body) {
+  return Reply::error(session.context->has_gid(body.handle) ? 0 : EINVAL);
+}
+
 Reply Server::serve_attach_mcast(Session& session, Request&, const rnic_mcast& body) {
   return session.context->attach_mcast(body);
 }

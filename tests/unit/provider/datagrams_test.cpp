@@ -367,29 +367,44 @@ TEST_CASE("a Send that is wrong puts the queue pair into SQE, from which it come
   expect(w.other.cq, 3);
 }
 
-TEST_CASE("what is no Send, and an address handle without a GRH, are refused", "[wired][ud]") {
+TEST_CASE("an address handle has a GRH, with an index where a GID is and with somebody's GID", "[wired][ud]") {
   Two w;
-  ibv_ah_attr attributes{};
-  attributes.port_num = 1;
-  CHECK(provider::create_ah(w.a.pd, &attributes) == nullptr);
-  attributes.is_global = 1;
-  attributes.grh.sgid_index = 200;
-  CHECK(provider::create_ah(w.a.pd, &attributes) == nullptr);
-  attributes.grh.sgid_index = 0;
-  attributes.port_num = 2;
-  CHECK(provider::create_ah(w.a.pd, &attributes) == nullptr);
+  ibv_ah_attr good{};
+  good.port_num = 1;
+  good.is_global = 1;
+  good.grh.dgid.raw[15] = 1;
+  const auto refused = [&](auto change) {
+    ibv_ah_attr attributes = good;
+    change(attributes);
+    errno = 0;
+    ibv_ah* const ah = provider::create_ah(w.a.pd, &attributes);
+    if (ah != nullptr) w.one.handles.push_back(ah);
+    return ah == nullptr && errno == EINVAL;
+  };
+  CHECK(refused([](ibv_ah_attr& to) { to.is_global = 0; }));
+  CHECK(refused([](ibv_ah_attr& to) { to.port_num = 2; }));
+  CHECK(refused([](ibv_ah_attr& to) { to.grh.dgid = {}; }));
+  // Two addresses, the first of them at 0 and at 1, and one of the link; then empty places, and none.
+  for (const std::uint8_t index : std::array<std::uint8_t, 3>{0, 1, 2})
+    CHECK(!refused([&](ibv_ah_attr& to) { to.grh.sgid_index = index; }));
+  for (const std::uint8_t index : std::array<std::uint8_t, 4>{4, 8, 9, 200})
+    CHECK(refused([&](ibv_ah_attr& to) { to.grh.sgid_index = index; }));
+}
+
+TEST_CASE("what is no Send is refused", "[wired][ud]") {
+  Two w;
   ibv_send_wr wr{};
   wr.opcode = IBV_WR_RDMA_WRITE;
   ibv_send_wr* bad = nullptr;
   CHECK(provider::post_send(w.one.qp, &wr, &bad) == EOPNOTSUPP);
   wr.opcode = IBV_WR_SEND;
   CHECK(provider::post_send(w.one.qp, &wr, &bad) == EINVAL);  // no address
-  // A place of the table that is empty.
-  attributes.port_num = 1;
-  attributes.grh.sgid_index = 7;
-  ibv_ah* const ah = provider::create_ah(w.a.pd, &attributes);
-  REQUIRE(ah != nullptr);
-  w.one.handles.push_back(ah);
+}
+
+TEST_CASE("a Send from a place of the table whose GID has gone ends with an error", "[wired][ud]") {
+  Two w;
+  ibv_ah* const ah = w.one.handle(w.other, kV4);
+  provider::of(ah).address.gid_index = 7;  // what an application writes there, too
   REQUIRE(w.one.send(ah, w.other.qp->qp_num, 8, 1) == 0);
   expect(w.one.cq, 1, IBV_WC_LOC_QP_OP_ERR);
 }
