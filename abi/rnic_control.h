@@ -410,7 +410,7 @@ struct rnic_modify_qp {
 	uint32_t psn;       /* PEER: the one due from the peer; PSN: its own */
 	uint32_t peer_number;
 	uint32_t gid_index; /* which of its device's GIDs the peer knows it by */
-	uint32_t has_route; /* the address vector has a GRH; else there is no peer_gid, which is refused */
+	uint32_t has_route; /* the address vector has a GRH; else, or where peer_gid is all zeros, it is refused */
 	uint32_t traffic_class;
 	uint8_t peer_gid[16];
 	uint8_t timeout, retry_count, rnr_retry, min_rnr_timer; /* in InfiniBand's codes */

@@ -215,6 +215,8 @@ class Context {
   Reply modify_qp(const rnic_modify_qp& request);
   Reply query_qp(std::uint32_t number);
   Reply destroy_qp(std::uint32_t number);
+  // A Modify with RNIC_MODIFY_PEER that says nowhere whom: without a GRH, or with one of no GID.
+  static bool names_nobody(const rnic_modify_qp& request);
   bool has_gid(std::size_t index) const { return device_.gid(index).has_value(); }
   Reply attach_mcast(const rnic_mcast& request);
   Reply detach_mcast(const rnic_mcast& request);

@@ -606,6 +606,13 @@ Reply Context::modify_ud(Qp& qp, const rnic_modify_qp& request) {
   return Reply::error(error);
 }
 
+bool Context::names_nobody(const rnic_modify_qp& request) {
+  if ((request.mask & RNIC_MODIFY_PEER) == 0) return false;
+  std::array<std::uint8_t, 16> gid;
+  std::memcpy(gid.data(), request.peer_gid, gid.size());
+  return request.has_route == 0 || wire::IpAddress::from_octets(gid).is_unspecified();
+}
+
 // What a Modify says of a peer, and of what is counted toward it. 0, or an errno.
 int Context::check_meeting(const Qp& qp, const rnic_modify_qp& request) const {
   constexpr std::uint32_t kNumberMax = wire::Meeting::kNumberMask;
@@ -616,7 +623,7 @@ int Context::check_meeting(const Qp& qp, const rnic_modify_qp& request) const {
     return once && (request.mask & RNIC_MODIFY_PEER) == 0 && request.idle_name == RNIC_IDLE_RTS ? 0 : EINVAL;
   }
   if ((request.mask & RNIC_MODIFY_PEER) == 0 || request.idle_name != RNIC_IDLE_RTR) return EINVAL;
-  if (request.has_route == 0 || !device_.gid(request.gid_index)) return EINVAL;
+  if (names_nobody(request) || !device_.gid(request.gid_index)) return EINVAL;
   // Those that InfiniBand gives to nobody.
   if (request.peer_number < 2 || request.peer_number >= kNumberMax || request.traffic_class > 0xFF) return EINVAL;
   return 0;

@@ -143,8 +143,8 @@ void Oob::tell_no_route(const Qp& qp) {
   std::uint64_t left_out = 0;
   if (!lines_.take(clock_now(), left_out)) return;
   log_.info(in_words(qp) + " (" + qp.context->program() +
-            "): RTR without a GRH: there are no LIDs here. Have the program use the GID of index 1 (ibv_rc_pingpong -g "
-            "1, perftest -x 1), or connect by rdma_cm (perftest -R, qperf -cm1)");
+            "): RTR without a GRH, or with a DGID of zeros: there are no LIDs here. Have the program use the GID of "
+            "index 1 (ibv_rc_pingpong -g 1, perftest -x 1), or connect by rdma_cm (perftest -R, qperf -cm1)");
 }
 
 // Its peer will not come as long as it is what it is; other refusals may pass.

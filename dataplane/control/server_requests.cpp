@@ -319,7 +319,7 @@ Reply Server::serve_modify_qp(Session& session, Request&, const rnic_modify_qp& 
   if (found == session.context->qps().end()) return reply;
   if (reply.status == 0)
     oob_.modified(*found->second, body);
-  else if ((body.mask & RNIC_MODIFY_PEER) != 0 && body.has_route == 0)
+  else if (Context::names_nobody(body))
     oob_.tell_no_route(*found->second);
   return reply;
 }

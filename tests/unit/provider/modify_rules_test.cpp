@@ -196,6 +196,7 @@ TEST_CASE("on the RoCE face a value that cannot be is refused, and nothing has c
   CHECK(refused([](ibv_qp_attr& a) { a.path_mtu = IBV_MTU_2048; }, kRtr, IBV_QPS_RTR));  // more than the port has
   CHECK(refused([](ibv_qp_attr& a) { a.ah_attr.port_num = 2; }, kRtr, IBV_QPS_RTR));
   CHECK(refused([](ibv_qp_attr& a) { a.ah_attr.grh.sgid_index = 7; }, kRtr, IBV_QPS_RTR));
+  CHECK(refused([](ibv_qp_attr& a) { a.ah_attr.grh.dgid = {}; }, kRtr, IBV_QPS_RTR));
   CHECK(refused([](ibv_qp_attr& a) { a.max_dest_rd_atomic = 129; }, kRtr, IBV_QPS_RTR));
   CHECK(refused([](ibv_qp_attr& a) { a.min_rnr_timer = 32; }, kRtr, IBV_QPS_RTR));
   REQUIRE(t.step(IBV_QPS_INIT, IBV_QPS_RTR, sum(kRtr)) == 0);

@@ -100,6 +100,7 @@ TEST_CASE("a Modify that names no peer, or one that cannot be, changes nothing",
   };
   const auto as_it_is = [](ibv_qp_attr&) {};
   CHECK(refused([](ibv_qp_attr& to) { to.ah_attr.is_global = 0; }));
+  CHECK(refused([](ibv_qp_attr& to) { to.ah_attr.grh.dgid = {}; }));
   CHECK(refused([](ibv_qp_attr& to) { to.ah_attr.grh.sgid_index = 2; }));  // an empty place
   CHECK(refused([](ibv_qp_attr& to) { to.ah_attr.grh.sgid_index = 200; }));
   CHECK(refused([](ibv_qp_attr& to) { to.dest_qp_num = 1; }));
