@@ -128,7 +128,7 @@ struct Pd {
   ibv_pd ibv;          // first
   Pd* stands_for;      // of a parent domain; its handle is the same
   Td* thread_domain;   // of a parent domain that has one
-  std::uint32_t uses;  // by parent domains that stand for this one
+  std::uint32_t uses;  // by parent domains that stand for this one, and by what is in it and the daemon does not count
 };
 
 // Begins as libibverbs expects a verbs_mr to begin; provider.cpp checks that.
@@ -173,6 +173,7 @@ struct Cq {
   std::uint32_t async_taken;
   bool told_of_death;
   Link in_context;
+  ibv_pd* domain;  // the parent domain that it is in, if any
 
   // From ibv_start_poll to ibv_end_poll: verbs_iterate.cpp.
   Spinlock iteration;    // taken before `lock`

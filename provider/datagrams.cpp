@@ -32,6 +32,8 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
   }
   auto* ah = static_cast<Ah*>(std::calloc(1, sizeof(Ah)));
   if (ah == nullptr) return nullptr;
+  ah->ibv.pd = pd;
+  enter_unknown(pd);
   const ibv_global_route& route = attributes->grh;
   static_assert(sizeof ah->address.gid == sizeof route.dgid);
   std::memcpy(ah->address.gid, &route.dgid, sizeof route.dgid);
@@ -43,6 +45,7 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
 }
 
 int destroy_ah(ibv_ah* ah) {
+  leave_unknown(ah->pd);
   std::free(&of(ah));
   return 0;
 }

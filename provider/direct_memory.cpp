@@ -160,7 +160,7 @@ int rereg_page_list(ibv_mr* ibv, ibv_pd* pd, const rnicdv_page_list* list, const
   drop_views(mr->views);  // of what it was
   add_view(mr->views, view);
   if (failed != 0) return failed;
-  ibv->pd = pd;
+  change_domain(*mr, pd);
   ibv->addr = range.address;
   ibv->length = range.length;
   return 0;

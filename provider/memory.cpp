@@ -21,6 +21,7 @@
 #include "memcheck.hpp"
 #include "page_swap.hpp"
 #include "regions.hpp"
+#include "verbs_objects.hpp"
 
 namespace rnic::provider {
 
@@ -294,6 +295,7 @@ Mr* adopt_region(ibv_pd* pd, std::uint32_t handle, std::uint32_t stag, const Ran
   mr->ibv.lkey = mr->ibv.rkey = stag;
   mr->access = static_cast<int>(to_ibv_access(range.access));
   mr->pd = pd->handle;
+  enter_domain(pd);
   return mr;
 }
 
@@ -373,6 +375,12 @@ int reregister_range(Mr& mr, const Range& range, int impossible) {
   return 0;
 }
 
+void change_domain(Mr& mr, ibv_pd* pd) {
+  enter_domain(pd);
+  leave_domain(mr.ibv.pd);
+  mr.ibv.pd = pd;
+}
+
 void forget_contents(Mr& mr) {
   Region* const region = region_of(context_of(mr.ibv.context), mr.ibv.lkey);
   set_known(region, 0);
@@ -420,6 +428,7 @@ int reregister(ibv_mr* ibv, int flags, ibv_pd* pd, void* address, std::size_t le
   PageView* const before = mr->views;
   const int error = reregister_range(*mr, to, impossible);
   if (error == 0 && moves && before != nullptr) drop_views(mr->views);
+  if (error == 0 && (flags & IBV_REREG_MR_CHANGE_PD) != 0) change_domain(*mr, pd);
   return error;
 }
 
@@ -466,6 +475,7 @@ int dereg_mr(ibv_mr* mr) {
   if (own->swapped != nullptr) set_unswapped(context, 0);  // the daemon has room again
   drop_views(own->views);
   release_pages(own->swapped);
+  leave_domain(mr->pd);
   std::free(own);
   return 0;
 }

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "verbs_objects.hpp"
+
 namespace rnic::provider {
 
 namespace {
@@ -42,14 +44,17 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
   window->rkey = reply.stag;
   window->handle = reply.mw;
   window->type = type;
+  enter_domain(pd);
   return window;
 }
 
 // Bound or not (V-MW-15).
 int dealloc_mw(ibv_mw* window) {
   const int error = destroyed(context_of(window->context).control.call(RNIC_DEALLOC_MW, window->handle));
-  if (error == 0) std::free(window);
-  return error;
+  if (error != 0) return error;
+  leave_domain(window->pd);
+  std::free(window);
+  return 0;
 }
 
 int check_bind(const Qp& qp, ibv_mw_type type, const ibv_mw* window, std::uint32_t rkey, const ibv_mw_bind_info& info) {

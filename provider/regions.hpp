@@ -27,6 +27,8 @@ struct Range {
 Mr* register_range(ibv_pd* pd, const Range& range);
 // As the daemon's REREG_MR. `impossible`: an errno that says why it cannot be, though it is not to stay as it was.
 int reregister_range(Mr& mr, const Range& range, int impossible);
+// After it, of one that has gone over to another domain.
+void change_domain(Mr& mr, ibv_pd* pd);
 // A region that the daemon has made without a range of this process's, under this handle and STag; null: out of memory.
 Mr* adopt_region(ibv_pd* pd, std::uint32_t handle, std::uint32_t stag, const Range& range);
 // It is of memory that is not known here any more: nothing is copied from it at post.

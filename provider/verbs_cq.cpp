@@ -108,6 +108,10 @@ ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* init) {
   if (cq == nullptr) return nullptr;
   cq->single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
   set_iterators(cq->ex);
+  if (in_domain) {
+    cq->domain = init->parent_domain;
+    enter_domain(cq->domain);
+  }
   return &cq->ex;
 }
 
@@ -157,6 +161,7 @@ int destroy_cq(ibv_cq* ibv) {
     forget_async_events(context, ibv, ibv->mutex, ibv->cond, ibv->async_events_completed, cq.async_taken);
   }
   if (cq.channel_writer >= 0) close(cq.channel_writer);
+  if (cq.domain != nullptr) leave_domain(cq.domain);
   std::free(&cq);
   return 0;
 }

@@ -34,6 +34,15 @@ bool good(const ibv_context* ibv, const ibv_parent_domain_init_attr& init) {
 
 }  // namespace
 
+void enter_unknown(ibv_pd* pd) { count(of(pd).uses, 1); }
+void leave_unknown(ibv_pd* pd) { count(of(pd).uses, -1); }
+void enter_domain(ibv_pd* pd) {
+  if (of(pd).stands_for != nullptr) enter_unknown(pd);
+}
+void leave_domain(ibv_pd* pd) {
+  if (of(pd).stands_for != nullptr) leave_unknown(pd);
+}
+
 ibv_pd* alloc_pd(ibv_context* ibv) {
   auto* pd = make<Pd>(ibv);
   if (pd == nullptr) return nullptr;

@@ -30,6 +30,16 @@ void forget_completion_events(Cq& cq);
 void forget_async_events(Context& context, const void* object, pthread_mutex_t& mutex, pthread_cond_t& cond,
                          const std::uint32_t& completed, const std::uint32_t& taken);
 
+// ---- verbs_domains.cpp: what is in a domain, which is busy so long (V-PD-04) ----------------------
+
+// Of whatever has been made in a domain, and of what has gone. What is in a PD itself the daemon counts, and nothing is
+// done here; of what is in a parent domain it does not know that.
+void enter_domain(ibv_pd* pd);
+void leave_domain(ibv_pd* pd);
+// The same of what the daemon does not know at all.
+void enter_unknown(ibv_pd* pd);
+void leave_unknown(ibv_pd* pd);
+
 // ---- verbs_srq.cpp: the private memory beside the slots of a receive queue, of an SRQ or a QP -----
 
 bool allocate_receives(ReceiveQueue& queue);

@@ -169,6 +169,7 @@ ibv_qp* make_qp(ibv_pd* pd, ibv_qp_init_attr* init, const std::uint64_t* operati
     errno = error;
     return nullptr;
   }
+  enter_domain(pd);
   attach(of(init->send_cq), qp->send_attachment, *qp, true);
   attach(of(init->recv_cq), qp->receive_attachment, *qp, false);
   pthread_mutex_lock(&context.objects);
@@ -591,6 +592,7 @@ int destroy_qp(ibv_qp* ibv) {
   }
   pthread_mutex_unlock(&context.objects);
   forget_async_events(context, ibv, ibv->mutex, ibv->cond, ibv->events_completed, qp.async_taken);
+  leave_domain(ibv->pd);
   free_qp(qp);
   return 0;
 }

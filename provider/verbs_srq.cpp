@@ -96,6 +96,8 @@ ibv_srq* create_limited_srq(ibv_pd* pd, ibv_srq_init_attr* init, std::uint32_t l
   }
   srq->context = &context;
   srq->ibv.handle = reply.srq;
+  srq->ibv.pd = pd;
+  enter_domain(pd);
   init->attr.max_wr = reply.entries;
   init->attr.max_sge = reply.sge_max;
   return &srq->ibv;
@@ -164,6 +166,7 @@ int destroy_srq(ibv_srq* ibv) {
   const int error = destroyed(srq.context->control.call(RNIC_DESTROY_SRQ, srq.handle));
   if (error != 0) return error;
   forget_async_events(*srq.context, ibv, ibv->mutex, ibv->cond, ibv->events_completed, srq.async_taken);
+  leave_domain(ibv->pd);
   free_srq(srq);
   return 0;
 }

@@ -391,6 +391,25 @@ TEST_CASE("an address handle has a GRH, with an index where a GID is and with so
     CHECK(refused([&](ibv_ah_attr& to) { to.grh.sgid_index = index; }));
 }
 
+TEST_CASE("V-PD-04: a domain is busy as long as an address handle is in it", "[wired][ud][V-PD-04]") {
+  Two w;
+  ibv_pd* const own = w.a.pd;
+  ibv_pd* const pd = provider::alloc_pd(&w.a.context->verbs.context);
+  ibv_parent_domain_init_attr init{};
+  init.pd = pd;
+  ibv_pd* const parent = provider::alloc_parent_domain(&w.a.context->verbs.context, &init);
+  REQUIRE((pd != nullptr && parent != nullptr));
+  for (ibv_pd* const domain : {parent, pd}) {
+    w.a.pd = domain;
+    ibv_ah* const ah = w.one.handle(w.other, kV4);
+    w.one.handles.clear();
+    REQUIRE(provider::dealloc_pd(domain) == EBUSY);
+    CHECK(provider::destroy_ah(ah) == 0);
+    CHECK(provider::dealloc_pd(domain) == 0);
+  }
+  w.a.pd = own;
+}
+
 TEST_CASE("what is no Send is refused", "[wired][ud]") {
   Two w;
   ibv_send_wr wr{};

@@ -79,6 +79,68 @@ TEST_CASE("V-PD-04: a domain that something stands for, or on, is busy", "[provi
   CHECK(t.daemon.relay().count(RNIC_DEALLOC_PD) == asked + 1);
 }
 
+TEST_CASE("V-PD-04: a region that is reregistered holds the parent domain that it goes to",
+          "[provider][domains][V-PD-04][V-MR-05]") {
+  Domains t;
+  ibv_pd* const pd = t.app.pd;
+  ibv_pd* const from = t.parent_domain(pd);
+  ibv_pd* const to = t.parent_domain(pd);
+  REQUIRE((from != nullptr && to != nullptr));
+  static char buffer[64];
+  t.app.pd = from;
+  ibv_mr* const mr = t.app.make_mr(buffer, sizeof buffer, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(mr != nullptr);
+  REQUIRE(provider::rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, to, nullptr, 0, 0) == 0);
+  CHECK(provider::dealloc_pd(from) == 0);
+  REQUIRE(provider::dealloc_pd(to) == EBUSY);
+  REQUIRE(provider::rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, pd, nullptr, 0, 0) == 0);
+  CHECK(provider::dealloc_pd(to) == 0);
+  CHECK(provider::dealloc_pd(pd) == EBUSY);
+  CHECK(provider::dereg_mr(mr) == 0);
+  CHECK(provider::dealloc_pd(pd) == 0);
+}
+
+TEST_CASE("V-PD-04: each kind of object holds the parent domain by itself", "[provider][domains][V-PD-04]") {
+  Domains t;
+  ibv_cq* const cq = t.app.make_cq(8);
+  t.app.pd = t.parent_domain(t.app.pd);
+  REQUIRE(t.app.pd != nullptr);
+  const auto busy = [&] { return provider::dealloc_pd(t.app.pd) == EBUSY; };
+  static char buffer[64];
+  SECTION("a queue pair") {
+    ibv_qp* const qp = t.app.make_qp(cq, cq, 4);
+    REQUIRE(busy());
+    CHECK(provider::destroy_qp(qp) == 0);
+  }
+  SECTION("a shared receive queue") {
+    ibv_srq* const srq = t.app.make_srq(4);
+    REQUIRE(busy());
+    CHECK(provider::destroy_srq(srq) == 0);
+  }
+  SECTION("a region") {
+    ibv_mr* const mr = t.app.make_mr(buffer, sizeof buffer, IBV_ACCESS_LOCAL_WRITE);
+    REQUIRE(busy());
+    CHECK(provider::dereg_mr(mr) == 0);
+  }
+  SECTION("a window") {
+    ibv_mw* const window = provider::alloc_mw(t.app.pd, IBV_MW_TYPE_1);
+    REQUIRE(busy());
+    CHECK(provider::dealloc_mw(window) == 0);
+  }
+  SECTION("a completion queue") {
+    ibv_cq_init_attr_ex wishes{};
+    wishes.cqe = 8;
+    wishes.wc_flags = IBV_WC_STANDARD_FLAGS;
+    wishes.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
+    wishes.parent_domain = t.app.pd;
+    ibv_cq_ex* const made = provider::create_cq_ex(t.context, &wishes);
+    REQUIRE(made != nullptr);
+    REQUIRE(busy());
+    CHECK(provider::destroy_cq(ibv_cq_ex_to_cq(made)) == 0);
+  }
+  CHECK(provider::dealloc_pd(t.app.pd) == 0);
+}
+
 TEST_CASE("V-VBX-01: a parent domain stands for a PD of its context, and with both allocators or none",
           "[provider][domains][V-VBX-01]") {
   Domains t;
