@@ -95,10 +95,11 @@ struct Context {
   rnic_device_info device;
   std::uint32_t number;
   std::uint32_t next_key;
-  std::uint32_t unswapped_left;  // registrations that are not to be swapped
-  int async_fd;                  // reading end; libibverbs closes it
-  int async_writer;              // our copy of the daemon's end, for the day the daemon dies
-  int direct_events;             // reading end of the direct verbs' events, plus 1; 0: nobody has asked for them
+  std::uint32_t address_handles;  // how many there are
+  std::uint32_t unswapped_left;   // registrations that are not to be swapped
+  int async_fd;                   // reading end; libibverbs closes it
+  int async_writer;               // our copy of the daemon's end, for the day the daemon dies
+  int direct_events;              // reading end of the direct verbs' events, plus 1; 0: nobody has asked for them
 
   pthread_mutex_t objects;  // taken before a CQ's lock
   Link cq_list;
@@ -289,6 +290,8 @@ inline bool is_datagram(const Qp& qp) { return qp.ibv.qp_type == IBV_QPT_UD; }
 inline std::size_t send_header_of(const Qp& qp) {
   return sizeof(rnic_sqe) + (is_datagram(qp) ? sizeof(rnic_ud_address) : 0);
 }
+// As many address handles a context may have: ibv_device_attr's max_ah.
+inline std::uint32_t max_address_handles(const Context& context) { return context.attributes.max_qp; }
 inline bool has_datagrams(const Context& context) { return (context.attributes.capabilities & RNIC_CAP_UD) != 0; }
 inline Srq& of(ibv_srq* srq) { return *reinterpret_cast<Srq*>(srq); }
 

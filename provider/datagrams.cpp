@@ -23,15 +23,29 @@ int check_address(Context& context, const ibv_ah_attr& attributes) {
   return context.control.call(RNIC_CHECK_GID, attributes.grh.sgid_index);
 }
 
+// A place for one more; false: there are as many as there may be.
+bool take_place(Context& context) {
+  const std::atomic_ref count(context.address_handles);
+  std::uint32_t now = count.load();
+  do {
+    if (now >= max_address_handles(context)) return false;
+  } while (!count.compare_exchange_weak(now, now + 1));
+  return true;
+}
+void give_place_back(Context& context) { std::atomic_ref(context.address_handles).fetch_sub(1); }
+
 }  // namespace
 
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
-  if (const int error = check_address(context_of(pd), *attributes); error != 0) {
-    errno = error;
+  Context& context = context_of(pd);
+  errno = check_address(context, *attributes);
+  if (errno == 0 && !take_place(context)) errno = ENOMEM;
+  if (errno != 0) return nullptr;
+  auto* ah = static_cast<Ah*>(std::calloc(1, sizeof(Ah)));
+  if (ah == nullptr) {
+    give_place_back(context);
     return nullptr;
   }
-  auto* ah = static_cast<Ah*>(std::calloc(1, sizeof(Ah)));
-  if (ah == nullptr) return nullptr;
   ah->ibv.pd = pd;
   enter_unknown(pd);
   const ibv_global_route& route = attributes->grh;
@@ -46,6 +60,7 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
 
 int destroy_ah(ibv_ah* ah) {
   leave_unknown(ah->pd);
+  give_place_back(context_of(ah->pd));
   std::free(&of(ah));
   return 0;
 }

@@ -86,7 +86,7 @@ int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* input, ib
   to.phys_port_cnt = 1;
   if (is_roce(context_of(ibv))) to.max_pkeys = 1;
   if (has_datagrams(context_of(ibv))) {
-    to.max_ah = to.max_qp;
+    to.max_ah = clamp_int(max_address_handles(context_of(ibv)));
     to.max_mcast_grp = 64;
     to.max_mcast_qp_attach = 256;
     to.max_total_mcast_qp_attach = to.max_mcast_grp * to.max_mcast_qp_attach;

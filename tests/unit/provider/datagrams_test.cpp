@@ -391,6 +391,24 @@ TEST_CASE("an address handle has a GRH, with an index where a GID is and with so
     CHECK(refused([&](ibv_ah_attr& to) { to.grh.sgid_index = index; }));
 }
 
+TEST_CASE("a context has as many address handles as its device says, and no more", "[wired][ud]") {
+  Two w;
+  ibv_device_attr_ex device{};
+  REQUIRE(provider::query_device_ex(&w.a.context->verbs.context, nullptr, &device, sizeof device) == 0);
+  w.a.context->address_handles = static_cast<std::uint32_t>(device.orig_attr.max_ah) - 1;  // the others
+  ibv_ah* const last = w.one.handle(w.other, kV4);
+  ibv_ah_attr good{};
+  good.port_num = good.is_global = 1;
+  good.grh.dgid.raw[15] = 1;
+  errno = 0;
+  CHECK(provider::create_ah(w.a.pd, &good) == nullptr);
+  CHECK(errno == ENOMEM);
+  w.other.handle(w.one, kV4);  // another context's
+  w.one.handles.clear();
+  CHECK(provider::destroy_ah(last) == 0);
+  w.one.handle(w.other, kV4);
+}
+
 TEST_CASE("V-PD-04: a domain is busy as long as an address handle is in it", "[wired][ud][V-PD-04]") {
   Two w;
   ibv_pd* const own = w.a.pd;
