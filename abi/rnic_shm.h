@@ -218,7 +218,7 @@ enum rnic_status {
 struct rnic_cqe {
 	uint32_t qp_number;
 	uint32_t slot;   /* the index (not masked) of the WQE; SHARED: its `id` */
-	uint32_t length; /* octets received; valid for receives */
+	uint32_t length; /* octets received, read or fetched; valid for receives, Reads and Atomics */
 	uint32_t word;
 	uint8_t opcode;
 	uint8_t status;

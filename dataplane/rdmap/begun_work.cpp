@@ -1,6 +1,7 @@
 #include "rdmap/begun_work.hpp"
 
 #include "rdmap/acknowledgements.hpp"
+#include "rdmap/atomics.hpp"
 
 namespace rnic::rdmap {
 
@@ -23,7 +24,7 @@ bool BegunWork::complete(Verdict& verdict) {
     if (!done) break;
     busy = true;
     if (work.signaled) {
-      const Completion completion{.opcode = work.opcode, .slot = work.slot};
+      const Completion completion{.opcode = work.opcode, .slot = work.slot, .length = work.brought};
       if (!common_.host.complete(completion)) {
         ring_.pop();
         verdict = Verdict::of(Fault::cq_of_sends);
@@ -33,6 +34,15 @@ bool BegunWork::complete(Verdict& verdict) {
     ring_.pop();
   }
   return busy;
+}
+
+// Asked for by DAPL, which compares it with what it wanted to read.
+std::uint32_t BegunWork::octets_brought(const WorkRequest& request) {
+  if (request.opcode == Opcode::fetch_add || request.opcode == Opcode::compare_swap) return kAtomicBytes;
+  if (request.opcode != Opcode::read && request.opcode != Opcode::read_invalidate) return 0;
+  std::uint32_t octets = 0;
+  for (std::uint32_t i = 0; i < request.sge_count; ++i) octets += request.sges[i].length;
+  return octets;
 }
 
 bool BegunWork::is_acknowledged(const Work& work) const {

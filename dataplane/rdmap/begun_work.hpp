@@ -32,7 +32,10 @@ class BegunWork {
   // Gives its number, by which it is known from here on.
   std::uint32_t begin(const WorkRequest& request) {
     const std::uint32_t index = ring_.next();
-    ring_.push({.opcode = request.opcode, .signaled = request.signaled, .slot = request.slot});
+    ring_.push({.opcode = request.opcode,
+                .signaled = request.signaled,
+                .slot = request.slot,
+                .brought = octets_brought(request)});
     return index;
   }
 
@@ -95,11 +98,13 @@ class BegunWork {
     Status status = Status::success;
     bool signaled = false;
     std::uint32_t slot = 0;
+    std::uint32_t brought = 0;  // octets that a Read or an Atomic brings; else 0
     std::uint32_t detail = 0;
     std::uint64_t carrier = 0;  // the number of its last segment's
     std::uint32_t number = 0;   // of its last message, where these are acknowledged; 0: it is not sent yet
   };
   bool is_acknowledged(const Work& work) const;
+  static std::uint32_t octets_brought(const WorkRequest& request);
 
   Common& common_;
   const Acknowledgements* const acknowledgements_;

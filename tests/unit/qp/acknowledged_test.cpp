@@ -806,6 +806,7 @@ TEST_CASE("W-ACK-11: a Read takes as many SGEs as a Send, each with a Request of
   pair.a->post(read({}, there.stag, there.base));
   pair.run();
   CHECK(of_sends(*pair.a) == Statuses{kDone, kDone, kDone});
+  CHECK(pair.a->app.of_sends()[0].length == total);
   CHECK(pair.a->qp.counters().reads_out == 15);
   std::uint32_t at = 7;
   for (const qp::Sge& sge : sges) {

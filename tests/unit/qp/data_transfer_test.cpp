@@ -87,6 +87,7 @@ TEST_CASE("V-RD-07: a Read brings what is there, of any length", "[qp][V-RD-07][
     REQUIRE(pair.a->app.completions.size() == 1);
     CHECK(pair.a->app.completions[0].status == qp::Status::success);
     CHECK(pair.a->app.completions[0].opcode == qp::Opcode::read);
+    CHECK(pair.a->app.completions[0].length == size);
     CHECK(std::memcmp(to.memory.data() + 8, from.memory.data() + 3, size) == 0);
     CHECK(to.memory[7] == std::byte{0});
     CHECK(to.memory[8 + size] == std::byte{0});

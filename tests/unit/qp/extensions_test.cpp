@@ -196,6 +196,8 @@ TEST_CASE("W-EXT-06: atomics and Reads share queue 1, its order and its depth", 
   }
   CHECK(theirs.get(0) == 103);
   CHECK(pair.a->app.of_sends().size() == 8);
+  for (const qp::Completion& each : pair.a->app.of_sends())
+    CHECK(each.length == (each.opcode == Opcode::write ? 0 : 8));
   CHECK(pair.b->qp.state() == qp::State::rts);
 }
 
