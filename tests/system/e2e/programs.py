@@ -127,6 +127,17 @@ def octets_out(wire):
     return sum(port["bytes_out"] for name in wire.daemons() for port in wire.world.show(name, "port")["port"])
 
 
+def own_address(wire, side):
+    """The first of the device's that programs of this side run on."""
+    rows = wire.world.show(wire.daemon_of(side), "dev")["dev"]
+    name = device_of(side)
+    return next(row["addresses"][0].split("/")[0] for row in rows if row["name"] == name)
+
+
+def device_of(side):
+    return side[side.index("--device") + 1] if "--device" in side else "rnic0"
+
+
 MPI_RUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
            "--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "verbs;ofi_rxm"]
 # Debian's, as its mpi4py is.
