@@ -7,6 +7,7 @@ import shutil
 import signal
 
 import programs as stock
+import rsockets
 import ucx
 from harness import RNIC, Failed, Wire, tail
 from oob import meets, perftest, pingpong
@@ -188,6 +189,9 @@ def suite(report, wire):
     test("datagrams are counted", lambda: nothing_lost(wire))
     if wire.name == "pair":
         ucx.suite(test, wire)
+        for program in ("rstream", "riostream"):
+            test(f"{program} -T v", lambda p=program: rsockets.stream(wire, p))
+        test("rcopy", lambda: rsockets.rcopy(wire))
         test("iSER: tgt and libiscsi", lambda: stock.iser(wire))
     if wire.name == "loopback" and shutil.which("ucx_perftest"):
         # The server takes the device by the name that the client's has.
