@@ -26,10 +26,6 @@ TESTS = {
         "fi_multi_mr -e msg -V": OF_VERBS,
         "fi_multi_ep -e msg -v": None,
         "fi_unexpected_msg -e msg -I 10": OF_VERBS,
-        "fi_msg_inject -A inject -v": None,
-        "fi_msg_inject -N -A inject -v": None,
-        "fi_msg_inject -A inj_complete -v": None,
-        "fi_msg_inject -N -A inj_complete -v": None,
         "fi_bw -e msg -v -T 1": None,
         "fi_msg_pingpong -I 5": None,
         "fi_msg_pingpong -I 5 -v": None,
@@ -57,6 +53,10 @@ TESTS = {
         "fi_multi_ep -e rdm -v": None,
         "fi_recv_cancel -e rdm -V": None,
         "fi_unexpected_msg -e rdm -I 10": None,
+        "fi_msg_inject -A inject -v": None,
+        "fi_msg_inject -N -A inject -v": None,
+        "fi_msg_inject -A inj_complete -v": None,
+        "fi_msg_inject -N -A inj_complete -v": None,
         "fi_bw -e rdm -v -T 1": None,
         "fi_bw -e rdm -v -T 1 -U": None,
         "fi_rdm_multi_client -C 10 -I 5": None,
@@ -84,6 +84,11 @@ def all_tests():
     return [(provider, test) for provider, tests in TESTS.items() for test in tests]
 
 
+def tries(test):
+    """More than one where rxm loses its last message now and then (docs/applications.md)."""
+    return 3 if test.startswith("fi_rdm_multi_client") else 1
+
+
 def run(wire, directory, provider, test):
     program, *options = test.split()
     # See stock.fi_pingpong().
@@ -101,7 +106,7 @@ def run(wire, directory, provider, test):
         server.until(listens, "listens")
         if server.running():
             client = wire.start_client([*words, "-s", stock.own_address(wire, wire.client), wire.address])
-            code = client.wait(300)
+            code = client.wait(180)
             code = code or server.wait(60)
         else:
             code = server.wait(1)
