@@ -64,9 +64,10 @@ struct QueuePair::Impl final : LocalPeer {
   enum class Reset : std::uint8_t { stream, nothing };
   void to_error(std::optional<Event> event, Cause cause, Reset reset, Instant now);
   void to_idle();
-  void be_left_alone();
+  void be_left_alone(Cause cause);
   void changed(State from, Cause cause);
   bool nothing_is_lost();
+  bool is_between_messages();
   void apply(StreamStep step, Instant now);
   bool check_stream(Instant now);
   void check_deadline(Instant now);
@@ -316,7 +317,7 @@ void QueuePair::Impl::begin_terminate(rdmap::Fault fault, const rdmap::Culprit& 
 // A Terminate came: nothing is sent back (V-RTS-10), nor anything else any more (W-RDMAP-32).
 void QueuePair::Impl::stop_after_terminate(Instant now) {
   const Event told = nothing_is_lost() ? Event::peer_gone : Event::terminate_received;
-  if (told == Event::peer_gone && outlives_peer_) return be_left_alone();
+  if (told == Event::peer_gone && outlives_peer_) return be_left_alone(Cause::peer_terminated);
   static_assert(sizeof record_.octets >= rdmap::kTerminateMax);
   record_ = TerminateRecord::heard(responder().terminate());
   // Sends and Writes have completed long since. Of acknowledged streams it was said before what is done, and what is
@@ -337,9 +338,9 @@ void QueuePair::Impl::stop_after_terminate(Instant now) {
 // A peer that exits, or gives its queue pair up, says 0x0000 and no more. Where no work of ours is
 // outstanding, no Read of the peer's waits for its answer, and no message has been cut short or waits
 // for a receive, it took nothing with it. Receives that are posted lose nothing by it.
-bool QueuePair::Impl::nothing_is_lost() {
-  return says_nothing(responder().terminate()) && quiet() && !responder().holds() && !responder().mid_write() &&
-         !responder().mid_send();
+bool QueuePair::Impl::nothing_is_lost() { return says_nothing(responder().terminate()) && is_between_messages(); }
+bool QueuePair::Impl::is_between_messages() {
+  return quiet() && !responder().holds() && !responder().mid_write() && !responder().mid_send();
 }
 
 void QueuePair::Impl::to_error(std::optional<Event> event, Cause cause, Reset reset, Instant now) {
@@ -366,17 +367,20 @@ void QueuePair::Impl::to_idle() {
 }
 
 // Of one that outlives its peer: as it was before it had a stream, and its receives with it.
-void QueuePair::Impl::be_left_alone() {
+void QueuePair::Impl::be_left_alone(Cause cause) {
   cancel_moves();
   forget_stream();
   state_ = State::idle;
   host_.raise(Event::peer_gone);
-  changed(State::rts, Cause::peer_terminated);
+  changed(State::rts, cause);
 }
 
 void QueuePair::Impl::apply(StreamStep step, Instant now) {
   const bool lost =
       step == StreamStep::bad_llp_close || step == StreamStep::connection_reset || step == StreamStep::connection_lost;
+  // A peer that is modified to ERR resets the stream.
+  if (step == StreamStep::connection_reset && outlives_peer_ && state_ == State::rts && is_between_messages())
+    return be_left_alone(Cause::peer_reset);
   if (lost && messages_->acknowledgements && state_ == State::rts)
     requester().peer_is_lost(rdmap::Status::retry_exceeded);
   switch (step) {

@@ -514,7 +514,8 @@ Verdict Responder::deliver_next() {
 }
 
 Verdict Responder::effect_of(const Delivery& delivery) {
-  if (delivery.failed && delivery.act != Delivery::Act::receive) return refused(delivery, Fault::catastrophic);
+  // The peer is not told that its request was wrong: it is memory that has gone, most often with its application.
+  if (delivery.failed && delivery.act != Delivery::Act::receive) return Verdict::of(Fault::catastrophic);
   switch (delivery.act) {
     case Delivery::Act::nothing:
       return {};
@@ -537,7 +538,7 @@ Verdict Responder::effect_of(const Delivery& delivery) {
 Verdict Responder::deliver_receive(const Delivery& delivery) {
   if (delivery.failed) {
     common_.fail_receive(delivery.slot, delivery.shared, Status::local_catastrophic);
-    return refused(delivery, Fault::local_work);
+    return Verdict::of(Fault::local_work);
   }
   if (delivery.invalidates) {
     // Payload placed, then the STag invalidated, then the completion (V-SR-07).

@@ -144,8 +144,9 @@ TEST_CASE("an answer of anybody else is none: the queue pair never has that conn
   CHECK(m.a->qp->state() == qp::State::idle);
   CHECK_FALSE(m.a->qp->attached());
   CHECK_FALSE(m.world.a.device.has_stream(*m.a->qp));
-  // Who answered has lost it.
-  CHECK(m.b->qp->state() == qp::State::error);
+  // Who answered has a peer that went when nothing was under way.
+  CHECK(m.b->qp->state() == qp::State::idle);
+  CHECK_FALSE(m.b->qp->attached());
   CHECK(Meet::heard(m.world.a, StreamEvent::Kind::established) == nullptr);
 }
 

@@ -757,6 +757,25 @@ TEST_CASE("W-ACK-12: a peer that goes with requests of ours unacknowledged fails
   CHECK(peer.us->qp.state() == State::error);
 }
 
+TEST_CASE("W-ACK-12: memory of the peer's that is gone, with its application, is no wrong request",
+          "[qp][acknowledged][W-ACK-12]") {
+  Pair pair(acknowledged(GENERATE(Moves::direct, Moves::at_flush, Moves::late)));
+  Region& source = pair.a->region(64, 1);
+  Region& gone = pair.b->region(64);
+  pair.b->mover.unreachable.insert(gone.stag.value);
+  pair.a->post(send());
+  pair.b->post_receive({});
+  SECTION("a Write") { pair.a->post(write({Side::sge(source, 0, 8)}, gone.stag, gone.base)); }
+  SECTION("a Send") {
+    pair.b->post_receive({Side::sge(gone, 0, 64)});
+    pair.a->post(send({Side::sge(source, 0, 8)}));
+  }
+  pair.a->post(send());
+  pair.run();
+  pair.pass(milliseconds(100));
+  CHECK(of_sends(*pair.a) == Statuses{kDone, Status::retry_exceeded, kFlushed});
+}
+
 TEST_CASE("W-ACK-12: who goes says before what it has performed", "[qp][acknowledged][W-ACK-12]") {
   Pair pair(acknowledged());
   Region& source = pair.a->region(64, 1);
