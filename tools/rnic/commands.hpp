@@ -10,11 +10,12 @@
 namespace rnic::tool {
 
 struct UpOptions {
-  std::string name = "default";
+  std::string name;    // empty: what the configuration file says, or "default"
+  std::string config;  // the file; empty: none
   bool foreground = false;
   std::vector<std::string> for_daemon;  // as they stood on the command line
 };
-int up(const UpOptions& options);
+int up(UpOptions options);
 
 struct RunOptions {
   std::string name = "default";

@@ -3,6 +3,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define TOML_EXCEPTIONS 0
+#include <toml++/toml.h>
+
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -35,9 +38,18 @@ std::uintmax_t log_size(const std::string& directory) {
   return none ? 0 : size;
 }
 
+// What is wrong with the file its daemon says.
+std::string name_in(const std::string& config) {
+  constexpr const char* kDefault = "default";
+  if (config.empty()) return kDefault;
+  const toml::parse_result file = toml::parse_file(config);
+  return file ? file["name"].value_or(std::string(kDefault)) : kDefault;
+}
+
 }  // namespace
 
-int up(const UpOptions& options) {
+int up(UpOptions options) {
+  if (options.name.empty()) options.name = name_in(options.config);
   if (!control::good_name(options.name)) {
     std::fprintf(stderr, "rnic up: \"%s\" is not a name: letters, digits, '-', '_' and '.' only\n",
                  options.name.c_str());
