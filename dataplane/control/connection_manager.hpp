@@ -38,6 +38,7 @@
 #include "control/shares.hpp"
 #include "core/connection.hpp"
 #include "ip/routes.hpp"
+#include "mpa/startup.hpp"
 #include "rnic_control.h"
 #include "wire/address.hpp"
 
@@ -141,8 +142,9 @@ class CmHost {
 
 class ConnectionManager {
  public:
-  static constexpr std::uint32_t kIdsMax = 262'144;    // of one process that is alone
-  static constexpr std::size_t kPrivateDataMax = 508;  // MPA's 512 less the enhanced block (RFC 6581 s4.2)
+  static constexpr std::uint32_t kIdsMax = 262'144;  // of one process that is alone
+  // What is sent (W-MPA-14); what comes may be 508 octets (RFC 6581 s4.2), of which librdmacm shows 255.
+  static constexpr std::size_t kPrivateDataMax = mpa::kPrivateDataMaxEnhanced;
   // Inquiries without an answer: of a listener as many as its backlog, and so many; of a device so many, shared as
   // everything is. Others of its port's backlog are for queue pairs that meet (control/rendezvous.hpp).
   static constexpr std::uint32_t kInquiriesOfListener = 128, kInquiriesMax = 512;
