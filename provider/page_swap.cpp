@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "mappings.hpp"
+#include "pages_aside.hpp"
 #include "rnic_control.h"
 #include "swap_files.hpp"
 #include "swap_forks.hpp"
@@ -77,6 +78,8 @@ bool prepare(const Mapping& mapping, void* context) {
     // Pages that regions use stay where these, and the daemon, know them.
     const std::uintptr_t end = mapping.end < look.range.end ? mapping.end : look.range.end;
     if (in_use(*file, mapping.offset + (start - mapping.start), end - start)) return false;
+    look.not_for_children = look.not_for_children || file->kept_back;
+    return true;
   }
   switch (forks_of(start, mapping)) {
     case Forks::inherited:
@@ -101,9 +104,9 @@ bool is_locked(const WholePages& range) {
 
 // ---- the swap --------------------------------------------------------------------------------------
 
-bool write_all(const SwapFile& file, std::uint64_t offset, const WholePages& range) {
-  const char* from = reinterpret_cast<const char*>(range.start);
-  for (std::size_t left = range.size(); left != 0;) {
+bool write_all(const SwapFile& file, std::uint64_t offset, const void* octets, std::size_t size) {
+  const char* from = static_cast<const char*>(octets);
+  for (std::size_t left = size; left != 0;) {
     const ssize_t written = pwrite(file.fd, from, left, static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) return false;
@@ -123,17 +126,15 @@ void map_in(const WholePages& range) {
     madvise(reinterpret_cast<void*>(at), RNIC_SWAP_PAGE_BYTES, kPopulateRead);
 }
 
-// The file's part where the range is; false: everything is as it was.
-bool map_over(const SwapFile& file, std::uint64_t offset, const WholePages& range, bool not_for_children) {
-  constexpr int kRights = PROT_READ | PROT_WRITE;
-  void* there = reinterpret_cast<void*>(range.start);
-  const auto from = static_cast<off_t>(offset);
-  if (!not_for_children) return mmap(there, range.size(), kRights, MAP_SHARED | MAP_FIXED, file.fd, from) != MAP_FAILED;
-  // Made elsewhere and then moved, which takes longer: no child ever has what is not for it.
-  void* mapped = mmap(nullptr, range.size(), kRights, MAP_SHARED, file.fd, from);
+// The file's part where the range is; false: everything is as it was. Made elsewhere and then moved: no child ever has
+// what is not for it, and for it is none but by swap_forks.cpp.
+bool map_over(const SwapFile& file, std::uint64_t offset, const WholePages& range) {
+  void* const mapped =
+      mmap(nullptr, range.size(), PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, static_cast<off_t>(offset));
   if (mapped == MAP_FAILED) return false;
   if (madvise(mapped, range.size(), MADV_DONTFORK) == 0 &&
-      mremap(mapped, range.size(), range.size(), MREMAP_MAYMOVE | MREMAP_FIXED, there) != MAP_FAILED)
+      mremap(mapped, range.size(), range.size(), MREMAP_MAYMOVE | MREMAP_FIXED, reinterpret_cast<void*>(range.start)) !=
+          MAP_FAILED)
     return true;
   munmap(mapped, range.size());
   return false;
@@ -147,23 +148,70 @@ void make_two(const SwapFile& file, const WholePages& range) {
   madvise(reinterpret_cast<void*>(range.end - RNIC_SWAP_PAGE_BYTES), RNIC_SWAP_PAGE_BYTES, MADV_RANDOM);
 }
 
-bool replace(const Look& look, SwapFile& file, std::uint64_t offset) {
-  const WholePages& range = look.range;
-  if (!have_guard(look.any_ours)) return false;
-  // A handler that stores into the range would wait for this very thread.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const bool done =
-      protect(range) && write_all(file, offset, range) && map_over(file, offset, range, look.not_for_children);
+// A handler that touches the range would wait for this very thread.
+class NoSignals {
+ public:
+  NoSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  NoSignals(const NoSignals&) = delete;
+  NoSignals& operator=(const NoSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// A part of the range at a time is set aside. Once others have come back to a part nothing takes it away from them
+// again: whoever pins it now could not be told. Returns how much is part of the file.
+std::size_t replace_aside(const WholePages& range, const SwapFile& file, std::uint64_t offset) {
+  // What a child of fork has too is moved for neither of them: each page is to be this process's own.
+  constexpr int kPopulateWrite = 23;  // not in the headers of older C libraries
+  madvise(reinterpret_cast<void*>(range.start), range.size(), kPopulateWrite);
+  std::size_t done = 0;
+  while (done < range.size()) {
+    const std::size_t left = range.size() - done;
+    const std::uintptr_t start = range.start + done;
+    const WholePages part{start, start + (left < kAsideBytes ? left : kAsideBytes)};
+    const NoSignals no_signals;
+    const void* const octets = set_aside(part);
+    if (octets == nullptr) break;
+    if (!write_all(file, offset + done, octets, part.size()) || !map_over(file, offset + done, part)) {
+      put_back(part);
+      break;
+    }
+    drop_aside(part);
+    done += part.size();
+  }
+  return done;
+}
+
+// Where pages cannot be moved, or were swapped before: others may read while they are copied. What is pinned is not
+// told from other memory.
+bool replace_guarded(const WholePages& range, const SwapFile& file, std::uint64_t offset) {
+  const NoSignals no_signals;
+  const bool done = protect(range) &&
+                    write_all(file, offset, reinterpret_cast<const void*>(range.start), range.size()) &&
+                    map_over(file, offset, range);
   // Threads that waited to store do it now, into what is there now.
   if (done)
     wake(range);
   else
     let_go(range);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (done) {
+  return done;
+}
+
+// How much is part of the file now; all of it, or the region stays on rung 4.
+std::size_t replace(const Look& look, const SwapFile& file, std::uint64_t offset) {
+  const WholePages& range = look.range;
+  std::size_t done = 0;
+  if (!look.any_ours && may_set_aside())
+    done = replace_aside(range, file, offset);
+  else if (have_guard(look.any_ours) && replace_guarded(range, file, offset))
+    done = range.size();
+  if (done == range.size()) {
     make_two(file, range);
     map_in(range);
   }
@@ -184,15 +232,19 @@ PagesUse* swap_locked(const WholePages& range, void* memory) {
     if (look.count == 1 ? prepare(look.first, &look) : visit_mappings(range.start, range.end, prepare, &look)) break;
     if (!look.changes || looks == kLooksMax) return nullptr;
   }
-  SwapFile* file = file_with_room(range.size());
+  SwapFile* file = file_with_room(range.size(), look.not_for_children);
   if (file == nullptr) return nullptr;
   const std::uint64_t offset = file->filled;
-  if (!note_swap() || !replace(look, *file, offset)) {
+  const std::size_t done = note_swap() ? replace(look, *file, offset) : 0;
+  if (done == 0) {
     if (file->filled == 0) unmake_file(*file);
     return nullptr;
   }
-  add_range(*file, range.size());
-  return new_use(*file, offset, range.size(), memory);
+  add_range(*file, done);
+  PagesUse* const use = new_use(*file, offset, done, memory);
+  if (done == range.size()) return use;
+  end_use(*use);
+  return nullptr;
 }
 
 }  // namespace

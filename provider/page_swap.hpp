@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 // Page swap (rung 3 of docs/architecture.md): the whole pages inside a region become shared memory
 // that the daemon maps too, so that it places and gathers at memory speed. Only on request
-// (`rnic run --fast-memory`): whoever pinned the old pages before (io_uring's fixed buffers, O_DIRECT
-// in flight, a GPU) keeps those, and no longer sees what is written here.
+// (`rnic run --fast-memory`): such memory is not in all what private memory is (docs/memory.md).
 //
-// The octets are copied into a sealed memfd, which is then mapped over them; meanwhile a store by
-// another thread waits (write protection by userfaultfd, of the kind that also holds up the kernel's
-// own stores), so none is lost. Pages that hold anything but the region stay as they are.
+// A part of the range at a time is moved aside, and waits for whoever touches it (userfaultfd, of the kind that also
+// holds up the kernel's own accesses), is copied into a sealed memfd, and that is mapped in its place. A page that
+// somebody has pinned (io_uring's fixed buffers, O_DIRECT in flight, a GPU) cannot be moved, and the region stays on
+// rung 4 (pages_aside.hpp). Before Linux 6.8, and for what was swapped before, a store waits while pages are copied
+// (write_guard.hpp), and what is pinned is not told. Pages that hold anything but the region stay as they are.
 //
 // Small ranges share files. What is mapped at a range is always asked of the kernel, as the application
 // may unmap, map and move what it likes; our own table only says which files are ours, whether their
 // descriptors are still here, and which parts of them regions use.
 //
-// A fork makes private memory of them again in the child, as of any other page of its parent.
+// A fork makes private memory of them again in the child, as of any other page of its parent; a child that no handler
+// of libc's runs in has nothing there.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +44,7 @@ struct SwappedPages {
 };
 
 // The whole pages inside [address, +length), which are (now) a shared mapping of a file of ours. Nothing:
-// they stay as they are, because there is none, they are not plain private memory, are locked, are in use
+// they stay as they are, because there is none, they are not plain private memory, are locked or pinned, are in use
 // by a region that has not all of them, this process may not use userfaultfd, whether children of fork are
 // to have them takes too long to learn (Forks::far), or there is no room: ours are at most a quarter of the
 // descriptors and of the mappings that the process may have.

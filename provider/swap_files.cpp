@@ -35,7 +35,7 @@ std::size_t file_room;
 SwapFile* idle[kIdleMax];  // the longest first
 std::size_t idle_count;
 std::uint64_t idle_bytes;
-SwapFile* filling;  // takes the next small range; null: none
+SwapFile* filling[2];  // take the next small range, [1] one that is kept from children; null: none
 std::size_t descriptors;
 std::size_t ranges;
 std::size_t refusals;  // until the ranges are counted again
@@ -65,7 +65,8 @@ void close_file(SwapFile& file) {
   if (is_open(file)) close(file.fd);
   file.fd = -1;
   --descriptors;
-  if (filling == &file) filling = nullptr;
+  for (SwapFile*& each : filling)
+    if (each == &file) each = nullptr;
 }
 
 void remove_idle(std::size_t at) {
@@ -184,7 +185,7 @@ void count_descriptors(int more) { descriptors += static_cast<std::size_t>(more)
 
 namespace {
 
-SwapFile* make_file(std::size_t size) {
+SwapFile* make_file(std::size_t size, bool kept_back) {
   if (!room_for_descriptor()) return nullptr;
   if (file_count == file_room) {
     const std::size_t room = file_room == 0 ? 16 : file_room * 2;
@@ -207,6 +208,7 @@ SwapFile* make_file(std::size_t size) {
   file->major = major(status.st_dev);
   file->minor = minor(status.st_dev);
   file->size = size;
+  file->kept_back = kept_back;
   files[file_count++] = file;
   ++descriptors;
   return file;
@@ -221,15 +223,16 @@ void unmake_file(SwapFile& file) {
   std::free(&file);
 }
 
-SwapFile* file_with_room(std::size_t size) {
+SwapFile* file_with_room(std::size_t size, bool kept_back) {
   // What goes beyond this limit gets a signal that ends the program (RLIMIT_FSIZE is of memory's files, too).
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < size || limit.rlim_cur < kSharedFileBytes)
     return nullptr;
-  if (size > kSmallBytes) return make_file(size);
-  if (filling != nullptr && is_open(*filling) && filling->size - filling->filled >= size) return filling;
-  SwapFile* fresh = make_file(kSharedFileBytes);
-  if (fresh != nullptr) filling = fresh;
+  if (size > kSmallBytes) return make_file(size, kept_back);
+  SwapFile*& small = filling[kept_back ? 1 : 0];
+  if (small != nullptr && is_open(*small) && small->size - small->filled >= size) return small;
+  SwapFile* fresh = make_file(kSharedFileBytes, kept_back);
+  if (fresh != nullptr) small = fresh;
   return fresh;
 }
 
@@ -242,7 +245,7 @@ void forget_files() {
   for (std::size_t i = 0; i < file_count; ++i) close_file(*files[i]);
   file_count = idle_count = descriptors = ranges = refusals = 0;
   idle_bytes = 0;
-  filling = nullptr;
+  filling[0] = filling[1] = nullptr;
 }
 
 // ---- for tests -------------------------------------------------------------------------------------

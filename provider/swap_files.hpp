@@ -35,6 +35,7 @@ struct SwapFile {
   std::uint64_t size;
   std::uint64_t filled;  // the octets behind are free
   PagesUse* uses;
+  bool kept_back;  // from children of fork, as the application has asked (MADV_DONTFORK)
   bool is_mapped;  // while mappings are counted
 };
 
@@ -55,7 +56,7 @@ bool in_use(const SwapFile& file, std::uint64_t offset, std::uint64_t length);
 // May another range be swapped?
 bool room_for_range();
 // A file with so much room behind what is filled, perhaps a new one; null: there is none.
-SwapFile* file_with_room(std::size_t size);
+SwapFile* file_with_room(std::size_t size, bool kept_back);
 // A range was mapped behind what is filled; a large one as two mappings.
 void add_range(SwapFile& file, std::size_t size);
 // What file_with_room() has just made: nothing is mapped of it.

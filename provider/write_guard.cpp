@@ -16,6 +16,8 @@ namespace {
 
 int guard = -1;  // userfaultfd; opened with the first swap
 bool guards_files;
+bool moves;
+constexpr std::uint64_t kFeatureMove = std::uint64_t{1} << 16;  // not in the headers of older C libraries
 
 // All of userfaultfd, not the user-mode-only kind: that one lets a read(2) into a protected page fail.
 int open_userfaultfd() {
@@ -55,7 +57,9 @@ void drop_guard() {
 bool have_guard(bool for_files) {
   if (guard < 0) {
 #ifdef UFFD_FEATURE_WP_HUGETLBFS_SHMEM
-    guard = open_guard(UFFD_FEATURE_WP_HUGETLBFS_SHMEM);
+    guard = open_guard(UFFD_FEATURE_WP_HUGETLBFS_SHMEM | kFeatureMove);
+    moves = guard >= 0;
+    if (guard < 0) guard = open_guard(UFFD_FEATURE_WP_HUGETLBFS_SHMEM);
     guards_files = guard >= 0;
 #endif
     if (guard < 0) guard = open_guard(0);
@@ -64,6 +68,9 @@ bool have_guard(bool for_files) {
   }
   return guards_files || !for_files;
 }
+
+bool guard_moves() { return moves; }
+int guard_descriptor() { return guard; }
 
 bool protect(const WholePages& range) {
   uffdio_register registration{};

@@ -88,6 +88,71 @@ TEST_CASE("a fork waits for its own child only, not for one that was made by a b
         }) == 0);
 }
 
+TEST_CASE("a child that no handler of ours runs in shares no page with its parent", "[provider][swap]") {
+  SKIP_WITHOUT_USERFAULTFD();
+  const bool forked_before = GENERATE(false, true);
+  Pages pages(300);
+  const auto swapped = provider::swap_pages(pages.octets, pages.size);
+  REQUIRE(swapped);
+  if (forked_before) CHECK(in_child([&] { return pages.intact() ? 0 : 1; }) == 0);
+  for (const bool bare : {true, false}) {
+    const pid_t child = bare ? static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)) : _Fork();
+    REQUIRE(child >= 0);
+    if (child == 0) _exit(is_mapped(pages.octets) || is_mapped(pages.octets + pages.size - kPage) ? 1 : 0);
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  }
+  CHECK(pages.intact());
+  provider::release_pages(swapped.use);
+}
+
+TEST_CASE("a child that can have no copy has nothing there, and its parent goes on", "[provider][swap]") {
+  SKIP_WITHOUT_USERFAULTFD();
+  CHECK(in_child([] {
+          Pages pages(64 * 1024);
+          const auto swapped = provider::swap_pages(pages.octets, pages.size);
+          if (!swapped) return 2;
+          const rlimit no_more{32 << 20, RLIM_INFINITY};
+          if (setrlimit(RLIMIT_AS, &no_more) != 0) return 3;
+          const pid_t child = fork();
+          if (child < 0) return 4;
+          if (child == 0) {
+            std::signal(SIGSEGV, SIG_DFL);
+            pages.octets[0] = 'c';  // ends it
+            _exit(0);
+          }
+          int status = 0;
+          if (waitpid(child, &status, 0) != child) return 5;
+          return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV && pages.intact() ? 0 : 1;
+        }) == 0);
+}
+
+TEST_CASE("what a child has too is swapped, and the child keeps what it had", "[provider][swap]") {
+  SKIP_WITHOUT_USERFAULTFD();
+  Pages pages(300);
+  int go[2];
+  REQUIRE(pipe(go) == 0);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    char octet;
+    close(go[1]);
+    _exit(read(go[0], &octet, 1) == 0 && pages.intact() ? 0 : 1);
+  }
+  const auto swapped = provider::swap_pages(pages.octets, pages.size);
+  CHECK(pages.intact());
+  View view(swapped, pages.size);
+  std::memset(view.octets, 'p', view.size);
+  close(go[0]);
+  close(go[1]);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  CHECK(pages.octets[pages.size - 1] == 'p');
+  provider::release_pages(swapped.use);
+}
+
 TEST_CASE("what a child is not to have it has not after a swap either", "[provider][swap]") {
   SKIP_WITHOUT_USERFAULTFD();
   const EachWay way;
@@ -123,7 +188,7 @@ TEST_CASE("what a child is to have it has after a swap", "[provider][swap]") {
   char* region = pages.octets + kPage;
   const auto swapped = provider::swap_pages(region, count * kPage);
   REQUIRE(swapped);
-  CHECK(!kept_from_children(region));
+  CHECK(kept_from_children(region));  // but from those of fork(), who get a copy
   CHECK(kept_from_children(pages.octets) == beside);
   CHECK(in_child([&] { return is_mapped(region) ? 0 : 1; }) == 0);
   provider::release_pages(swapped.use);

@@ -43,6 +43,72 @@ TEST_CASE("no store of another thread is lost while pages are swapped", "[provid
   for (auto* use : uses) provider::release_pages(use);
 }
 
+TEST_CASE("nothing that the kernel stores is lost while pages are swapped, and no read fails", "[provider][swap]") {
+  SKIP_WITHOUT_USERFAULTFD();
+  constexpr std::size_t kParts = 150;
+  constexpr std::size_t kPart = 32 * kPage;
+  constexpr std::size_t kAtOnce = 8 * kPage;  // fits into a pipe
+  Pages pages(kParts * kPart / kPage);
+  std::vector<char> sent(kAtOnce);
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  std::atomic<std::size_t> part{0};  // the one that is swapped next
+  std::atomic<std::uint64_t> rounds{0};
+  std::uint64_t wrong = 0;
+  // `before`: what the kernel stored there last.
+  const auto passes = [&](char* at, std::size_t size, char before, unsigned char octet) {
+    if (at[0] != before || at[size - 1] != before) return false;
+    std::memset(sent.data(), octet, size);
+    if (write(ends[1], sent.data(), size) != static_cast<ssize_t>(size)) return false;
+    if (read(ends[0], at, size) != static_cast<ssize_t>(size)) return false;
+    if (at[0] != static_cast<char>(octet) || at[size - 1] != static_cast<char>(octet)) return false;
+    if (write(ends[1], at, size) != static_cast<ssize_t>(size)) return false;
+    if (read(ends[0], sent.data(), size) != static_cast<ssize_t>(size)) return false;
+    return std::all_of(sent.begin(), sent.end(), [&](char c) { return c == static_cast<char>(octet); });
+  };
+  std::thread other([&] {
+    for (std::size_t i = 0; i < kParts; ++i) {
+      char* const at = pages.octets + i * kPart;
+      std::memset(at, 0, kPart);
+      unsigned char round = 1;
+      for (; part == i; ++round, ++rounds)
+        for (std::size_t done = 0; done < kPart; done += kAtOnce)
+          if (!passes(at + done, kAtOnce, static_cast<char>(round - 1), round)) ++wrong;
+      if (!std::all_of(at, at + kPart, [&](char c) { return c == static_cast<char>(round - 1); })) ++wrong;
+    }
+  });
+  for (std::size_t i = 0; i < kParts; ++i) {
+    for (const std::uint64_t seen = rounds; rounds < seen + 2;) std::this_thread::yield();
+    CHECK(!stays(pages.octets + i * kPart, kPart));
+    ++part;
+  }
+  other.join();
+  CHECK(wrong == 0);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST_CASE("an application may be killed at any step of a swap", "[provider][swap]") {
+  SKIP_WITHOUT_USERFAULTFD();
+  for (int round = 0; round < 40; ++round) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      Pages pages(600);
+      std::thread other([&] {
+        for (std::size_t i = 0;; ++i) pages.octets[i % pages.size] = 'o';
+      });
+      for (;;)
+        if (stays(pages.octets, pages.size)) _exit(1);
+    }
+    usleep(5000 + 331 * static_cast<unsigned>(round));
+    REQUIRE(kill(child, SIGKILL) == 0);
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status));
+  }
+}
+
 namespace {
 std::atomic<std::uint64_t*> handler_stores_to;
 std::uint64_t handler_stored;
@@ -141,6 +207,10 @@ TEST_CASE("ranges are swapped while others change what lies beside them", "[prov
   stop = true;
   other.join();
   CHECK(pages.intact());
-  for (std::size_t i = 0; i <= 2 * kCount; i += 50) CHECK(kept_from_children(pages.octets + i * kPage) == kept);
+  CHECK(in_child([&] {
+          for (std::size_t i = 0; i <= 2 * kCount; i += 50)
+            if (is_mapped(pages.octets + i * kPage) == kept) return 1;
+          return 0;
+        }) == 0);
   for (auto* use : uses) provider::release_pages(use);
 }
