@@ -23,13 +23,13 @@ namespace {
 constexpr std::size_t kPageBytes = 4096;
 
 // A page that the kernel empties in a forked child: the data path can ask "am I the process that
-// opened this?" for the price of a load. Without that service of the kernel (Linux 4.14) it reads
-// 0 from the start, and nothing is copied on the application's behalf.
+// opened this?" for the price of a load. Without that service of the kernel (Linux 4.14) nobody can
+// tell: nothing is copied on the application's behalf, and a child is not kept from posting.
 std::uint32_t* make_fork_mark() {
   void* page = mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return nullptr;
   auto* mark = static_cast<std::uint32_t*>(page);
-  if (madvise(page, kPageBytes, MADV_WIPEONFORK) == 0) *mark = 1;
+  *mark = madvise(page, kPageBytes, MADV_WIPEONFORK) == 0 ? kMayPost : kLookTwice;
   return mark;
 }
 
@@ -142,6 +142,17 @@ void NumberTable<Entry>::clear() {
 }
 
 template struct NumberTable<Qp*>;
+
+int why_not_post(const Context& context) {
+  if (is_forked_child(context)) return EPERM;
+  return load(context.dead, std::memory_order_acquire) != 0 ? EIO : 0;
+}
+
+void mark_dead(Context& context) {
+  std::uint32_t usual = kMayPost;
+  std::atomic_ref(*context.not_forked).compare_exchange_strong(usual, kLookTwice);
+  store(context.dead, 1U, std::memory_order_release);
+}
 
 int open_context(Context& context, int command_fd, const char* device_name) {
   if (!trusted(command_fd)) return EPERM;

@@ -80,13 +80,20 @@ struct Arena {
 // copied for nothing. Room may come by a region of another context, of which nothing is heard here.
 inline constexpr std::uint32_t kUnswappedAfterRefusal = 64;
 
+// What `Context::not_forked` says: whether this process may post, and may be copied from at post, by one load.
+enum Mark : std::uint32_t {
+  kForkedChild = 0,  // what is posted is its parent's, who knows nothing of it
+  kMayPost = 1,
+  kLookTwice = 2,  // the daemon has gone; or the kernel wipes no pages, so that nobody can tell
+};
+
 struct Context {
   verbs_context verbs;  // first: libibverbs' part
 
   ControlClient control;
   Doorbells doorbells;
-  std::uint32_t* not_forked;  // 1; reads 0 in a forked child (the kernel wipes that page)
-  std::uint32_t dead;         // the daemon has gone, or ends this context
+  std::uint32_t* not_forked;  // enum Mark, on a page that the kernel wipes in a forked child
+  std::uint32_t dead;         // the daemon has gone, or ends this context; set by mark_dead()
   std::uint32_t not_offered;  // of enum rnic_extension, what was refused and the daemon has been told of
   NumberTable<Qp*> qps;
   RegionTable regions;
@@ -326,6 +333,36 @@ int map_area(Context& context, const rnic_area& area, Descriptors& fds, char*& a
 // Maps the arenas that could not be when the daemon told of them. 0 or an errno.
 int map_missing_arenas(Context& context);
 
+// ---- whether one may post ------------------------------------------------------------------------
+
+inline bool is_forked_child(const Context& context) {
+  return load(*context.not_forked, std::memory_order_relaxed) == kForkedChild;
+}
+// The same as cannot_post(), where the mark is not kMayPost.
+int why_not_post(const Context& context);
+// 0, or an errno: EPERM in a forked child, EIO after the daemon's death. Under the queue's lock.
+inline int cannot_post(const Context& context) {
+  return load(*context.not_forked, std::memory_order_acquire) == kMayPost ? 0 : why_not_post(context);
+}
+// Takes a queue's lock to post. In a forked child, where nothing will be, a thread of its parent may hold it for ever:
+// there it may come back without.
+inline void lock_to_post(Spinlock& lock, const Context& context) {
+  if (!lock.try_lock() && !is_forked_child(context)) lock.lock();
+}
+
+class PostGuard {
+ public:
+  PostGuard(Spinlock& lock, const Context& context) : lock_(lock) { lock_to_post(lock, context); }
+  ~PostGuard() { lock_.unlock(); }
+  PostGuard(const PostGuard&) = delete;
+  PostGuard& operator=(const PostGuard&) = delete;
+
+ private:
+  Spinlock& lock_;
+};
+
+// The daemon has gone. Whoever takes a queue's lock after this posts nothing.
+void mark_dead(Context& context);
 // Marks the context dead and has the watcher tell everybody.
 void report_death(Context& context);
 

@@ -81,8 +81,8 @@ int bind_mw(ibv_qp* ibv, ibv_mw* window, ibv_mw_bind* bind) {
   const std::uint32_t rkey = ibv_inc_rkey(window->rkey);
   const int error = check_bind(qp, IBV_MW_TYPE_1, window, rkey, bind->bind_info);
   if (error != 0) return error;
-  const SpinGuard guard(queue.lock);
-  if (load(qp.context->dead, std::memory_order_acquire) != 0) return EIO;
+  const PostGuard guard(queue.lock, *qp.context);
+  if (const int none = cannot_post(*qp.context); none != 0) return none;
   if (queue.full()) return ENOMEM;
   std::byte* slot = queue.slot(queue.head);
   rnic_sqe entry{};

@@ -37,9 +37,10 @@ inline void spin_pause() {
 struct Spinlock {
   std::uint32_t word;
 
+  bool try_lock() { return std::atomic_ref(word).exchange(1, std::memory_order_acquire) == 0; }
   void lock() {
     const std::atomic_ref ref(word);
-    while (ref.exchange(1, std::memory_order_acquire) != 0) {
+    while (!try_lock()) {
       for (int i = 0; i < 64 && ref.load(std::memory_order_relaxed) != 0; ++i) spin_pause();
       if (ref.load(std::memory_order_relaxed) != 0) sched_yield();
     }

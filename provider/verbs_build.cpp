@@ -187,11 +187,11 @@ namespace {
 void wr_start(ibv_qp_ex* ex) {
   Qp& qp = of(ex);
   SendQueue& queue = qp.send;
-  queue.lock.lock();
+  lock_to_post(queue.lock, *qp.context);
   Batch& batch = qp.batch;
   batch.waits = batch.wants_address = false;
   batch.end = queue.head;
-  batch.error = load(qp.context->dead, std::memory_order_acquire) != 0 ? EIO : 0;
+  batch.error = cannot_post(*qp.context);
   batch.last_read = queue.last_read;
   batch.any_read = queue.any_read;
 }
@@ -205,6 +205,7 @@ int wr_complete(ibv_qp_ex* ex) {
   Qp& qp = of(ex);
   SendQueue& queue = qp.send;
   end_entry(qp);
+  if (is_forked_child(*qp.context)) fail(qp.batch, EPERM);  // since wr_start()
   const int error = qp.batch.error;
   if (error != 0)
     discard(qp.batch, queue);  // all or nothing, unlike a list of ibv_post_send

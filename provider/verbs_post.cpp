@@ -106,7 +106,7 @@ bool read_outstanding(const SendQueue& queue, std::uint32_t index) {
 bool gather(Qp& qp, std::uint32_t index, const ibv_send_wr& wr, std::byte* room, std::size_t size,
             std::uint32_t& length) {
   Context& context = *qp.context;
-  if (*context.not_forked == 0 || read_outstanding(qp.send, index)) return false;
+  if (*context.not_forked != kMayPost || read_outstanding(qp.send, index)) return false;
   std::uint64_t total = 0;
   for (int i = 0; i < wr.num_sge; ++i) total += wr.sg_list[i].length;
   if (total == 0 || total > size) return false;
@@ -276,8 +276,8 @@ int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
 int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   Qp& qp = of(ibv);
   SendQueue& queue = qp.send;
-  const SpinGuard guard(queue.lock);
-  int error = load(qp.context->dead, std::memory_order_acquire) != 0 ? EIO : 0;
+  const PostGuard guard(queue.lock, *qp.context);
+  int error = cannot_post(*qp.context);
   const std::uint32_t before = queue.head;
   for (; wr != nullptr && error == 0; wr = wr->next) {
     error = write_send_entry(qp, queue.head, *wr);
@@ -318,8 +318,8 @@ int post_recv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     *bad = wr;
     return EINVAL;
   }
-  const SpinGuard guard(queue.lock);
-  int error = load(qp.context->dead, std::memory_order_acquire) != 0 ? EIO : 0;
+  const PostGuard guard(queue.lock, *qp.context);
+  int error = cannot_post(*qp.context);
   const std::uint32_t before = queue.head;
   for (; wr != nullptr && error == 0; wr = wr->next) {
     error = check_receive(queue, *wr);
@@ -337,8 +337,8 @@ int post_recv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 int post_srq_recv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   Srq& srq = of(ibv);
   ReceiveQueue& queue = srq.queue;
-  const SpinGuard guard(queue.lock);
-  int error = load(srq.context->dead, std::memory_order_acquire) != 0 ? EIO : 0;
+  const PostGuard guard(queue.lock, *srq.context);
+  int error = cannot_post(*srq.context);
   std::uint32_t head = queue.head;
   for (; wr != nullptr && error == 0; wr = wr->next) {
     error = check_receive(queue, *wr);

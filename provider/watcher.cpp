@@ -94,7 +94,7 @@ void* watch(void* argument) {
     }
     if (hung_up(waits[1].revents)) {
       store(context.control.broken, 1U, std::memory_order_release);
-      store(context.dead, 1U, std::memory_order_release);
+      mark_dead(context);
     }
     if (load(context.closing, std::memory_order_acquire) != 0) break;
     if (load(context.dead, std::memory_order_acquire) != 0 && !told) told = tell(context, tidings);
@@ -124,7 +124,7 @@ bool fire_completion_event(Cq& cq) {
 }
 
 void report_death(Context& context) {
-  store(context.dead, 1U, std::memory_order_release);
+  mark_dead(context);
   wake(context);
 }
 

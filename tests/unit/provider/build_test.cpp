@@ -1,4 +1,6 @@
 // ibv_wr_*: what the builders write, when it is seen, and what becomes of errors (ibv_wr_post(3)).
+#include <sys/wait.h>
+
 #include <array>
 #include <atomic>
 #include <functional>
@@ -473,6 +475,86 @@ TEST_CASE("a batch after the daemon's death fails as a post does", "[provider][b
   ibv_send_wr wr = t.write_of(one, 1);
   ibv_send_wr* bad = nullptr;
   CHECK(provider::post_send(&t.ex->qp_base, &wr, &bad) == EIO);
+}
+
+namespace {
+
+// What it says in a forked child, from 0 to 255; 256: it has not come to an end.
+template <typename Say>
+int forked_child_says(Say say) {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    alarm(20);
+    _exit(say());
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 256;
+}
+
+// In a forked child, of each of our ways to post: bit 1 << n, where the n-th is not refused with EPERM.
+struct EachPost {
+  Built& t;
+  ibv_srq* srq;
+  ibv_mw* window;
+
+  int operator()() const {
+    ibv_sge one = t.sge(8);
+    ibv_send_wr write = t.write_of(one, 66);
+    ibv_send_wr* bad_send = nullptr;
+    ibv_recv_wr receive{};
+    receive.sg_list = &one;
+    receive.num_sge = 1;
+    ibv_recv_wr* bad = nullptr;
+    ibv_mw_bind nothing{};
+    const int errors[] = {provider::post_send(t.qp, &write, &bad_send), provider::post_recv(t.qp, &receive, &bad),
+                          provider::post_srq_recv(srq, &receive, &bad), provider::bind_mw(t.qp, window, &nothing),
+                          t.write_batch(2)};
+    int others = bad_send == &write && bad == &receive ? 0 : 1 << 7;
+    for (std::size_t i = 0; i < std::size(errors); ++i) others |= errors[i] == EPERM ? 0 : 1 << i;
+    return others;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a forked child posts nothing to its parent's queues", "[provider][build][forks]") {
+  Built t(8);
+  ibv_srq* const srq = t.app.make_srq(4);
+  ibv_mw* const window = provider::alloc_mw(t.app.pd, IBV_MW_TYPE_1);
+  REQUIRE((srq != nullptr && window != nullptr));
+  const std::vector<provider::WorkQueue*> queues{&provider::of(t.qp).send, &provider::of(t.qp).receive,
+                                                 &provider::of(srq).queue, &provider::of(t.ex).send};
+  const auto seen = [&] {
+    std::string all;
+    for (const provider::WorkQueue* queue : queues) {
+      all.append(reinterpret_cast<const char*>(queue->control), sizeof *queue->control);
+      all.append(reinterpret_cast<const char*>(queue->slots), std::size_t{queue->size} * queue->stride);
+    }
+    return all;
+  };
+  const EachPost each{t, srq, window};
+  const std::string before = seen();
+  SECTION("of a parent whose queues are at rest") { CHECK(forked_child_says(each) == 0); }
+  SECTION("of a parent whose other threads are posting") {
+    for (provider::WorkQueue* queue : queues) queue->lock.lock();
+    const int said = forked_child_says(each);
+    for (provider::WorkQueue* queue : queues) queue->lock.unlock();
+    CHECK(said == 0);
+  }
+  SECTION("nor the rest of a batch that was begun before the fork") {
+    ibv_wr_start(t.ex);
+    t.begin_write(1);
+    t.set(t.sge(8));
+    CHECK(forked_child_says([&] { return ibv_wr_complete(t.ex); }) == EPERM);
+    ibv_wr_abort(t.ex);
+    CHECK(t.queue().produced() == 0);
+    return;
+  }
+  CHECK(seen() == before);
+  CHECK(t.post_write(1) == 0);
+  CHECK(t.write_batch(1) == 0);
 }
 
 TEST_CASE("V-VBX-01: a queue pair is made of what it is asked for, or refused", "[provider][build][V-VBX-01]") {
