@@ -75,7 +75,9 @@ def suite(report, wire):
     for label, each in (("", wire), ("--fast-memory, ", wire.with_options("--fast-memory"))):
         test(f"{label}rping -C 1000 -V -S 64", lambda w=each: stock.rping(w, 64, 1000))
         test(f"{label}rping -C 300 -V -S 65000", lambda w=each: stock.rping(w, 65000, 300))
-        test(f"{label}fi_pingpong -p 'verbs' -e msg", lambda w=each: stock.fi_pingpong(w, "verbs", "msg"))
+        # With default memory it goes by the wire.
+        test(f"{label}fi_pingpong -p 'verbs' -e msg",
+             lambda w=each, f=not label: stock.fi_pingpong(w, "verbs", "msg", framed=f))
         for program in ("ib_send_bw", "ib_write_bw", "ib_read_bw"):
             test(f"{label}{program} -a", lambda w=each, p=program: stock.bandwidth(w, p, "-a", "-n", "24"))
         test(f"{label}ib_send_bw --use-srq", lambda w=each: stock.bandwidth(w, "ib_send_bw", "--use-srq"))
