@@ -209,7 +209,6 @@ bool Doors::make_stream(std::uint32_t listener, const Flow& flow, const tcp::Han
   if (stream == nullptr) return false;
   callers_.add(*stream, listener);
   stream->initial_receive = handshake.theirs;
-  stream->initial_send = handshake.ours;
   stream->tcp.open_passive(handshake, third.header, now);
   stream->tcp.on_segment(std::move(third), now);
   streams_.activate(*stream);

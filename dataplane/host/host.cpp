@@ -97,9 +97,9 @@ Stream* Host::call_again(Stream& first, std::uint8_t traffic_class, Instant now)
 void Host::begin_call(Stream& stream, std::uint8_t traffic_class, std::optional<tcp::Seq> before, Instant now) {
   stream.initiator = true;
   stream.front.traffic_class = traffic_class & kDscp;
-  stream.initial_send = initial_sequence(stream.flow, streams_.keys(), now);
-  if (before && !stream.initial_send.after(*before)) stream.initial_send = *before + Streams::kSequenceStep;
-  stream.tcp.open_active(stream.initial_send, timestamp_offset(stream.flow, streams_.keys()));
+  tcp::Seq ours = initial_sequence(stream.flow, streams_.keys(), now);
+  if (before && !ours.after(*before)) ours = *before + Streams::kSequenceStep;
+  stream.tcp.open_active(ours, timestamp_offset(stream.flow, streams_.keys()));
   activate(stream);
 }
 

@@ -248,7 +248,7 @@ void PacketsIn::on_icmp_error(const ip::IcmpError& error, bool looped, Instant n
   if (stream == nullptr || (stream->local_peer && !looped)) return;
   // Somebody who cannot see our segments does not know what is in flight (RFC 5927 s4.1).
   const tcp::Seq quoted{error.sequence};
-  const tcp::Seq first = stream->initial_send + static_cast<std::uint32_t>(stream->tcp.acknowledged());
+  const tcp::Seq first = stream->tcp.initial() + static_cast<std::uint32_t>(stream->tcp.acknowledged());
   if (quoted.before(first) || quoted.after(stream->send_next(true))) return;
   switch (error.kind) {
     case ip::IcmpError::Kind::packet_too_large:

@@ -78,8 +78,8 @@ struct Stream : ListLink<ActiveTag>, ListLink<ListenerTag>, ListLink<SilentTag>,
   std::uint32_t path_mtu_bytes = 0;
   bool more_segments = false;  // send_segments() stopped at a bound
 
-  // For TIME-WAIT and for judging ICMP: both initial sequence numbers; our last timestamp sent.
-  tcp::Seq initial_send, initial_receive;
+  // For TIME-WAIT: the peer's initial sequence number; our last timestamp sent.
+  tcp::Seq initial_receive;
   std::optional<std::uint32_t> timestamp_sent;
 
   std::uint64_t unread_bytes = 0;  // in order, and not consumed, when it last had its input taken
@@ -90,7 +90,7 @@ struct Stream : ListLink<ActiveTag>, ListLink<ListenerTag>, ListLink<SilentTag>,
 
   StreamId id() const { return {std::uint64_t{generation} << 32 | (index + 1)}; }
   tcp::Seq send_next(bool fin) const {
-    return initial_send + (1 + static_cast<std::uint32_t>(tcp.appended()) + (fin ? 1 : 0));
+    return tcp.initial() + (1 + static_cast<std::uint32_t>(tcp.appended()) + (fin ? 1 : 0));
   }
   tcp::Seq receive_next(bool fin) const {
     return initial_receive + (1 + static_cast<std::uint32_t>(tcp.received()) + (fin ? 1 : 0));

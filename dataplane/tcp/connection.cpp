@@ -75,6 +75,10 @@ Connection::Connection(const Options& options)
 
 void Connection::start(Seq initial) {
   RNIC_ASSERT(state_ == State::closed && ended_ == Ended::no);
+  start_at(initial);
+}
+
+void Connection::start_at(Seq initial) {
   iss_ = initial;
   queue_.start(initial + 1);
 }
@@ -184,6 +188,7 @@ void Connection::on_segment_syn_sent(const wire::TcpHeader& header, Instant now)
     if (auto reset = reset_in_reply(header, 0)) {
       reset_ = *reset;
       reset_due_ = true;
+      if (!header.has(flag::kSyn)) remains_ = Seq{header.acknowledgement};
     }
     return;
   }
@@ -210,6 +215,18 @@ void Connection::on_segment_syn_sent(const wire::TcpHeader& header, Instant now)
     state_ = State::syn_received;
     syn_due_ = true;
   }
+}
+
+// Something of an earlier connection is at the peer yet. Our RST ends it, but not one in TIME-WAIT (RFC 1337), which
+// gives way only to a SYN behind all that it has seen (RFC 9293 s3.6.1), and that may be far ahead of the clock that
+// gave us our number. Not before our SYN has gone unanswered for its time: whoever guesses our ports can send such an
+// ACK, and must not keep us from the true answer; nor does he learn our number, for which he would have to know the
+// first.
+void Connection::number_behind_remains() {
+  constexpr std::uint32_t kAheadMax = 0x3FFF'FFFF;  // far from where it would look old again
+  start_at(*remains_ + 1 + (iss_.value & kAheadMax));
+  remains_.reset();
+  syn_sent_count_ = 0;
 }
 
 // We called, and believe that the peer called at once. Its SYN acknowledged nothing, so anybody who

@@ -84,6 +84,8 @@ class Connection {
   // The peer called, was answered, and `third` completes it (tcp/handshake.hpp). The connection is
   // ESTABLISHED; the third segment is then to be given to on_segment().
   void open_passive(const Handshake& handshake, const wire::TcpHeader& third, Instant now);
+  // Of our SYN. A call that finds remains of an earlier connection at its peer takes another before its next SYN.
+  Seq initial() const { return iss_; }
 
   // ---- the wire ----------------------------------------------------------------------------
   // Takes one segment whose checksum and ports are already known to be good.
@@ -190,6 +192,8 @@ class Connection {
   void on_peer_closed(Instant now);
 
   void start(Seq initial);
+  void start_at(Seq initial);
+  void number_behind_remains();
   void adopt(const Handshake& handshake, Instant now);
   void start_ecn(Ecn::OurData data);
   void become_established(const wire::TcpHeader& header, Instant now);
@@ -318,6 +322,7 @@ class Connection {
 
   // ---- handshake, timestamps, and what is rare -----------------------------------------------
   Seq iss_{};
+  std::optional<Seq> remains_;  // SYN-SENT: what the peer expects next of an earlier connection of these four names
   std::uint32_t peer_mss_;
   bool syn_due_ = false;
   bool ecn_asked_ = false;  // by our SYN

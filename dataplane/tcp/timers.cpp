@@ -38,6 +38,7 @@ void Connection::on_retransmission_timeout(Instant now) {
   ++retransmissions_;
   if (state_ < State::established) {
     if (retransmissions_ > handshake_repeats(options_, options_.syn_retransmissions_max)) return end(Ended::timed_out);
+    if (state_ == State::syn_sent && remains_) number_behind_remains();
     syn_due_ = true;
     return;
   }

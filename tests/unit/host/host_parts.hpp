@@ -141,8 +141,7 @@ struct HostParts {
   host::Stream& call(std::uint16_t local_port = 1000, const wire::IpAddress& to = kPeer) {
     host::Stream& stream = *streams.make({kOurs, to, local_port, 7000});
     stream.initiator = true;
-    stream.initial_send = {5000};
-    stream.tcp.open_active(stream.initial_send, 0);
+    stream.tcp.open_active({5000}, 0);
     unsigned budget = 1;
     out.send_segments(stream, kNow, budget);
     return stream;

@@ -124,3 +124,25 @@ TEST_CASE("W-TCP-12: a call in the place of one that sent much begins behind all
   CHECK(static_cast<std::int32_t>(caller.syn.sequence - (first + static_cast<std::uint32_t>(kMuch))) > 0);
   CHECK(caller.b.records().size() == 2);
 }
+
+TEST_CASE(
+    "W-TCP-12: a call from a port whose last connection the peer has in TIME-WAIT, with numbers far ahead, is taken",
+    "[host][W-TCP-12]") {
+  Caller caller(false);
+  host::Call wishes;
+  wishes.remote = sim::kAddressB;
+  wishes.remote_port = kPort;
+  wishes.local_port = 40000;
+  // B closes first, so that A has nothing that says where its numbers ended.
+  caller.b.plan(kPort, {.close = test::Plan::Close::sent});
+  constexpr unsigned kCalls = 20;
+  constexpr std::uint64_t kMuch = 200'000;
+  for (unsigned i = 0; i < kCalls; ++i) {
+    const auto stream = caller.world->a.host.call(wishes, caller.world->clock.now);
+    REQUIRE(stream);
+    caller.a.plan(*stream, {.send_bytes = kMuch, .close = test::Plan::Close::sent});
+    REQUIRE(caller.all_end());
+  }
+  CHECK(caller.b.records().size() == kCalls);
+  for (const auto& [id, record] : caller.b.records()) CHECK(record.received_bytes == kMuch);
+}

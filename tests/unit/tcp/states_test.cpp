@@ -227,6 +227,33 @@ TEST_CASE("W-TCP-01: SYN-SENT hears nothing but an answer to its SYN, or a SYN",
   CHECK(c->state() == State::established);
 }
 
+TEST_CASE("W-TCP-01: a call that finds remains of an earlier one which no RST ends calls on with a number behind them",
+          "[tcp][W-TCP-01]") {
+  Conversation c(no_tail_probe());
+  c.opens().says(syn());
+  c.hears(at(5, 5000)).says(Line{.flags = flag::kRst, .sequence = 5000});
+  SECTION("when nothing else has come in the time of a SYN") {
+    c.wakes();
+    const auto again = c.next();
+    REQUIRE(again);
+    CHECK(again->header.flags == flag::kSyn);
+    const std::uint32_t ours = again->header.sequence - Conversation::kOurStart;
+    CHECK(ours > 5000);  // and not so far that it looks old
+    CHECK(ours < 5000 + 0x4000'0000u);
+    c.wakes();
+    c.says(syn().seq(ours));
+    CHECK(c->initial() == tcp::Seq{Conversation::kOurStart + ours});
+    c.hears(syn().ack(ours + 1)).says(Line{.flags = flag::kAck, .sequence = ours + 1, .ack_ = 1});
+    CHECK(c->state() == State::established);
+    c.appends("octets").says(data(ours + 1, "octets"));
+  }
+  SECTION("but not before: the ACK may be of somebody who guesses, and the true answer on its way") {
+    c.is_silent();
+    c.hears(syn().ack(1)).says(Line{.flags = flag::kAck, .sequence = 1, .ack_ = 1});
+    CHECK(c->state() == State::established);
+  }
+}
+
 TEST_CASE("W-TCP-01: CLOSED answers all but a RST by a RST", "[tcp][W-TCP-01]") {
   auto c = Conversation::established(no_tail_probe());
   c.hears(rst(1));
