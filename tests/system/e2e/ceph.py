@@ -5,7 +5,7 @@ import re
 import shutil
 
 import programs as stock
-from harness import Failed, tail
+from harness import Failed, Skipped, tail
 
 FSID = "7f2c1d9a-5b3e-4c68-9a41-0d2e6f8b7c15"
 PORTS = (3300, 6789)
@@ -39,7 +39,7 @@ log_file = {directory}/$name.log
 def monitor(wire):
     """It says that it is the quorum, and keeps what it is told, each time by a call of its own."""
     if not shutil.which("ceph-mon") or not shutil.which("ceph"):
-        return "skipped: needs the packages ceph-mon and ceph-common"
+        raise Skipped("needs the packages ceph-mon and ceph-common")
     directory = pathlib.Path(wire.world.directory, "ceph")
     directory.mkdir(exist_ok=True)
     run = wire.world.run

@@ -4,7 +4,7 @@ import re
 import shutil
 
 import programs as stock
-from harness import Failed, tail
+from harness import Failed, Skipped, tail
 
 NAME = "ofa-v2-rnic"
 LIBRARY = "libdaplofa.so.2"
@@ -19,7 +19,7 @@ THREADS, ENDPOINTS = 2, 2
 
 def dapltest(wire, rounds=50):
     if not shutil.which("dapltest"):
-        return "skipped: needs the package dapl2-utils"
+        raise Skipped("needs the package dapl2-utils")
 
     def words(side, address):
         table = pathlib.Path(wire.world.directory, f"dat-{address}.conf")

@@ -27,6 +27,10 @@ class Failed(Exception):
     said = ""  # all that its programs said, where the text has only the end of it
 
 
+class Skipped(Exception):
+    """A test that cannot be done here; the text says what it needs. It counts as neither passed nor failed."""
+
+
 def descendants(pid):
     """The pids of everything that a process of ours has started, and what that has started."""
     parents = {}
@@ -444,6 +448,10 @@ class Report:
                     print(f"ok    {title} ({time.monotonic() - start:.1f} s) {words}", flush=True)
                     for failure in failures:
                         print("      not at the first try:\n      " + failure.replace("\n", "\n      "), flush=True)
+                return
+            except Skipped as why:
+                with self.told:
+                    print(f"skip  {title}: {why}", flush=True)
                 return
             except (Failed, subprocess.SubprocessError, OSError, ValueError, KeyError, IndexError) as failure:
                 failures.append(str(failure))

@@ -7,7 +7,7 @@ import socket
 import time
 
 import programs as stock
-from harness import Failed, tail
+from harness import Failed, Skipped, tail
 
 QEMU = "qemu-system-x86_64"
 OCTETS = 24 << 20  # that no page of which is all zeros
@@ -51,7 +51,7 @@ def migrate(wire, pinned):
     """A guest without a system, in whose memory there is a pattern. It runs on at the other end, with its memory. With
     `pinned` all of it is registered at once, and sent, whatever is in it."""
     if not shutil.which(QEMU):
-        return "skipped: needs the package qemu-system-x86"
+        raise Skipped("needs the package qemu-system-x86")
     scratch = pathlib.Path(wire.world.directory)
     pattern, arrived = scratch / "pattern", scratch / "arrived"
     pattern.write_bytes(os.urandom(OCTETS))

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from harness import BUILD, Failed, Wire, tail
+from harness import BUILD, Failed, Skipped, Wire, tail
 
 APPS = BUILD / "tests"
 
@@ -440,7 +440,7 @@ def fio(wire, verb, thread=False):
 def iser(wire):
     """iSER: tgt's disk, by libiscsi. All of its blocks are what is in its file, and what is written is read back."""
     if os.geteuid() != 0 or not shutil.which("tgtd") or not (APPS / "iscsi_blocks").exists():
-        return "skipped: needs root, and the packages tgt and libiscsi-dev"
+        raise Skipped("needs root, and the packages tgt and libiscsi-dev")
     target, initiator = "iqn.2026-11.rnic:disk", "iqn.2026-11.rnic:reader"
     port = str(os.getpid() % 30000 + 2000)
     disk, copy = (pathlib.Path(wire.world.directory, name) for name in ("disk.img", "copy.img"))

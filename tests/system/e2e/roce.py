@@ -9,7 +9,7 @@ import signal
 import programs as stock
 import rsockets
 import ucx
-from harness import RNIC, Failed, Wire, tail
+from harness import RNIC, Failed, Skipped, Wire, tail
 from oob import meets, perftest, pingpong
 
 
@@ -125,7 +125,7 @@ def send_only(wire, group):
 def from_wc(wire, gids):
     """By rdma-core's Python, where it is."""
     if not pathlib.Path("/usr/lib/python3/dist-packages/pyverbs").exists():
-        return "skipped: there is no pyverbs"
+        raise Skipped("there is no pyverbs")
     asks = wire.start_client(["/usr/bin/python3", HERE / "from_wc.py", str(gids)])
     if asks.wait(30) != 0 or asks.text().count("answered") != gids:
         raise Failed(tail(asks.text()))

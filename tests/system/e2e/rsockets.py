@@ -5,7 +5,7 @@ import pathlib
 import re
 
 import programs as stock
-from harness import Failed, tail
+from harness import Failed, Skipped, tail
 
 PRELOADED = "/usr/lib/*/rsocket/librspreload.so"
 
@@ -17,7 +17,7 @@ def stream(wire, program, *options, size=65536, preloaded=False):
     if preloaded:
         libraries = glob.glob(PRELOADED)
         if not libraries:
-            return "skipped: there is no librspreload.so"
+            raise Skipped("there is no librspreload.so")
         words = ["sh", "-c", 'LD_PRELOAD="$0:$LD_PRELOAD" exec "$@"', libraries[0], *words, "-T", "s"]
     before = stock.octets_out(wire)
     _, text = wire.pair([*words, "-b", wire.address], [*words, "-s", wire.address], 120 if wire.slow else 60)

@@ -3,7 +3,7 @@ import pathlib
 import shutil
 
 import programs as stock
-from harness import Failed, tail
+from harness import Failed, Skipped, tail
 from ucx import RC
 
 SOURCES = pathlib.Path("/usr/share/doc/libucx-dev/examples")
@@ -30,7 +30,7 @@ def client_server(wire):
     """By address: streams, tags and active messages."""
     program = built(wire, "ucp_client_server")
     if program is None:
-        return "skipped: needs the package libucx-dev"
+        raise Skipped("needs the package libucx-dev")
     for kind in ("stream", "tag", "am"):
         words = ["env", f"UCX_TLS={RC}", "UCX_SOCKADDR_TLS_PRIORITY=rdmacm", program, "-c", kind, "-i", "20", "-s",
                  str(SIZE)]
@@ -50,7 +50,7 @@ def hello_world(wire):
     """They meet by the kernel's TCP, and wait in each of its ways."""
     program = built(wire, "ucp_hello_world")
     if program is None:
-        return "skipped: needs the package libucx-dev"
+        raise Skipped("needs the package libucx-dev")
     for way in ("-b", "-w", "-f"):
         _meet(wire, ["env", f"UCX_TLS={RC}", program, way, "-s", str(SIZE)], (), ())
     return None
@@ -59,7 +59,7 @@ def hello_world(wire):
 def transports(wire):
     program = built(wire, "uct_hello_world")
     if program is None:
-        return "skipped: needs the package libucx-dev"
+        raise Skipped("needs the package libucx-dev")
     for transport in ("rc_verbs", "ud_verbs"):
         for way, size in (("-i", 16), ("-b", 1000), ("-z", 1000)):
             _meet(wire, [program, way, "-t", transport, "-s", str(size)],
