@@ -40,6 +40,7 @@ int linger(const Options& options);
 int loose(const Options& options);
 int many_contexts(const Options& options);
 int map_bomb(const Options& options);
+int meetings(const Options& options);
 int random(const Options& options);
 int slow_page(const Options& options);
 int silent(const Options& options);

@@ -68,6 +68,7 @@ constexpr Row kRows[] = {
     {"linger", linger, "descriptors are sent whose close() waits"},
     {"loose", loose, "thousands of queue pairs in Error ring"},
     {"map-bomb", map_bomb, "regions of sparse files fill the daemon's addresses"},
+    {"meetings", meetings, "queue pairs of a RoCE face that call each other, and are refused"},
     {"random", random, "messages and ring entries that are nearly right"},
     {"silent", silent, "connections that never say HELLO"},
     {"slow-page", slow_page, "the target of a Write is a page that does not come"},
