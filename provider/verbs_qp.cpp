@@ -558,7 +558,10 @@ int query_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int /*mask*/, ibv_qp_init_att
   attributes->qp_state = state_name(qp, reply);
   attributes->cur_qp_state = attributes->qp_state;
   attributes->path_mtu = mtu_name(qp.context->attributes.mtu);
-  attributes->qp_access_flags = is_roce(*qp.context) ? qp.asked.qp_access_flags : to_ibv_access(reply.access);
+  // The daemon keeps no right to the queue pair's own memory: that is the regions'.
+  attributes->qp_access_flags = is_roce(*qp.context)
+                                    ? qp.asked.qp_access_flags
+                                    : to_ibv_access(reply.access) | (qp.asked.qp_access_flags & IBV_ACCESS_LOCAL_WRITE);
   attributes->cap = qp.cap;
   attributes->max_rd_atomic = clamp_octet(reply.ord);
   attributes->max_dest_rd_atomic = clamp_octet(reply.ird);
