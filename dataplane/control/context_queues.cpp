@@ -109,7 +109,7 @@ Reply Context::create_cq(const rnic_create_cq& request, std::shared_ptr<EventSoc
   return reply;
 }
 
-// The provider holds the CQ's lock, so that nobody polls; here the producers are stopped.
+// The provider holds the CQ's lock, so that nobody polls; the producers are stopped where the queue asks for it.
 Reply Context::resize_cq(const rnic_resize_cq& request) {
   Cq* cq = find(cqs_, request.cq);
   if (cq == nullptr || request.entries_min == 0 || request.entries_min > kCqesMax) return Reply::error(EINVAL);
@@ -124,9 +124,13 @@ Reply Context::resize_cq(const rnic_resize_cq& request) {
     reply.append(&body, sizeof body);
     return reply;
   }
+  std::optional<shm::CompletionQueue::Resize> resize;
   bool done = false;
-  machine_.with_all_stopped([&](Instant) { done = cq->queue->resize(piece->bytes(), entries); });
-  if (!done) return Reply::error(EINVAL);  // V-CQ-08
+  machine_.with_all_stopped([&](Instant) { resize = cq->queue->begin_resize(piece->bytes(), entries); });
+  if (!resize) return Reply::error(EINVAL);  // V-CQ-08
+  cq->queue->copy(*resize);
+  machine_.with_all_stopped([&](Instant) { done = cq->queue->finish_resize(*resize); });
+  if (!done) return Reply::error(EINVAL);
   cq->piece = std::move(*piece);
   body.entries = entries;
   describe(reply, body.area, cq->piece);

@@ -360,23 +360,36 @@ std::uint32_t CompletionQueue::unpolled() const {
   return waiting > size_ ? size_ : waiting;
 }
 
-bool CompletionQueue::resize(MutableBytes area, std::uint32_t size) {
+std::optional<CompletionQueue::Resize> CompletionQueue::begin_resize(MutableBytes area, std::uint32_t size) const {
   RNIC_ASSERT(std::has_single_bit(size) && area.size() >= area_bytes(size));
-  const auto tail = static_cast<std::uint32_t>(tail_.load(std::memory_order_relaxed));
   const std::uint32_t waiting = unpolled();
-  if (waiting > size) return false;
-  auto* control = reinterpret_cast<rnic_cq_control*>(area.data());
-  auto* entries = reinterpret_cast<rnic_cqe*>(area.data() + sizeof(rnic_cq_control));
-  for (std::uint32_t i = 0; i < waiting; ++i) {
-    entries[i] = entries_[(tail - waiting + i) & (size_ - 1)];
-    entries[i].phase = 1;
+  if (waiting > size) return {};
+  const auto end = static_cast<std::uint32_t>(tail_.load(std::memory_order_relaxed));
+  return Resize{area, size, end - waiting, end};
+}
+
+void CompletionQueue::copy(const Resize& resize) const { copy(resize, resize.first, resize.end); }
+
+void CompletionQueue::copy(const Resize& resize, std::uint32_t begin, std::uint32_t end) const {
+  auto* entries = reinterpret_cast<rnic_cqe*>(resize.area.data() + sizeof(rnic_cq_control));
+  for (std::uint32_t index = begin; index != end; ++index) {
+    entries[index - resize.first] = entries_[index & (size_ - 1)];
+    entries[index - resize.first].phase = 1;
   }
+}
+
+bool CompletionQueue::finish_resize(const Resize& resize) {
+  const auto tail = static_cast<std::uint32_t>(tail_.load(std::memory_order_relaxed));
+  const std::uint32_t waiting = tail - resize.first;
+  if (waiting > resize.size) return false;
+  copy(resize, resize.end, tail);
+  auto* control = reinterpret_cast<rnic_cq_control*>(resize.area.data());
   // An arming that has not fired is carried over.
   control->arm = std::atomic_ref(control_->arm).load(std::memory_order_relaxed);
   control->fired = fired_;
   control_ = control;
-  entries_ = entries;
-  size_ = size;
+  entries_ = reinterpret_cast<rnic_cqe*>(resize.area.data() + sizeof(rnic_cq_control));
+  size_ = resize.size;
   // A full new ring would make the next index the second time round; phases follow from the tail.
   tail_.store(waiting, std::memory_order_relaxed);
   return true;

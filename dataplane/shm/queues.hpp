@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "base/bytes.hpp"
 #include "base/list.hpp"
@@ -109,9 +110,18 @@ class CompletionQueue : public ListLink<DirtyTag> {
   // the last call? At most once for each arming (V-NTF-02).
   bool take_notification();
   bool overflowed() const { return overflowed_.load(std::memory_order_relaxed); }
-  // Control, with no producer running: unpolled entries go to the front of the new ring. False if
-  // they do not fit (V-CQ-08).
-  bool resize(MutableBytes area, std::uint32_t size);
+  // Control: unpolled entries go to the front of a new ring. Producers stand still at the first step and the last, and
+  // run while what waited at the first is copied: that may be millions, as the application alone says what it polled.
+  struct Resize {
+    MutableBytes area;
+    std::uint32_t size;
+    std::uint32_t first, end;  // of the unpolled, as the old ring counts
+  };
+  // Nothing if they do not fit (V-CQ-08).
+  std::optional<Resize> begin_resize(MutableBytes area, std::uint32_t size) const;
+  void copy(const Resize& resize) const;
+  // False if what came meanwhile does not fit: all is as before.
+  bool finish_resize(const Resize& resize);
   std::uint32_t size() const { return size_; }
   std::uint64_t cookie() const { return cookie_; }
   bool timed() const { return timed_; }  // its entries are to have their time
@@ -121,6 +131,8 @@ class CompletionQueue : public ListLink<DirtyTag> {
   }
 
  private:
+  void copy(const Resize& resize, std::uint32_t begin, std::uint32_t end) const;
+
   rnic_cq_control* control_;
   rnic_cqe* entries_;
   std::uint32_t size_;

@@ -42,6 +42,7 @@ int many_contexts(const Options& options);
 int map_bomb(const Options& options);
 int meetings(const Options& options);
 int random(const Options& options);
+int resizes(const Options& options);
 int slow_page(const Options& options);
 int silent(const Options& options);
 int stale_thread(const Options& options);
