@@ -2,6 +2,7 @@
 import fnmatch
 import gzip
 import pathlib
+import re
 import shutil
 
 SUITE = pathlib.Path("/usr/share/doc/rdma-core/tests")
@@ -27,9 +28,10 @@ def told(way, row):
 
 
 class Known:
-    """Lines of `known`: a pattern of names, what may become of these tests, and why. `WAY:` in front: that way only."""
+    """Lines of `known`: a pattern of names, what may become of these tests, and why. `WAY:` in front: that way only.
+    `[siw skips, rxe passes]` behind: what becomes of them over Linux's devices."""
 
-    OUTCOMES = {"skips": ("skipped",), "fails": ("failed",), "may-skip": ("skipped", "ok"),
+    OUTCOMES = {"skips": ("skipped",), "fails": ("failed",), "passes": ("ok",), "may-skip": ("skipped", "ok"),
                 "may-fail": ("failed", "ok")}
 
     def __init__(self):
@@ -46,6 +48,12 @@ class Known:
                 self.used.add(row)
                 return row
         return None
+
+    def of_linux(self, device, ways, name):
+        """What becomes of the test over siw or rxe, by the lines that it has for any of the ways."""
+        rows = [row for row in (self.of(way, name) for way in ways) if row is not None]
+        return {self.OUTCOMES[words.group(1)][0] for row in rows
+                if (words := re.search(rf"\[.*\b{device} (\w+).*\]$", row[2]))}
 
     def unused(self):
         return [row[0] for row in self.rows if row not in self.used]
