@@ -20,13 +20,16 @@ struct Row {
 };
 
 // Idle is INIT here. What ibverbs has otherwise than the matrix: a way down that is behind the queue pair already, or
-// that it is on, is no error (V-MOD-09); librdmacm asks for SQD whoever was first.
+// that it is on, is no error (V-MOD-09); librdmacm asks for SQD whoever was first. RESET out of SQD and SQE waits for
+// their end, which does not come here.
 const Row kRows[] = {
     {IBV_QPS_INIT,
      {{IBV_QPS_INIT, 0, IBV_QPS_INIT},
       {IBV_QPS_RTS, EINVAL, IBV_QPS_INIT},
       {IBV_QPS_SQD, 0, IBV_QPS_INIT},
       {IBV_QPS_SQE, EINVAL, IBV_QPS_INIT},
+      {IBV_QPS_RTR, 0, IBV_QPS_RTR},
+      {IBV_QPS_RESET, 0, IBV_QPS_RESET},
       {IBV_QPS_ERR, 0, IBV_QPS_ERR}}},
     {IBV_QPS_RTS,
      {{IBV_QPS_INIT, EINVAL, IBV_QPS_RTS},
@@ -34,24 +37,29 @@ const Row kRows[] = {
       {IBV_QPS_RTS, 0, IBV_QPS_RTS},
       {IBV_QPS_SQD, 0, IBV_QPS_SQD},
       {IBV_QPS_SQE, 0, IBV_QPS_SQE},
+      {IBV_QPS_RESET, 0, IBV_QPS_RESET},
       {IBV_QPS_ERR, 0, IBV_QPS_ERR}}},
     {IBV_QPS_SQD,
      {{IBV_QPS_INIT, EINVAL, IBV_QPS_SQD},
       {IBV_QPS_RTS, EINVAL, IBV_QPS_SQD},
       {IBV_QPS_SQD, 0, IBV_QPS_SQD},
       {IBV_QPS_SQE, EINVAL, IBV_QPS_SQD},
+      {IBV_QPS_RTR, EINVAL, IBV_QPS_SQD},
       {IBV_QPS_ERR, 0, IBV_QPS_SQD}}},
     {IBV_QPS_SQE,
      {{IBV_QPS_INIT, EINVAL, IBV_QPS_SQE},
       {IBV_QPS_RTS, EINVAL, IBV_QPS_SQE},
       {IBV_QPS_SQD, 0, IBV_QPS_SQE},
       {IBV_QPS_SQE, EINVAL, IBV_QPS_SQE},
+      {IBV_QPS_RTR, EINVAL, IBV_QPS_SQE},
       {IBV_QPS_ERR, 0, IBV_QPS_SQE}}},
     {IBV_QPS_ERR,
      {{IBV_QPS_RTS, EINVAL, IBV_QPS_ERR},
       {IBV_QPS_SQD, 0, IBV_QPS_ERR},
       {IBV_QPS_SQE, EINVAL, IBV_QPS_ERR},
       {IBV_QPS_ERR, 0, IBV_QPS_ERR},
+      {IBV_QPS_RTR, 0, IBV_QPS_RTR},
+      {IBV_QPS_RESET, 0, IBV_QPS_RESET},
       {IBV_QPS_INIT, 0, IBV_QPS_INIT}}},
 };
 
