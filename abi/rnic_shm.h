@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RNIC_ABI_VERSION 8u
+#define RNIC_ABI_VERSION 9u
 #define RNIC_CACHE_LINE 64u
 #define RNIC_WORKERS_MAX 16u
 
@@ -62,8 +62,10 @@ RNIC_STATIC_ASSERT(sizeof(struct rnic_status_page) == 64 * 17, "a line for each 
  * summary, words, and then reads `produced` of the queues it found. Ringing twice is harmless.
  * A ringer that wakes a sleeping worker may write the number of its CPU, plus 1, to rung_from before; the worker
  * sets it to 0 when it has read it. A hint: where the two are on one core the worker looks for another.
+ *
+ * There are enough for all queue pairs and shared receive queues that a device has, two for a queue pair.
  */
-#define RNIC_DOORBELLS_MAX 65536u
+#define RNIC_DOORBELLS_MAX 163840u
 struct rnic_doorbells {
 	uint32_t any;
 	uint32_t rung_from;
@@ -71,7 +73,7 @@ struct rnic_doorbells {
 	uint64_t summary[RNIC_DOORBELLS_MAX / 64 / 64];
 	uint64_t words[RNIC_DOORBELLS_MAX / 64];
 };
-RNIC_STATIC_ASSERT(sizeof(struct rnic_doorbells) == 64 + 128 + 8192, "doorbell area");
+RNIC_STATIC_ASSERT(sizeof(struct rnic_doorbells) == 64 + 320 + 20480, "doorbell area");
 
 /* ---- Work queues ------------------------------------------------------------------------- */
 

@@ -26,6 +26,7 @@ constexpr std::uint32_t receive_stride_of(std::uint32_t sges) {
 }
 
 static_assert(ud::kGrhBytes == RNIC_UD_HEADER_BYTES);
+static_assert(RNIC_DOORBELLS_MAX >= 2 * kQpsMax + kSrqsMax, "V-RNIC-08: no other limit is met before these");
 
 // Of a send queue's entry, with a datagram's address.
 constexpr std::uint32_t header_of(std::uint32_t type) {

@@ -333,6 +333,7 @@ int main(int count, char** words) {
     std::fprintf(stderr, "usage: forks server|client ADDRESS PORT [--fork-init]\n");
     return 2;
   }
+  setenv("RDMAV_HUGEPAGES_SAFE", "1", 1);  // ibv_fork_init(3) asks for it of who has huge pages
   if (g_fork_init && (errno = ibv_fork_init()) != 0) app::fail("ibv_fork_init");
   return std::string(words[1]) == "server" ? serve(words) : call(words);
 }

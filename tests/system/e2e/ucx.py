@@ -22,8 +22,9 @@ ATOMICS = tuple((test, 8) for test in ("ucp_add", "ucp_fadd", "ucp_swap", "ucp_c
 UCP_RC = tuple((test, size) for test in ("tag_lat", "tag_bw", "tag_sync_lat", "tag_sync_bw", "ucp_put_lat",
                                          "ucp_put_bw", "ucp_get", "stream_lat", "stream_bw", "ucp_am_lat", "ucp_am_bw")
                for size in (8, 100000)) + ATOMICS
-UCP_UD = (("tag_lat", 8), ("tag_lat", 100000), ("tag_sync_bw", 8), ("ucp_put_bw", 8), ("ucp_get", 8),
-          ("stream_bw", 20000), ("ucp_am_lat", 8)) + ATOMICS
+UCP_UD = (("tag_lat", 8), ("tag_lat", 100000), ("tag_bw", 8), ("tag_sync_lat", 8), ("tag_sync_bw", 8),
+          ("ucp_put_lat", 8), ("ucp_put_bw", 8), ("ucp_get", 8), ("stream_lat", 8), ("stream_bw", 20000),
+          ("ucp_am_lat", 8), ("ucp_am_bw", 8)) + ATOMICS
 
 
 def info(wire):

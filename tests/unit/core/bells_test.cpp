@@ -38,8 +38,8 @@ struct World {
 
 TEST_CASE("Bells that were rung are heard once, in order", "[core][bells]") {
   World world;
-  for (const std::size_t index : {0, 63, 64, 4095, 4096, 65535}) world.ring(index);
-  CHECK(world.turn() == std::vector<std::size_t>{0, 63, 64, 4095, 4096, 65535});
+  for (const std::size_t index : {0u, 63u, 64u, 4095u, 4096u, RNIC_DOORBELLS_MAX - 1}) world.ring(index);
+  CHECK(world.turn() == std::vector<std::size_t>{0, 63, 64, 4095, 4096, RNIC_DOORBELLS_MAX - 1});
   CHECK(world.some);
   CHECK_FALSE(Bells::any_rung(*world.area));
   CHECK(world.turn().empty());
@@ -63,7 +63,7 @@ TEST_CASE("An application that rings all its bells is heard so often in a turn",
 }
 
 TEST_CASE("The first bells, rung all the time, leave turns to the others", "[core][bells]") {
-  for (const std::size_t late : {2000u, 5000u, 65535u}) {
+  for (const std::size_t late : {2000u, 5000u, RNIC_DOORBELLS_MAX - 1}) {
     World world;
     world.ring(late);
     bool heard = false;
