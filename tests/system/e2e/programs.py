@@ -359,13 +359,17 @@ def huge_pages(count):
     """There are so many, while it lasts; where that is not ours to say, as many as there are."""
     setting = pathlib.Path("/proc/sys/vm/nr_hugepages")
     before = int(setting.read_text())
-    wants = os.geteuid() == 0 and before < count
-    if wants:
-        setting.write_text(str(count))
+    changed = False
+    if before < count:
+        try:
+            setting.write_text(str(count))
+            changed = True
+        except OSError:
+            pass
     try:
         yield
     finally:
-        if wants:
+        if changed:
             setting.write_text(str(before))
 
 
