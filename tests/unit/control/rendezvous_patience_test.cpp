@@ -162,13 +162,22 @@ TEST_CASE("a process whose calls fail calls less often the more they are, and ot
   CHECK(w.rendezvous.next_deadline() == at_ms(0) + Rendezvous::kPauseFirst);
 }
 
-TEST_CASE("a peer that comes in time ends the waiting", "[control][oob]") {
-  World w;
+namespace {
+
+// For a peer that is to call, with work that was posted before half a second was over.
+void waits_with_work(World& w) {
   w.rendezvous.ready(0, meets(kLower), at_ms(0));
   w.rendezvous.count_from(kOwn, 3, at_ms(0));
   w.rendezvous.on_time(at_ms(500));
   w.rendezvous.posted(kOwn, true, at_ms(500));
   w.acts();
+}
+
+}  // namespace
+
+TEST_CASE("a peer that comes in time ends the waiting", "[control][oob]") {
+  World w;
+  waits_with_work(w);
   CHECK(w.answered(w.ask(peers(kLower), 30'499)));
   w.rendezvous.on_time(at_ms(40'000));
   CHECK(w.silent());
@@ -177,11 +186,7 @@ TEST_CASE("a peer that comes in time ends the waiting", "[control][oob]") {
 
 TEST_CASE("callers that come and go do not make the waiting longer", "[control][oob]") {
   World w;
-  w.rendezvous.ready(0, meets(kLower), at_ms(0));
-  w.rendezvous.count_from(kOwn, 3, at_ms(0));
-  w.rendezvous.on_time(at_ms(500));
-  w.rendezvous.posted(kOwn, true, at_ms(500));
-  w.acts();
+  waits_with_work(w);
   for (const std::int64_t ms : {10'000, 20'000, 30'000}) {
     w.ask(peers(kLower), ms);
     const auto answer = w.act();
