@@ -12,6 +12,7 @@ constexpr std::int64_t kTransmitQuantumMin = 4 * 1024;
 constexpr std::int64_t kTransmitTurnBytes = 256 * 1024;  // of all streams
 constexpr unsigned kSegmentsMax = 1024;
 constexpr Duration kStarvedPause = microseconds(50);  // before a starved queue pair asks for buffers again
+constexpr Duration kQuiet = seconds(1);               // after it the memory of a connection's queues is given back
 constexpr Duration kSharePause = milliseconds(1);     // and one that holds its share: mostly its own come back
 
 host::Options host_options(const DeviceOptions& options) {
@@ -145,7 +146,22 @@ void Device::rest(Stream& stream, Instant now) {
     // Buffers come back without a word, from a port or from a peer on the same pair.
     if (!stream.qp->idle()) due = std::min(due, now + (stream.held_to_send().all() > 0 ? kSharePause : kStarvedPause));
   }
-  host_.rest(stream, due);
+  host_.rest(stream, std::min(due, give_back_when_quiet(stream, now)));
+}
+
+// What ten thousand connections that are silent hold is not theirs to keep. Says when to look again.
+Instant Device::give_back_when_quiet(Stream& stream, Instant now) {
+  const std::uint64_t progress = stream.tcp.appended() + stream.tcp.acknowledged() + stream.tcp.received();
+  if (progress != stream.last_progress) {
+    stream.last_progress = progress;
+    stream.quiet_since = now;
+  }
+  if (stream.quiet_since == kNever) return kNever;
+  if (now < stream.quiet_since + kQuiet) return stream.quiet_since + kQuiet;
+  stream.quiet_since = kNever;
+  stream.tcp.give_back_slots();
+  if (stream.attached()) stream.qp->give_back_slots();
+  return kNever;
 }
 
 // ---- the face -----------------------------------------------------------------------------

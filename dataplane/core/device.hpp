@@ -175,6 +175,7 @@ class Device {
   Stream* next_active(Stream& stream) { return RdmaStreams::own(host_.active().after(stream)); }
   bool needs_turn(const Stream& stream, Instant now) const;
   void rest(Stream& stream, Instant now);
+  Instant give_back_when_quiet(Stream& stream, Instant now);
 
   DeviceOptions options_;
   StreamNews news_;

@@ -63,6 +63,10 @@ struct Stream : host::Stream {
 
   std::int64_t deficit_bytes = 0;  // of this stream's share of the transmit turns
 
+  // Octets of both directions when it last had any, and when that was; kNever: its queues' memory is given back.
+  std::uint64_t last_progress = 0;
+  Instant quiet_since = kNever;
+
   Phase phase() const {
     if (stage == Stage::open) [[likely]]
       return phase_;

@@ -881,6 +881,12 @@ void QueuePair::work_posted() { impl_->requester().posted(); }
 void QueuePair::receive_posted() { impl_->receive_hint_ = true; }
 bool QueuePair::idle() const { return impl_->idle(); }
 Instant QueuePair::next_deadline() const { return impl_->next_deadline(); }
+void QueuePair::give_back_slots() {
+  if (impl_->stream_) impl_->stream_->out.give_back_slots();
+  impl_->messages_->reads.give_back_slots();
+  impl_->messages_->requester.give_back_slots();
+  impl_->messages_->responder.give_back_slots();
+}
 std::uint32_t QueuePair::filling() const { return impl_->stream_ ? impl_->stream_->out.filling() : 0; }
 
 void QueuePair::on_moved(std::uint32_t token, bool ok) {

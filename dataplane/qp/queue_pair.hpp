@@ -91,6 +91,9 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
   // Nothing to do until an event or the deadline.
   bool idle() const;
   Instant next_deadline() const;
+  // Nothing has come or gone for a while: memory of queues that are empty is given back. The next message takes it
+  // anew.
+  void give_back_slots();
   // Buffers of segments that are not with TCP yet.
   std::uint32_t filling() const;
 

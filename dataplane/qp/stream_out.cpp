@@ -6,7 +6,7 @@
 namespace rnic::qp {
 namespace {
 
-// A gather's token: segment slot and work request.
+// A gather's token: the segment's number, modulo kSegmentsMax, and the work request. There are never more slots.
 static_assert(kSegmentsMax <= 256);
 constexpr std::uint32_t gather_token(std::uint64_t segment, std::uint32_t work) {
   return rdmap::token::kGather | (work & 0xFFFF) << 8 | static_cast<std::uint32_t>(segment % kSegmentsMax);
@@ -25,8 +25,7 @@ StreamOut::StreamOut(const Parts& parts, mpa::Crc crc, mpa::Markers markers)
       counters_(parts.counters),
       pool_(parts.pool),
       markers_(markers),
-      packer_(crc, markers),
-      segments_(std::make_unique<Segment[]>(kSegmentsMax)) {
+      packer_(crc, markers) {
   unsealed_.reserve(kUnsealedMax);
 }
 
@@ -178,6 +177,8 @@ std::uint32_t StreamOut::room_of_buffer() const {
 }
 
 StreamOut::Segment& StreamOut::add_segment(BufferRef buffer) {
+  RNIC_ASSERT(open_ == nullptr);
+  segments_.need(static_cast<std::uint32_t>(first_), static_cast<std::uint32_t>(next_), kSegmentsMax);
   Segment& segment = at(next_++);
   segment = Segment{};
   segment.buffer = std::move(buffer);

@@ -8,11 +8,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 
 #include "base/buffer.hpp"
+#include "base/ring_slots.hpp"
 #include "mpa/packer.hpp"
 #include "qp/counters.hpp"
 #include "qp/gate.hpp"
@@ -53,6 +53,12 @@ class StreamOut {
   // ---- the way down ----
   // Nothing more is added to the segment that is being filled.
   void close_segment() { open_ = nullptr; }
+  // Memory that the next message takes anew.
+  void give_back_slots() {
+    if (!empty()) return;
+    segments_.give_back();
+    unsealed_.give_back();
+  }
   // What is not with TCP is not sent.
   void drop();
   // A message of one FPDU, whose payload is here.
@@ -108,7 +114,8 @@ class StreamOut {
   void gather_piece(Segment& segment, const tpt::Access& from, MutableBytes into, std::uint32_t work);
   void write_fpdu(const ddp::OutboundMessage& message, Bytes payload, Buffer& into);
   Segment& add_segment(BufferRef buffer);
-  Segment& at(std::uint64_t number) const { return segments_[number % kSegmentsMax]; }
+  Segment& at(std::uint64_t number) { return segments_[static_cast<std::uint32_t>(number)]; }
+  const Segment& at(std::uint64_t number) const { return segments_[static_cast<std::uint32_t>(number)]; }
 
   tcp::Connection& connection_;
   rdmap::Requester& requester_;
@@ -119,10 +126,10 @@ class StreamOut {
   LocalPath* local_ = nullptr;
   mpa::Markers markers_;
   mpa::Packer packer_;
-  std::unique_ptr<Segment[]> segments_;
-  std::uint64_t first_ = 0, next_ = 0;  // numbers; slot: modulo kSegmentsMax
-  Segment* open_ = nullptr;
-  std::uint32_t open_room_ = 0;  // octets that the open segment may still take
+  RingSlots<Segment> segments_;
+  std::uint64_t first_ = 0, next_ = 0;  // numbers
+  Segment* open_ = nullptr;             // the last, within a turn
+  std::uint32_t open_room_ = 0;         // octets that the open segment may still take
   std::uint32_t filling_bytes_ = 0;
   std::uint32_t room_ = 0;  // in this turn
   rdmap::Ring<UnsealedFpdu> unsealed_;

@@ -27,6 +27,8 @@ class BegunWork {
   // Without it none can be begun.
   void begin_stream() { ring_.reserve(std::clamp(common_.settings.send_depth, 1u, kWorkMax)); }
 
+  void give_back_slots() { ring_.give_back(); }
+
   bool empty() const { return ring_.empty(); }
   bool full() const { return ring_.full(); }
   // Gives its number, by which it is known from here on.

@@ -48,10 +48,11 @@ class Deliveries {
   explicit Deliveries(Common& common) : common_(common) {}
   // Without it none can be accepted.
   void begin_stream() { ring_.reserve(kDeliveriesMax); }
+  void give_back_slots() { ring_.give_back(); }
 
   // ---- the one that is being accepted: not while full() ----
   Delivery& start() { return next() = Delivery{}; }
-  Delivery& next() { return ring_[ring_.next()]; }
+  Delivery& next() { return ring_.fresh(); }
   tpt::MoveTicket ticket() { return {&common_.owner, ring_.next() & (ring_.size() - 1)}; }
   void note_places(const ddp::Placement& placement) {
     Delivery& delivery = next();

@@ -5,6 +5,7 @@
 // out of it may be under way.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -17,14 +18,16 @@ namespace rnic::rdmap {
 
 class HeldSends {
  public:
-  // Memory is taken once; untouched pages cost nothing.
+  // Memory is taken with the first.
   void reserve(std::uint32_t size_bytes) {
     // Somebody shares it: a copy out of it is not over.
-    if (size_bytes > size_ || room_.use_count() > 1) {
-      room_.reset(new std::byte[size_bytes]);
-      size_ = size_bytes;
-    }
+    if (size_bytes > size_ || room_.use_count() > 1) room_.reset();
+    size_ = std::max(size_, size_bytes);
     clear();
+  }
+  // And given back while there is none.
+  void give_back() {
+    if (!anything()) room_.reset();
   }
   const std::shared_ptr<std::byte[]>& memory() const { return room_; }
   void clear() { released_ = read_ = written_ = 0; }
@@ -43,6 +46,7 @@ class HeldSends {
     const std::uint64_t to_end = size_ - at % size_;
     const std::uint64_t skip = record > to_end ? to_end : 0;
     if (written_ + skip + record - released_ > size_) return false;
+    if (!room_) room_.reset(new std::byte[size_]);
     if (skip >= kHeader) store(at, kSkip);
     at += skip;
     store(at, ulpdu_size);

@@ -1,7 +1,7 @@
 // RDMA Reads and atomic operations that are not over, of both directions (RFC 5040 s6.1; verbs.md s11): those that
 // we asked for and wait for (ORD), and those that the peer asked for and we owe (IRD). Atomics stand among
 // Reads: one queue, one count (RFC 7306 s5.2, W-EXT-06). Both queues are served strictly in order
-// (W-RDMAP-10, -13, -45); their room is taken when a stream begins.
+// (W-RDMAP-10, -13, -45).
 //
 // Owned by one queue pair, anew for each stream.
 #pragma once
@@ -81,6 +81,10 @@ class Reads {
     due_ = 0;
   }
   tpt::ReadStags& stags() { return stags_; }
+  void give_back_slots() {
+    asked_.give_back();
+    owed_.give_back();
+  }
 
   // ---- the peer's, from the Request until the Response is generated (V-IRD-10) ----
   std::uint32_t owed() const { return owed_.count(); }

@@ -49,6 +49,8 @@ class Requester {
         work_(common, acknowledgements) {}
   // Takes the room for what is begun.
   void begin_stream() { work_.begin_stream(); }
+  // Memory of queues that are empty.
+  void give_back_slots() { work_.give_back_slots(); }
 
   // ---- what may be begun ----
   // New work may have been posted.

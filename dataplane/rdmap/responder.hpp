@@ -65,6 +65,11 @@ class Responder {
     deliveries_.begin_stream();
     if (holds_without_receive()) held_.reserve(common_.settings.held_bytes_max);
   }
+  // Memory of queues that are empty.
+  void give_back_slots() {
+    deliveries_.give_back_slots();
+    held_.give_back();
+  }
 
   // ---- in ----
   // Where a ULPDU stands in what carries it.

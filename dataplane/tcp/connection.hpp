@@ -2,8 +2,8 @@
 //
 // Before changing this file, read RFC 9293 s3.10, RFC 6298, RFC 5681, RFC 8985 and RFC 7323.
 //
-// Segments go in, segments come out, and the caller says what time it is. No clock, no socket,
-// no allocation after construction: a test drives it by hand, a worker by DPDK.
+// Segments go in, segments come out, and the caller says what time it is. No clock, no socket: a test drives it by
+// hand, a worker by DPDK. Its memory follows what is queued (base/ring_slots.hpp).
 //
 // What is special about an RNIC's TCP: it sends *segments*, each a packet buffer that the layer
 // above filled with whole FPDUs (W-TCP-02, W-TCP-24); the retransmit queue keeps these buffers, so
@@ -125,6 +125,11 @@ class Connection {
   void close();
   // RST now; everything is dropped.
   void abort(Instant now);
+  // Of queues that are empty: the next segment takes their memory anew.
+  void give_back_slots() {
+    queue_.give_back_slots();
+    receiver_.give_back_slots();
+  }
 
   // ---- receiving ---------------------------------------------------------------------------
   // The i-th readable span counted from `offset` octets after the consumption point is found by

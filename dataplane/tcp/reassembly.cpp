@@ -12,19 +12,14 @@ constexpr std::uint32_t kLengthMax = 0x7FFFFFFF;
 }
 
 Reassembly::Reassembly(std::uint32_t segments_max, Keeper& keeper)
-    : capacity_(std::max(segments_max, 1u)),
-      most_(capacity_),
-      pieces_(std::make_unique<Piece[]>(std::bit_ceil(capacity_))),
-      runs_(std::make_unique<Run[]>(capacity_)),
-      mask_(std::bit_ceil(capacity_) - 1),
-      keeper_(keeper) {}
+    : capacity_(std::max(segments_max, 1u)), most_(capacity_), keeper_(keeper) {}
 
 Reassembly::Added Reassembly::add(Seq first, Bytes octets, const BufferRef& buffer) {
   const Seq end = first + static_cast<std::uint32_t>(octets.size());
   bool news = false, full = false;
   // What lies in the gaps between runs is new. `at` walks over the segment.
   Seq at = first;
-  std::uint32_t r = run_count_;
+  auto r = static_cast<std::uint32_t>(runs_.size());
   while (r > 0 && at.before(runs_[r - 1].end)) --r;  // runs before r end at or before `at`
   // Gaps are collected first: inserting changes the runs.
   struct Gap {
@@ -32,9 +27,9 @@ Reassembly::Added Reassembly::add(Seq first, Bytes octets, const BufferRef& buff
   } gaps[kRecentMax * 2];
   unsigned gap_count = 0;
   for (; at.before(end) && gap_count < kRecentMax * 2; ++r) {
-    const Seq gap_end = r < run_count_ && runs_[r].first.before(end) ? runs_[r].first : end;
+    const Seq gap_end = r < runs_.size() && runs_[r].first.before(end) ? runs_[r].first : end;
     if (at.before(gap_end)) gaps[gap_count++] = {at, gap_end};
-    if (r >= run_count_ || !runs_[r].first.before(end)) break;
+    if (r >= runs_.size() || !runs_[r].first.before(end)) break;
     at = runs_[r].end;
   }
   for (unsigned i = 0; i < gap_count; ++i) {
@@ -51,11 +46,10 @@ Reassembly::Added Reassembly::add(Seq first, Bytes octets, const BufferRef& buff
 
 bool Reassembly::insert(Seq first, Bytes octets, const BufferRef& buffer) {
   const bool small = octets.size() <= Keeper::kCopiedMax;
-  std::uint32_t place = count_;
-  while (place > 0 && !pieces_[(begin_ + place - 1) & mask_].first.before(first)) --place;
+  const std::uint32_t place = place_of(first);
   const Seq end = first + static_cast<std::uint32_t>(octets.size());
   if (small && place > 0) {
-    Piece& before = pieces_[(begin_ + place - 1) & mask_];
+    Piece& before = pieces_[begin_ + place - 1];
     if (before.copied && before.first + before.length == first &&
         keeper_.extend(Keeper::Where::beyond, before.buffer, before.data + before.length, octets)) {
       before.length = end.since(before.first) & kLengthMax;
@@ -64,9 +58,7 @@ bool Reassembly::insert(Seq first, Bytes octets, const BufferRef& buffer) {
     }
   }
   if (count_ >= most_) return false;
-  for (std::uint32_t i = count_; i > place; --i)
-    pieces_[(begin_ + i) & mask_] = std::move(pieces_[(begin_ + i - 1) & mask_]);
-  Piece& piece = pieces_[(begin_ + place) & mask_];
+  Piece& piece = make_room(place);
   Keeper::Copy copy = small ? keeper_.copy(Keeper::Where::beyond, octets, *buffer->pool) : Keeper::Copy{};
   piece.copied = copy.buffer ? 1 : 0;
   if (!copy.buffer) {
@@ -82,30 +74,53 @@ bool Reassembly::insert(Seq first, Bytes octets, const BufferRef& buffer) {
   return true;
 }
 
+// How many pieces begin before it: nearly always all.
+std::uint32_t Reassembly::place_of(Seq first) const {
+  if (count_ == 0 || piece(count_ - 1).first.before(first)) return count_;
+  std::uint32_t low = 0, high = count_ - 1;
+  while (low != high) {
+    const std::uint32_t middle = low + (high - low) / 2;
+    if (piece(middle).first.before(first))
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+// What fills a gap comes in front of nearly all others, what goes on behind a gap behind all.
+Reassembly::Piece& Reassembly::make_room(std::uint32_t place) {
+  pieces_.need(begin_, begin_ + count_, std::bit_ceil(capacity_));
+  if (place < count_ / 2) {
+    --begin_;
+    for (std::uint32_t i = 0; i < place; ++i) pieces_[begin_ + i] = std::move(pieces_[begin_ + i + 1]);
+  } else {
+    for (std::uint32_t i = count_; i > place; --i) pieces_[begin_ + i] = std::move(pieces_[begin_ + i - 1]);
+  }
+  return pieces_[begin_ + place];
+}
+
 // [first, end) overlaps no run; it may touch one on either side.
 void Reassembly::join_runs(Seq first, Seq end) {
-  std::uint32_t r = run_count_;
+  auto r = static_cast<std::uint32_t>(runs_.size());
   while (r > 0 && first.before(runs_[r - 1].first)) --r;  // belongs behind run r-1
   const bool touches_before = r > 0 && runs_[r - 1].end == first;
-  const bool touches_after = r < run_count_ && runs_[r].first == end;
+  const bool touches_after = r < runs_.size() && runs_[r].first == end;
   if (touches_before && touches_after) {
     runs_[r - 1].end = runs_[r].end;
-    std::move(&runs_[r + 1], &runs_[run_count_], &runs_[r]);
-    --run_count_;
+    runs_.erase(runs_.begin() + r);
   } else if (touches_before) {
     runs_[r - 1].end = end;
   } else if (touches_after) {
     runs_[r].first = first;
   } else {
-    std::move_backward(&runs_[r], &runs_[run_count_], &runs_[run_count_ + 1]);
-    runs_[r] = {first, end};
-    ++run_count_;
+    runs_.insert(runs_.begin() + r, {first, end});
   }
 }
 
 // The run that holds an octet of [first, end) becomes the most recent.
 void Reassembly::remember(Seq first, Seq end) {
-  for (std::uint32_t r = run_count_; r > 0; --r) {
+  for (auto r = static_cast<std::uint32_t>(runs_.size()); r > 0; --r) {
     const Run& run = runs_[r - 1];
     if (!run.first.before(end) || !first.before(run.end)) continue;
     const auto in_run = [&](Seq s) { return !s.before(run.first) && s.before(run.end); };
@@ -122,18 +137,15 @@ void Reassembly::remember(Seq first, Seq end) {
 
 Reassembly::Piece* Reassembly::front(Seq next) {
   if (count_ == 0) return nullptr;
-  Piece& first = pieces_[begin_ & mask_];
+  Piece& first = pieces_[begin_];
   return first.first == next ? &first : nullptr;
 }
 
 void Reassembly::pop() {
-  Piece& first = pieces_[begin_ & mask_];
+  Piece& first = pieces_[begin_];
   RNIC_ASSERT(count_ > 0 && runs_[0].first == first.first);
   runs_[0].first = first.first + first.length;
-  if (runs_[0].first == runs_[0].end) {
-    std::move(&runs_[1], &runs_[run_count_], &runs_[0]);
-    --run_count_;
-  }
+  if (runs_[0].first == runs_[0].end) runs_.erase(runs_.begin());
   keeper_.release(first.buffer, first.copied);
   ++begin_;
   --count_;
@@ -142,7 +154,7 @@ void Reassembly::pop() {
 unsigned Reassembly::blocks(wire::SackBlock* out, unsigned most) const {
   unsigned found = 0;
   for (unsigned i = 0; i < recent_count_ && found < most; ++i)
-    for (std::uint32_t r = run_count_; r > 0; --r) {
+    for (auto r = static_cast<std::uint32_t>(runs_.size()); r > 0; --r) {
       const Run& run = runs_[r - 1];
       if (recent_[i].before(run.first) || !recent_[i].before(run.end)) continue;
       out[found++] = {run.first.value, run.end.value};
@@ -152,9 +164,15 @@ unsigned Reassembly::blocks(wire::SackBlock* out, unsigned most) const {
 }
 
 void Reassembly::clear() {
-  for (; count_ > 0; --count_, ++begin_)
-    keeper_.release(pieces_[begin_ & mask_].buffer, pieces_[begin_ & mask_].copied);
-  run_count_ = recent_count_ = 0;
+  for (; count_ > 0; --count_, ++begin_) keeper_.release(pieces_[begin_].buffer, pieces_[begin_].copied);
+  runs_.clear();
+  recent_count_ = 0;
+}
+
+void Reassembly::give_back_slots() {
+  if (!empty()) return;
+  pieces_.give_back();
+  runs_ = {};
 }
 
 }  // namespace rnic::tcp

@@ -3,12 +3,13 @@
 // The first copy of an octet wins, whatever comes later (W-TCP-11), and nothing is let go before
 // it is in order: what was SACKed stays (W-TCP-26).
 //
-// Small pieces are copied together, in the order in which they came.
+// Small pieces are copied together, in the order in which they came. Memory follows what is there.
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <vector>
 
+#include "base/ring_slots.hpp"
 #include "tcp/keeper.hpp"
 #include "tcp/seq.hpp"
 #include "wire/tcp.hpp"
@@ -28,7 +29,7 @@ class Reassembly {
   bool empty() const { return count_ == 0; }
   std::uint32_t count() const { return count_; }
   // Where the first piece begins; nothing sensible when empty().
-  Seq first() const { return pieces_[begin_ & mask_].first; }
+  Seq first() const { return pieces_[begin_].first; }
 
   enum class Added : std::uint8_t { kept, duplicate, no_room };
   // Keeps what is new of the octets, which begin at `first`, after all that is in order.
@@ -45,12 +46,13 @@ class Reassembly {
   Piece* front(Seq next);
   void pop();
   // The pieces in order of the stream; none of them overlaps another.
-  const Piece& piece(std::uint32_t index) const { return pieces_[(begin_ + index) & mask_]; }
+  const Piece& piece(std::uint32_t index) const { return pieces_[begin_ + index]; }
 
   // Blocks for the SACK option, the one that changed last first; returns how many.
   unsigned blocks(wire::SackBlock* out, unsigned most) const;
 
   void clear();
+  void give_back_slots();
 
  private:
   struct Run {  // without a gap
@@ -58,6 +60,8 @@ class Reassembly {
     Seq end{};
   };
   bool insert(Seq first, Bytes octets, const BufferRef& buffer);
+  std::uint32_t place_of(Seq first) const;
+  Piece& make_room(std::uint32_t place);
   void join_runs(Seq first, Seq end);
   void remember(Seq first, Seq end);
 
@@ -65,12 +69,10 @@ class Reassembly {
 
   std::uint32_t capacity_;
   std::uint32_t most_;
-  std::unique_ptr<Piece[]> pieces_;  // a ring, ordered
-  std::unique_ptr<Run[]> runs_;      // ordered; never more than pieces
-  std::uint32_t mask_;
+  RingSlots<Piece> pieces_;  // a ring, ordered
+  std::vector<Run> runs_;    // ordered; never more than pieces
   std::uint32_t begin_ = 0;
   std::uint32_t count_ = 0;
-  std::uint32_t run_count_ = 0;
   Seq recent_[kRecentMax];  // an octet of each of the runs that changed last
   unsigned recent_count_ = 0;
   Keeper& keeper_;

@@ -1,10 +1,12 @@
-// Octets in order that the layer above has not consumed, where they lie: a ring of spans.
+// Octets in order that the layer above has not consumed, where they lie: a ring of spans, whose memory follows what is
+// in it (base/ring_slots.hpp).
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <memory>
 
+#include "base/ring_slots.hpp"
 #include "tcp/keeper.hpp"
 
 namespace rnic::tcp {
@@ -12,10 +14,7 @@ namespace rnic::tcp {
 class ReceiveQueue {
  public:
   ReceiveQueue(std::uint32_t slots, Keeper& keeper)
-      : entries_(std::make_unique<Entry[]>(std::bit_ceil(slots))),
-        mask_(std::bit_ceil(slots) - 1),
-        join_from_(mask_ / 2 + 1),
-        keeper_(keeper) {}
+      : most_(std::bit_ceil(slots)), join_from_(std::max(most_ / 2, 1u)), keeper_(keeper) {}
   ReceiveQueue(const ReceiveQueue&) = delete;
   ReceiveQueue& operator=(const ReceiveQueue&) = delete;
   ~ReceiveQueue() { clear(); }
@@ -28,7 +27,7 @@ class ReceiveQueue {
     // before the window. Beyond half, small ones are put together.
     if (count >= join_from_ && octets.size() <= Keeper::kCopiedMax && join(*buffer, octets)) [[unlikely]]
       return true;
-    if (count > mask_) return false;
+    if (count == most_) return false;
     keeper_.keep(*buffer, copied);
     add(std::move(buffer), octets, copied);
     return true;
@@ -44,7 +43,7 @@ class ReceiveQueue {
   void consume(std::uint64_t octets) {
     while (octets > 0) {
       RNIC_ASSERT(head_ != tail_);
-      Entry& e = entries_[head_ & mask_];
+      Entry& e = entries_[head_];
       if (octets < e.length) {
         e.data += octets;
         e.length -= static_cast<std::uint32_t>(octets);
@@ -56,7 +55,10 @@ class ReceiveQueue {
     }
   }
   void clear() {
-    for (; head_ != tail_; ++head_) keeper_.release(entries_[head_ & mask_].buffer, entries_[head_ & mask_].copied);
+    for (; head_ != tail_; ++head_) keeper_.release(entries_[head_].buffer, entries_[head_].copied);
+  }
+  void give_back_slots() {
+    if (head_ == tail_) entries_.give_back();
   }
 
  private:
@@ -68,7 +70,7 @@ class ReceiveQueue {
   };
   Entry& entry(std::size_t i) {
     RNIC_ASSERT(i < count());
-    return entries_[(head_ + static_cast<std::uint32_t>(i)) & mask_];
+    return entries_[head_ + static_cast<std::uint32_t>(i)];
   }
   bool join(const Buffer& from, Bytes octets) {
     const std::uint32_t count = tail_ - head_;
@@ -79,22 +81,23 @@ class ReceiveQueue {
         return true;
       }
     }
-    if (count > mask_) return false;
+    if (count == most_) return false;
     Keeper::Copy copy = keeper_.copy(Keeper::Where::in_order, octets, *from.pool);
     if (!copy.buffer) return false;
     add(std::move(copy.buffer), {copy.data, octets.size()}, true);
     return true;
   }
   void add(BufferRef&& buffer, Bytes octets, bool copied) {
-    Entry& e = entries_[tail_++ & mask_];
+    entries_.need(head_, tail_, most_);
+    Entry& e = entries_[tail_++];
     e.buffer = std::move(buffer);
     e.data = octets.data();
     e.length = static_cast<std::uint32_t>(octets.size());
     e.copied = copied;
   }
 
-  std::unique_ptr<Entry[]> entries_;
-  std::uint32_t mask_;
+  RingSlots<Entry> entries_;
+  std::uint32_t most_;
   std::uint32_t join_from_;  // so many slots are taken by whatever comes
   std::uint32_t head_ = 0;
   std::uint32_t tail_ = 0;

@@ -164,6 +164,12 @@ class Receiver {
   // Nor read.
   void drop_readable();
 
+  // Memory that the next segment takes anew.
+  void give_back_slots() {
+    readable_.give_back_slots();
+    reassembly_.give_back_slots();
+  }
+
  private:
   void on_old(const Incoming& in, std::uint32_t length, Instant now);
   void keep_beyond(const Incoming& in);

@@ -35,10 +35,11 @@ class Returns {
 }  // namespace
 
 SendQueue::SendQueue(std::uint32_t slots)
-    : slots_(std::make_unique<QueuedSegment[]>(std::bit_ceil(std::max(slots, 4u)))) {
-  const std::uint32_t size = std::bit_ceil(std::max(slots, 4u));
-  mask_ = size - 1;
-  usable_ = size - std::clamp(size / 4, 2u, 16u);
+    : most_(std::bit_ceil(std::max(slots, 4u))), usable_(most_ - std::clamp(most_ / 4, 2u, 16u)) {}
+
+QueuedSegment& SendQueue::new_slot() {
+  slots_.need(head_, tail_, most_);
+  return slot(tail_++);
 }
 
 void SendQueue::start(Seq first) {
@@ -62,13 +63,13 @@ bool SendQueue::append(BufferRef payload) {
 }
 
 bool SendQueue::append_last(BufferRef payload) {
-  if (tail_ - head_ >= mask_) return false;  // the last slot is for a FIN
+  if (tail_ - head_ >= most_ - 1) return false;  // the last slot is for a FIN
   push(std::move(payload));
   return true;
 }
 
 void SendQueue::push(BufferRef payload) {
-  QueuedSegment& s = slot(tail_++);
+  QueuedSegment& s = new_slot();
   s.head = payload->head;
   s.length = payload->length;
   s.sequence = end_;
@@ -84,8 +85,7 @@ void SendQueue::push(BufferRef payload) {
 }
 
 void SendQueue::append_fin() {
-  RNIC_ASSERT(tail_ - head_ <= mask_);
-  QueuedSegment& s = slot(tail_++);
+  QueuedSegment& s = new_slot();
   s = QueuedSegment{};
   s.sequence = end_;
   s.flags = QueuedSegment::kFin;
@@ -99,11 +99,11 @@ void SendQueue::mark_probe() {
 
 bool SendQueue::cut(Index i, std::uint32_t octets) {
   if (!can_cut()) return false;
+  if (is_probe(i)) end_probe();
+  new_slot();
+  for (Index j = tail_ - 1; j != i + 1; --j) slot(j) = slot(j - 1);
   QueuedSegment& first = slot(i);
   RNIC_ASSERT(octets > 0 && octets < first.length && !first.has(QueuedSegment::kFin));
-  if (is_probe(i)) end_probe();
-  for (Index j = tail_; j != i + 1; --j) slot(j) = slot(j - 1);
-  ++tail_;
   QueuedSegment& second = slot(i + 1);
   first.flags &= static_cast<std::uint8_t>(~QueuedSegment::kWholeBuffer);
   second = first;

@@ -2,14 +2,14 @@
 // scoreboard (RFC 6675 s3) kept on them.
 //
 // A segment is a buffer, or a part of one when it had to be cut (W-TCP-27, a smaller EMSS). Its
-// octets are never touched (W-TCP-19). A fixed ring; nothing is allocated after construction.
+// octets are never touched (W-TCP-19). A ring whose memory follows what is in it (base/ring_slots.hpp).
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 
 #include "base/buffer.hpp"
+#include "base/ring_slots.hpp"
 #include "base/time.hpp"
 #include "tcp/delivered.hpp"
 #include "tcp/rack.hpp"
@@ -55,6 +55,9 @@ class SendQueue {
 
   void start(Seq first);  // the sequence number of the stream's first octet
   void clear();           // gives every buffer back
+  void give_back_slots() {
+    if (empty()) slots_.give_back();
+  }
 
   // ---- filling -----------------------------------------------------------------------------
   bool has_slot() const { return tail_ - head_ < usable_; }
@@ -89,13 +92,13 @@ class SendQueue {
   std::uint32_t sacked_count() const { return sacked_count_; }
   // RFC 6675's pipe: octets that are thought to be in the network.
   std::uint32_t pipe_bytes() const { return pipe_bytes_; }
-  const QueuedSegment& at(Index i) const { return slots_[i & mask_]; }
+  const QueuedSegment& at(Index i) const { return slots_[i]; }
 
   // ---- sending -----------------------------------------------------------------------------
   // Makes two of one: the first with `octets`. False when there is no slot for the second.
   bool cut(Index i, std::uint32_t octets);
-  bool can_cut() const { return tail_ - head_ < mask_; }  // the last slot is for a FIN
-  void on_sent(Instant now);                              // the first unsent
+  bool can_cut() const { return tail_ - head_ < most_ - 1; }  // the last slot is for a FIN
+  void on_sent(Instant now);                                  // the first unsent
   void on_retransmitted(Index i, Instant now);
   // The first that is lost and not yet sent again.
   std::optional<Index> first_lost() const {
@@ -136,7 +139,8 @@ class SendQueue {
 
  private:
   void push(BufferRef payload);
-  QueuedSegment& slot(Index i) { return slots_[i & mask_]; }
+  QueuedSegment& slot(Index i) { return slots_[i]; }
+  QueuedSegment& new_slot();
   Index find_lost() const;
   Index find(Seq sequence) const;  // the first sent segment that ends after it
   static std::uint32_t pipe_share(const QueuedSegment& s);
@@ -144,8 +148,8 @@ class SendQueue {
   bool mark_lost(Index i);
   void forget(const QueuedSegment& s, Delivered& delivered);
 
-  std::unique_ptr<QueuedSegment[]> slots_;
-  std::uint32_t mask_;
+  RingSlots<QueuedSegment> slots_;
+  std::uint32_t most_;  // slots, and so many of them for what is appended
   std::uint32_t usable_;
   Index head_ = 0;  // oldest not acknowledged
   Index next_ = 0;  // first unsent

@@ -6,6 +6,7 @@
 
 namespace rnic::test {
 
-std::uint64_t allocations();  // ever
+std::uint64_t allocations();      // ever
+std::uint64_t allocated_bytes();  // now, with what the allocator adds
 
 }  // namespace rnic::test

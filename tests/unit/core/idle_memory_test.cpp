@@ -1,0 +1,69 @@
+// What a connection holds while nothing comes or goes.
+#include "kit/allocations.hpp"
+#include "kit/catch.hpp"
+#include "sim/world.hpp"
+
+using namespace rnic;
+using sim::World;
+using sim::WorldOptions;
+
+namespace {
+
+qp::Config plain() {
+  qp::Config config;
+  config.access = tpt::Rights::remote_write;
+  config.ird = config.ord = 4;
+  config.send_depth = 16;
+  return config;
+}
+
+// Writes of many segments, and a few that stay unfinished: every queue has been long.
+void talk(World& world, sim::Endpoint& from, std::uint64_t at, Stag local, std::uint64_t to, Stag remote) {
+  const std::size_t before = from.host.completions.size();
+  for (int i = 0; i < 16; ++i) {
+    qp::WorkRequest write;
+    write.opcode = qp::Opcode::write;
+    write.signaled = true;
+    write.sge_count = 1;
+    write.sges[0] = {at, 64 * 1024, local};
+    write.remote_stag = remote;
+    write.remote_to = to;
+    world.a.post_send(from, write);
+  }
+  REQUIRE(world.run_until([&] { return from.host.completions.size() == before + 16; }));
+}
+
+}  // namespace
+
+TEST_CASE("a connection that is silent for a second holds little, and what it held comes back when it speaks",
+          "[core][idle]") {
+  WorldOptions options;
+  options.link.delay = microseconds(500);
+  options.link.loss_per_1000 = 20;  // what comes beyond gaps has a queue, too
+  World world(options);
+  std::vector<std::byte> source(64 * 1024, std::byte{7}), target(64 * 1024);
+  const Stag from = world.a.register_memory(source, tpt::Rights::local_read);
+  const Stag to = world.b.register_memory(target, tpt::Rights::local_write | tpt::Rights::remote_write);
+  const auto address = [](const std::vector<std::byte>& v) { return reinterpret_cast<std::uintptr_t>(v.data()); };
+  constexpr int kPairs = 20;
+  std::vector<sim::Connected> pairs;
+  const std::uint64_t before = test::allocated_bytes();
+  for (int i = 0; i < kPairs; ++i) {
+    pairs.push_back(sim::connect(world, plain(), plain()));
+    REQUIRE(pairs.back().established);
+    talk(world, *pairs.back().a, address(source), from, address(target), to);
+  }
+  const std::uint64_t busy = test::allocated_bytes();
+  world.run_for(seconds(10));
+  const std::uint64_t idle = test::allocated_bytes();
+  const std::uint64_t each = (idle - before) / (2 * kPairs);
+  CAPTURE(each, (busy - before) / (2 * kPairs));
+  CHECK(idle < busy);
+  // Stream, TCP and queue pair, with what the simulator's application keeps.
+  CHECK(each < 16 * 1024);
+
+  std::fill(target.begin(), target.end(), std::byte{0});
+  for (const sim::Connected& pair : pairs) talk(world, *pair.a, address(source), from, address(target), to);
+  world.run_for(seconds(1));
+  CHECK(target == source);
+}
