@@ -254,6 +254,18 @@ void read_ecn(const Field& field, DeviceConfiguration& device) {
                           device.ecn.emplace());
 }
 
+void read_rto_min(const Field& field, DeviceConfiguration& device) {
+  std::int64_t value = device.options.tcp.rto_min.ns / 1'000'000;
+  field.take_number(1, 60'000, value);
+  device.options.tcp.rto_min = milliseconds(value);
+}
+
+void read_window(const Field& field, DeviceConfiguration& device) {
+  std::uint32_t mib = 256;
+  field.take_number(1, 256, mib);
+  device.options.tcp.window_max_bytes = std::min(mib << 20, tcp::Options::kWindowMax);
+}
+
 constexpr Key<DeviceConfiguration> kDeviceKeys[] = {
     {"port", R"("af_xdp:eth1")", "what `rnic --help` lists", read_port},
     {"address", R"(["10.0.0.1/24", "2001:db8::1/64"])", "loopback, left out: 127.0.1.1/24", read_addresses},
@@ -288,6 +300,11 @@ constexpr Key<DeviceConfiguration> kDeviceKeys[] = {
      [](const Field& field, auto& device) { field.take_seconds(0, 86'400, device.options.tcp.keepalive); }},
     {"retransmissions", "12", "then a peer that does not answer is given up: five minutes and more; 9: two",
      [](const Field& field, auto& device) { field.take_number(3, 100, device.options.tcp.retransmissions_max); }},
+    {"rto_min_ms", "200",
+     "the least time after which what is not acknowledged is sent again; less only in a data centre",
+     [](const Field& field, auto& device) { read_rto_min(field, device); }},
+    {"window_mib", "256", "a connection's windows begin with 1 and grow up to it where the path is long",
+     [](const Field& field, auto& device) { read_window(field, device); }},
     {"hop_limit", "64", "TTL; of IPv6 what a router advertises, else 64",
      [](const Field& field, auto& device) { field.take_number(1, 255, device.options.hop_limit.emplace()); }},
     {"timestamps", "true", "RFC 7323, 12 octets of each segment: PAWS; off on loopback, pair and memif",

@@ -34,7 +34,7 @@ struct DeviceOptions {
   bool probe = false;                     // asks whether an address is taken before using it
   bool opaque_addresses = false;          // those made up do not show the MAC: the kernel has it too
   AddressMode mode = AddressMode::own;
-  tcp::Options tcp;
+  tcp::Options tcp{.window_max_bytes = tcp::Options::kWindowMax};
   std::uint32_t streams_max = 16384;
   Face face = Face::iwarp;
   bool oob_connect = false;  // queue pairs meet without rdma_cm, at this TCP port of every address

@@ -39,6 +39,7 @@ void Connection::on_acknowledgement(const Incoming& in, Seq ack, Instant now) {
     on_probe_answered(told, ack, plain && header.sack_count == 0, flight_before);
   if (!advances && queue_.all_acknowledged()) return;
   rack_.on_delivered(delivered, forward, now);
+  receiver_.set_round_trip(rack_.least_round_trip());
   if (ecn_.may_be_marked()) on_echo(header, delivered, flight_before, now);
   // A shut window that is answered for is no dead peer (RFC 9293 s3.8.6.1).
   if (!send_edge_.after(ack)) retransmissions_ = 0;
@@ -59,6 +60,8 @@ void Connection::on_acknowledgement(const Incoming& in, Seq ack, Instant now) {
       congestion_.on_acknowledged(delivered.acknowledged, pipe_before, rtt_.smoothed(), now);
     restart_retransmission_timer(now);
     schedule_tail_probe(now);
+    if (congestion_.window_bytes() > slots_enough_bytes_) [[unlikely]]
+      follow_congestion_window();
     if (delivered.fin) on_our_fin_acknowledged(now);
   }
 }

@@ -68,6 +68,7 @@ Connection::Connection(const Options& options)
       receiver_(options, counters_),
       options_(options),
       peer_mss_(options.mss_default_bytes) {
+  if (!options_.grows()) slots_enough_bytes_ = UINT32_MAX;
   update_emss();
 }
 
@@ -133,6 +134,7 @@ void Connection::become_established(const wire::TcpHeader& header, Instant now) 
     rtt_.sample(now - syn_sent_at_);
     rack_.on_round_trip(now - syn_sent_at_, now);
     tail_probe_.on_round_trip();
+    receiver_.set_round_trip(rack_.least_round_trip());
   }
   last_sent_at_ = now;
   const std::uint32_t window = std::uint32_t{header.window} << (header.has(flag::kSyn) ? 0 : send_shift_);
@@ -449,6 +451,13 @@ void Connection::raise_window_max(std::uint32_t window_bytes) {
   if (emss_ < path_.size_bytes() - option_bytes()) on_path_changed();
 }
 
+// Slots for two windows of long segments, so that they run out only where segments are short.
+void Connection::follow_congestion_window() {
+  const std::uint32_t slots = 2 * (congestion_.window_bytes() / emss_);
+  queue_.allow(std::min(slots, Options::kSegmentsGrown));
+  slots_enough_bytes_ = std::bit_ceil(std::max(slots, options_.send_segments_max)) / 2 * emss_;
+}
+
 void Connection::set_mss(std::uint32_t mss_bytes) {
   options_.mss_bytes = mss_bytes;
   receiver_.set_mss(mss_bytes);
@@ -465,6 +474,7 @@ void Connection::on_path_changed() {
   const std::uint32_t before = emss_;
   update_emss();
   if (state_ < State::established || emss_ == before) return;
+  if (options_.grows()) slots_enough_bytes_ = 0;
   congestion_.set_mss(emss_);
   // Larger ones did not get through (RFC 1191 s6.4): again, cut, and not for congestion.
   if (emss_ < before) queue_.mark_lost_longer_than(emss_);

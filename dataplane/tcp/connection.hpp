@@ -174,6 +174,7 @@ class Connection {
   Duration smoothed_rtt() const;
   std::uint32_t congestion_window_bytes() const;
   std::uint32_t in_flight_bytes() const;
+  std::uint32_t receive_window_bytes() const { return receiver_.window_bytes(); }
   Algorithm congestion() const { return congestion_.algorithm(); }
   bool ecn_agreed() const { return ecn_.may_be_marked(); }  // and so our data may be marked
   // The peer's last timestamp (TS.Recent), where timestamps are in use.
@@ -208,6 +209,7 @@ class Connection {
   void end(Ended why);
   void update_emss();
   void raise_window_max(std::uint32_t window_bytes);
+  void follow_congestion_window();
   void on_path_changed();
   void on_path_probe_answered(Instant now);
   std::uint32_t option_bytes() const { return timestamps_ ? 12 : 0; }
@@ -290,7 +292,8 @@ class Connection {
   Seq window_ack_{};                   // SND.WL2
   std::uint32_t send_window_max_ = 0;  // the largest window that the peer ever had
   std::uint32_t emss_ = 0;
-  std::uint32_t duplicate_acks_ = 0;  // without SACK only
+  std::uint32_t slots_enough_bytes_ = 0;  // of a congestion window: the queue has slots for it
+  std::uint32_t duplicate_acks_ = 0;      // without SACK only
   enum class Recovery : std::uint8_t { none, fast, timeout } recovery_ = Recovery::none;
   bool send_one_anyway_ = false;  // the first retransmission does not ask the window
   bool fin_appended_ = false;

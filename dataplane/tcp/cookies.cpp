@@ -70,7 +70,7 @@ std::optional<Handshake> Cookies::open(std::uint64_t name, const wire::TcpHeader
   if (options.window_scale && (bits & kShiftMask) != kNoScaling) {
     found.scaling = true;
     found.send_shift = static_cast<std::uint8_t>(bits & kShiftMask);
-    found.receive_shift = window_shift(options.receive_window_bytes);
+    found.receive_shift = window_shift(options.widest_window_bytes());
   }
   return found;
 }

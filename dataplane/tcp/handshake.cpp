@@ -51,7 +51,7 @@ Handshake agree(const wire::TcpHeader& syn, const Options& options, Seq ours, st
   if (options.window_scale && syn.window_scale) {
     made.scaling = true;
     made.send_shift = std::min<std::uint8_t>(*syn.window_scale, 14);  // RFC 7323 s2.3
-    made.receive_shift = window_shift(options.receive_window_bytes);
+    made.receive_shift = window_shift(options.widest_window_bytes());
   }
   made.timestamp_offset = timestamp_offset;
   if (options.timestamps && syn.timestamps) {

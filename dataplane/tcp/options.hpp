@@ -1,6 +1,7 @@
 // What a connection is told when it is made, and what it counts.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/time.hpp"
@@ -10,14 +11,21 @@
 namespace rnic::tcp {
 
 struct Options {
-  std::uint32_t mss_bytes = 1460;         // what we announce, and what our port lets through
-  std::uint32_t mss_default_bytes = 536;  // of a peer that names none (RFC 9293 s3.7.1); IPv6: 1220
-  std::uint32_t headers_bytes = 40;       // IP's and TCP's without options; IPv6: 60
-  std::uint32_t path_floor_bytes = 512;   // an MSS that every path has room for; IPv6: 1220
-  std::uint32_t receive_window_bytes = 1u << 20;
-  std::uint32_t send_segments_max = 1024;  // slots of the retransmit queue; a power of two
+  std::uint32_t mss_bytes = 1460;                 // what we announce, and what our port lets through
+  std::uint32_t mss_default_bytes = 536;          // of a peer that names none (RFC 9293 s3.7.1); IPv6: 1220
+  std::uint32_t headers_bytes = 40;               // IP's and TCP's without options; IPv6: 60
+  std::uint32_t path_floor_bytes = 512;           // an MSS that every path has room for; IPv6: 1220
+  std::uint32_t receive_window_bytes = 1u << 20;  // at first
+  // Up to where it grows with what comes in a round trip, and with it, and with the congestion window, the three below.
+  std::uint32_t window_max_bytes = 0;                         // less than the first: it does not
+  static constexpr std::uint32_t kWindowMax = 0xFFFFu << 12;  // what a wire gets: finer steps than beyond it
+  std::uint32_t send_segments_max = 1024;                     // of the retransmit queue; a power of two
   std::uint32_t out_of_order_segments_max = 1024;
   std::uint32_t receive_segments_max = 1024;  // in order and not consumed; a power of two
+  static constexpr std::uint32_t kSegmentsGrown = 1u << 18;
+
+  std::uint32_t widest_window_bytes() const { return std::max(receive_window_bytes, window_max_bytes); }
+  bool grows() const { return window_max_bytes > receive_window_bytes; }
   bool window_scale = true;
   bool timestamps = false;  // 12 octets off every segment; default of the device
   bool sack = true;

@@ -140,7 +140,7 @@ void Connection::fill_handshake(SegmentOut& out, Instant now) {
   header.mss = static_cast<std::uint16_t>(std::min(options_.mss_bytes, 0xFFFFu));
   // An answer agrees to what was offered, and offers nothing.
   header.sack_permitted = answer ? sack_ : options_.sack;
-  if (answer ? scaling_ : options_.window_scale) header.window_scale = window_shift(options_.receive_window_bytes);
+  if (answer ? scaling_ : options_.window_scale) header.window_scale = window_shift(options_.widest_window_bytes());
   if (answer ? timestamps_ : options_.timestamps)
     header.timestamps = {timestamp_clock(now) + timestamp_offset_, answer ? receiver_.timestamp_recent() : 0};
 }

@@ -12,7 +12,7 @@ constexpr std::uint32_t kLengthMax = 0x7FFFFFFF;
 }
 
 Reassembly::Reassembly(std::uint32_t segments_max, Keeper& keeper)
-    : capacity_(std::max(segments_max, 1u)), most_(capacity_), keeper_(keeper) {}
+    : first_limit_(std::max(segments_max, 1u)), most_(first_limit_), keeper_(keeper) {}
 
 Reassembly::Added Reassembly::add(Seq first, Bytes octets, const BufferRef& buffer) {
   const Seq end = first + static_cast<std::uint32_t>(octets.size());
@@ -90,7 +90,7 @@ std::uint32_t Reassembly::place_of(Seq first) const {
 
 // What fills a gap comes in front of nearly all others, what goes on behind a gap behind all.
 Reassembly::Piece& Reassembly::make_room(std::uint32_t place) {
-  pieces_.need(begin_, begin_ + count_, std::bit_ceil(capacity_));
+  pieces_.need(begin_, begin_ + count_, std::bit_ceil(std::max(most_, count_ + 1)));
   if (place < count_ / 2) {
     --begin_;
     for (std::uint32_t i = 0; i < place; ++i) pieces_[begin_ + i] = std::move(pieces_[begin_ + i + 1]);

@@ -24,7 +24,8 @@ class Reassembly {
   Reassembly& operator=(const Reassembly&) = delete;
 
   // No more pieces than these from now on; those that are there stay.
-  void limit(std::uint32_t segments_max) { most_ = segments_max < capacity_ ? segments_max : capacity_; }
+  void limit(std::uint32_t segments_max) { most_ = segments_max; }
+  std::uint32_t first_limit() const { return first_limit_; }  // as it was made with
 
   bool empty() const { return count_ == 0; }
   std::uint32_t count() const { return count_; }
@@ -67,7 +68,7 @@ class Reassembly {
 
   static constexpr unsigned kRecentMax = 4;
 
-  std::uint32_t capacity_;
+  std::uint32_t first_limit_;
   std::uint32_t most_;
   RingSlots<Piece> pieces_;  // a ring, ordered
   std::vector<Run> runs_;    // ordered; never more than pieces

@@ -32,6 +32,8 @@ class ReceiveQueue {
     add(std::move(buffer), octets, copied);
     return true;
   }
+  // There may be so many slots from now on, if these are more.
+  void allow(std::uint32_t slots) { most_ = std::max(most_, std::bit_ceil(slots)); }
   // From now on small ones are put together from the first on: buffers are scarce.
   void join_all() { join_from_ = 0; }
 

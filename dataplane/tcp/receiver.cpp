@@ -16,12 +16,15 @@ std::uint32_t octets_of(const Incoming& in) { return static_cast<std::uint32_t>(
 Receiver::Receiver(const Options& options, Counters& counters)
     : window_bytes_(options.receive_window_bytes),
       mss_bytes_(options.mss_bytes),
+      window_max_bytes_(0),
       delayed_ack_(options.delayed_ack),
       readable_(options.receive_segments_max, keeper_),
       reassembly_(options.out_of_order_segments_max, keeper_),
       counters_(counters),
       keeps_beyond_(options.out_of_order_segments_max > 0),
-      window_offered_bytes_(options.receive_window_bytes) {}
+      window_offered_bytes_(options.receive_window_bytes),
+      window_limit_bytes_(options.grows() ? options.window_max_bytes : 0),
+      beyond_limit_(options.out_of_order_segments_max) {}
 
 void Receiver::start(const Handshake& agreed, Instant now) {
   RNIC_ASSERT(received_ == 0);
@@ -29,6 +32,7 @@ void Receiver::start(const Handshake& agreed, Instant now) {
   next_ = last_ack_ = initial_ + 1;
   edge_ = next_ + std::min(window_offered_bytes_, kPlainWindowMax);  // never scaled in a SYN
   window_bytes_ = agreed.scaling ? window_offered_bytes_ : std::min(window_offered_bytes_, kPlainWindowMax);
+  window_max_bytes_ = agreed.scaling ? window_limit_bytes_ : 0;
   limit_ = next_ + window_bytes_;
   shift_ = agreed.receive_shift;
   sack_ = agreed.sack;
@@ -104,6 +108,42 @@ void Receiver::on_old(const Incoming& in, std::uint32_t length, Instant now) {
   }
 }
 
+// ---- the window that grows ------------------------------------------------------------------
+
+// A peer in slow start sends four times as much when the next round trip is measured, and eight times when that has
+// come: so who sends a quarter of our window in a round trip may soon be held up by it. What comes in the least round
+// trip that there was is never more than what the path carries.
+void Receiver::follow_peer(Instant now) {
+  if (round_trip_.ns == 0) return;
+  const bool measured = round_began_at_ != kNever;
+  const Duration lasted = now - round_began_at_;
+  if (measured && lasted < round_trip_) return;
+  const std::uint64_t came = received_ - round_began_;
+  round_began_ = received_;
+  round_began_at_ = now;
+  // Not what came with pauses.
+  if (!measured || lasted > round_trip_ * 2 || came < window_bytes_ / 4) return;
+  widen(static_cast<std::uint32_t>(
+      std::min<std::uint64_t>({8 * came, std::uint64_t{8} * window_bytes_, window_max_bytes_})));
+}
+
+void Receiver::widen(std::uint32_t window_bytes) {
+  if (window_bytes <= window_bytes_) return;
+  limit_ = limit_ + (window_bytes - window_bytes_);
+  window_bytes_ = window_bytes;
+  if (window_bytes_ == window_max_bytes_) window_max_bytes_ = 0;
+  // Of segments half as long as the longest.
+  pieces_for_window_ = std::min(window_bytes_ / std::max(mss_bytes_ / 2, 1u), Options::kSegmentsGrown);
+  readable_.allow(pieces_for_window_);
+  limit_pieces();
+}
+
+void Receiver::limit_pieces() {
+  // Nobody who consumes: nobody for whom it is worth it.
+  reassembly_.limit(beyond_limit_ < reassembly_.first_limit() ? beyond_limit_
+                                                              : std::max(beyond_limit_, pieces_for_window_));
+}
+
 // ---- timestamps ----------------------------------------------------------------------------
 
 bool Receiver::is_outdated(std::uint32_t timestamp, Instant now) const {
@@ -143,6 +183,7 @@ void Receiver::take_payload(Incoming& in, Instant now) {
     owe_ack();
     return;
   }
+  if (window_max_bytes_ != 0) follow_peer(now);
   unacknowledged_bytes_ += octets;
   if (unacknowledged_bytes_ >= 2 * peer_segment_bytes_) progress_due_ = true;
   if (delayed_ack_at_ == kNever) delayed_ack_at_ = now + delayed_ack_;
@@ -235,7 +276,8 @@ bool Receiver::consume(std::uint64_t bytes) {
   if (peer_closed_) return false;
   const std::uint32_t gain = limit_.since(edge_);
   if (gain >= window_bytes_ / 2) return true;
-  return edge_.since(next_) < 2 * mss_bytes_ && gain >= enough_bytes();
+  // The peer reads our edge in steps of the scale.
+  return edge_.since(next_) < std::max(2 * mss_bytes_, 2u << shift_) && gain >= enough_bytes();
 }
 
 // ---- our ACKs ------------------------------------------------------------------------------

@@ -49,6 +49,8 @@ class Receiver {
   void start(const Handshake& agreed, Instant now);
   void start_echo(EcnEcho::Tells what) { echo_.start(what); }
   void set_mss(std::uint32_t mss_bytes) { mss_bytes_ = mss_bytes; }
+  // The least time from an octet of the peer's to its hearing of it and the next; 0: not known.
+  void set_round_trip(Duration round_trip) { round_trip_ = round_trip; }
 
   // ---- where a segment stands --------------------------------------------------------------
   Seq initial() const { return initial_; }    // IRS
@@ -105,9 +107,13 @@ class Receiver {
   };
   std::size_t beyond_count() const { return reassembly_.count(); }
   Beyond beyond(std::size_t index) const;
-  void limit_beyond(std::uint32_t pieces) { reassembly_.limit(pieces); }
+  void limit_beyond(std::uint32_t pieces) {
+    beyond_limit_ = pieces;
+    limit_pieces();
+  }
   void join_small_pieces() { readable_.join_all(); }
   const BufferCount& kept() const { return keeper_.kept(); }
+  std::uint32_t window_bytes() const { return window_bytes_; }
 
   // ---- our ACKs ----------------------------------------------------------------------------
   static constexpr std::uint64_t kNoHold = ~std::uint64_t{0};
@@ -176,6 +182,9 @@ class Receiver {
   void fill_gap(Incoming& in);
   bool accept(BufferRef&& buffer, Bytes octets, bool copied = false);
   void drain_reassembly();
+  void follow_peer(Instant now);
+  void widen(std::uint32_t window_bytes);
+  void limit_pieces();
   // The right edge moves when it moves by enough (RFC 9293 s3.8.6.2.2).
   std::uint32_t enough_bytes() const { return std::min(window_bytes_ / 2, mss_bytes_); }
   std::uint16_t window_field(Seq ack) {
@@ -202,6 +211,7 @@ class Receiver {
   std::uint32_t forced_ = 0;                // ACKs to be sent whether they say news or not
   std::uint32_t window_bytes_;              // of the most that we hold
   std::uint32_t mss_bytes_;
+  std::uint32_t window_max_bytes_;  // while it may still grow; 0: it does not any more
   Instant delayed_ack_at_ = kNever;
   Duration delayed_ack_;
   bool peer_closed_ = false;
@@ -217,7 +227,14 @@ class Receiver {
   bool keeps_beyond_;           // what is not in order
   bool has_duplicate_ = false;  // a DSACK block to tell (RFC 2883)
   wire::SackBlock duplicate_{};
-  std::uint32_t window_offered_bytes_;  // the window whose scale our SYN tells
+  std::uint32_t window_offered_bytes_;   // the first, if both sides scale
+  std::uint32_t window_limit_bytes_;     // and the largest
+  std::uint32_t beyond_limit_;           // pieces, with the first window
+  std::uint32_t pieces_for_window_ = 0;  // more than that, if it has grown
+  // What comes in a round trip.
+  Duration round_trip_{};
+  Instant round_began_at_ = kNever;
+  std::uint64_t round_began_ = 0;
   std::uint32_t timestamp_recent_ = 0;
   Instant timestamp_recent_at_{};
   RateLimit empty_answers_{10, seconds(5)};  // against two ends that ACK each other's ACKs

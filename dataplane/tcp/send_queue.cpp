@@ -34,8 +34,12 @@ class Returns {
 
 }  // namespace
 
-SendQueue::SendQueue(std::uint32_t slots)
-    : most_(std::bit_ceil(std::max(slots, 4u))), usable_(most_ - std::clamp(most_ / 4, 2u, 16u)) {}
+SendQueue::SendQueue(std::uint32_t slots) : most_(0), usable_(0) { allow(std::max(slots, 4u)); }
+
+void SendQueue::allow(std::uint32_t slots) {
+  most_ = std::max(most_, std::bit_ceil(slots));
+  usable_ = most_ - std::clamp(most_ / 4, 2u, 16u);
+}
 
 QueuedSegment& SendQueue::new_slot() {
   slots_.need(head_, tail_, most_);

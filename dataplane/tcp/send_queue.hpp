@@ -59,6 +59,9 @@ class SendQueue {
     if (empty()) slots_.give_back();
   }
 
+  // There may be so many slots from now on, if these are more.
+  void allow(std::uint32_t slots);
+
   // ---- filling -----------------------------------------------------------------------------
   bool has_slot() const { return tail_ - head_ < usable_; }
   bool append(BufferRef payload);

@@ -218,7 +218,8 @@ TEST_CASE("a number is taken from its least to its most, and no further", "[cont
   constexpr Bound kOfDevice[] = {
       {"mtu", 576, 65'535},           {"vlan", 1, 4094},      {"keepalive_s", 0, 86'400},   {"retransmissions", 3, 100},
       {"hop_limit", 1, 255},          {"mpa_revision", 1, 2}, {"rnr_timeout_s", 0, 86'400}, {"buffers", 512, 4'194'304},
-      {"streams_max", 16, 1'048'576}, {"core", 0, 4095},      {"oob_port", 1, 65'535}};
+      {"streams_max", 16, 1'048'576}, {"core", 0, 4095},      {"oob_port", 1, 65'535},      {"rto_min_ms", 1, 60'000},
+      {"window_mib", 1, 256}};
   const auto check = [](const std::string& head, const Bound& bound) {
     INFO(bound.key);
     const auto why = [&](std::int64_t value) {
@@ -575,13 +576,18 @@ TEST_CASE("W-TCP-13: what is said of TCP reaches the device: Nagle, keepalive, t
   CHECK_FALSE(plain.timestamps);
   CHECK(plain.ecn == tcp::EcnUse::passive);
   CHECK(plain.retransmissions_max == 12);
-  CHECK(plain.syn_wait_first == milliseconds(10));  // memory
+  CHECK(plain.rto_min == milliseconds(200));
+  CHECK(plain.widest_window_bytes() == 0xFFFFu << 12);  // 256 MiB, in steps of 4 KiB
+  CHECK(plain.syn_wait_first == milliseconds(10));      // memory
   CHECK_FALSE(by_itself.hop_limit);
   const core::DeviceOptions asked = options_of(
       "nagle = true\nkeepalive_s = 7200\ntimestamps = true\ncongestion = \"dctcp\"\n"
-      "retransmissions = 9\nhop_limit = 5\n");
+      "retransmissions = 9\nhop_limit = 5\nrto_min_ms = 5\nwindow_mib = 16\n");
   const tcp::Options& other = asked.tcp;
   CHECK(other.retransmissions_max == 9);
+  CHECK(other.rto_min == milliseconds(5));
+  CHECK(other.widest_window_bytes() == 16u << 20);
+  CHECK_FALSE(options_of("window_mib = 1\n").tcp.grows());
   CHECK(asked.hop_limit == 5);
   CHECK(other.nagle);
   CHECK(other.keepalive == seconds(7200));
@@ -592,6 +598,8 @@ TEST_CASE("W-TCP-13: what is said of TCP reaches the device: Nagle, keepalive, t
   says(parse("[[device]]\nport = \"loopback\"\nnagle = 1\n"), "nagle");
   says(parse("[[device]]\nport = \"loopback\"\nretransmissions = 2\n"), "retransmissions");
   says(parse("[[device]]\nport = \"loopback\"\nhop_limit = 0\n"), "hop_limit");
+  says(parse("[[device]]\nport = \"loopback\"\nwindow_mib = 257\n"), "window_mib");
+  says(parse("[[device]]\nport = \"loopback\"\nrto_min_ms = 0\n"), "rto_min_ms");
 }
 
 TEST_CASE("W-TCP-26: timestamps are on on a wire of others, off within memory, or as it is said",

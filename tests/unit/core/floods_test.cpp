@@ -89,7 +89,7 @@ TEST_CASE("W-TCP-12: under a flood scale and SACK are kept in timestamps, or not
     stranger.says(fin);
     REQUIRE(stranger.heard.at(0).header.timestamps);
     CHECK(stranger.heard[0].header.timestamps->value - answer.timestamps->value < 64);
-    CHECK(stranger.heard[0].header.window == ((1u << 20) - 1) >> 5);
+    CHECK(stranger.heard[0].header.window == ((1u << 20) - 1) >> 12);
   }
 }
 
