@@ -31,6 +31,7 @@
 #include "tcp/ecn.hpp"
 #include "tcp/handshake.hpp"
 #include "tcp/options.hpp"
+#include "tcp/pacer.hpp"
 #include "tcp/path_mtu.hpp"
 #include "tcp/rack.hpp"
 #include "tcp/rate_limit.hpp"
@@ -267,7 +268,7 @@ class Connection {
   std::uint32_t sendable_bytes() const;
   bool may_send_fin() const;
   bool may_retransmit(SendQueue::Index i) const;
-  bool has_work() const;
+  bool paces_out(Instant now);
   void fill(wire::TcpHeader& header, std::uint8_t flags, Seq sequence, Instant now);
   void fill_handshake(SegmentOut& out, Instant now);
   void fill_acknowledgement(SegmentOut& out, Instant now);
@@ -320,6 +321,7 @@ class Connection {
   SendQueue queue_;
   PathMtu path_;
   CongestionControl congestion_;
+  Pacer pacer_;
   RttEstimator rtt_;
   Rack rack_;
   TailProbe tail_probe_;

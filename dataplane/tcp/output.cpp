@@ -85,17 +85,25 @@ bool Connection::may_retransmit(SendQueue::Index i) const {
   return pipe == 0 || pipe + std::min(segment.length, emss_) <= congestion_.window_bytes();
 }
 
-bool Connection::has_work() const {
-  if (reset_due_ || syn_due_) return true;
-  if (state_ < State::established) return false;
-  if (receiver_.ack_due() || keepalive_due_ || tail_probe_due_) return true;
-  if (const auto lost = queue_.first_lost(); lost && may_retransmit(*lost)) return true;
-  if (!queue_.has_unsent()) return false;
-  if (sendable_bytes() > 0 || may_send_fin()) return true;
-  return queue_.all_acknowledged() && persist_at_ == kNever && !ecn_pause_;  // to start the persist timer
+// A time that has passed means: now.
+Instant Connection::next_deadline() const {
+  if (reset_due_ || syn_due_) return kPast;
+  const Instant timer = earliest_timer();
+  if (state_ < State::established) return timer;
+  if (receiver_.ack_due() || keepalive_due_ || tail_probe_due_) return kPast;
+  if (const auto lost = queue_.first_lost(); lost && may_retransmit(*lost)) return kPast;
+  if (!queue_.has_unsent()) return timer;
+  if (sendable_bytes() > 0) return std::min(timer, pacer_.due());
+  if (may_send_fin()) return kPast;
+  // The persist timer is to be started.
+  return queue_.all_acknowledged() && persist_at_ == kNever && !ecn_pause_ ? kPast : timer;
 }
 
-Instant Connection::next_deadline() const { return has_work() ? kPast : earliest_timer(); }
+bool Connection::paces_out(Instant now) {
+  return !pacer_.may_send(now, [this] {
+    return Pacer::Pace{congestion_.window_bytes(), congestion_.pace_bytes(), emss_, rtt_.smoothed()};
+  });
+}
 
 std::uint32_t Connection::room_bytes() const {
   if (state_ != State::established && state_ != State::close_wait) return 0;
@@ -204,6 +212,7 @@ void Connection::send_first_unsent(SegmentOut& out, std::uint32_t octets, Instan
     out.header.flags |= ecn_.take_data_flags();
   }
   queue_.on_sent(now);
+  pacer_.on_sent(octets);
   counters_.bytes_out += octets;
   if (rto_at_ == kNever) rto_at_ = now + rtt_.rto();
   schedule_tail_probe(now);
@@ -259,7 +268,9 @@ std::optional<SegmentOut> Connection::next_segment(Instant now) {
     const std::uint32_t octets = sendable_bytes();
     if (octets > 0) {
       const SendQueue::Index i = queue_.first_unsent();
-      if (octets == queue_.at(i).length || queue_.cut(i, octets)) [[likely]] {
+      if (paces_out(now)) {
+        // Its time will come.
+      } else if (octets == queue_.at(i).length || queue_.cut(i, octets)) [[likely]] {
         send_first_unsent(out.emplace(), octets, now);
         return out;
       }

@@ -22,6 +22,8 @@ class Prr {
     threshold_bytes_ = threshold_bytes;
     delivered_ = sent_ = 0;
   }
+  // It is to end there instead.
+  void aim_at(std::uint32_t threshold_bytes) { threshold_bytes_ = threshold_bytes; }
   void on_sent(std::uint32_t octets) { sent_ += octets; }
 
   // An ACK in recovery told of `delivered` new octets at the peer, or a timer found losses (0).

@@ -56,6 +56,7 @@ class Rack {
   // A round trip that is certain: the handshake's.
   void on_round_trip(Duration measured, Instant now) { least_.sample(measured, now); }
   Duration least_round_trip() const { return least_.value(); }
+  Duration latest_round_trip() const { return rtt_; }
 
   // An ACK told of something new. `forward`: the highest octet that was known to have arrived
   // before it (RACK.fack).

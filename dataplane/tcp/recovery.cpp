@@ -19,11 +19,12 @@ void Connection::look_for_losses(const Delivered& delivered, bool duplicate, Ins
   if (recovering() && queue_.acknowledged() >= recovery_end_) end_recovery();
   bool lost = sack_ ? detect_by_time(now) : detect_by_duplicates(advances, duplicate);
   if (lost && !recovering()) {
+    congestion_.measure_path(rack_.least_round_trip(), rack_.latest_round_trip(), now);
     begin_recovery();
     // In a recovery there is no patience with what may only be late (RFC 8985 s6.2 step 4).
     if (sack_) detect_by_time(now);
   }
-  if (recovery_ == Recovery::fast) congestion_.recover(news_bytes, pipe_bytes());
+  if (recovery_ == Recovery::fast) congestion_.recover(news_bytes, pipe_bytes(), now);
 }
 
 bool Connection::detect_by_time(Instant now) {

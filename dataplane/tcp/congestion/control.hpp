@@ -45,6 +45,14 @@ class CongestionControl {
   Algorithm algorithm() const { return algorithm_; }
   std::uint32_t window_bytes() const { return window_.bytes; }
   std::uint32_t threshold_bytes() const { return window_.threshold_bytes; }
+  // What may leave in a round trip, where it is spread over it: a little more than the window, so that what comes late
+  // is made up for. A quarter more in slow start, which then still grows by 1.94 in each; twice the window would be a
+  // burst of half a round trip's, and overfill queues that the window does not. But no more than the threshold: the
+  // path carries that, and who goes back to it need not find out.
+  std::uint32_t pace_bytes() const {
+    if (!window_.slow_start()) return window_.bytes + window_.bytes / 16;
+    return std::min(window_.bytes + window_.bytes / 4, window_.threshold_bytes);
+  }
   const Dctcp& dctcp() const { return dctcp_; }
 
   // `in_flight_bytes`: before this ACK. A window that was not used says nothing about the path,
@@ -52,7 +60,7 @@ class CongestionControl {
   void on_acknowledged(std::uint32_t octets, std::uint32_t in_flight_bytes, Duration rtt, Instant now) {
     if (window_.slow_start()) {
       if (in_flight_bytes < window_.bytes / 2) return;
-      window_.grow(octets);
+      window_.grow_to_threshold(octets);
       return;
     }
     const bool used = in_flight_bytes + 3 * window_.mss_bytes >= window_.bytes;
@@ -83,6 +91,20 @@ class CongestionControl {
     window_.bytes = std::max(std::min(wanted, window_.bytes), window_.mss_bytes);
   }
 
+  // A slow start ends with a loss on a long path, in front of which there is a queue: by then its window may be twice
+  // what the path holds, and a part of it, whichever, says little. What arrives at the peer in the next round trip says
+  // where to go on, as the path is full then: TCP Westwood's rule, here for the slow start of CUBIC alone. Before
+  // begin_recovery().
+  void measure_path(Duration least_round_trip, Duration latest_round_trip, Instant now) {
+    measured_bytes_ = 0;
+    measured_from_ = kNever;
+    if (algorithm_ != Algorithm::cubic || !window_.slow_start() || least_round_trip < kLongPath) return;
+    if (latest_round_trip < least_round_trip + least_round_trip / kQueueShare) return;
+    measured_from_ = now;
+    least_round_trip_ = least_round_trip;
+    full_round_trip_ = latest_round_trip;
+  }
+
   // A recovery begins (fast retransmit): from here on PRR makes the window. Without `reduce` this
   // window of data has had its reduction.
   void begin_recovery(std::uint32_t in_flight_bytes, bool reduces) {
@@ -95,7 +117,9 @@ class CongestionControl {
     prr_.begin(in_flight_bytes, window_.threshold_bytes);
   }
   // `delivered_bytes` are news at the peer, `pipe_bytes` are in the network.
-  void recover(std::uint32_t delivered_bytes, std::uint32_t pipe_bytes) {
+  void recover(std::uint32_t delivered_bytes, std::uint32_t pipe_bytes, Instant now) {
+    if (measured_from_ != kNever) [[unlikely]]
+      measure(delivered_bytes, now);
     window_.bytes = pipe_bytes + prr_.may_leave(delivered_bytes, pipe_bytes, window_.mss_bytes);
   }
   void on_sent_in_recovery(std::uint32_t octets) { prr_.on_sent(octets); }
@@ -159,6 +183,20 @@ class CongestionControl {
     window.bytes = std::max(window.bytes, resumes_at_bytes_);
     return window;
   }
+  void measure(std::uint32_t delivered_bytes, Instant now) {
+    measured_bytes_ += delivered_bytes;
+    const Duration lasted = now - measured_from_;
+    if (lasted < least_round_trip_) return;
+    measured_from_ = kNever;
+    const auto in = [&](Duration round_trip) {
+      const double octets =
+          static_cast<double>(measured_bytes_) * static_cast<double>(round_trip.ns) / static_cast<double>(lasted.ns);
+      return static_cast<std::uint32_t>(std::min(octets, static_cast<double>(before_.bytes)));
+    };
+    window_.set_threshold(in(least_round_trip_));
+    prr_.aim_at(window_.threshold_bytes);
+    cubic_.on_path_known(window_, in(full_round_trip_));
+  }
   void remember() {
     before_ = window_;
     cubic_before_ = cubic_;
@@ -168,12 +206,19 @@ class CongestionControl {
     cubic_ = cubic_before_;
   }
 
+  static constexpr Duration kLongPath = microseconds(200);
+  static constexpr std::int64_t kQueueShare = 32;  // of a round trip: a queue that is one
+
   Algorithm algorithm_;
   CongestionWindow window_;
   NewReno newreno_;
   Cubic cubic_;
   Dctcp dctcp_;
   Prr prr_;
+  // While it is measured what the path holds; else kNever.
+  Instant measured_from_ = kNever;
+  std::uint64_t measured_bytes_ = 0;
+  Duration least_round_trip_{}, full_round_trip_{};
   std::uint32_t resumes_at_bytes_ = 0;  // where the window is on its way back to after a recovery
   CongestionWindow before_;             // the last reduction
   Cubic cubic_before_;

@@ -18,6 +18,10 @@ struct CongestionWindow {
   // RFC 6928: ten segments, but not more than 14600 octets unless two segments are more.
   static std::uint32_t initial(std::uint32_t mss) { return std::min(10 * mss, std::max(2 * mss, 14600u)); }
   void grow(std::uint32_t octets) { bytes = std::min(bytes + octets, kBytesMax); }
+  // Not beyond the threshold: an ACK may acknowledge more than a window where a gap was filled.
+  void grow_to_threshold(std::uint32_t octets) {
+    bytes = std::min(bytes + std::min(octets, kBytesMax), threshold_bytes);
+  }
   void set_threshold(std::uint32_t octets) { threshold_bytes = std::max(octets, 2 * mss_bytes); }
 };
 

@@ -166,7 +166,7 @@ TEST_CASE("W-TCP-01: a reduction is undone when it was for nothing", "[tcp][rfc9
     control.start(1000, false);
     control.on_acknowledged(90'000, 10'000, milliseconds(1), kStart);
     control.begin_recovery(100'000, true);
-    control.recover(1000, 90'000);
+    control.recover(1000, 90'000, kStart);
     CHECK(control.window_bytes() < 100'000);
     control.end_recovery(90'000);
     CHECK(control.window_bytes() <= 70'000);
@@ -346,4 +346,96 @@ TEST_CASE("W-TCP-01: after an idle time the first window is what is left, at mos
   control.on_timeout(10'000);
   control.on_idle();
   CHECK(control.window_bytes() == 1'000);
+}
+
+TEST_CASE("W-TCP-01: slow start ends at the threshold, however much one ACK acknowledges", "[tcp][rfc5681][W-TCP-01]") {
+  CongestionControl control(Algorithm::newreno);
+  control.start(1000, false);
+  control.on_acknowledged(90'000, 10'000, milliseconds(1), kStart);
+  lose(control, 100'000);
+  CHECK(control.threshold_bytes() == 50'000);
+  control.on_idle();
+  CHECK(control.window_bytes() == 10'000);
+  control.on_acknowledged(1'000'000, 10'000, milliseconds(1), kStart);
+  CHECK(control.window_bytes() == 50'000);
+}
+
+TEST_CASE("W-TCP-01: what may leave in a round trip is a little more than the window, and no more than the threshold",
+          "[tcp][pacing][W-TCP-01]") {
+  CongestionControl control(Algorithm::newreno);
+  control.start(1000, false);
+  CHECK(control.pace_bytes() == 12'500);  // in slow start a quarter more
+  control.on_acknowledged(22'000, 10'000, milliseconds(1), kStart);
+  lose(control, 32'000);
+  CHECK(control.window_bytes() == 16'000);
+  CHECK(control.pace_bytes() == 17'000);
+  control.on_idle();
+  CHECK(control.pace_bytes() == 12'500);
+  control.on_acknowledged(5'000, 10'000, milliseconds(1), kStart);
+  CHECK(control.window_bytes() == 15'000);
+  CHECK(control.pace_bytes() == 16'000);
+}
+
+namespace {
+
+// Slow start to 2 MB on a path that holds 1 MB, with a queue in front.
+struct Overshot {
+  explicit Overshot(Algorithm algorithm = Algorithm::cubic) : control(algorithm) {
+    control.start(1000, false);
+    while (control.window_bytes() < 2'000'000)
+      control.on_acknowledged(2'000'000 - control.window_bytes(), control.window_bytes(), milliseconds(10), kStart);
+  }
+  // What arrives in a round trip and a half, in steps of a tenth.
+  void recovers() {
+    for (int tenth = 1; tenth <= 15; ++tenth) control.recover(100'000, 900'000, kStart + milliseconds(1) * tenth);
+    control.end_recovery(900'000);
+  }
+  CongestionControl control;
+};
+
+}  // namespace
+
+TEST_CASE("W-TCP-01: a slow start that overfills a long path goes on with what the path carries",
+          "[tcp][pacing][W-TCP-01]") {
+  Overshot path;
+  path.control.measure_path(milliseconds(10), milliseconds(11), kStart);
+  path.control.begin_recovery(2'000'000, true);
+  CHECK(path.control.threshold_bytes() == 1'400'000);
+  path.recovers();
+  CHECK(path.control.threshold_bytes() == 1'000'000);
+}
+
+TEST_CASE("W-TCP-01: without a sign of a queue, or where it is not sure, a loss is what it always is",
+          "[tcp][pacing][W-TCP-01]") {
+  SECTION("the round trip is not longer than the least") {
+    Overshot path;
+    path.control.measure_path(milliseconds(10), milliseconds(10), kStart);
+    path.control.begin_recovery(2'000'000, true);
+    path.recovers();
+    CHECK(path.control.threshold_bytes() == 1'400'000);
+  }
+  SECTION("a short path") {
+    Overshot path;
+    path.control.measure_path(microseconds(100), microseconds(110), kStart);
+    path.control.begin_recovery(2'000'000, true);
+    path.recovers();
+    CHECK(path.control.threshold_bytes() == 1'400'000);
+  }
+  SECTION("congestion avoidance") {
+    Overshot path;
+    lose(path.control, 2'000'000);
+    path.control.on_acknowledged(1'400'000, 1'400'000, milliseconds(10), kStart);
+    path.control.measure_path(milliseconds(10), milliseconds(11), kStart);
+    path.control.begin_recovery(1'400'000, true);
+    const std::uint32_t threshold = path.control.threshold_bytes();
+    path.recovers();
+    CHECK(path.control.threshold_bytes() == threshold);
+  }
+  SECTION("NewReno, which halves") {
+    Overshot path(Algorithm::newreno);
+    path.control.measure_path(milliseconds(10), milliseconds(11), kStart);
+    path.control.begin_recovery(2'000'000, true);
+    path.recovers();
+    CHECK(path.control.threshold_bytes() == 1'000'000);
+  }
 }
