@@ -81,6 +81,56 @@ double goodput_mbps(const GoodputCell& cell) {
   return static_cast<double>(octets) * 8000 / static_cast<double>((world.clock.now - start).ns);
 }
 
+LongPathFigures long_path(const LongPath& path) {
+  WorldOptions options;
+  options.seed = path.seed;
+  options.link.delay = path.round_trip / 2;
+  options.link.line_mbps = path.line_mbps;
+  options.link.queue_max = path.round_trip / 10;
+  const double on_path = path.line_mbps * static_cast<double>(path.round_trip.ns) / 8000;  // octets
+  for (RnicOptions* side : {&options.a, &options.b}) {
+    side->mtu_bytes = path.mtu_bytes;
+    // A connection that is alone gets three eighths.
+    side->buffers = 8192 + static_cast<std::uint32_t>(4 * on_path / path.mtu_bytes);
+    side->device.tcp.timestamps = true;
+  }
+  World world(options);
+  qp::Config config;
+  config.access = tpt::Rights::remote_write;
+  const Connected pair = connect(world, config, config, 7471, seconds(120));
+  if (!pair.established) return {};
+
+  constexpr std::uint32_t kMessage = 1 << 20, kPosted = 64;
+  std::vector<std::byte> source(kMessage), target(kMessage);
+  using tpt::Rights;
+  const Stag from = world.a.register_memory(source, Rights::local_read);
+  const Stag to = world.b.register_memory(target, Rights::local_read | Rights::local_write | Rights::remote_write);
+  qp::WorkRequest write;
+  write.opcode = qp::Opcode::write;
+  write.signaled = true;
+  write.sge_count = 1;
+  write.sges[0] = {reinterpret_cast<std::uintptr_t>(source.data()), kMessage, from};
+  write.remote_stag = to;
+  write.remote_to = reinterpret_cast<std::uintptr_t>(target.data());
+  std::uint64_t posted = 0;
+  world.application = [&] {
+    const std::uint64_t before = posted;
+    for (; posted < pair.a->host.completions.size() + kPosted; ++posted) world.a.post_send(*pair.a, write);
+    return posted != before;
+  };
+  world.application();
+  const auto run = [&](Duration lasting) {
+    const std::uint64_t before = pair.b->qp->counters().bytes_in;
+    world.run_for(lasting);
+    return static_cast<double>(pair.b->qp->counters().bytes_in - before) * 8000 / static_cast<double>(lasting.ns);
+  };
+  LongPathFigures figures;
+  figures.start_mbps = run(path.start);
+  figures.mbps = run(path.measured);
+  for (const core::StreamInfo& stream : world.a.device.streams()) figures.retransmitted += stream.tcp.retransmitted;
+  return figures;
+}
+
 double goodput_median(GoodputCell cell) {
   std::array<double, 5> figures;
   for (std::size_t i = 0; i < figures.size(); ++i) {

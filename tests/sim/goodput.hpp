@@ -26,6 +26,23 @@ inline constexpr std::uint64_t kGoodputBytes = 8 << 20;
 // messages; negative: they did not all arrive, or not as they were.
 double goodput_mbps(const GoodputCell& cell);
 
+// One flow of RDMA Writes of 1 MiB over a path that is long for its rate, nothing lost but by a full queue, which holds
+// a tenth of what the path does.
+struct LongPath {
+  double line_mbps = 10'000;
+  Duration round_trip = milliseconds(50);
+  std::uint32_t mtu_bytes = 1500;
+  Duration start = seconds(2);
+  Duration measured = seconds(10);
+  std::uint64_t seed = 1;
+};
+struct LongPathFigures {
+  double start_mbps = 0;  // of messages, in the first part, and in the rest
+  double mbps = 0;
+  std::uint64_t retransmitted = 0;
+};
+LongPathFigures long_path(const LongPath& path);
+
 // The median of five seeds.
 double goodput_median(GoodputCell cell);
 

@@ -150,6 +150,9 @@ void Link::deliver(Frame frame, Instant now) {
   if (options_.queue_max.ns > 0 && free_at_ > now + options_.queue_max) return;
   free_at_ =
       std::max(free_at_, now) + options_.per_frame + options_.per_octet * static_cast<std::int64_t>(frame.size());
+  if (options_.line_mbps > 0)
+    free_at_ =
+        free_at_ + Duration{static_cast<std::int64_t>(static_cast<double>(frame.size()) * 8000 / options_.line_mbps)};
   Instant arrival = free_at_ + options_.delay;
   if (options_.jitter_max.ns > 0)
     arrival = arrival +

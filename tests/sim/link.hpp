@@ -29,6 +29,7 @@ struct LinkOptions {
   std::uint64_t loss_pattern = 0;       // bit n drops frame n: for tests that lose one frame on purpose
   // ---- for the goodput table and scenarios; as they are, nothing of chance is drawn for them ----
   Duration per_octet;               // what an octet occupies the wire for
+  double line_mbps = 0;             // the same, of faster wires; 0: no limit
   Duration queue_max;               // a frame that would wait longer for the wire is dropped; 0: none is
   std::uint32_t late_per_1000 = 0;  // frames that are overtaken: `late` is added to their delay
   Duration late;
