@@ -17,6 +17,20 @@ TEST_CASE("goodput: single losses and overtaken frames cost little on a short wi
   CHECK(goodput_mbps({.delay = microseconds(100), .loss_per_1000 = 10}) > 60);
 }
 
+// As much of a path that is long for its rate as the page has of longer ones: windows, queues and the start.
+TEST_CASE("goodput: one flow fills a path that holds twelve megabytes, whatever its segments",
+          "[sim][goodput][W-TCP-01]") {
+  for (const std::uint32_t mtu : {1500u, 9000u}) {
+    const sim::LongPathFigures figures = sim::long_path({.line_mbps = 10'000,
+                                                         .round_trip = milliseconds(10),
+                                                         .mtu_bytes = mtu,
+                                                         .start = milliseconds(500),
+                                                         .measured = milliseconds(500)});
+    CAPTURE(mtu, figures.start_mbps);
+    CHECK(figures.mbps > 8'000);
+  }
+}
+
 TEST_CASE("goodput: the same wire gives the same figure", "[sim][goodput]") {
   const GoodputCell cell{.delay = microseconds(100), .loss_per_1000 = 10, .late_per_1000 = 20};
   const double once = goodput_mbps(cell), again = goodput_mbps(cell);

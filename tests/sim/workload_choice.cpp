@@ -35,13 +35,16 @@ Choice choose(Random& random, std::uint64_t seed) {
   std::optional<std::uint16_t> vlan;
   if (random.chance(250)) vlan = static_cast<std::uint16_t>(random.between(1, 4094));
   const bool probe = random.chance(100);
-  tcp::Options tcp;
+  tcp::Options tcp = core::DeviceOptions{}.tcp;
   tcp.timestamps = random.chance(300);
   tcp.sack = random.chance(800);
   tcp.window_scale = random.chance(850);
   tcp.nagle = random.chance(100);
   if (random.chance(300)) tcp.receive_window_bytes = static_cast<std::uint32_t>(random.between(70'000, 300'000));
-  if (random.chance(200)) tcp.send_segments_max = 64;
+  if (random.chance(200)) {
+    tcp.send_segments_max = 64;
+    tcp.window_max_bytes = 0;
+  }
   if (random.chance(500)) tcp.congestion = tcp::Options::Congestion::newreno;
   for (RnicOptions* side : {&c.world.a, &c.world.b}) {
     side->mtu_bytes = mtu;
