@@ -111,7 +111,10 @@ enum rnic_opcode {
 	RNIC_OP_WRITE_IMMEDIATE = 9,
 	RNIC_OP_FAST_REGISTER = 10,
 	RNIC_OP_SEND_IMMEDIATE = 11, /* of a RoCE face */
-	RNIC_OP_RECEIVE = 15,        /* in completions only */
+	/* In send queues only: their completions have the opcodes without masks. */
+	RNIC_OP_MASKED_FETCH_ADD = 12,
+	RNIC_OP_MASKED_COMPARE_SWAP = 13,
+	RNIC_OP_RECEIVE = 15, /* in completions only */
 	RNIC_OP_RECEIVE_WRITE_IMMEDIATE = 16
 };
 
@@ -139,6 +142,17 @@ struct rnic_sqe {
 };
 RNIC_STATIC_ASSERT(sizeof(struct rnic_sqe) == 32, "SGEs begin in the middle of the line");
 /* COMPARE_SWAP's swap value, and BIND's rights (RNIC_ACCESS_*), are the 8 octets after the SGEs. */
+
+/*
+ * What MASKED_FETCH_ADD and MASKED_COMPARE_SWAP have after their SGE: they are FETCH_ADD and COMPARE_SWAP with RFC
+ * 7306's masks. A data plane that does not know them completes them with INVALID_WQE.
+ */
+struct rnic_atomic_masks {
+	uint64_t swap; /* COMPARE_SWAP: what is swapped in; FETCH_ADD: not looked at */
+	uint64_t data; /* FETCH_ADD: a set bit ends a field, and no carry leaves it; COMPARE_SWAP: the bits swapped */
+	uint64_t compare; /* COMPARE_SWAP: the bits compared; FETCH_ADD: not looked at */
+};
+RNIC_STATIC_ASSERT(sizeof(struct rnic_atomic_masks) == 24, "fits the smallest send entry, behind an SGE");
 
 /*
  * Where an entry of a queue pair of type UD goes: behind the header, and before SGEs and data. Such an entry is a SEND;

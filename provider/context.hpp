@@ -214,8 +214,11 @@ struct ReceiveQueue : WorkQueue {
 struct Batch {
   ibv_send_wr wr;           // of the builder called last
   bool waits;               // for its data: it is not written yet
+  bool masked;              // it is an atomic operation with masks: those below
   bool wants_address;       // of a datagram: the entry written last has none yet
   std::uint32_t end;        // behind the entries written
+  std::uint64_t data_mask;  // of an atomic operation: as struct rnic_atomic_masks has them
+  std::uint64_t compare_mask;
   int error;                // the first; nothing more is written then
   std::uint32_t last_read;  // as the queue had these two before
   bool any_read;
@@ -466,6 +469,10 @@ std::byte* next_entry(ibv_qp_ex& qp);
 void entry_written(ibv_qp_ex& qp, std::uint64_t wr_id, std::uint8_t opcode);
 void fail_batch(ibv_qp_ex& qp, int error);
 void begin_read_invalidate(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address);
+void begin_masked_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t add,
+                            std::uint64_t mask);
+void begin_masked_cmp_swp(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t compare,
+                          std::uint64_t compare_mask, std::uint64_t swap, std::uint64_t swap_mask);
 // Its index, of the entry that next_entry() gives.
 std::uint32_t next_index(ibv_qp_ex& qp);
 // RDMA Read, whose sink's STag is invalidated behind it: of ibverbs' opcodes the one that is the driver's.

@@ -37,6 +37,10 @@ int query_mr(ibv_context* context, std::uint32_t stag, rnicdv_mr_attr* attr);
 int query_mw(ibv_context* context, std::uint32_t stag, rnicdv_mw_attr* attr);
 void wr_rdma_read_inv(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_addr);
 void wr_fast_register(ibv_qp_ex* qp, ibv_mr* mr, const rnicdv_page_list* list, const rnicdv_mr_init* init);
+void wr_masked_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_addr, std::uint64_t add,
+                         std::uint64_t mask);
+void wr_masked_cmp_swp(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_addr, std::uint64_t compare,
+                       std::uint64_t compare_mask, std::uint64_t swap, std::uint64_t swap_mask);
 
 // ---- direct_streams.cpp, for the other files ----
 // The one that an event is about; null: it has gone.

@@ -231,6 +231,16 @@ void wr_rdma_read_inv(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t remote_ad
   begin_read_invalidate(ex, rkey, remote_addr);
 }
 
+void wr_masked_fetch_add(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t remote_addr, std::uint64_t add,
+                         std::uint64_t mask) {
+  begin_masked_fetch_add(ex, rkey, remote_addr, add, mask);
+}
+
+void wr_masked_cmp_swp(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t remote_addr, std::uint64_t compare,
+                       std::uint64_t compare_mask, std::uint64_t swap, std::uint64_t swap_mask) {
+  begin_masked_cmp_swp(ex, rkey, remote_addr, compare, compare_mask, swap, swap_mask);
+}
+
 namespace {
 
 // What the list says, whatever that is: what is wrong with it is told by the completion, as the specification wants

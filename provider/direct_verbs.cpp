@@ -41,6 +41,8 @@ constexpr rnic::direct::Table kTable = {
     .stream_receive = stream_receive,
     .stream_query = stream_query,
     .stream_close = stream_close,
+    .wr_masked_fetch_add = wr_masked_fetch_add,
+    .wr_masked_cmp_swp = wr_masked_cmp_swp,
 };
 
 // By a function that stands in no other's table of operations.

@@ -22,6 +22,17 @@ void fail(Batch& batch, int error) {
   batch.waits = false;
 }
 
+// The entry that has just been written, of an atomic operation, gets its masks: nobody sees it yet.
+void write_masks(Qp& qp, std::uint32_t index) {
+  const Batch& batch = qp.batch;
+  const bool adds = batch.wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+  std::byte* slot = qp.send.slot(index);
+  const auto opcode = static_cast<std::uint8_t>(adds ? RNIC_OP_MASKED_FETCH_ADD : RNIC_OP_MASKED_COMPARE_SWAP);
+  const rnic_atomic_masks masks{adds ? 0 : batch.wr.wr.atomic.swap, batch.data_mask, batch.compare_mask};
+  std::memcpy(slot + offsetof(rnic_sqe, opcode), &opcode, sizeof opcode);
+  std::memcpy(slot + sizeof(rnic_sqe) + sizeof(rnic_sge), &masks, sizeof masks);
+}
+
 // The work request that waits gets its data.
 void write_entry(Qp& qp, const ibv_sge* sges, std::size_t count, unsigned data_flags) {
   Batch& batch = qp.batch;
@@ -32,6 +43,7 @@ void write_entry(Qp& qp, const ibv_sge* sges, std::size_t count, unsigned data_f
   batch.wr.send_flags |= data_flags;
   const int error = write_send_entry(qp, batch.end, batch.wr);
   if (error != 0) return fail(batch, error);
+  if (batch.masked) write_masks(qp, batch.end);
   ++batch.end;
   batch.wants_address = is_datagram(qp) && batch.wr.wr.ud.ah == nullptr;
 }
@@ -48,6 +60,7 @@ ibv_send_wr& begin(ibv_qp_ex* ex, ibv_wr_opcode opcode) {
   end_entry(qp);
   Batch& batch = qp.batch;
   batch.waits = batch.error == 0;
+  batch.masked = false;
   batch.wr.wr_id = ex->wr_id;
   batch.wr.opcode = opcode;
   batch.wr.wr.ud.ah = nullptr;
@@ -160,6 +173,24 @@ void wr_set_inline_data_list(ibv_qp_ex* ex, std::size_t count, const ibv_data_bu
 
 void begin_read_invalidate(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t address) {
   begin_remote(ex, kReadInvalidate, rkey, address);
+}
+
+void begin_masked_fetch_add(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t address, std::uint64_t add,
+                            std::uint64_t mask) {
+  wr_atomic_fetch_add(ex, rkey, address, add);
+  Batch& batch = of(ex).batch;
+  batch.masked = true;
+  batch.data_mask = mask;
+  batch.compare_mask = 0;
+}
+
+void begin_masked_cmp_swp(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t address, std::uint64_t compare,
+                          std::uint64_t compare_mask, std::uint64_t swap, std::uint64_t swap_mask) {
+  wr_atomic_cmp_swp(ex, rkey, address, compare, swap);
+  Batch& batch = of(ex).batch;
+  batch.masked = true;
+  batch.data_mask = swap_mask;
+  batch.compare_mask = compare_mask;
 }
 
 std::byte* next_entry(ibv_qp_ex& ex) {

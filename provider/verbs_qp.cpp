@@ -36,7 +36,9 @@ bool set_up_send(Qp& qp, char* at, const rnic_create_qp_reply& reply) {
     return false;
   }
   const std::uint64_t sges = std::uint64_t{reply.send_sge_max} * sizeof(rnic_sge);
-  const std::uint64_t body = sges > reply.inline_max ? sges : reply.inline_max;
+  std::uint64_t body = sges > reply.inline_max ? sges : reply.inline_max;
+  constexpr std::uint64_t kAtomic = sizeof(rnic_sge) + sizeof(rnic_atomic_masks);
+  if (!is_datagram(qp) && body < kAtomic) body = kAtomic;
   if (queue.size != 0 && queue.stride < send_header_of(qp) + body) return false;
   queue.inline_max = reply.inline_max;
   queue.work = static_cast<SendSlot*>(std::calloc(queue.size + 1, sizeof(SendSlot)));

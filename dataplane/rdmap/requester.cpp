@@ -367,14 +367,16 @@ Status Requester::begin_atomic(std::uint32_t work) {
   header.stag = next_.remote_stag;
   header.tagged_offset = next_.remote_to;
   if (next_.opcode == Opcode::fetch_add) {
-    // Mask 0: a plain sum of 64 bits. What is compared is not used, and has the values of W-EXT-10.
+    // What is compared is not used, and has the values of W-EXT-10.
     header.opcode = wire::AtomicOpcode::fetch_add;
     header.data = next_.argument;
+    header.data_mask = next_.add_mask;
   } else {
     header.opcode = wire::AtomicOpcode::compare_swap;
     header.data = next_.swap;
-    header.data_mask = UINT64_MAX;
+    header.data_mask = next_.swap_mask;
     header.compare = next_.argument;
+    header.compare_mask = next_.compare_mask;
   }
   wire::emit(header, sending_.header);
   reads_.ask({.sink = {.consumers = sink.lkey},

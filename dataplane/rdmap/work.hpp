@@ -84,8 +84,10 @@ struct WorkRequest {
   std::uint32_t immediate = 0;  // network order
   std::uint64_t argument = 0;   // add, compare; bind: length
   std::uint64_t swap = 0;
-  tpt::Rights rights = tpt::Rights::none;  // bind
-  tpt::PageList list;                      // fast_register; its base and size are remote_to and argument
+  std::uint64_t add_mask = 0;  // fetch_add: a set bit ends a field (RFC 7306 s5.1.1)
+  std::uint64_t swap_mask = UINT64_MAX, compare_mask = UINT64_MAX;  // compare_swap
+  tpt::Rights rights = tpt::Rights::none;                           // bind
+  tpt::PageList list;  // fast_register; its base and size are remote_to and argument
   std::array<Sge, kSgesMax> sges;
 };
 

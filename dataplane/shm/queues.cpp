@@ -18,6 +18,10 @@ bool copy_sges(const std::byte* at, std::uint32_t count, std::uint32_t count_max
   return true;
 }
 
+bool is_masked(std::uint8_t opcode) {
+  return opcode == RNIC_OP_MASKED_FETCH_ADD || opcode == RNIC_OP_MASKED_COMPARE_SWAP;
+}
+
 bool known_opcode(std::uint8_t opcode) {
   switch (opcode) {
     case RNIC_OP_SEND:
@@ -32,10 +36,32 @@ bool known_opcode(std::uint8_t opcode) {
     case RNIC_OP_WRITE_IMMEDIATE:
     case RNIC_OP_FAST_REGISTER:  // who may is the queue pair's to say
     case RNIC_OP_SEND_IMMEDIATE:
+    case RNIC_OP_MASKED_FETCH_ADD:
+    case RNIC_OP_MASKED_COMPARE_SWAP:
       return true;
     default:
       return false;
   }
+}
+
+// Of an opcode that is known: what it is to the queue pair.
+qp::Opcode opcode_of(std::uint8_t opcode) {
+  if (opcode == RNIC_OP_MASKED_FETCH_ADD) return qp::Opcode::fetch_add;
+  if (opcode == RNIC_OP_MASKED_COMPARE_SWAP) return qp::Opcode::compare_swap;
+  return static_cast<qp::Opcode>(opcode);
+}
+
+// What an atomic operation with masks has behind its SGE.
+void copy_masks(const std::byte* at, std::size_t room, qp::WorkRequest& out) {
+  rnic_atomic_masks masks;
+  if (room < sizeof masks) {
+    out.malformed = true;
+    return;
+  }
+  std::memcpy(&masks, at, sizeof masks);
+  out.swap = masks.swap;
+  out.add_mask = out.swap_mask = masks.data;
+  out.compare_mask = masks.compare;
 }
 
 // What a Fast-Register has behind its header.
@@ -123,7 +149,7 @@ bool SendQueue::take(qp::WorkRequest& out) {
   out.has_data = (header.flags & (RNIC_SQE_INLINE | RNIC_SQE_COPIED)) != 0;
   out.malformed =
       !known_opcode(header.opcode) || !copy_sges(slot + sizeof header, header.sge_count, sge_max_, out.sges.data());
-  out.opcode = known_opcode(header.opcode) ? static_cast<qp::Opcode>(header.opcode) : qp::Opcode::send;
+  out.opcode = known_opcode(header.opcode) ? opcode_of(header.opcode) : qp::Opcode::send;
   out.sge_count = out.malformed ? std::uint8_t{0} : header.sge_count;
   out.remote_to = header.remote_address;
   out.remote_stag = {header.rkey};
@@ -148,6 +174,11 @@ bool SendQueue::take(qp::WorkRequest& out) {
       std::memcpy(&extra, slot + after_sges, sizeof extra);
     out.swap = extra;
     out.rights = static_cast<tpt::Rights>(static_cast<std::uint32_t>(extra));
+  }
+  if (out.opcode == qp::Opcode::fetch_add || out.opcode == qp::Opcode::compare_swap) {
+    out.add_mask = 0;
+    out.swap_mask = out.compare_mask = UINT64_MAX;
+    if (is_masked(header.opcode)) copy_masks(slot + after_sges, stride_ - after_sges, out);
   }
   if (out.opcode == qp::Opcode::fast_register) [[unlikely]]
     copy_page_list(slot + after_sges, stride_ - after_sges, out);

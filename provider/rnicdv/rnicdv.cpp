@@ -148,3 +148,14 @@ void rnicdv_wr_fast_register(ibv_qp_ex* qp, ibv_mr* mr, const rnicdv_page_list* 
   const auto function = offered(qp->qp_base.context, &Table::wr_fast_register);
   if (function != nullptr) function(qp, mr, list, init);
 }
+
+void rnicdv_wr_masked_fetch_add(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, uint64_t add, uint64_t mask) {
+  const auto function = offered(qp->qp_base.context, &Table::wr_masked_fetch_add);
+  if (function != nullptr) function(qp, rkey, remote_addr, add, mask);
+}
+
+void rnicdv_wr_masked_cmp_swp(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, uint64_t compare,
+                              uint64_t compare_mask, uint64_t swap, uint64_t swap_mask) {
+  const auto function = offered(qp->qp_base.context, &Table::wr_masked_cmp_swp);
+  if (function != nullptr) function(qp, rkey, remote_addr, compare, compare_mask, swap, swap_mask);
+}

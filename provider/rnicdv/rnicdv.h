@@ -418,6 +418,23 @@ void rnicdv_wr_rdma_read_inv(struct ibv_qp_ex* qp, uint32_t rkey, uint64_t remot
 void rnicdv_wr_fast_register(struct ibv_qp_ex* qp, struct ibv_mr* mr, const struct rnicdv_page_list* list,
                              const struct rnicdv_mr_init* init);
 
+/*
+ * The atomic operations of RFC 7306, with their masks, on an aligned word of 8 octets at the peer, of devices that have
+ * atomic operations (ibv_device_attr.atomic_cap; of others ibv_wr_complete returns EOPNOTSUPP, and the daemon's log
+ * says once which key would allow them). ibv_wr_set_sge says where the word goes as it was before: one SGE of 8 octets
+ * or more. Completions, fences and errors are those of ibv_wr_atomic_fetch_add and ibv_wr_atomic_cmp_swp, which do the
+ * same with the masks 0, and all ones.
+ *
+ * Fetch and Add: a set bit of `mask` is the highest of a field, and no carry leaves it: with 0x8000000080000000 two
+ * counters of 32 bits are added to at once.
+ *
+ * Compare and Swap: if the bits of `compare_mask` are in the word as in `compare`, the bits of `swap_mask` become those
+ * of `swap`. With compare_mask 0 nothing is compared, and the word is swapped in any case: RFC 7306 has no other Swap.
+ */
+void rnicdv_wr_masked_fetch_add(struct ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, uint64_t add, uint64_t mask);
+void rnicdv_wr_masked_cmp_swp(struct ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, uint64_t compare,
+                              uint64_t compare_mask, uint64_t swap, uint64_t swap_mask);
+
 #ifdef __cplusplus
 }
 #endif

@@ -42,6 +42,9 @@ struct Table {
   int (*stream_receive)(rnicdv_stream*, void*, std::size_t, std::size_t*);
   int (*stream_query)(rnicdv_stream*, rnicdv_stream_attr*);
   int (*stream_close)(rnicdv_stream*);
+  void (*wr_masked_fetch_add)(ibv_qp_ex*, std::uint32_t, std::uint64_t, std::uint64_t, std::uint64_t);
+  void (*wr_masked_cmp_swp)(ibv_qp_ex*, std::uint32_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t,
+                            std::uint64_t);
 };
 
 // Of the provider's one exported function, which returns its table.

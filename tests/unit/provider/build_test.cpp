@@ -169,6 +169,42 @@ TEST_CASE("V-VB-26: a builder writes what ibv_post_send writes of the same work 
   }
 }
 
+TEST_CASE("W-EXT-02: a builder of an atomic operation with masks writes what one without does, its name, and the masks",
+          "[provider][build][W-EXT-02][V-VB-26]") {
+  Built t(8);
+  const ibv_sge one = t.sge(8);
+  std::uint32_t index = 0;
+  // An entry of each, the first with masks.
+  const auto compare = [&](const std::function<void()>& masked, const std::function<void()>& plain, std::uint8_t opcode,
+                           std::uint8_t told, const rnic_atomic_masks& expected) {
+    ibv_wr_start(t.ex);
+    t.ex->wr_id = 7;
+    t.ex->wr_flags = IBV_SEND_SIGNALED | IBV_SEND_FENCE;
+    masked();
+    t.set(one);
+    plain();
+    t.set(one);
+    REQUIRE(ibv_wr_complete(t.ex) == 0);
+    const rnic_sqe &with = t.queue().sqe(index), &without = t.queue().sqe(index + 1);
+    CHECK(with.opcode == opcode);
+    CHECK(without.opcode == told);
+    rnic_sqe same = with;
+    same.opcode = without.opcode;
+    CHECK(std::memcmp(&same, &without, sizeof same) == 0);
+    const char* const behind = t.queue().slot(index) + sizeof(rnic_sqe);
+    CHECK(std::memcmp(behind, &one, sizeof one) == 0);
+    CHECK(std::memcmp(behind + sizeof(rnic_sge), &expected, sizeof expected) == 0);
+    for (std::uint32_t i = index; i < index + 2; ++i) CHECK(t.own().work[i].opcode == told);
+    index += 2;
+  };
+  compare([&] { provider::begin_masked_fetch_add(t.ex, 0x77, 0x123456789A, 5, 0x8000); },
+          [&] { ibv_wr_atomic_fetch_add(t.ex, 0x77, 0x123456789A, 5); }, RNIC_OP_MASKED_FETCH_ADD, RNIC_OP_FETCH_ADD,
+          {.swap = 0, .data = 0x8000, .compare = 0});
+  compare([&] { provider::begin_masked_cmp_swp(t.ex, 0x77, 0x123456789A, 5, 0xF0, 6, 0xFF); },
+          [&] { ibv_wr_atomic_cmp_swp(t.ex, 0x77, 0x123456789A, 5, 6); }, RNIC_OP_MASKED_COMPARE_SWAP,
+          RNIC_OP_COMPARE_SWAP, {.swap = 6, .data = 0xFF, .compare = 0xF0});
+}
+
 TEST_CASE("V-VB-26: a builder writes a Bind as ibv_post_send does, or nothing",
           "[provider][build][V-VB-26][V-MWR-01]") {
   Built t(8);

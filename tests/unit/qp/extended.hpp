@@ -59,6 +59,19 @@ inline qp::WorkRequest compare_swap(qp::Sge into, Stag stag, std::uint64_t to, s
   request.swap = swap;
   return request;
 }
+inline qp::WorkRequest masked_fetch_add(qp::Sge into, Stag stag, std::uint64_t to, std::uint64_t add,
+                                        std::uint64_t mask) {
+  auto request = fetch_add(into, stag, to, add);
+  request.add_mask = mask;
+  return request;
+}
+inline qp::WorkRequest masked_compare_swap(qp::Sge into, Stag stag, std::uint64_t to, std::uint64_t compare,
+                                           std::uint64_t compare_mask, std::uint64_t swap, std::uint64_t swap_mask) {
+  auto request = compare_swap(into, stag, to, compare, swap);
+  request.compare_mask = compare_mask;
+  request.swap_mask = swap_mask;
+  return request;
+}
 inline qp::WorkRequest write_immediate(std::vector<qp::Sge> sges, Stag stag, std::uint64_t to,
                                        std::uint32_t immediate) {
   auto request = write(std::move(sges), stag, to);

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "kit/catch.hpp"
+#include "kit/hex.hpp"
 #include "unit/qp/extended.hpp"
 
 using namespace rnic;
@@ -111,6 +112,26 @@ TEST_CASE("W-EXT-02: a Compare and Swap sends both values with full masks", "[qp
   CHECK(header->compare_mask == ~std::uint64_t{0});
 }
 
+TEST_CASE("W-EXT-02: what is posted with masks leaves with them, to the octet",
+          "[qp][golden][W-EXT-02][W-EXT-09][W-EXT-10]") {
+  Raw raw(default_start(), extend);
+  Words words(*raw.us);
+  raw.us->post(masked_fetch_add(words.sge(), {0xABCD0042}, 0x7F0000001008, 0x0000000100000001, 0x8000000080000000));
+  raw.us->post(masked_compare_swap(words.sge(), {0xABCD0042}, 0x7F0000001008, 0x1100000000000022, 0xFF000000000000FF,
+                                   0xAB00, 0xFF00));
+  raw.run();
+  const auto heard = raw.heard_opcode(wire::RdmapOpcode::atomic_request);
+  REQUIRE(heard.size() == 2);
+  CHECK(heard[0] == hex("414a00000000000000010000000100000000"  // DDP: QN 1, MSN 1
+                        "0000000000000001abcd004200007f0000001008"
+                        "00000001000000018000000080000000"
+                        "0000000000000000ffffffffffffffff"));
+  CHECK(heard[1] == hex("414a00000000000000010000000200000000"
+                        "0000000200000002abcd004200007f0000001008"
+                        "000000000000ab00000000000000ff00"
+                        "1100000000000022ff000000000000ff"));
+}
+
 TEST_CASE("W-EXT-09: Write with Immediate is a Write and then an Immediate on queue 0, and one completion",
           "[qp][W-EXT-01][W-EXT-09][W-EXT-12]") {
   const bool solicited = GENERATE(false, true);
@@ -170,6 +191,31 @@ TEST_CASE("W-EXT-05: atomics change the word, and the original comes back in the
   CHECK(pair.b->app.completions.empty());
   CHECK(pair.b->app.events.empty());
   CHECK(pair.b->app.receives.size() == 1);
+}
+
+TEST_CASE("W-EXT-02: fields are added to each by itself, and bits swapped where others are equal, of a peer's word",
+          "[qp][W-EXT-02][W-EXT-07]") {
+  const Moves moves = GENERATE(Moves::direct, Moves::late);
+  Pair pair(extended(moves));
+  Words mine(*pair.a), theirs(*pair.b);
+  theirs.set(0, 0x00000007'FFFFFFFF);
+  const auto to = theirs.to(0);
+  const Stag stag = theirs.region.stag;
+  pair.a->post(masked_fetch_add(mine.sge(0), stag, to, 0xFFFFFFFF'00000002, 0x80000000'80000000));
+  pair.a->post(fetch_add(mine.sge(1), stag, to, 0x00000000'FFFFFFFF));  // a carry from field to field
+  pair.a->post(masked_compare_swap(mine.sge(2), stag, to, 0xAAAAAA00, 0xFF, 0x12345678, 0xFFFF0000));
+  pair.a->post(masked_compare_swap(mine.sge(3), stag, to, 1, 1, 0, UINT64_MAX));     // not equal
+  pair.a->post(masked_compare_swap(mine.sge(4), stag, to, 1, 0, 0x99, UINT64_MAX));  // nothing is compared
+  pair.run();
+  CHECK(mine.get(0) == 0x00000007'FFFFFFFF);
+  CHECK(mine.get(1) == 0x00000006'00000001);
+  CHECK(mine.get(2) == 0x00000007'00000000);
+  CHECK(mine.get(3) == 0x00000007'12340000);
+  CHECK(mine.get(4) == 0x00000007'12340000);
+  CHECK(theirs.get(0) == 0x99);
+  const auto done = pair.a->app.of_sends();
+  REQUIRE(done.size() == 5);
+  for (const auto& each : done) CHECK(each.status == Status::success);
 }
 
 TEST_CASE("W-EXT-06: atomics and Reads share queue 1, its order and its depth", "[qp][W-EXT-06][W-EXT-07][W-EXT-16]") {

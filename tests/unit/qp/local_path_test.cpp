@@ -206,6 +206,38 @@ TEST_CASE("V-ORD-02: every operation goes without the stream, and does what it d
   CHECK(direct.second.receives.size() == 4);
 }
 
+TEST_CASE("W-EXT-02: an atomic operation has its masks without the stream, too", "[qp][local][W-EXT-02]") {
+  const Moves moves = GENERATE(Moves::direct, Moves::at_flush, Moves::late);
+  const Way way = GENERATE(Way::wire, Way::direct);
+  Options options = with_extensions();
+  options.moves = moves;
+  Joined pair(way, options);
+  Region& word = pair.b->region(8, 0, kEverything);
+  Region& into = pair.a->region(16, 0, kEverything);
+  const auto value = [](const Region& region, std::size_t at) {
+    std::uint64_t octets;
+    std::memcpy(&octets, region.memory.data() + at, sizeof octets);
+    return octets;
+  };
+  const std::uint64_t first = 0xFFFF'0001'8000'FFFF;
+  std::memcpy(word.memory.data(), &first, sizeof first);
+  auto add = atomic(Opcode::fetch_add, Side::sge(into, 0, 8), word, 0x0001'0001'8000'0001);
+  add.add_mask = 0x8000'8000'8000'8000;
+  pair.a->post(add);
+  pair.run();
+  CHECK(value(into, 0) == first);
+  CHECK(value(word, 0) == 0x0000'0002'0000'0000);
+  auto swap = atomic(Opcode::compare_swap, Side::sge(into, 8, 8), word, 0xAAAA'0002'AAAA'AAAA, 0x5555'5555'5555'5555);
+  swap.compare_mask = 0x0000'FFFF'0000'0000;
+  swap.swap_mask = 0xFF00'0000'0000'00FF;
+  pair.a->post(swap);
+  pair.run();
+  CHECK(value(into, 8) == 0x0000'0002'0000'0000);
+  CHECK(value(word, 0) == 0x5500'0002'0000'0055);
+  CHECK(pair.wire_is_silent() == (way == Way::direct));
+  CHECK(pair.went_directly() == (way == Way::direct ? 4u : 0u));
+}
+
 TEST_CASE("inline data is copied once, from where it was posted", "[qp][local]") {
   Joined pair;
   const Octets data = filled(40);

@@ -1,7 +1,9 @@
-// The work requests of the direct verbs: Fast-Register on a privileged queue pair, and Read with Invalidate.
+// The work requests of the direct verbs: Fast-Register on a privileged queue pair, Read with Invalidate, and atomic
+// operations with masks.
 #include <string>
 
 #include "regions.hpp"
+#include "unit/provider/oob.hpp"
 #include "unit/rnicdv/pages.hpp"
 
 using namespace rnic;
@@ -301,4 +303,173 @@ TEST_CASE("V-RD-06: a Read with Invalidate places what it read, and then its sin
   rnicdv_wr_rdma_read_inv(ex, t.end_a.mr->rkey, t.end_a.remote().address);
   ex->wr_set_sge_list(ex, 2, two);
   CHECK(ex->wr_complete(ex) == EINVAL);
+}
+
+namespace {
+
+constexpr int kAtomicRemote = oob::kRemote | IBV_ACCESS_REMOTE_ATOMIC;
+
+// Two devices of this.
+std::string two(const char* device) {
+  std::string text = "sched_fifo = false\n";
+  for (const char* host : {"1", "2"})
+    text += std::string("[[device]]\nport = \"pair:m\"\naddress = \"127.0.9.") + host + "/24\"\n" + device;
+  return text;
+}
+constexpr const char* kWire = "oob_connect = true\nextensions = true\n";
+constexpr const char* kDirect = "oob_connect = true\nextensions = true\nlocal = \"direct\"\n";
+constexpr const char* kRoce = "face = \"roce\"\n";
+constexpr const char* kPlain = "oob_connect = true\nextensions = false\n";
+
+// Atomic operations on a word of y's, whose results come to words of x's.
+struct Masked : oob::TwoEnds {
+  explicit Masked(const char* device) : TwoEnds(two(device).c_str()) {
+    auto init = init_of(a, x.cq, x.cq);
+    REQUIRE(provider::destroy_qp(x.qp) == 0);
+    x.qp = rnicdv_create_qp(context_of(a), &init, nullptr);
+    REQUIRE(x.qp != nullptr);
+    ex = &provider::of(x.qp).ex;
+    word_mr = b.make_mr(y.memory.data(), 64, kAtomicRemote);
+    REQUIRE(word_mr != nullptr);
+    for (oob::End* end : {&x, &y}) {
+      oob::End& peer = end == &x ? y : x;
+      ibv_qp_attr idle = end->init();
+      idle.qp_access_flags = kAtomicRemote;
+      REQUIRE(end->modify(idle, oob::kInitMask) == 0);
+      REQUIRE(end->to_rtr(peer) == 0);
+      REQUIRE(end->to_rts() == 0);
+    }
+  }
+  ~Masked() { provider::dereg_mr(word_mr); }
+  static std::uint64_t& word(oob::End& end, std::size_t i) {
+    return reinterpret_cast<std::uint64_t*>(end.memory.data())[i];
+  }
+  std::uint64_t& theirs() { return word(y, 0); }
+  std::uint64_t& mine(std::size_t i) { return word(x, i); }
+  std::uint64_t there() const { return reinterpret_cast<std::uintptr_t>(y.memory.data()); }
+  std::uint32_t key() const { return word_mr->rkey; }
+  void start(std::uint64_t wr_id) {
+    ex->wr_start(ex);
+    name(wr_id);
+  }
+  void name(std::uint64_t wr_id) const {
+    ex->wr_id = wr_id;
+    ex->wr_flags = IBV_SEND_SIGNALED;
+  }
+  ibv_sge place(std::size_t i) const { return sge_of(x.mr, x.memory.data() + 8 * i, 8); }
+  void set(std::size_t i) const { ex->wr_set_sge(ex, place(i).lkey, place(i).addr, 8); }
+  void done(std::uint64_t wr_id, ibv_wc_opcode opcode) {
+    const ibv_wc wc = poll(x.cq, 1)[0];
+    CHECK(wc.wr_id == wr_id);
+    CHECK(wc.status == IBV_WC_SUCCESS);
+    CHECK(wc.opcode == opcode);
+    CHECK(wc.byte_len == 8);
+  }
+  // Messages that went without the wire.
+  std::uint64_t direct() {
+    std::uint64_t count = 0;
+    at_daemon([&](control::Machine& machine, control::Server&) {
+      control::Qp& qp = *machine.qps.at(x.qp->qp_num);
+      qp.context->device().worker->call([&](Instant) { count = qp.qp->counters().direct_out; });
+    });
+    return count;
+  }
+  ibv_qp_ex* ex = nullptr;
+  ibv_mr* word_mr = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("W-EXT-02: atomic operations with masks, over the wire, without it, and on a RoCE face",
+          "[wired][rnicdv][W-EXT-02][W-EXT-05][W-EXT-10]") {
+  const char* const device = GENERATE(kWire, kDirect, kRoce);
+  Masked t(device);
+  oob::passes(t.x, t.y, 100);
+  oob::passes(t.y, t.x, 200);
+  const std::uint64_t before = t.direct();
+  t.theirs() = 0x00000007'FFFFFFFF;
+  // A batch: with masks, without, with others.
+  t.start(1);
+  rnicdv_wr_masked_fetch_add(t.ex, t.key(), t.there(), 0xFFFFFFFF'00000002, 0x80000000'80000000);
+  t.set(0);
+  t.name(2);
+  t.ex->wr_atomic_fetch_add(t.ex, t.key(), t.there(), 0x00000000'FFFFFFFF);
+  t.set(1);
+  t.name(3);
+  rnicdv_wr_masked_cmp_swp(t.ex, t.key(), t.there(), 0xAAAAAA00, 0xFF, 0x12345678, 0xFFFF0000);
+  t.set(2);
+  t.name(4);
+  t.ex->wr_atomic_cmp_swp(t.ex, t.key(), t.there(), 0x00000007'12340000, 0x00000007'00000001);
+  t.set(3);
+  t.name(5);
+  rnicdv_wr_masked_cmp_swp(t.ex, t.key(), t.there(), 0, 1, 0, UINT64_MAX);  // not equal
+  t.set(4);
+  t.name(6);
+  rnicdv_wr_masked_cmp_swp(t.ex, t.key(), t.there(), 5, 0, 0x99, UINT64_MAX);  // whatever it was
+  t.set(5);
+  REQUIRE(t.ex->wr_complete(t.ex) == 0);
+  t.done(1, IBV_WC_FETCH_ADD);
+  t.done(2, IBV_WC_FETCH_ADD);
+  for (std::uint64_t id = 3; id <= 6; ++id) t.done(id, IBV_WC_COMP_SWAP);
+  CHECK(t.mine(0) == 0x00000007'FFFFFFFF);
+  CHECK(t.mine(1) == 0x00000006'00000001);
+  CHECK(t.mine(2) == 0x00000007'00000000);
+  CHECK(t.mine(3) == 0x00000007'12340000);
+  CHECK(t.mine(4) == 0x00000007'00000001);
+  CHECK(t.mine(5) == 0x00000007'00000001);
+  CHECK(t.theirs() == 0x99);
+  CHECK((t.direct() != before) == (device == kDirect));
+}
+
+TEST_CASE("W-EXT-02: what cannot be of an atomic operation with masks is told at its post, and nothing is posted",
+          "[wired][rnicdv][W-EXT-02][W-EXT-14]") {
+  const bool extended = GENERATE(true, false);
+  Masked t(extended ? kWire : kPlain);
+  t.theirs() = 5;
+  const int expected = extended ? EINVAL : EOPNOTSUPP;
+  const auto refused = [&](const auto& set) {
+    for (const bool adds : {true, false}) {
+      t.start(1);
+      if (adds)
+        rnicdv_wr_masked_fetch_add(t.ex, t.key(), t.there(), 1, 0);
+      else
+        rnicdv_wr_masked_cmp_swp(t.ex, t.key(), t.there(), 0, 0, 1, 1);
+      set();
+      CHECK(t.ex->wr_complete(t.ex) == expected);
+    }
+  };
+  // Nowhere for the result, and two places; or any, of a device without.
+  refused([] {});
+  const ibv_sge places[2] = {t.place(0), t.place(1)};
+  refused([&] { t.ex->wr_set_sge_list(t.ex, 2, places); });
+  if (!extended) refused([&] { t.set(0); });
+  // The queue pair is as good as before, and the word as it was.
+  t.start(2);
+  t.ex->wr_rdma_read(t.ex, t.key(), t.there());
+  t.set(0);
+  REQUIRE(t.ex->wr_complete(t.ex) == 0);
+  t.done(2, IBV_WC_RDMA_READ);
+  CHECK(t.mine(0) == 5);
+}
+
+TEST_CASE("W-EXT-04: an atomic operation with masks that the peer does not let ends its queue pair as one without",
+          "[wired][rnicdv][W-EXT-03][W-EXT-04]") {
+  Masked t(kWire);
+  t.theirs() = 5;
+  t.start(1);
+  ibv_wc_status status = IBV_WC_REM_ACCESS_ERR;
+  SECTION("an address that is not aligned") {
+    rnicdv_wr_masked_fetch_add(t.ex, t.key(), t.there() + 4, 1, 0);
+    status = IBV_WC_REM_INV_REQ_ERR;
+  }
+  SECTION("no right") {
+    ibv_mr* readable = t.b.make_mr(t.y.memory.data(), 64, oob::kRemote);
+    rnicdv_wr_masked_cmp_swp(t.ex, readable->rkey, t.there(), 0, 0, 1, 1);
+  }
+  t.set(0);
+  REQUIRE(t.ex->wr_complete(t.ex) == 0);
+  const ibv_wc wc = poll(t.x.cq, 1)[0];
+  CHECK(wc.wr_id == 1);
+  CHECK(wc.status == status);
+  CHECK(t.theirs() == 5);
 }

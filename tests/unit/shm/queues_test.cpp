@@ -121,11 +121,12 @@ TEST_CASE("V-SEC-08: inline data may fill the entry and not one octet more", "[s
   CHECK(out.malformed);
 }
 
-TEST_CASE("V-SEC-12: an unknown opcode is malformed, and a Fast-Register without room for its list",
+TEST_CASE("V-SEC-12: an unknown opcode is malformed, and what lacks room for its list or its masks",
           "[shm][V-SEC-12]") {
   SendWorld world;
   qp::WorkRequest out;
-  for (const int opcode : {int{RNIC_OP_FAST_REGISTER}, 12, 15, 255}) {
+  for (const int opcode :
+       {int{RNIC_OP_FAST_REGISTER}, int{RNIC_OP_MASKED_FETCH_ADD}, int{RNIC_OP_MASKED_COMPARE_SWAP}, 14, 15, 255}) {
     world.post(send_entry(static_cast<std::uint8_t>(opcode)));
     REQUIRE(world.queue.take(out));
     CHECK(out.malformed);
@@ -134,6 +135,52 @@ TEST_CASE("V-SEC-12: an unknown opcode is malformed, and a Fast-Register without
   REQUIRE(world.queue.take(out));
   CHECK_FALSE(out.malformed);
   CHECK(out.opcode == qp::Opcode::write);
+}
+
+TEST_CASE("W-EXT-02: an atomic operation is taken with its masks, and one without them with none",
+          "[shm][W-EXT-02][W-EXT-10]") {
+  Area area{shm::SendQueue::area_bytes(2, 128)};
+  shm::SendQueue queue{area.bytes(), 2, 128, 4};
+  qp::WorkRequest out;
+  const auto take = [&](rnic_opcode opcode, std::uint8_t sges, const rnic_atomic_masks& masks) {
+    auto& control = area.at<rnic_ring_control>(0);
+    const std::size_t at = sizeof control + (control.produced & 1) * 128;
+    auto& entry = area.at<rnic_sqe>(at) = send_entry(opcode);
+    entry.argument = 0xC0;
+    entry.sge_count = sges;
+    std::memcpy(&area.at<std::byte>(at + sizeof entry + sges * sizeof(rnic_sge)), &masks,
+                std::min(sizeof masks, 128 - sizeof entry - sges * sizeof(rnic_sge)));
+    ++control.produced;
+    REQUIRE(queue.take(out));
+  };
+  for (int round = 0; round < 2; ++round) {  // each after the other
+    take(RNIC_OP_MASKED_FETCH_ADD, 1, {.swap = 1, .data = 0x8000, .compare = 3});
+    CHECK_FALSE(out.malformed);
+    CHECK(out.opcode == qp::Opcode::fetch_add);
+    CHECK(out.argument == 0xC0);
+    CHECK(out.add_mask == 0x8000);
+    take(RNIC_OP_FETCH_ADD, 1, {.swap = 1, .data = 0x8000, .compare = 3});
+    CHECK(out.opcode == qp::Opcode::fetch_add);
+    CHECK(out.add_mask == 0);
+    take(RNIC_OP_MASKED_COMPARE_SWAP, 1, {.swap = 0x5A, .data = 0xFF, .compare = 0xF0});
+    CHECK_FALSE(out.malformed);
+    CHECK(out.opcode == qp::Opcode::compare_swap);
+    CHECK(out.argument == 0xC0);
+    CHECK(out.swap == 0x5A);
+    CHECK(out.swap_mask == 0xFF);
+    CHECK(out.compare_mask == 0xF0);
+    take(RNIC_OP_COMPARE_SWAP, 1, {.swap = 0x5A, .data = 0xFF, .compare = 0xF0});
+    CHECK(out.opcode == qp::Opcode::compare_swap);
+    CHECK(out.swap == 0x5A);
+    CHECK(out.swap_mask == UINT64_MAX);
+    CHECK(out.compare_mask == UINT64_MAX);
+  }
+  // Behind four SGEs they fill the entry, and behind a fifth of them nothing would be left to read.
+  take(RNIC_OP_MASKED_FETCH_ADD, 4, {.swap = 1, .data = 0x8000, .compare = 3});
+  CHECK_FALSE(out.malformed);
+  CHECK(out.add_mask == 0x8000);
+  take(RNIC_OP_MASKED_FETCH_ADD, 5, {.swap = 1, .data = 0x8000, .compare = 3});
+  CHECK(out.malformed);
 }
 
 TEST_CASE("V-MR-16: a Fast-Register is taken with all that its list says", "[shm][V-MR-16]") {

@@ -134,6 +134,11 @@ TEST_CASE("decode: messages with headers of their own", "[decode]") {
              "atomic_request") ==
       R"(Atomic Request {"opcode":0,"request_id":16909060,"stag":2882338882,"to":139637976731656,"data":1,"mask":0,)"
       R"("compare":0,"compare_mask":18446744073709551615})");
+  CHECK(member("0046414a000000000000000100000003000000000000000201020305abcd004200007f0000001008000000000000ab00"
+               "000000000000ff001100000000000022ff000000000000ff3bd8ea47",
+               "atomic_request") ==
+        R"(Atomic Request {"opcode":2,"request_id":16909061,"stag":2882338882,"to":139637976731656,"data":43776,)"
+        R"("mask":65280,"compare":1224979098644774946,"compare_mask":18374686479671623935})");
   CHECK(member(fpdu("414b 00000000 00000003 00000001 00000000 01020304 0000000000000007"), "atomic_response") ==
         R"(Atomic Response {"request_id":16909060,"original":7})");
   // The Read Request that a Terminate copies is in its payload.

@@ -164,6 +164,21 @@ TEST_CASE("W-EXT-09, W-EXT-11: the golden Immediate Data and Atomic Request", "[
       joined(untagged(0x4A, 1, 2), octets_of(add)), {});
 }
 
+TEST_CASE("W-EXT-09: the golden Atomic Request with masks", "[wire][golden][W-EXT-02][W-EXT-09]") {
+  const wire::AtomicRequestHeader swap{.opcode = wire::AtomicOpcode::compare_swap,
+                                       .request_id = 0x01020305,
+                                       .stag = {0xABCD0042},
+                                       .tagged_offset = 0x7F0000001008,
+                                       .data = 0xAB00,
+                                       .data_mask = 0xFF00,
+                                       .compare = 0x1100000000000022,
+                                       .compare_mask = 0xFF000000000000FF};
+  check_fpdu(
+      "0046414a000000000000000100000003000000000000000201020305abcd004200007f0000001008000000000000ab00000000000000ff00"
+      "1100000000000022ff000000000000ff3bd8ea47",
+      joined(untagged(0x4A, 1, 3), octets_of(swap)), {});
+}
+
 TEST_CASE("W-MPA-53: the golden FPDU without CRC ends in zeros", "[wire][golden][W-MPA-53]") {
   check_fpdu("001e414300000000000000000000000100000000000102030405060708090a0b00000000", untagged(0x43, 0, 1),
              hex("000102030405060708090a0b"), Crc::off);
