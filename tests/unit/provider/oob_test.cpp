@@ -242,6 +242,120 @@ TEST_CASE("ERR, RESET and RTS, to the same peer and to another, again and again"
   }
 }
 
+namespace {
+
+// What two devices have said, to be said once more.
+class Tape {
+ public:
+  explicit Tape(Wired& wired) : wired_(wired) {
+    on_workers([this](control::ServedDevice& served, Reel& reel) { served.device->add_tap(reel); });
+  }
+  ~Tape() {
+    on_workers([this](control::ServedDevice& served, Reel& reel) { served.device->remove_tap(reel); });
+  }
+  // All since it was last asked.
+  std::vector<std::vector<std::byte>> take(std::size_t device) {
+    std::vector<std::vector<std::byte>> taken;
+    on_workers([&](control::ServedDevice&, Reel& reel) {
+      if (&reel == &reels_[device]) taken.swap(reel.frames);
+    });
+    return taken;
+  }
+  // Returns when the other has heard all of them, and has had turns to answer.
+  void say(std::size_t device, const std::vector<std::vector<std::byte>>& frames) {
+    const std::uint64_t due = heard(1 - device) + frames.size();
+    on_workers([&](control::ServedDevice& served, Reel& reel) {
+      if (&reel != &reels_[device]) return;
+      for (const auto& frame : frames) {
+        BufferRef buffer = BufferRef::take(served.port->pool(), static_cast<std::uint32_t>(frame.size()));
+        REQUIRE(buffer);
+        std::copy(frame.begin(), frame.end(), buffer->append(static_cast<std::uint32_t>(frame.size())).begin());
+        Buffer* const one = buffer.release();
+        REQUIRE(served.port->send_burst(&one, 1) == 1);
+      }
+    });
+    REQUIRE(comes_true([&] { return heard(1 - device) >= due; }));
+    for (int turns = 0; turns < 4; ++turns) (void)heard(device);
+  }
+
+ private:
+  std::uint64_t heard(std::size_t device) {
+    std::uint64_t frames = 0;
+    on_workers([&](control::ServedDevice& served, Reel& reel) {
+      if (&reel == &reels_[device]) frames = served.device->counters().frames_in;
+    });
+    return frames;
+  }
+  struct Reel final : port::Tap {
+    void on_frame(port::FrameDirection direction, Bytes frame) override {
+      if (direction == port::FrameDirection::sent) frames.emplace_back(frame.begin(), frame.end());
+    }
+    std::vector<std::vector<std::byte>> frames;
+  };
+  void on_workers(const std::function<void(control::ServedDevice&, Reel&)>& what) {
+    wired_.at_daemon([&](control::Machine& machine, control::Server&) {
+      for (std::size_t i = 0; i < 2; ++i)
+        machine.devices[i]->worker->call([&](Instant) { what(*machine.devices[i], reels_[i]); });
+    });
+  }
+
+  Wired& wired_;
+  Reel reels_[2];
+};
+
+}  // namespace
+
+TEST_CASE("frames of the stream before come when it is in RTS again: nothing of them is placed or completes",
+          "[wired][oob][late]") {
+  TwoEnds t;
+  Tape tape(t);
+  constexpr int kRounds = 1000;
+  std::vector<std::vector<std::byte>> old[2];
+  for (int i = 0; i < kRounds; ++i) {
+    if (i % 2 == 0) t.x.psn = t.y.psn = static_cast<std::uint32_t>(i);  // every second time as before
+    t.x.ready(t.y);
+    t.y.ready(t.x);
+    passes(t.x, t.y, 10 + static_cast<std::uint64_t>(i));
+    for (End* end : {&t.x, &t.y}) {
+      std::memset(end->memory.data() + 1024, 0, 128);
+      REQUIRE(end->receive(30) == 0);
+    }
+    (void)tape.take(0);
+    (void)tape.take(1);
+    for (std::size_t device = 0; device < 2; ++device) tape.say(device, old[device]);
+    for (const End* end : {&t.x, &t.y}) {
+      ibv_wc wc{};
+      REQUIRE(provider::poll_cq(end->cq, 1, &wc) == 0);
+      REQUIRE(std::all_of(end->memory.begin() + 1024, end->memory.begin() + 1152, [](char each) { return each == 0; }));
+      REQUIRE(state_of(end->qp) == IBV_QPS_RTS);
+    }
+    // Messages, Writes, and what ends it, in either order.
+    for (End* end : {&t.x, &t.y}) {
+      End& peer = end == &t.x ? t.y : t.x;
+      std::memset(end->memory.data(), 'a' + i % 26, 64);
+      REQUIRE(end->send(40) == 0);
+      REQUIRE(post(end->qp,
+                   {41,
+                    IBV_WR_RDMA_WRITE,
+                    IBV_SEND_SIGNALED,
+                    {reinterpret_cast<std::uintptr_t>(peer.memory.data()) + 1088, peer.mr->rkey}},
+                   {sge_of(end->mr, end->memory.data(), 64)}) == 0);
+    }
+    if (i % 3 != 0) {  // else they end while this is under way
+      for (ibv_cq* cq : {t.x.cq, t.y.cq})
+        for (const ibv_wc& wc : poll(cq, 3)) REQUIRE(wc.status == IBV_WC_SUCCESS);
+    }
+    End& first = i % 2 == 0 ? t.x : t.y;
+    REQUIRE(first.fail() == 0);
+    REQUIRE(first.reset() == 0);
+    REQUIRE((&first == &t.x ? t.y : t.x).reset() == 0);
+    for (std::size_t device = 0; device < 2; ++device) old[device] = tape.take(device);
+    if (i % 3 != 0) REQUIRE(old[0].size() + old[1].size() > 2);
+    t.x.drain();
+    t.y.drain();
+  }
+}
+
 TEST_CASE("RESET takes what was posted and what had completed with it, and all places are free", "[wired][oob]") {
   TwoEnds t;
   for (int round = 0; round < 3; ++round) {
