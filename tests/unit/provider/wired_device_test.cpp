@@ -164,3 +164,71 @@ TEST_CASE("V-IRD-09: ORD is lowered while Reads are outstanding: they are done, 
   CHECK(attributes_of(t.end_a.qp).max_rd_atomic == 1);
   CHECK(attributes_of(other).max_rd_atomic == 4);
 }
+
+namespace {
+
+// The errno of a call that makes nothing; 0: it made something.
+template <typename Make>
+int refusal(const Make& make) {
+  errno = 0;
+  return make() == nullptr ? errno : 0;
+}
+
+}  // namespace
+
+TEST_CASE("V-IS-09: one more than a device says that there may be is refused at once, and as many are had",
+          "[wired][V-IS-09][V-IS-14][V-IS-15][V-IS-16][V-RNIC-08][V-VB-10][V-VB-14][V-IMM-01]") {
+  Wired t;
+  const ibv_device_attr device = device_of(t.a);
+  ibv_context* const context = &t.a.context->verbs.context;
+  const auto cq = [&](int entries, int vector) {
+    return refusal([&] { return provider::create_cq(context, entries, nullptr, vector); });
+  };
+  CHECK(cq(device.max_cqe, 0) == 0);
+  CHECK(cq(device.max_cqe + 1, 0) == EINVAL);
+  CHECK(cq(0, 0) == EINVAL);
+  CHECK(cq(1, context->num_comp_vectors) == EINVAL);
+  ibv_cq* const small = t.a.make_cq(16);
+  const auto wrs = static_cast<std::uint32_t>(device.max_qp_wr), sges = static_cast<std::uint32_t>(device.max_sge);
+  const auto qp = [&](std::uint32_t send, std::uint32_t receive, std::uint32_t gather, std::uint32_t scatter) {
+    ibv_qp_init_attr init{};
+    init.qp_type = IBV_QPT_RC;
+    init.send_cq = init.recv_cq = small;
+    init.cap = {send, receive, gather, scatter, 0};
+    return refusal([&] { return provider::create_qp(t.a.pd, &init); });
+  };
+  CHECK(qp(wrs, wrs, 1, 1) == 0);
+  CHECK(qp(wrs + 1, 1, 1, 1) == EINVAL);
+  CHECK(qp(1, wrs + 1, 1, 1) == EINVAL);
+  CHECK(qp(1, 1, sges, sges) == 0);
+  CHECK(qp(1, 1, sges + 1, 1) == EINVAL);
+  CHECK(qp(1, 1, 1, sges + 1) == EINVAL);
+  const auto srq = [&](std::uint32_t receives, std::uint32_t scatter) {
+    ibv_srq_init_attr init{};
+    init.attr = {receives, scatter, 0};
+    return refusal([&] { return provider::create_srq(t.a.pd, &init); });
+  };
+  const auto srq_wrs = static_cast<std::uint32_t>(device.max_srq_wr);
+  CHECK(srq(srq_wrs, 1) == 0);
+  CHECK(srq(srq_wrs + 1, 1) == EINVAL);
+  CHECK(srq(1, static_cast<std::uint32_t>(device.max_srq_sge) + 1) == EINVAL);
+}
+
+TEST_CASE("V-IS-12: what a queue pair uses cannot be destroyed, and works on; when that has gone it can",
+          "[wired][V-IS-12][V-IS-19][V-IS-08][V-CQ-09][V-SRQ-21][V-PD-04][V-VB-05][V-VB-09][V-VB-13]") {
+  WiredPair t(8, [](Application& app) { return app.make_srq(8); });
+  CHECK(provider::destroy_srq(t.srq) == EBUSY);
+  CHECK(provider::destroy_cq(t.end_b.send_cq) == EBUSY);
+  CHECK(provider::destroy_cq(t.end_b.receive_cq) == EBUSY);
+  REQUIRE(post_receive(t.srq, 1, {t.end_b.sge(0, 8)}) == 0);
+  REQUIRE(post(t.end_a.qp, {2}, {t.end_a.sge(0, 8)}) == 0);
+  expect(t.end_b.receive_cq, 1);
+  CHECK(provider::dealloc_pd(t.b.pd) == EBUSY);
+  REQUIRE(provider::destroy_qp(t.end_b.qp) == 0);
+  CHECK(provider::destroy_srq(t.srq) == 0);
+  CHECK(provider::destroy_cq(t.end_b.send_cq) == 0);
+  CHECK(provider::destroy_cq(t.end_b.receive_cq) == 0);
+  CHECK(provider::dealloc_pd(t.b.pd) == EBUSY);
+  CHECK(provider::dereg_mr(t.end_b.mr) == 0);
+  CHECK(provider::dealloc_pd(t.b.pd) == 0);
+}

@@ -157,3 +157,32 @@ TEST_CASE(
   CHECK(t.nothing_completes());
   CHECK((t.memory_a == std::vector<char>(t.memory_a.size())));
 }
+
+TEST_CASE("V-TERM-09: what a completion has told is no event, and a stream that is lost behind it is one",
+          "[wired][rnicdv][V-TERM-09][V-ERR-01]") {
+  RawPeer t;
+  REQUIRE(post(t.qp_a, {1}, {{t.to(), 8, 0x7FFFFF00}}) == 0);
+  expect(t.cq_a, 1, IBV_WC_LOC_PROT_ERR);
+  REQUIRE(t.hear_terminate());
+  CHECK(t.no_event());
+  CHECK(t.attr().state == RNICDV_QPS_TERMINATE);
+  const bool lost = GENERATE(true, false);
+  if (lost)
+    reset_by_peer(t);
+  else
+    t.close_peer();
+  REQUIRE(t.comes_to(RNICDV_QPS_ERROR));
+  CHECK(t.event(lost ? 10'000 : 20) == (lost ? std::uint32_t{IBV_EVENT_QP_FATAL} : RawPeer::kNoEvent));
+}
+
+TEST_CASE("V-TERM-03: a peer that never closes keeps nobody in Terminate or in Closing for ever",
+          "[wired][rnicdv][V-TERM-03][V-CLS-08][V-CLS-06]") {
+  RawPeer terminates, closes;
+  REQUIRE(to(terminates.qp_a, RNICDV_QPS_TERMINATE) == 0);
+  REQUIRE(to(closes.qp_a, RNICDV_QPS_CLOSING) == 0);
+  for (RawPeer* t : {&terminates, &closes}) {
+    REQUIRE(t->comes_to(RNICDV_QPS_ERROR));
+    CHECK(t->event() == IBV_EVENT_QP_FATAL);
+    CHECK(t->attr().stream == 0);
+  }
+}

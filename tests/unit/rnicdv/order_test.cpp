@@ -63,6 +63,22 @@ TEST_CASE("V-FEN-01: what is fenced begins when all Reads before it are complete
   CHECK(t.memory_a[15] == 's');
 }
 
+TEST_CASE("V-FEN-03: a Write, a Read of nothing and a fenced Write are done at the peer one after the other",
+          "[wired][rnicdv][V-FEN-03][V-FEN-01]") {
+  RawPeer t;
+  REQUIRE(post(t.qp_a, {1, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, {0x2000, 6}}, {t.sge(0, 4)}) == 0);
+  REQUIRE(post(t.qp_a, {2, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, {0, 0}}) == 0);
+  REQUIRE(post(t.qp_a, {3, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED | IBV_SEND_FENCE, {0x2000, 6}}, {t.sge(0, 4)}) == 0);
+  const Octets write = tagged(0, 6, 0x2000, Octets(4, '\0'));
+  CHECK(t.hear() == write);
+  const auto request = asked(t);
+  CHECK(request.size_bytes == 0);
+  REQUIRE(t.hears_nothing());
+  answer(t, request, '\0');
+  CHECK(t.hear() == write);
+  for (std::uint64_t id = 1; id <= 3; ++id) expect(t.cq_a, id);
+}
+
 TEST_CASE("V-FEN-02: a Local Fence has an invalidation wait for all before it, and without one it does not",
           "[wired][rnicdv][V-FEN-02][V-MWR-03][V-ORD-03]") {
   RawPeer t;
@@ -199,4 +215,24 @@ TEST_CASE("V-IRD-05: of ORD and IRD as much can be had as the device has, and on
   CHECK(direct_of(qp).ord == 3);
   CHECK(direct_of(qp).ird == 5);
   t.end();
+}
+
+TEST_CASE("V-INV-06: a Read with Invalidate into a shared region is done, and then it is an error",
+          "[wired][rnicdv][V-INV-06][V-MR-21]") {
+  RawPeer t;
+  const rnicdv_mr_init again{
+      .iova = t.to(), .access = RNICDV_LOCAL_READ | RNICDV_LOCAL_WRITE | RNICDV_REMOTE_WRITE, .key = 1};
+  ibv_mr* const shared = rnicdv_reg_shared_mr(t.mr_a, t.a.pd, &again);
+  REQUIRE(shared != nullptr);
+  REQUIRE(post(t.qp_a, {1, provider::kReadInvalidate, IBV_SEND_SIGNALED, {0x1000, 5}}, {{t.to(), 8, shared->lkey}}) ==
+          0);
+  answer(t, asked(t), 'r');
+  const ibv_wc wc = poll(t.cq_a, 1)[0];
+  CHECK(wc.wr_id == 1);
+  CHECK(wc.status != IBV_WC_SUCCESS);
+  CHECK(wc.status != IBV_WC_WR_FLUSH_ERR);
+  CHECK(t.memory_a[7] == 'r');
+  CHECK(test::direct_of(t.a, shared->rkey).valid == 1);
+  REQUIRE(t.hear_terminate());
+  CHECK(t.no_event());
 }

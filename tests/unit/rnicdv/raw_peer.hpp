@@ -120,10 +120,11 @@ struct RawPeer : streams::Streamed {
   bool comes_to(std::uint32_t state) {
     return comes_true([&] { return attr().state == state; });
   }
-  // The event that was told of the queue pair, and no other; 0xFFFF: none.
+  static constexpr std::uint32_t kNoEvent = 0xFFFF;
+  // The event that was told of the queue pair.
   std::uint32_t event(int limit_ms = 10'000) {
     const auto told = next_async(a, limit_ms);
-    if (!told) return 0xFFFF;
+    if (!told) return kNoEvent;
     CHECK(told->object == reinterpret_cast<std::uintptr_t>(qp_a));
     return told->type;
   }
