@@ -24,9 +24,9 @@ Reassembly::Added Reassembly::add(Seq first, Bytes octets, const BufferRef& buff
   // Gaps are collected first: inserting changes the runs.
   struct Gap {
     Seq first, end;
-  } gaps[kRecentMax * 2];
+  } gaps[kGapsMax];
   unsigned gap_count = 0;
-  for (; at.before(end) && gap_count < kRecentMax * 2; ++r) {
+  for (; at.before(end) && gap_count < kGapsMax; ++r) {
     const Seq gap_end = r < runs_.size() && runs_[r].first.before(end) ? runs_[r].first : end;
     if (at.before(gap_end)) gaps[gap_count++] = {at, gap_end};
     if (r >= runs_.size() || !runs_[r].first.before(end)) break;
@@ -125,12 +125,16 @@ void Reassembly::remember(Seq first, Seq end) {
     if (!run.first.before(end) || !first.before(run.end)) continue;
     const auto in_run = [&](Seq s) { return !s.before(run.first) && s.before(run.end); };
     Seq kept[kRecentMax];
-    unsigned count = 0;
+    unsigned count = 0, untold = 1;
     kept[count++] = run.first;
-    for (unsigned i = 0; i < recent_count_ && count < kRecentMax; ++i)
-      if (!in_run(recent_[i])) kept[count++] = recent_[i];
+    for (unsigned i = 0; i < recent_count_ && count < kRecentMax; ++i) {
+      if (in_run(recent_[i])) continue;
+      kept[count++] = recent_[i];
+      untold += i < untold_ ? 1 : 0;
+    }
     std::copy(kept, kept + count, recent_);
     recent_count_ = count;
+    untold_ = untold;
     return;
   }
 }
@@ -148,12 +152,13 @@ void Reassembly::pop() {
   if (runs_[0].first == runs_[0].end) runs_.erase(runs_.begin());
   keeper_.release(first.buffer, first.copied);
   ++begin_;
-  --count_;
+  if (--count_ == 0) recent_count_ = untold_ = 0;
 }
 
-unsigned Reassembly::blocks(wire::SackBlock* out, unsigned most) const {
+unsigned Reassembly::tell_blocks(wire::SackBlock* out, unsigned most) {
   unsigned found = 0;
-  for (unsigned i = 0; i < recent_count_ && found < most; ++i)
+  untold_ -= std::min(untold_, most);
+  for (unsigned i = untold_; i < recent_count_ && found < most; ++i)
     for (auto r = static_cast<std::uint32_t>(runs_.size()); r > 0; --r) {
       const Run& run = runs_[r - 1];
       if (recent_[i].before(run.first) || !recent_[i].before(run.end)) continue;
@@ -166,7 +171,7 @@ unsigned Reassembly::blocks(wire::SackBlock* out, unsigned most) const {
 void Reassembly::clear() {
   for (; count_ > 0; --count_, ++begin_) keeper_.release(pieces_[begin_].buffer, pieces_[begin_].copied);
   runs_.clear();
-  recent_count_ = 0;
+  recent_count_ = untold_ = 0;
 }
 
 void Reassembly::give_back_slots() {

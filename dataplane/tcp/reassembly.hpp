@@ -49,8 +49,11 @@ class Reassembly {
   // The pieces in order of the stream; none of them overlaps another.
   const Piece& piece(std::uint32_t index) const { return pieces_[begin_ + index]; }
 
-  // Blocks for the SACK option, the one that changed last first; returns how many.
-  unsigned blocks(wire::SackBlock* out, unsigned most) const;
+  // Blocks for the next SACK option, the one that changed last first; returns how many. Where more have changed than it
+  // has room for, as of a burst with many gaps, those come first that changed first: as if it were sent then.
+  unsigned tell_blocks(wire::SackBlock* out, unsigned most);
+  // Some that changed were in none yet.
+  bool has_untold() const { return untold_ > 0; }
 
   void clear();
   void give_back_slots();
@@ -66,7 +69,8 @@ class Reassembly {
   void join_runs(Seq first, Seq end);
   void remember(Seq first, Seq end);
 
-  static constexpr unsigned kRecentMax = 4;
+  static constexpr unsigned kRecentMax = 32;  // what a burst may change
+  static constexpr unsigned kGapsMax = 8;     // of one segment
 
   std::uint32_t first_limit_;
   std::uint32_t most_;
@@ -76,6 +80,7 @@ class Reassembly {
   std::uint32_t count_ = 0;
   Seq recent_[kRecentMax];  // an octet of each of the runs that changed last
   unsigned recent_count_ = 0;
+  unsigned untold_ = 0;  // of these, the first
   Keeper& keeper_;
 };
 

@@ -293,8 +293,10 @@ void Receiver::add_sack(wire::TcpHeader& header, std::uint32_t room_bytes) {
   unsigned count = 0;
   if (has_duplicate_) header.sack[count++] = duplicate_;
   has_duplicate_ = false;
-  count += reassembly_.blocks(&header.sack[count], most - count);
+  count += reassembly_.tell_blocks(&header.sack[count], most - count);
   header.sack_count = static_cast<std::uint8_t>(count);
+  // What no ACK tells of is sent again: another ACK.
+  if (reassembly_.has_untold()) owe_ack();
 }
 
 // ---- the end -------------------------------------------------------------------------------

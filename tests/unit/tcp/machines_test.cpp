@@ -249,7 +249,7 @@ TEST_CASE("W-TCP-26: reassembly keeps what is new and counts what is not", "[tcp
   CHECK(reassembly.count() == 4);
   CHECK(reassembly.add(Seq{40}, part(40, 45), b) == Added::no_room);
   wire::SackBlock blocks[4];
-  REQUIRE(reassembly.blocks(blocks, 4) == 1);
+  REQUIRE(reassembly.tell_blocks(blocks, 4) == 1);
   CHECK(blocks[0] == wire::SackBlock{5, 40});
   Seq next{5};
   for (const std::uint32_t length : {5u, 10u, 10u, 10u}) {
