@@ -221,6 +221,7 @@ void Connection::send_first_unsent(SegmentOut& out, std::uint32_t octets, Instan
 void Connection::retransmit(SegmentOut& out, SendQueue::Index i, Instant now) {
   send_one_anyway_ = false;
   ++counters_.retransmitted;
+  congestion_.on_sent_again(queue_.at(i).length);
   if (queue_.is_probe(i)) [[unlikely]] {  // it was the tail, and the tail is not answered
     queue_.end_probe();
     path_.on_probe_lost(PathMtu::Lost::alone, rtt_.smoothed(), now);

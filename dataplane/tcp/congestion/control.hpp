@@ -93,10 +93,10 @@ class CongestionControl {
 
   // A slow start ends with a loss on a long path, in front of which there is a queue: by then its window may be twice
   // what the path holds, and a part of it, whichever, says little. What arrives at the peer in the next round trip says
-  // where to go on, as the path is full then: TCP Westwood's rule, here for the slow start of CUBIC alone. Before
-  // begin_recovery().
+  // where to go on, as the path is full then: TCP Westwood's rule, here for the slow start of CUBIC alone, and only
+  // where much was lost: single losses are not the queue's. Before begin_recovery().
   void measure_path(Duration least_round_trip, Duration latest_round_trip, Instant now) {
-    measured_bytes_ = 0;
+    measured_bytes_ = sent_again_bytes_ = 0;
     measured_from_ = kNever;
     if (algorithm_ != Algorithm::cubic || !window_.slow_start() || least_round_trip < kLongPath) return;
     if (latest_round_trip < least_round_trip + least_round_trip / kQueueShare) return;
@@ -123,6 +123,7 @@ class CongestionControl {
     window_.bytes = pipe_bytes + prr_.may_leave(delivered_bytes, pipe_bytes, window_.mss_bytes);
   }
   void on_sent_in_recovery(std::uint32_t octets) { prr_.on_sent(octets); }
+  void on_sent_again(std::uint32_t octets) { sent_again_bytes_ += octets; }
   // No burst where the peer's window, not ours, has kept segments back (RFC 6582 s3.2 step 3): from what is in
   // the network it is slow start to the threshold, a round trip or two.
   void end_recovery(std::uint32_t pipe_bytes) {
@@ -188,14 +189,16 @@ class CongestionControl {
     const Duration lasted = now - measured_from_;
     if (lasted < least_round_trip_) return;
     measured_from_ = kNever;
+    if (sent_again_bytes_ < std::max(measured_bytes_ / kMuchLost, std::uint64_t{kManyLost} * window_.mss_bytes)) return;
     const auto in = [&](Duration round_trip) {
       const double octets =
           static_cast<double>(measured_bytes_) * static_cast<double>(round_trip.ns) / static_cast<double>(lasted.ns);
       return static_cast<std::uint32_t>(std::min(octets, static_cast<double>(before_.bytes)));
     };
-    window_.set_threshold(in(least_round_trip_));
+    // A deep queue is used as ever.
+    const std::uint32_t usual = cubic_.on_path_known(window_, in(full_round_trip_));
+    window_.set_threshold(std::max(in(least_round_trip_), usual));
     prr_.aim_at(window_.threshold_bytes);
-    cubic_.on_path_known(window_, in(full_round_trip_));
   }
   void remember() {
     before_ = window_;
@@ -208,6 +211,8 @@ class CongestionControl {
 
   static constexpr Duration kLongPath = microseconds(200);
   static constexpr std::int64_t kQueueShare = 32;  // of a round trip: a queue that is one
+  // What single losses do not come to: this share of what has arrived, and so many segments.
+  static constexpr std::uint32_t kMuchLost = 32, kManyLost = 8;
 
   Algorithm algorithm_;
   CongestionWindow window_;
@@ -217,7 +222,7 @@ class CongestionControl {
   Prr prr_;
   // While it is measured what the path holds; else kNever.
   Instant measured_from_ = kNever;
-  std::uint64_t measured_bytes_ = 0;
+  std::uint64_t measured_bytes_ = 0, sent_again_bytes_ = 0;
   Duration least_round_trip_{}, full_round_trip_{};
   std::uint32_t resumes_at_bytes_ = 0;  // where the window is on its way back to after a recovery
   CongestionWindow before_;             // the last reduction

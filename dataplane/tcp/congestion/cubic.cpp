@@ -24,6 +24,11 @@ std::uint32_t Cubic::reduce(const CongestionWindow& window) {
   return static_cast<std::uint32_t>(window.bytes * kBeta);
 }
 
+std::uint32_t Cubic::on_path_known(const CongestionWindow& window, std::uint32_t holds_bytes) {
+  window_max_ = window_prior_ = static_cast<double>(holds_bytes) / window.mss_bytes;
+  return static_cast<std::uint32_t>(holds_bytes * kBeta);
+}
+
 void Cubic::begin_epoch(const CongestionWindow& window, Instant now) {
   const double segments = static_cast<double>(window.bytes) / window.mss_bytes;
   epoch_started_ = true;

@@ -25,10 +25,8 @@ class Cubic {
   // s4.6, s4.7. Where the window is to be. (By the window, not by what is in flight: it does not
   // grow while it is not used, as s4.6 asks of who does that.)
   std::uint32_t reduce(const CongestionWindow& window);
-  // The last reduction was from more than the path holds, which is that.
-  void on_path_known(const CongestionWindow& window, std::uint32_t holds_bytes) {
-    window_max_ = window_prior_ = static_cast<double>(holds_bytes) / window.mss_bytes;
-  }
+  // The last reduction was from more than the path and its queue hold, which is that. Where it is to go on then.
+  std::uint32_t on_path_known(const CongestionWindow& window, std::uint32_t holds_bytes);
   // s4.8: what follows is no way back to where the loss was.
   void on_timeout() { after_timeout_ = true; }
   void on_idle() { epoch_started_ = false; }

@@ -386,7 +386,8 @@ struct Overshot {
       control.on_acknowledged(2'000'000 - control.window_bytes(), control.window_bytes(), milliseconds(10), kStart);
   }
   // What arrives in a round trip and a half, in steps of a tenth.
-  void recovers() {
+  void recovers(std::uint32_t lost = 800'000) {
+    control.on_sent_again(lost);
     for (int tenth = 1; tenth <= 15; ++tenth) control.recover(120'000, 900'000, kStart + milliseconds(1) * tenth);
     control.end_recovery(900'000);
   }
@@ -405,6 +406,15 @@ TEST_CASE("W-TCP-01: a slow start that overfills a long path goes on with what t
   CHECK(path.control.threshold_bytes() == 1'200'000);
 }
 
+TEST_CASE("W-TCP-01: where the queue is deep, it goes on as from a loss of what overflows it",
+          "[tcp][pacing][W-TCP-01]") {
+  Overshot path;
+  path.control.measure_path(milliseconds(5), milliseconds(10), kStart);
+  path.control.begin_recovery(2'000'000, true);
+  path.recovers();
+  CHECK(path.control.threshold_bytes() == 840'000);  // 0.7 of what it has in 10 ms; in 5 ms it has 600,000
+}
+
 TEST_CASE("W-TCP-01: without a sign of a queue, or where it is not sure, a loss is what it always is",
           "[tcp][pacing][W-TCP-01]") {
   SECTION("the round trip is not longer than the least") {
@@ -412,6 +422,13 @@ TEST_CASE("W-TCP-01: without a sign of a queue, or where it is not sure, a loss 
     path.control.measure_path(milliseconds(10), milliseconds(10), kStart);
     path.control.begin_recovery(2'000'000, true);
     path.recovers();
+    CHECK(path.control.threshold_bytes() == 1'400'000);
+  }
+  SECTION("few are lost") {
+    Overshot path;
+    path.control.measure_path(milliseconds(10), milliseconds(11), kStart);
+    path.control.begin_recovery(2'000'000, true);
+    path.recovers(50'000);
     CHECK(path.control.threshold_bytes() == 1'400'000);
   }
   SECTION("a short path") {
