@@ -428,7 +428,7 @@ TEST_CASE("W-TCP-01: without a sign of a queue, or where it is not sure, a loss 
     Overshot path;
     path.control.measure_path(milliseconds(10), milliseconds(11), kStart);
     path.control.begin_recovery(2'000'000, true);
-    path.recovers(50'000);
+    path.recovers(30'000);
     CHECK(path.control.threshold_bytes() == 1'400'000);
   }
   SECTION("a short path") {
