@@ -19,8 +19,12 @@ Reassembly::Added Reassembly::add(Seq first, Bytes octets, const BufferRef& buff
   bool news = false, full = false;
   // What lies in the gaps between runs is new. `at` walks over the segment.
   Seq at = first;
+  // Runs before r end at or before `at`; mostly there is none behind it.
   auto r = static_cast<std::uint32_t>(runs_.size());
-  while (r > 0 && at.before(runs_[r - 1].end)) --r;  // runs before r end at or before `at`
+  if (r > 0 && at.before(runs_[r - 1].end))
+    r = static_cast<std::uint32_t>(
+        std::partition_point(runs_.begin(), runs_.end(), [&](const Run& run) { return !at.before(run.end); }) -
+        runs_.begin());
   // Gaps are collected first: inserting changes the runs.
   struct Gap {
     Seq first, end;
@@ -57,7 +61,9 @@ bool Reassembly::insert(Seq first, Bytes octets, const BufferRef& buffer) {
       return true;
     }
   }
-  if (count_ >= most_) return false;
+  // A window that has grown has room for more pieces, but only for long ones, each of which takes a buffer: with short
+  // ones a peer would have us look through hundreds of thousands of gaps.
+  if (count_ >= (small ? std::min(most_, first_limit_) : most_)) return false;
   Piece& piece = make_room(place);
   Keeper::Copy copy = small ? keeper_.copy(Keeper::Where::beyond, octets, *buffer->pool) : Keeper::Copy{};
   piece.copied = copy.buffer ? 1 : 0;

@@ -39,13 +39,13 @@ struct Bench {
     receiver.consume(receiver.received() - receiver.consumed());
     window();
   }
-  void hears(std::uint32_t position, Instant now) {
+  void hears(std::uint32_t position, Instant now, std::uint32_t octets = kSegment) {
     SegmentIn segment;
     segment.header.sequence = (kTheirs + 1 + position).value;
     segment.header.flags = wire::tcp_flags::kAck;
     segment.buffer = BufferRef::take(pool);
     REQUIRE(segment.buffer);
-    segment.payload = segment.buffer->append(kSegment);
+    segment.payload = segment.buffer->append(octets);
     Incoming in{.segment = segment, .sequence = Seq{segment.header.sequence}, .payload = segment.payload, .fin = false};
     if (receiver.expects(in) || receiver.trim(in, now) == Receiver::Place::acceptable) receiver.take_payload(in, now);
   }
@@ -143,6 +143,25 @@ TEST_CASE("segments of a window that has grown all find a place, in order and be
   bench.hears(gap, now);
   CHECK(bench.receiver.readable_count() == 396);
   CHECK(bench.counters.dropped_no_room == 0);
+}
+
+TEST_CASE("a window that has grown has no more room for short pieces beyond gaps than it had",
+          "[tcp][window][W-TCP-26]") {
+  Bench bench(growing());
+  Instant now = kStart;
+  bench.sends(1, now);
+  for (int round = 0; round < 8; ++round) {
+    now = now + milliseconds(10);
+    bench.sends(bench.receiver.window_bytes() / kSegment, now);
+  }
+  REQUIRE(bench.receiver.window_bytes() == 400 * kSegment);
+  bench.window();
+  for (std::uint32_t i = 0; i < 200; ++i) bench.hears(bench.next + 100 * (1 + i), now, 1);
+  CHECK(bench.receiver.beyond_count() == 32);
+  CHECK(bench.counters.dropped_no_room == 168);
+  // Long ones have it yet.
+  bench.hears(bench.next + 100'000, now);
+  CHECK(bench.receiver.beyond_count() == 33);
 }
 
 // The scale of a wide window has steps of several segments: an edge that is less than a step away is none.
