@@ -67,3 +67,32 @@ TEST_CASE("a connection that is silent for a second holds little, and what it he
   world.run_for(seconds(1));
   CHECK(target == source);
 }
+
+TEST_CASE("what is queued while a direction is shut stays, however long nothing comes or goes", "[core][idle]") {
+  const bool towards_peer = GENERATE(true, false);
+  CAPTURE(towards_peer);
+  World world(WorldOptions{});
+  std::vector<std::byte> source(64 * 1024, std::byte{7}), target(64 * 1024);
+  const Stag from = world.a.register_memory(source, tpt::Rights::local_read);
+  const Stag to = world.b.register_memory(target, tpt::Rights::local_write | tpt::Rights::remote_write);
+  const sim::Connected pair = sim::connect(world, plain(), plain());
+  REQUIRE(pair.established);
+  sim::Link& shut = towards_peer ? world.a_to_b : world.b_to_a;
+  sim::LinkOptions nothing = shut.options();
+  nothing.loss_per_1000 = 1000;
+  const sim::LinkOptions open = shut.options();
+  shut.set_options(nothing);
+  qp::WorkRequest write;
+  write.opcode = qp::Opcode::write;
+  write.signaled = true;
+  write.sge_count = 1;
+  write.sges[0] = {reinterpret_cast<std::uintptr_t>(source.data()), 64 * 1024, from};
+  write.remote_stag = to;
+  write.remote_to = reinterpret_cast<std::uintptr_t>(target.data());
+  world.a.post_send(*pair.a, write);
+  world.run_for(seconds(20));
+  shut.set_options(open);
+  CHECK(world.run_until([&] { return target == source && !pair.a->host.completions.empty(); }, seconds(60)));
+  CHECK(pair.a->host.completions.size() == 1);
+  CHECK(pair.a->host.completions[0].status == qp::Status::success);
+}
