@@ -175,7 +175,6 @@ class Connection {
   Duration smoothed_rtt() const;
   std::uint32_t congestion_window_bytes() const;
   std::uint32_t in_flight_bytes() const;
-  std::uint32_t receive_window_bytes() const { return receiver_.window_bytes(); }
   Algorithm congestion() const { return congestion_.algorithm(); }
   bool ecn_agreed() const { return ecn_.may_be_marked(); }  // and so our data may be marked
   // The peer's last timestamp (TS.Recent), where timestamps are in use.
