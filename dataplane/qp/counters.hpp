@@ -10,9 +10,9 @@ namespace rnic::qp {
 struct QpCounters : rdmap::Counters {
   std::uint64_t fpdus_out = 0, fpdus_in = 0, errors = 0;
   std::uint64_t fpdus_early = 0;  // of these, placed before their turn
-  // Messages, and their payload, that went without the stream (qp/local_path.hpp).
+  // Messages that went without the stream (qp/local_path.hpp), and octets of the ULPDUs that came so.
   std::uint64_t direct_out = 0, direct_in = 0;
-  std::uint64_t direct_bytes_out = 0, direct_bytes_in = 0;
+  std::uint64_t direct_bytes_in = 0;
 };
 
 }  // namespace rnic::qp

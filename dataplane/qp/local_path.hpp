@@ -1,17 +1,19 @@
 // The way of messages between two queue pairs of one worker that have each other for a peer: a requester's DDP segment
-// reaches the responder as it is, and its payload is copied once, from the one application's memory into the other's.
-// No frame, no TCP, no CRC.
+// reaches the responder as it is. No frame, no TCP, no CRC. Where the daemon has mapped the memory of both, the payload
+// is copied once, from the one application's memory into the other's, in the turn that begins it; else it is gathered
+// into a packet buffer as for the stream, and placed from there.
 //
-// They are connected as all are, and the stream between them stays. What would be refused or held back, and what the
-// daemon has not mapped, goes by it; so do all errors, Terminates and ends. A segment goes this way only where all that
-// was said on the stream before has been taken and has taken effect, so messages of one direction never overtake each
-// other. The other direction has no part in that: two directions of a stream have no order between them.
+// They are connected as all are, and the stream between them stays. What would be refused or held back goes by it; so
+// do all errors, Terminates and ends. A segment goes this way only where all that was said on the stream before has
+// been taken and has taken effect, so messages of one direction never overtake each other. The other direction has no
+// part in that: two directions of a stream have no order between them.
 //
 // Pure. Each end has one for what it sends, as long as both have their stream.
 #pragma once
 
 #include <cstdint>
 
+#include "base/buffer.hpp"
 #include "base/time.hpp"
 #include "ddp/placer.hpp"
 
@@ -29,8 +31,9 @@ class LocalPeer {
   virtual bool has_taken(std::uint64_t octets) const = 0;
   // rdmap::Responder::would_take(), now.
   virtual bool would_take(const ddp::Ulpdu& ulpdu, std::uint32_t more) = 0;
-  // It would. Its payload is not looked at any more on return. The path may have come to its end then.
-  virtual void take(const ddp::Ulpdu& ulpdu, bool ends_message, Instant now) = 0;
+  // It would. Its octets, but for a header that is no part of `carrier`, lie there until they are placed, or are memory
+  // and not looked at any more on return (then there is no carrier). The path may have come to its end then.
+  virtual void take(const ddp::Ulpdu& ulpdu, bool ends_message, const BufferRef* carrier, Instant now) = 0;
 
  protected:
   ~LocalPeer() = default;
@@ -57,14 +60,15 @@ class LocalPath {
 
   LocalPeer& peer;
   const LocalSide& side;
-  // A message has begun here, and goes on here if it can.
-  bool in_message = false;
+  // Of the message under way: nobody watched the wire when it began; and it has begun from memory to memory, and goes
+  // on so if it can.
+  bool allowed = false, in_message = false;
 
   // It takes the stream, whatever else.
   void has_to_take_stream() { on_stream_ = kOnStream; }
   // It need not, but the stream is not drained. True: it is looked at again in the next turn.
   bool may_wait() {
-    if (on_stream_ == 0 && waited_ < kTurns) {
+    if (on_stream_ == 0 && waited_ < turns_) {
       ++waited_;
       return true;
     }
@@ -74,11 +78,14 @@ class LocalPath {
     return false;
   }
   void went() { on_stream_ = waited_ = 0; }
+  // This end goes down: what is filled leaves, and is not looked at again.
+  void wait_no_more() { turns_ = 0; }
 
   static constexpr std::uint32_t kOnStream = 64;  // messages, before one waits
   static constexpr std::uint32_t kTurns = 16;     // that one waits
 
  private:
+  std::uint32_t turns_ = kTurns;
   std::uint32_t on_stream_ = 0;  // messages that still do not wait
   std::uint32_t waited_ = 0;
 };

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "qp/parts.hpp"
 #include "qp/state.hpp"
@@ -95,10 +96,11 @@ struct QueuePair::Impl final : LocalPeer {
   // ---- without the stream
   void join(Impl& peer, LocalSide& own);
   void part();
+  void let_carriers_go();
   bool is_open() const override;
   bool has_taken(std::uint64_t octets) const override { return stream_->in.has_taken(octets); }
   bool would_take(const ddp::Ulpdu& ulpdu, std::uint32_t more) override;
-  void take(const ddp::Ulpdu& ulpdu, bool ends_message, Instant now) override;
+  void take(const ddp::Ulpdu& ulpdu, bool ends_message, const BufferRef* carrier, Instant now) override;
 
   rdmap::Requester& requester() { return messages_->requester; }
   rdmap::Responder& responder() { return messages_->responder; }
@@ -120,6 +122,7 @@ struct QueuePair::Impl final : LocalPeer {
   // Of a joined one, else null.
   Impl* peer_ = nullptr;
   LocalSide* side_ = nullptr;
+  std::vector<BufferRef> carriers_;  // of the peer's, while what lies in them is placed
 
   State state_ = State::idle;
   bool outlives_peer_ = false;  // of this stream
@@ -219,6 +222,7 @@ QueuePair::Leftover QueuePair::Impl::detach(Instant now, BufferRef last_words) {
 void QueuePair::Impl::cancel_moves() {
   still_copied_ |= common_.mover.cancel(owner_);
   common_.moves = {};
+  let_carriers_go();
   requester().forget_executing();
   if (messages_->early != nullptr) messages_->early->clear();
 }
@@ -228,7 +232,13 @@ void QueuePair::Impl::keep(tpt::Kept& kept) {
   if (stream_) stream_->out.keep(kept);
   if (common_.moves.places == 0) return;
   if (stream_) stream_->in.keep(kept);
+  for (const BufferRef& carrier : carriers_) kept.buffers.push_back(carrier.share());
   responder().keep(kept);
+}
+
+// What was taken from buffers without the stream is placed.
+void QueuePair::Impl::let_carriers_go() {
+  if (common_.moves.places == 0) carriers_.clear();
 }
 
 // Nothing of the stream is referred to any more.
@@ -239,6 +249,7 @@ void QueuePair::Impl::forget_stream() {
     stream_->in.let_acknowledgements_go();
     stream_.reset();
   }
+  let_carriers_go();
   deadline_ = kNever;
   responder().stop();
   messages_->reads.give_up_theirs();
@@ -270,6 +281,7 @@ void QueuePair::Impl::leave_rts(State next, Instant now) {
   requester().stop();
   messages_->reads.give_up_theirs();
   stream_->out.close_segment();
+  if (stream_->local) stream_->local->wait_no_more();
   stream_->gate.close();
 }
 
@@ -499,9 +511,9 @@ void QueuePair::Impl::check_deadline(Instant now) {
 void QueuePair::Impl::look_at_peer(Instant now) {
   if (!messages_->acknowledgements || !stream_ || state_ != State::rts) return;
   // What goes without the stream counts as if it went there, and were acknowledged.
-  const std::uint64_t direct = counters_.direct_bytes_out;
-  messages_->acknowledgements->look(requester().awaits_peer(), requester().sends_request(), stream_->out.end() + direct,
-                                    {stream_->connection.acknowledged() + direct, messages_->reads.progress()},
+  const std::uint64_t acknowledged = stream_->connection.acknowledged() + stream_->out.beside_bytes();
+  messages_->acknowledgements->look(requester().awaits_peer(), requester().sends_request(), stream_->out.end(),
+                                    {acknowledged, messages_->reads.progress()},
                                     {.octets = stream_->connection.received() + counters_.direct_bytes_in,
                                      .mid_message = responder().mid_send() || responder().mid_write(),
                                      .stands = stream_->in.waits() || stream_->in.paused()},
@@ -669,13 +681,16 @@ bool QueuePair::Impl::would_take(const ddp::Ulpdu& ulpdu, std::uint32_t more) {
   return responder().would_take(ulpdu, more);
 }
 
-void QueuePair::Impl::take(const ddp::Ulpdu& ulpdu, bool ends_message, Instant now) {
+void QueuePair::Impl::take(const ddp::Ulpdu& ulpdu, bool ends_message, const BufferRef* carrier, Instant now) {
   rdmap::Verdict verdict;
   const bool taken = responder().take(ulpdu, {}, now, verdict);
   RNIC_ASSERT(taken);
   stream_->gate.taken();
   if (ends_message) ++counters_.direct_in;
-  if (ulpdu.memory != nullptr) counters_.direct_bytes_in += ulpdu.memory->length;
+  counters_.direct_bytes_in += ulpdu.size;
+  if (carrier != nullptr && common_.moves.places != 0 &&
+      (carriers_.empty() || carriers_.back().get() != carrier->get()))
+    carriers_.push_back(carrier->share());
   LocalSide& side = *side_;
   obey(verdict, now);
   if (verdict || !idle()) side.activate();
@@ -717,6 +732,8 @@ bool QueuePair::Impl::transmit(Instant now, std::uint32_t budget_bytes) {
 bool QueuePair::Impl::settle(Instant now) {
   if (!stream_) return state_ == State::error && go_down(now);
   ++common_.turn;
+  if (!carriers_.empty()) [[unlikely]]
+    let_carriers_go();
   bool busy = deliver_all(now);
   if (state_ == State::rts) {
     if (receive_hint_ || stream_->in.waits() || stream_->in.paused()) {
@@ -746,7 +763,7 @@ bool QueuePair::Impl::parse(Instant now) {
 
 bool QueuePair::Impl::push(Instant now) {
   std::optional<std::uint32_t> failed_work;
-  const bool busy = stream_->out.push(failed_work);
+  const bool busy = stream_->out.push(now, failed_work);
   if (failed_work) [[unlikely]] {
     if (state_ == State::rts) obey(requester().gather_failed(*failed_work), now);
     way_down_.drop_unsent = true;

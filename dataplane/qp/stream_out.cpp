@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include "wire/mpa.hpp"
 
 namespace rnic::qp {
 namespace {
@@ -45,10 +48,10 @@ bool StreamOut::fill(Instant now, std::uint32_t budget_bytes, rdmap::Verdict& ve
       if (!requester_.sending()) continue;
     }
     if (local_ != nullptr) [[unlikely]] {
-      const Local local = go_locally(budget_bytes, now, verdict);
-      if (local == Local::waits) break;
-      busy |= local == Local::went;
-      if (local == Local::went) continue;
+      if (requester_.message().done == 0) local_->allowed = requester_.is_somebodys() && local_->side.is_allowed();
+      const bool went = go_locally(budget_bytes, now, verdict);
+      busy |= went;
+      if (went) continue;
     }
     if (!add_fpdu(budget_bytes, now, verdict)) break;
     busy = true;
@@ -88,8 +91,10 @@ bool StreamOut::begin_message(rdmap::Verdict& verdict) {
 
 // One DDP segment of the message under way. False: no room for it now.
 bool StreamOut::add_fpdu(std::uint32_t& budget_bytes, Instant now, rdmap::Verdict& verdict) {
+  const bool may_go_locally = local_ != nullptr && local_->allowed;
   // The first segment of a turn may be a probe of the path's MTU.
-  const std::uint32_t emss = open_ == nullptr ? connection_.begin_segment(room_, now) : connection_.emss();
+  const std::uint32_t emss =
+      open_ == nullptr && !may_go_locally ? connection_.begin_segment(room_, now) : connection_.emss();
   rdmap::OutboundSegment segment;
   verdict = requester_.next_segment(mpa::mulpdu(std::min(emss, room_of_buffer()), markers_), segment);
   // Or what was to be sent has failed, and is told in its turn.
@@ -108,10 +113,14 @@ bool StreamOut::add_fpdu(std::uint32_t& budget_bytes, Instant now, rdmap::Verdic
 
   const std::uint32_t gathers_before = into->gathers;
   if (segment.payload_bytes != 0) gather(*into);
-  if (into->gathers == gathers_before) {
+  if (into->gathers == gathers_before && !may_go_locally) {
     packer_.seal(fpdu);
   } else {
-    unsealed_.push({offset, octets});
+    unsealed_.push({.offset = offset,
+                    .size = octets,
+                    .more = requester_.message().left() - segment.cut.payload,
+                    .may_go_locally = may_go_locally,
+                    .ends_message = segment.cut.last});
     ++into->unsealed;
   }
   budget_bytes -= std::min(budget_bytes, std::max(octets, 1u));
@@ -119,43 +128,37 @@ bool StreamOut::add_fpdu(std::uint32_t& budget_bytes, Instant now, rdmap::Verdic
   return true;
 }
 
-// The next DDP segment of the message under way, without the stream (qp/local_path.hpp). A message that has begun on
-// the stream stays there; one that has begun here goes on there where it has to.
-StreamOut::Local StreamOut::go_locally(std::uint32_t& budget_bytes, Instant now, rdmap::Verdict& verdict) {
-  if (!requester_.is_somebodys()) return Local::no;
+// ---- without the stream --------------------------------------------------------------------------------
+
+// The next DDP segment of the message under way, from memory to memory. A message that has begun in packet buffers
+// stays there; one that has begun here goes on there where it has to.
+bool StreamOut::go_locally(std::uint32_t& budget_bytes, Instant now, rdmap::Verdict& verdict) {
   LocalPath& local = *local_;
   const ddp::OutboundMessage& message = requester_.message();
-  const bool begun = message.done != 0;
-  if (begun ? !local.in_message : !local.side.is_allowed()) return Local::no;
-  local.in_message = false;
-  const auto takes_stream = [&] {
-    local.has_to_take_stream();
-    return Local::no;
-  };
-  if (!local.peer.is_open()) return takes_stream();
+  const bool goes_on = std::exchange(local.in_message, false);
+  if (!local.allowed || (message.done != 0 && !goes_on)) return false;
+  if (!empty() || !local.peer.is_open() || !local.peer.has_taken(connection_.appended())) return false;
   const std::uint32_t piece = std::min(requester_.piece_bytes(), kLocalSegmentMax);
   rdmap::OutboundSegment segment;
   verdict = requester_.next_segment(message.header_bytes() + piece, segment);
   // Or what was to be sent has failed, and is told in its turn.
-  if (verdict || !requester_.sending()) return Local::went;
+  if (verdict || !requester_.sending()) return true;
   tpt::Access from;
   if (segment.payload_bytes != 0) {
     from = requester_.piece(segment.payload_bytes);
-    if (from.direct == nullptr) return takes_stream();
+    if (from.direct == nullptr) return false;
   }
-  if (!empty() || !local.peer.has_taken(connection_.appended())) return local.may_wait() ? Local::waits : Local::no;
 
   const std::array<Bytes, 1> header{Bytes(segment.header).first(segment.header_bytes)};
   const std::uint32_t octets = segment.header_bytes + segment.payload_bytes;
   const ddp::Ulpdu ulpdu(header, octets, segment.payload_bytes != 0 ? &from : nullptr);
   const bool last = segment.cut.last;
-  if (!local.peer.would_take(ulpdu, message.left() - segment.cut.payload)) return takes_stream();
+  if (!local.peer.would_take(ulpdu, message.left() - segment.cut.payload)) return false;
   local.went();
   local.in_message = !last;
-  local.peer.take(ulpdu, last, now);
+  local.peer.take(ulpdu, last, nullptr, now);
 
   if (last) ++counters_.direct_out;
-  counters_.direct_bytes_out += segment.payload_bytes;
   if (segment.payload_bytes != 0)
     requester_.payload(
         segment.payload_bytes, [](Bytes) {}, [](const tpt::Access&) {});
@@ -164,7 +167,54 @@ StreamOut::Local StreamOut::go_locally(std::uint32_t& budget_bytes, Instant now,
   first_ = ++next_;
   requester_.carried_up_to(first_);
   budget_bytes -= std::min(budget_bytes, octets);
-  return Local::went;
+  beside_bytes_ += octets;
+  return true;
+}
+
+// The FPDUs of a segment that is gathered, as far as the peer would take them. What is left then takes the stream.
+StreamOut::HandedOver StreamOut::hand_over(Segment& segment, Instant now) {
+  const Bytes filled = segment.buffer->bytes();
+  while (segment.unsealed != 0) {
+    const UnsealedFpdu fpdu = unsealed_.front();
+    LocalPath* const local = local_;  // which may come to its end with every FPDU
+    // None goes before one that has to take the stream.
+    if (local == nullptr || !fpdu.may_go_locally || fpdu.offset != segment.taken || !local->peer.is_open()) break;
+    if (!local->peer.has_taken(connection_.appended())) {
+      if (local->may_wait()) return HandedOver::waits;
+      break;
+    }
+    const Bytes octets = filled.subspan(fpdu.offset, fpdu.size);
+    const std::uint32_t size = load_be<std::uint16_t>(octets, 0);
+    const std::array<Bytes, 1> ulpdu{octets.subspan(wire::kFpduHeaderSize, size)};
+    if (!local->peer.would_take({ulpdu, size}, fpdu.more)) {
+      local->has_to_take_stream();
+      break;
+    }
+    local->went();
+    unsealed_.pop();
+    --segment.unsealed;
+    local->peer.take({ulpdu, size}, fpdu.ends_message, &segment.buffer, now);
+    if (fpdu.ends_message) ++counters_.direct_out;
+    --counters_.fpdus_out;
+    segment.taken += fpdu.size;
+    beside_bytes_ += fpdu.size;
+    filling_bytes_ -= fpdu.size;
+  }
+  if (segment.taken == filled.size()) return HandedOver::all;
+  return segment.taken == 0 || move_rest(segment) ? HandedOver::not_all : HandedOver::waits;
+}
+
+// What the stream is to have of a segment whose first FPDUs went without it. In a buffer of its own: TCP writes its
+// header in front, where octets may still wait to be placed. False: there is none now.
+bool StreamOut::move_rest(Segment& segment) {
+  const Bytes rest = std::as_const(*segment.buffer).bytes().subspan(segment.taken);
+  const auto size = static_cast<std::uint32_t>(rest.size());
+  BufferRef buffer = BufferRef::take(pool_, size + kHeadroom);
+  starved_ |= !buffer;
+  if (!buffer) return false;
+  std::memcpy(buffer->append(size).data(), rest.data(), size);
+  segment.buffer = std::move(buffer);
+  return true;
 }
 
 // What the FPDU begun now is cut for: a large buffer, if there is one, else a small one. Smaller FPDUs
@@ -253,7 +303,7 @@ void StreamOut::on_moved(std::uint32_t token, bool ok) {
 
 // ---- to TCP --------------------------------------------------------------------------------------------
 
-bool StreamOut::push(std::optional<std::uint32_t>& failed_work) {
+bool StreamOut::push(Instant now, std::optional<std::uint32_t>& failed_work) {
   bool busy = false;
   waits_for_slot_ = false;
   while (first_ != next_) {
@@ -265,23 +315,34 @@ bool StreamOut::push(std::optional<std::uint32_t>& failed_work) {
       close_segment();
       return true;
     }
-    for (; segment.unsealed != 0; --segment.unsealed) {
-      const UnsealedFpdu& fpdu = unsealed_.front();
-      packer_.seal(segment.buffer->bytes().subspan(fpdu.offset, fpdu.size));
-      unsealed_.pop();
+    if (local_ == nullptr || segment.unsealed == 0) [[likely]] {
+      if (!append(segment)) break;
+    } else {
+      const HandedOver handed = hand_over(segment, now);
+      if (handed == HandedOver::waits || (handed == HandedOver::not_all && !append(segment))) break;
+      segment.buffer.reset();
     }
-    const std::uint32_t length = segment.buffer->length;
-    // No slot: it stays here until acknowledgements free one.
-    BufferRef share = segment.buffer.share();
-    waits_for_slot_ = !connection_.append(std::move(share));
-    if (waits_for_slot_) break;
-    segment.buffer.reset();
-    filling_bytes_ -= length;
     requester_.carried_up_to(++first_);
     busy = true;
     if (gate_.sent_up_to(first_)) requester_.posted();
   }
   return busy;
+}
+
+bool StreamOut::append(Segment& segment) {
+  for (; segment.unsealed != 0; --segment.unsealed) {
+    const UnsealedFpdu& fpdu = unsealed_.front();
+    packer_.seal(segment.buffer->bytes().subspan(fpdu.offset - segment.taken, fpdu.size));
+    unsealed_.pop();
+  }
+  const std::uint32_t length = segment.buffer->length;
+  // No slot: it stays here until acknowledgements free one.
+  BufferRef share = segment.buffer.share();
+  waits_for_slot_ = !connection_.append(std::move(share));
+  if (waits_for_slot_) return false;
+  segment.buffer.reset();
+  filling_bytes_ -= length;
+  return true;
 }
 
 // ---- the way down ----------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 //
 // FPDUs that fit share a TCP segment, across work requests of one turn (W-TCP-02, -13), and none lies in two
 // (W-TCP-24). A TCP segment goes to the connection when every gather into it is done; then, and not before,
-// its work requests complete (V-ORD-08).
+// its work requests complete (V-ORD-08). Between queue pairs of one worker the FPDUs of a segment that is filled, and
+// not sealed, can reach the peer without TCP (local_path.hpp).
 //
 // Owned by one queue pair; there as long as its stream is. Bounded.
 #pragma once
@@ -43,9 +44,9 @@ class StreamOut {
   // ---- turns; each says whether it did something ----
   // Begins messages and fills segments with them, of at most `budget_bytes` in all.
   bool fill(Instant now, std::uint32_t budget_bytes, rdmap::Verdict& verdict);
-  // Seals what is gathered and hands it to the connection, in order. Where octets could not be gathered it ends, and
-  // says for whom: Requester::gather_failed().
-  bool push(std::optional<std::uint32_t>& failed_work);
+  // Seals what is gathered and hands it to the connection, or without the stream to the peer, in order. Where octets
+  // could not be gathered it ends, and says for whom: Requester::gather_failed().
+  bool push(Instant now, std::optional<std::uint32_t>& failed_work);
   void on_moved(std::uint32_t token, bool ok);
   // Where messages may go without the stream; null: nowhere, from now on.
   void use(LocalPath* local) { local_ = local; }
@@ -79,8 +80,10 @@ class StreamOut {
   // ---- what is known ----
   std::uint32_t filling() const { return static_cast<std::uint32_t>(next_ - first_); }
   bool empty() const { return first_ == next_; }
-  // Octets of our stream, with what is not with TCP yet.
-  std::uint64_t end() const { return connection_.appended() + filling_bytes_; }
+  // Octets of our stream, with what is not with TCP yet, and with those of FPDUs that went without it.
+  std::uint64_t end() const { return connection_.appended() + filling_bytes_ + beside_bytes_; }
+  // Those of FPDUs that went without it, and so were acknowledged at once.
+  std::uint64_t beside_bytes() const { return beside_bytes_; }
   bool spoken() const { return next_ != 0; }
   bool starved() const { return starved_; }
   bool waits_for_slot() const { return waits_for_slot_; }
@@ -96,18 +99,25 @@ class StreamOut {
     BufferRef buffer;
     std::uint32_t gathers = 0;   // to come
     std::uint32_t unsealed = 0;  // FPDUs in `unsealed_` that are its
+    std::uint32_t taken = 0;     // octets of the first of these, which went without the stream
     bool failed = false;
     std::uint32_t failed_work = 0;
   };
   struct UnsealedFpdu {
-    std::uint32_t offset = 0;
+    std::uint32_t offset = 0;  // in the segment as it was filled
     std::uint32_t size = 0;
+    std::uint32_t more = 0;  // payload of its message behind it
+    bool may_go_locally = false;
+    bool ends_message = false;
   };
 
   bool begin_message(rdmap::Verdict& verdict);
   bool add_fpdu(std::uint32_t& budget_bytes, Instant now, rdmap::Verdict& verdict);
-  enum class Local : std::uint8_t { went, waits, no };
-  Local go_locally(std::uint32_t& budget_bytes, Instant now, rdmap::Verdict& verdict);
+  bool go_locally(std::uint32_t& budget_bytes, Instant now, rdmap::Verdict& verdict);
+  enum class HandedOver : std::uint8_t { all, waits, not_all };
+  HandedOver hand_over(Segment& segment, Instant now);
+  bool move_rest(Segment& segment);
+  bool append(Segment& segment);
   std::uint32_t room_of_buffer() const;
   Segment* room_for(std::uint32_t octets, std::uint32_t emss);
   void gather(Segment& segment);
@@ -131,6 +141,7 @@ class StreamOut {
   Segment* open_ = nullptr;             // the last, within a turn
   std::uint32_t open_room_ = 0;         // octets that the open segment may still take
   std::uint32_t filling_bytes_ = 0;
+  std::uint64_t beside_bytes_ = 0;
   std::uint32_t room_ = 0;  // in this turn
   rdmap::Ring<UnsealedFpdu> unsealed_;
   mpa::PieceList pieces_;

@@ -167,8 +167,8 @@ class Responder {
   static Request parse_request(const Inbound& in, const ddp::Ulpdu& ulpdu);
   std::optional<Fault> request_form_fault(const Inbound& in, const Request& request) const;
   std::optional<Fault> request_fault(const Request& request) const;
-  bool would_take_send(const Inbound& in, std::uint32_t more);
-  bool would_take_response(const Inbound& in, std::uint32_t more);
+  bool would_take_send(const Inbound& in, std::uint32_t more, bool from_memory);
+  bool would_take_response(const Inbound& in, const ddp::Ulpdu& ulpdu, std::uint32_t more);
   bool would_take_atomic_response(const Inbound& in) const;
   bool holds_without_receive() const { return common_.settings.hold_without_receive || acknowledgements_ != nullptr; }
   // What was accepted stands in deliveries_.next(): delivered at once if nothing is before it.

@@ -50,10 +50,11 @@ struct Side {
   qp::Scratch scratch;
   qp::QueuePair qp;
   std::deque<Region> regions;
+  bool maps = true;  // regions that come next: the daemon reaches them directly
   std::uint32_t next_slot = 0, next_receive_slot = 0;
 
   Region& region(std::size_t size, std::uint32_t fill = 0, tpt::Rights rights = kAllRights, PdId pd = kPd) {
-    return regions.emplace_back(table, size, fill, rights, pd);
+    return regions.emplace_back(table, size, fill, rights, pd, maps);
   }
   static qp::Sge sge(const Region& r, std::uint64_t offset, std::uint32_t length) {
     return {r.at(offset), length, r.stag};

@@ -33,9 +33,10 @@ inline std::byte octet_at(std::size_t i, std::uint32_t seed) {
 // Memory with a region over all of it.
 struct Region {
   // By the pattern of a seed; 0: zeros.
-  Region(tpt::Table& table, std::size_t size, std::uint32_t fill, tpt::Rights rights, PdId pd) : memory(size) {
+  Region(tpt::Table& table, std::size_t size, std::uint32_t fill, tpt::Rights rights, PdId pd, bool mapped = true)
+      : memory(size) {
     for (std::size_t i = 0; fill != 0 && i < size; ++i) memory[i] = octet_at(i, fill);
-    stag = register_memory(table, memory, rights, pd, 0x5a);
+    stag = register_memory(table, memory, rights, pd, 0x5a, 0, mapped);
     base = reinterpret_cast<std::uintptr_t>(memory.data());
   }
   Region(const Region&) = delete;

@@ -61,7 +61,7 @@ struct StreamEnd : Joined, End {
   }
   bool push() {
     failed_work.reset();
-    return out.push(failed_work);
+    return out.push({}, failed_work);
   }
   bool parse() {
     ++common.turn;
