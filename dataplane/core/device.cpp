@@ -7,7 +7,7 @@ namespace rnic::core {
 namespace {
 
 // Bounds of one turn.
-constexpr std::int64_t kTransmitQuantumMax = 64 * 1024;  // bytes of one stream's share
+constexpr std::int64_t kTransmitQuantumMax = 256 * 1024;  // bytes of one stream's share
 constexpr std::int64_t kTransmitQuantumMin = 4 * 1024;
 constexpr std::int64_t kTransmitTurnBytes = 256 * 1024;  // of all streams
 constexpr unsigned kSegmentsMax = 1024;

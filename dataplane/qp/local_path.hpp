@@ -21,6 +21,8 @@ namespace rnic::qp {
 
 // In one piece at most, so that a message of any length leaves turns for others: what the longest frame takes.
 inline constexpr std::uint32_t kLocalSegmentMax = 64 * 1024;
+// In packet buffers at a time: what turns gather until the first of it is handed over.
+inline constexpr std::uint32_t kLocalFillMax = 512 * 1024;
 
 // The queue pair at the other end, as far as who sends has to do with it.
 class LocalPeer {
@@ -78,6 +80,8 @@ class LocalPath {
     return false;
   }
   void went() { on_stream_ = waited_ = 0; }
+  // What comes next will most probably go without it.
+  bool is_usual() const { return on_stream_ == 0; }
   // This end goes down: what is filled leaves, and is not looked at again.
   void wait_no_more() { turns_ = 0; }
 

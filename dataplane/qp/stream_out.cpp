@@ -38,7 +38,9 @@ bool StreamOut::fill(Instant now, std::uint32_t budget_bytes, rdmap::Verdict& ve
   starved_ = false;
   requester_.look_again();
   needs_room_ = 0;
-  const std::uint32_t room = connection_.room_bytes();
+  std::uint32_t room = connection_.room_bytes();
+  // What goes without the stream needs no window. What then has to take it waits for one there.
+  if (local_ != nullptr && local_->is_usual()) room = std::max(room, kLocalFillMax);
   room_ = room > filling_bytes_ ? room - filling_bytes_ : 0;
   bool busy = false;
   while (budget_bytes != 0 && !verdict) {
