@@ -238,18 +238,20 @@ void QueuePair::Impl::keep(tpt::Kept& kept) {
 
 // What was taken from buffers without the stream is placed.
 void QueuePair::Impl::let_carriers_go() {
-  if (common_.moves.places == 0) carriers_.clear();
+  if (carriers_.empty() || common_.moves.places != 0) return;
+  carriers_.clear();
+  if (peer_ != nullptr && peer_->stream_->out.waits_for_peer()) peer_->side_->activate();
 }
 
 // Nothing of the stream is referred to any more.
 void QueuePair::Impl::forget_stream() {
+  let_carriers_go();
   part();
   if (stream_) {
     stream_->out.drop();
     stream_->in.let_acknowledgements_go();
     stream_.reset();
   }
-  let_carriers_go();
   deadline_ = kNever;
   responder().stop();
   messages_->reads.give_up_theirs();
@@ -664,6 +666,7 @@ void QueuePair::Impl::join(Impl& peer, LocalSide& own) {
 void QueuePair::Impl::part() {
   if (peer_ == nullptr) return;
   for (Impl* each : {std::exchange(peer_, nullptr), this}) {
+    if (each->stream_->out.waits_for_peer()) each->side_->activate();
     each->peer_ = nullptr;
     each->side_ = nullptr;
     each->stream_->out.use(nullptr);
@@ -802,7 +805,7 @@ bool QueuePair::Impl::idle() const {
   if (receive_hint_ || stream_->in.paused()) return false;
   // Filled, and not with TCP: for want of a slot there, whose coming free wakes us; or because their
   // gathers were done while nobody looked.
-  if (!out.empty()) return out.waits_for_slot();
+  if (!out.empty()) return out.waits_for_slot() || (peer_ != nullptr && out.waits_for_peer());
   const Gate& gate = stream_->gate;
   const bool wants = gate.rtr_due() || (gate.open() && (gate.nudge_due() || requester.wants_to_send()));
   return !wants || out.waits_for_room();

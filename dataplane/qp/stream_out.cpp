@@ -203,20 +203,9 @@ StreamOut::HandedOver StreamOut::hand_over(Segment& segment, Instant now) {
     filling_bytes_ -= fpdu.size;
   }
   if (segment.taken == filled.size()) return HandedOver::all;
-  return segment.taken == 0 || move_rest(segment) ? HandedOver::not_all : HandedOver::waits;
-}
-
-// What the stream is to have of a segment whose first FPDUs went without it. In a buffer of its own: TCP writes its
-// header in front, where octets may still wait to be placed. False: there is none now.
-bool StreamOut::move_rest(Segment& segment) {
-  const Bytes rest = std::as_const(*segment.buffer).bytes().subspan(segment.taken);
-  const auto size = static_cast<std::uint32_t>(rest.size());
-  BufferRef buffer = BufferRef::take(pool_, size + kHeadroom);
-  starved_ |= !buffer;
-  if (!buffer) return false;
-  std::memcpy(buffer->append(size).data(), rest.data(), size);
-  segment.buffer = std::move(buffer);
-  return true;
+  // TCP writes its header in front of the rest, where octets may still wait to be placed.
+  waits_for_peer_ = segment.taken != 0 && pool_.shared(*segment.buffer);
+  return waits_for_peer_ ? HandedOver::waits : HandedOver::not_all;
 }
 
 // What the FPDU begun now is cut for: a large buffer, if there is one, else a small one. Smaller FPDUs
@@ -307,7 +296,7 @@ void StreamOut::on_moved(std::uint32_t token, bool ok) {
 
 bool StreamOut::push(Instant now, std::optional<std::uint32_t>& failed_work) {
   bool busy = false;
-  waits_for_slot_ = false;
+  waits_for_slot_ = waits_for_peer_ = false;
   while (first_ != next_) {
     Segment& segment = at(first_);
     if (&segment == open_ || segment.gathers != 0) break;
@@ -317,7 +306,7 @@ bool StreamOut::push(Instant now, std::optional<std::uint32_t>& failed_work) {
       close_segment();
       return true;
     }
-    if (local_ == nullptr || segment.unsealed == 0) [[likely]] {
+    if ((local_ == nullptr || segment.unsealed == 0) && segment.taken == 0) [[likely]] {
       if (!append(segment)) break;
     } else {
       const HandedOver handed = hand_over(segment, now);
@@ -332,9 +321,11 @@ bool StreamOut::push(Instant now, std::optional<std::uint32_t>& failed_work) {
 }
 
 bool StreamOut::append(Segment& segment) {
+  const std::uint32_t taken = std::exchange(segment.taken, 0);
+  segment.buffer->trim_front(taken);
   for (; segment.unsealed != 0; --segment.unsealed) {
     const UnsealedFpdu& fpdu = unsealed_.front();
-    packer_.seal(segment.buffer->bytes().subspan(fpdu.offset - segment.taken, fpdu.size));
+    packer_.seal(segment.buffer->bytes().subspan(fpdu.offset - taken, fpdu.size));
     unsealed_.pop();
   }
   const std::uint32_t length = segment.buffer->length;

@@ -87,6 +87,8 @@ class StreamOut {
   bool spoken() const { return next_ != 0; }
   bool starved() const { return starved_; }
   bool waits_for_slot() const { return waits_for_slot_; }
+  // The peer has not let go of a buffer, and wakes us when it does, or parts.
+  bool waits_for_peer() const { return waits_for_peer_; }
   // Nothing can be added now, for want of room in TCP.
   bool waits_for_room() const {
     // The EMSS may have shrunk since.
@@ -116,7 +118,6 @@ class StreamOut {
   bool go_locally(std::uint32_t& budget_bytes, Instant now, rdmap::Verdict& verdict);
   enum class HandedOver : std::uint8_t { all, waits, not_all };
   HandedOver hand_over(Segment& segment, Instant now);
-  bool move_rest(Segment& segment);
   bool append(Segment& segment);
   std::uint32_t room_of_buffer() const;
   Segment* room_for(std::uint32_t octets, std::uint32_t emss);
@@ -145,7 +146,8 @@ class StreamOut {
   std::uint32_t room_ = 0;  // in this turn
   rdmap::Ring<UnsealedFpdu> unsealed_;
   mpa::PieceList pieces_;
-  bool waits_for_slot_ = false;   // TCP had none for a segment that is filled
+  bool waits_for_slot_ = false;  // TCP had none for a segment that is filled
+  bool waits_for_peer_ = false;
   bool starved_ = false;          // no buffer: to be tried again
   std::uint32_t needs_room_ = 0;  // octets of the FPDU that found none
 };
