@@ -466,6 +466,8 @@ class Answer {
     counter("frames_out", seen.frames_out);
     counter("bytes_in", seen.bytes_in);
     counter("bytes_out", seen.bytes_out);
+    counter("direct_bytes_in", seen.direct_bytes_in);
+    counter("direct_bytes_out", seen.direct_bytes_out);
     counter("bad_frames", seen.bad_frames);
     counter("bad_checksums", seen.bad_checksums);
     counter("dropped", seen.frames_dropped);

@@ -330,6 +330,8 @@ Json ports(Machine& machine) {
                     {"frames_out", counters.frames_out},
                     {"bytes_in", counters.bytes_in},
                     {"bytes_out", counters.bytes_out},
+                    {"direct_bytes_in", counters.direct_bytes_in},
+                    {"direct_bytes_out", counters.direct_bytes_out},
                     {"bad_frames", counters.bad_frames},
                     {"bad_checksums", counters.bad_checksums},
                     {"dropped", counters.frames_dropped},

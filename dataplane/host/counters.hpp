@@ -7,6 +7,7 @@ namespace rnic::host {
 
 struct Counters {
   std::uint64_t frames_in = 0, frames_out = 0, bytes_in = 0, bytes_out = 0;
+  std::uint64_t direct_bytes_in = 0, direct_bytes_out = 0;  // between streams of one worker, in no frame
   std::uint64_t bad_frames = 0, bad_checksums = 0, no_listener = 0, no_buffer = 0;
   std::uint64_t frames_dropped = 0;  // to be sent, but the port or the loop had no room
   // SYNs that were not answered, and cookies that came back when there was no place and no entry to wait in; SYNs that

@@ -129,6 +129,8 @@ class Host {
   DataPool& data_pool() { return buffers_.pool(); }
   const DataPool& data_pool() const { return buffers_.pool(); }
   const Counters& counters() const { return counters_; }
+  void count_direct_in(std::uint32_t octets) { counters_.direct_bytes_in += octets; }
+  void count_direct_out(std::uint32_t octets) { counters_.direct_bytes_out += octets; }
   // For a stream's first octets, and the like.
   BufferRef take_control() { return link_.take_control(); }
   void set_link_mtu(std::uint32_t mtu_bytes);

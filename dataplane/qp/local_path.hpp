@@ -48,6 +48,8 @@ class LocalSide {
   virtual bool is_allowed() const = 0;
   // This end's queue pair has something to do.
   virtual void activate() = 0;
+  // So much of a ULPDU has left by here.
+  virtual void count(std::uint32_t octets) = 0;
 
  protected:
   ~LocalSide() = default;
@@ -58,10 +60,10 @@ class LocalSide {
 // messages of both kinds follow each other.
 class LocalPath {
  public:
-  LocalPath(LocalPeer& its_peer, const LocalSide& its_side) : peer(its_peer), side(its_side) {}
+  LocalPath(LocalPeer& its_peer, LocalSide& its_side) : peer(its_peer), side(its_side) {}
 
   LocalPeer& peer;
-  const LocalSide& side;
+  LocalSide& side;
   // Of the message under way: nobody watched the wire when it began; and it has begun from memory to memory, and goes
   // on so if it can.
   bool allowed = false, in_message = false;

@@ -157,6 +157,7 @@ bool StreamOut::go_locally(std::uint32_t& budget_bytes, Instant now, rdmap::Verd
   const bool last = segment.cut.last;
   if (!local.peer.would_take(ulpdu, message.left() - segment.cut.payload)) return false;
   local.went();
+  local.side.count(octets);
   local.in_message = !last;
   local.peer.take(ulpdu, last, nullptr, now);
 
@@ -193,6 +194,7 @@ StreamOut::HandedOver StreamOut::hand_over(Segment& segment, Instant now) {
       break;
     }
     local->went();
+    local->side.count(size);
     unsealed_.pop();
     --segment.unsealed;
     local->peer.take({ulpdu, size}, fpdu.ends_message, &segment.buffer, now);

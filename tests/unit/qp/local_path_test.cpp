@@ -18,8 +18,10 @@ class TestSide final : public qp::LocalSide {
  public:
   bool allowed = true;
   unsigned activated = 0;
+  std::uint64_t octets = 0;
   bool is_allowed() const override { return allowed; }
   void activate() override { ++activated; }
+  void count(std::uint32_t more) override { octets += more; }
 };
 
 // A Write of no octets.
