@@ -265,6 +265,14 @@ struct rnic_create_cq_reply { /* descriptors: arena if new; with a channel, its 
 	struct rnic_area area;
 };
 
+/* For a send queue that has none: memory for the data of STAGED entries. ENOMEM: the process has as much as it may. */
+struct rnic_transmit_memory {
+	uint32_t qp;
+	uint32_t reserved;
+	uint64_t length; /* a power of two, at most RNIC_TRANSMIT_MEMORY_MAX */
+};
+#define RNIC_TRANSMIT_MEMORY_MAX (8u << 20)
+
 struct rnic_resize_cq { /* the provider holds the CQ's lock during the call */
 	uint32_t cq;
 	uint32_t entries_min;

@@ -50,6 +50,7 @@
 	X(REREG_MR, rereg_mr, 39, RNIC_OF_VERBS, rnic_rereg_mr, rnic_reg_mr_reply, 1, 0)                             \
 	X(NOT_OFFERED, not_offered, 40, RNIC_OF_VERBS, rnic_not_offered, rnic_nothing, 0, 0)                         \
 	X(CHECK_GID, check_gid, 41, RNIC_OF_VERBS, rnic_handle, rnic_nothing, 0, 0)                                  \
+	X(TRANSMIT_MEMORY, transmit_memory, 42, RNIC_OF_VERBS, rnic_transmit_memory, rnic_area, 0, 1)                \
 	X(ATTACH_MCAST, attach_mcast, 120, RNIC_OF_VERBS, rnic_mcast, rnic_nothing, 0, 0)                            \
 	X(DETACH_MCAST, detach_mcast, 121, RNIC_OF_VERBS, rnic_mcast, rnic_nothing, 0, 0)                            \
                                                                                                                      \
@@ -108,7 +109,7 @@
 	X(rnic_create_srq, 24) X(rnic_create_srq_reply, 56) X(rnic_modify_srq, 24)                                   \
 	X(rnic_modify_srq_reply, 40) X(rnic_query_srq_reply, 16) X(rnic_create_qp, 56) X(rnic_create_qp_reply, 104)   \
 	X(rnic_modify_qp, 76) X(rnic_mcast, 24) X(rnic_query_qp_reply, 160) X(rnic_alloc_mw, 16)                     \
-	X(rnic_alloc_mw_reply, 8) X(rnic_not_offered, 8)                                                             \
+	X(rnic_alloc_mw_reply, 8) X(rnic_not_offered, 8) X(rnic_transmit_memory, 16)                                 \
 	X(rnic_query_mr_reply, 56) X(rnic_query_mw_reply, 40) X(rnic_reg_shared_mr, 32) X(rnic_alloc_stag, 16)       \
 	X(rnic_alloc_stag_reply, 16)                                                                                 \
 	X(rnic_stream_connect, 64) X(rnic_stream_listen, 40) X(rnic_stream_accept, 16) X(rnic_stream_send, 4104)      \

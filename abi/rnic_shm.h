@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RNIC_ABI_VERSION 9u
+#define RNIC_ABI_VERSION 10u
 #define RNIC_CACHE_LINE 64u
 #define RNIC_WORKERS_MAX 16u
 
@@ -124,6 +124,7 @@ enum rnic_opcode {
 #define RNIC_SQE_INLINE 0x08u    /* data follows the header; there are no SGEs */
 #define RNIC_SQE_COPIED 0x10u    /* SGEs, and then the data they name, gathered at post */
 #define RNIC_SQE_IMMEDIATE 0x20u /* of a queue pair of type UD: with an immediate, in `invalidate` */
+#define RNIC_SQE_STAGED 0x40u    /* as COPIED, but the data lies in the queue's transmit memory, from `argument` on */
 
 /*
  * The header; at its end come sge_count SGEs, and after these the data of an INLINE or COPIED
@@ -134,11 +135,11 @@ struct rnic_sqe {
 	uint8_t flags;
 	uint8_t sge_count;
 	uint8_t reserved0;
-	uint32_t length; /* octets of data in the entry (INLINE, COPIED); else not looked at */
+	uint32_t length; /* octets of data in the entry (INLINE, COPIED), or STAGED; else not looked at */
 	uint64_t remote_address;
 	uint32_t rkey;       /* remote STag; the window's new rkey for BIND; the STag for LOCAL_INVALIDATE */
 	uint32_t invalidate; /* STag for SEND_INVALIDATE; immediate (network order); BIND: MR's lkey */
-	uint64_t argument;   /* FETCH_ADD: add; COMPARE_SWAP: compare; BIND: length */
+	uint64_t argument;   /* FETCH_ADD: add; COMPARE_SWAP: compare; BIND: length; STAGED: an offset */
 };
 RNIC_STATIC_ASSERT(sizeof(struct rnic_sqe) == 32, "SGEs begin in the middle of the line");
 /* COMPARE_SWAP's swap value, and BIND's rights (RNIC_ACCESS_*), are the 8 octets after the SGEs. */

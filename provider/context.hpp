@@ -194,15 +194,32 @@ struct Cq {
 struct SendSlot {
   std::uint64_t wr_id;
   std::uint32_t opcode;
-  std::uint32_t reserved;
+  std::uint32_t staged;  // octets that were staged in the queue so far, its own too (modulo 2^32)
+};
+
+// What is gathered at post and does not fit an entry: a ring of the queue's own, filled in post order and freed with
+// the entries. It is asked for when it is missed for the first time, after that post.
+struct TransmitMemory {
+  enum : std::uint32_t { kNone, kMissed, kAsked };
+  std::byte* base;        // null: there is none
+  std::uint32_t size;     // a power of two
+  std::uint32_t state;    // kAsked: there will be no other
+  std::uint32_t message;  // octets of the first that was missed
 };
 
 struct SendQueue : WorkQueue {
   SendSlot* work;
+  TransmitMemory transmit;
   std::uint32_t inline_max;
   std::uint32_t last_read;  // index of the youngest RDMA Read or atomic, if any_read
   bool any_read;
   bool signal_all;
+
+  SendSlot& work_at(std::uint32_t index) const { return work[index & (size - 1)]; }
+  // What an entry is that has nothing staged; in post order.
+  void note(std::uint32_t index, std::uint64_t wr_id, std::uint32_t opcode) {
+    work_at(index) = {wr_id, opcode, work_at(index - 1).staged};
+  }
 };
 
 struct ReceiveQueue : WorkQueue {
@@ -447,6 +464,12 @@ int detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid);
 void async_event(ibv_context* context, ibv_async_event* event);
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
+// After a post, and with no lock held: if it missed transmit memory. It is for the posts that follow.
+void get_missed_transmit_memory(Qp& qp);
+inline void after_post(Qp& qp) {
+  if (load(qp.send.transmit.state, std::memory_order_relaxed) == TransmitMemory::kMissed) [[unlikely]]
+    get_missed_transmit_memory(qp);
+}
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad);
 int poll_cq(ibv_cq* cq, int count, ibv_wc* completions);

@@ -163,6 +163,7 @@ bool remember(Context& context, const rnic_reg_mr& request, std::uint32_t stag) 
   pthread_mutex_unlock(&context.objects);
   if (region == nullptr) return false;
   region->access = request.access;
+  region->mapped = request.shared != RNIC_MEMORY_APPLICATION;
   region->base = request.iova;
   region->length = request.length;
   region->memory = reinterpret_cast<char*>(request.start);

@@ -90,7 +90,7 @@ int bind_mw(ibv_qp* ibv, ibv_mw* window, ibv_mw_bind* bind) {
   if (queue.signal_all || (bind->send_flags & IBV_SEND_SIGNALED) != 0) entry.flags = RNIC_SQE_SIGNALED;
   write_bind(entry, slot + sizeof entry, rkey, bind->bind_info);
   std::memcpy(slot, &entry, sizeof entry);
-  queue.work[queue.head & (queue.size - 1)] = {bind->wr_id, RNIC_OP_BIND, 0};
+  queue.note(queue.head, bind->wr_id, RNIC_OP_BIND);
   queue.publish(queue.head + 1, qp.context->doorbells);
   window->rkey = rkey;
   return 0;

@@ -19,6 +19,7 @@ namespace rnic::provider {
 struct Region {
   std::uint32_t stag;  // 0: none
   std::uint32_t access;
+  bool mapped;         // by the daemon, as far as we know
   std::uint64_t base;  // the TO of the first octet
   std::uint64_t length;
   char* memory;

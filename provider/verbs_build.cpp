@@ -203,7 +203,7 @@ std::byte* next_entry(ibv_qp_ex& ex) {
 
 void entry_written(ibv_qp_ex& ex, std::uint64_t wr_id, std::uint8_t opcode) {
   Qp& qp = of(&ex);
-  qp.send.work[qp.batch.end & (qp.send.size - 1)] = {wr_id, opcode, 0};
+  qp.send.note(qp.batch.end, wr_id, opcode);
   ++qp.batch.end;
 }
 
@@ -243,6 +243,7 @@ int wr_complete(ibv_qp_ex* ex) {
   else if (qp.batch.end != queue.head)
     queue.publish(qp.batch.end, qp.context->doorbells);
   queue.lock.unlock();
+  after_post(qp);
   return error;
 }
 

@@ -13,6 +13,8 @@ namespace rnic::provider {
 
 namespace {
 
+constexpr std::uint64_t kStagedMax = 256 * 1024;
+
 static_assert(sizeof(ibv_sge) == sizeof(rnic_sge));
 static_assert(offsetof(ibv_sge, length) == offsetof(rnic_sge, length));
 static_assert(offsetof(ibv_sge, lkey) == offsetof(rnic_sge, lkey));
@@ -82,7 +84,7 @@ int not_offered(Context& context, const SendRow& row) {
 
 // Where an SGE's octets lie, for a copy on the application's own behalf. Nothing unless the whole
 // SGE lies in a region we know, VA-based, that may be read.
-const char* memory_of(Context& context, std::uint64_t address, std::uint32_t length, std::uint32_t lkey) {
+const char* memory_of(const Context& context, std::uint64_t address, std::uint32_t length, std::uint32_t lkey) {
   const Region* region = context.regions.find(lkey >> 8);
   if (region == nullptr || lkey == 0) return nullptr;
   if (load(region->stag, std::memory_order_acquire) != lkey) return nullptr;
@@ -93,6 +95,11 @@ const char* memory_of(Context& context, std::uint64_t address, std::uint32_t len
   if (address < region->base || offset > region->length) return nullptr;
   if (length > region->length - offset) return nullptr;
   return region->memory + offset;
+}
+
+bool is_reached_by_copy(const Context& context, const ibv_sge& sge) {
+  const Region* region = context.regions.find(sge.lkey >> 8);
+  return region != nullptr && !region->mapped && memory_of(context, sge.addr, sge.length, sge.lkey) != nullptr;
 }
 
 // Is a Read before this index not complete?
@@ -120,6 +127,51 @@ bool gather(Qp& qp, std::uint32_t index, const ibv_send_wr& wr, std::byte* room,
   }
   length = static_cast<std::uint32_t>(total);
   return true;
+}
+
+// The same for data of up to kStagedMax octets that does not fit the entry, and that the daemon would have to fetch by
+// remote copy: into the queue's transmit memory. Returns the octets taken of it; 0: none.
+std::uint32_t stage(Qp& qp, std::uint32_t index, const ibv_send_wr& wr, rnic_sqe& entry) {
+  Context& context = *qp.context;
+  SendQueue& queue = qp.send;
+  TransmitMemory& memory = queue.transmit;
+  if (memory.base == nullptr && memory.state != TransmitMemory::kNone) return 0;
+  if (*context.not_forked != kMayPost || read_outstanding(queue, index)) return 0;
+  std::uint64_t total = 0;
+  for (int i = 0; i < wr.num_sge; ++i) total += wr.sg_list[i].length;
+  if (total == 0 || total > kStagedMax) return 0;
+  for (int i = 0; i < wr.num_sge; ++i) {
+    const ibv_sge& sge = wr.sg_list[i];
+    if (sge.length != 0 && !is_reached_by_copy(context, sge)) return 0;
+  }
+  if (memory.base == nullptr) {
+    memory.state = TransmitMemory::kMissed;
+    memory.message = static_cast<std::uint32_t>(total);
+    return 0;
+  }
+  // Free is what was staged for entries that are. In one piece: else from the ring's beginning on.
+  const auto length = static_cast<std::uint32_t>(total);
+  const std::uint32_t end = queue.work_at(index - 1).staged;
+  const std::uint32_t used = end - queue.work_at(load(queue.tail, std::memory_order_acquire) - 1).staged;
+  std::uint32_t offset = end & (memory.size - 1);
+  std::uint32_t taken = (length + RNIC_CACHE_LINE - 1) & ~(RNIC_CACHE_LINE - 1);
+  if (taken > memory.size - offset) {
+    taken += memory.size - offset;
+    offset = 0;
+  }
+  if (used > memory.size || taken > memory.size - used) return 0;
+  std::byte* to = memory.base + offset;
+  for (int i = 0; i < wr.num_sge; ++i) {
+    const ibv_sge& sge = wr.sg_list[i];
+    if (sge.length == 0) continue;
+    const char* from = memory_of(context, sge.addr, sge.length, sge.lkey);
+    if (from == nullptr) return 0;  // it has gone meanwhile
+    std::memcpy(to, from, sge.length);
+    to += sge.length;
+  }
+  entry.length = length;
+  entry.argument = offset;
+  return taken;
 }
 
 // V-WR-16: inline data is read at post, from wherever it is.
@@ -192,7 +244,7 @@ int write_datagram_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
   }
   std::memcpy(slot, &entry, sizeof entry);
   write_address(qp, index, wr);
-  queue.work[index & (queue.size - 1)] = {wr.wr_id, RNIC_OP_SEND, 0};
+  queue.note(index, wr.wr_id, RNIC_OP_SEND);
   return 0;
 }
 
@@ -226,6 +278,7 @@ int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
 
   std::byte* slot = queue.slot(index);
   std::byte* body = slot + sizeof(rnic_sqe);
+  std::uint32_t staged = 0;
   rnic_sqe entry{};
   entry.opcode = row.opcode;
   entry.flags = entry_flags(queue, row.flags, wr.send_flags);
@@ -256,16 +309,19 @@ int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
     entry.sge_count = static_cast<std::uint8_t>(sge_count);
     std::memcpy(body, wr.sg_list, sge_bytes);
     const std::size_t room = queue.stride - sizeof(rnic_sqe) - sge_bytes;
-    if (row.gathers && (entry.flags & RNIC_SQE_FENCE) == 0 &&
-        gather(qp, index, wr, body + sge_bytes, room, entry.length)) {
-      entry.flags |= RNIC_SQE_COPIED;
+    if (row.gathers && (entry.flags & RNIC_SQE_FENCE) == 0) {
+      if (gather(qp, index, wr, body + sge_bytes, room, entry.length))
+        entry.flags |= RNIC_SQE_COPIED;
+      else if (staged = stage(qp, index, wr, entry); staged != 0)
+        entry.flags |= RNIC_SQE_STAGED;
     }
   }
   if (row.opcode == RNIC_OP_COMPARE_SWAP)
     std::memcpy(body + sizeof(rnic_sge), &wr.wr.atomic.swap, sizeof wr.wr.atomic.swap);
   std::memcpy(slot, &entry, sizeof entry);
 
-  queue.work[index & (queue.size - 1)] = {wr.wr_id, row.opcode, 0};
+  queue.note(index, wr.wr_id, row.opcode);
+  queue.work_at(index).staged += staged;
   if (row.opcode == RNIC_OP_READ || row.opcode == RNIC_OP_READ_INVALIDATE || row.atomic) {
     queue.last_read = index;
     queue.any_read = true;
@@ -273,8 +329,9 @@ int write_send_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
   return 0;
 }
 
-int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
-  Qp& qp = of(ibv);
+namespace {
+
+int post_locked(Qp& qp, ibv_send_wr* wr, ibv_send_wr** bad) {
   SendQueue& queue = qp.send;
   const PostGuard guard(queue.lock, *qp.context);
   int error = cannot_post(*qp.context);
@@ -287,6 +344,43 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   }
   if (error != 0) *bad = wr;  // V-WR-03: what came before it is queued
   if (queue.head != before) queue.publish(queue.head, qp.context->doorbells);
+  return error;
+}
+
+// As many messages as the queue holds, as long as that is not too much.
+std::uint64_t transmit_memory_for(const SendQueue& queue) {
+  constexpr std::uint64_t kLeast = 4 * kStagedMax;
+  std::uint64_t length = kLeast;
+  while (length < std::uint64_t{queue.size} * queue.transmit.message && length < RNIC_TRANSMIT_MEMORY_MAX) length *= 2;
+  return length;
+}
+
+}  // namespace
+
+void get_missed_transmit_memory(Qp& qp) {
+  TransmitMemory& memory = qp.send.transmit;
+  std::uint32_t missed = TransmitMemory::kMissed;
+  if (!std::atomic_ref(memory.state).compare_exchange_strong(missed, TransmitMemory::kAsked)) return;
+  Context& context = *qp.context;
+  const rnic_transmit_memory request{qp.ibv.qp_num, 0, transmit_memory_for(qp.send)};
+  rnic_area area{};
+  Descriptors fds{};
+  char* at = nullptr;
+  {
+    const ArenaGuard guard(context);
+    if (context.control.call(RNIC_TRANSMIT_MEMORY, request, area, &fds) != 0) return;
+    if (map_area(context, area, fds, at) != 0 || area.length < request.length) at = nullptr;
+    fds.close_rest();
+  }
+  const SpinGuard guard(qp.send.lock);
+  memory.size = static_cast<std::uint32_t>(request.length);
+  memory.base = reinterpret_cast<std::byte*>(at);
+}
+
+int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
+  Qp& qp = of(ibv);
+  const int error = post_locked(qp, wr, bad);
+  after_post(qp);
   return error;
 }
 

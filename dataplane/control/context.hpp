@@ -124,6 +124,9 @@ struct Qp {
   Srq* srq = nullptr;
   DoorbellSlots::Slot send_doorbell, recv_doorbell;  // with an SRQ no second one
   shm::ContextMemory::Piece send_piece, recv_piece;
+  // Of the send queue's data (RNIC_TRANSMIT_MEMORY), once it was asked for.
+  shm::ContextMemory::Piece transmit_piece;
+  Share transmit_share;
   std::unique_ptr<shm::SendQueue> send;
   std::unique_ptr<shm::ReceiveQueue> recv;
   std::unique_ptr<shm::QueueHost> host;
@@ -205,6 +208,7 @@ class Context {
   // `channel`: null when the request names none.
   Reply create_cq(const rnic_create_cq& request, std::shared_ptr<EventSocket> channel);
   Reply resize_cq(const rnic_resize_cq& request);
+  Reply transmit_memory(const rnic_transmit_memory& request);
   Reply destroy_cq(std::uint32_t handle);
   Reply map_arena(std::uint32_t number);
   Reply create_srq(const rnic_create_srq& request);

@@ -391,6 +391,25 @@ int Context::carve(Qp& qp, const QpSizes& sizes) {
   return 0;
 }
 
+Reply Context::transmit_memory(const rnic_transmit_memory& request) {
+  Qp* qp = find(qps_, request.qp);
+  const bool good = std::has_single_bit(request.length) && request.length <= RNIC_TRANSMIT_MEMORY_MAX;
+  if (qp == nullptr || qp->transmit_piece.length() != 0 || !good) return Reply::error(EINVAL);
+  Shares& all = machine_.transmit_memory;
+  if (all.used_by(holder_) + request.length > kTransmitMemoryMax || !all.may_take(holder_, request.length))
+    return Reply::error(ENOMEM);  // and no news: what is not staged is gathered by remote copy
+  auto piece = allocate(request.length);
+  if (!piece) return Reply::error(piece.error());
+  qp->transmit_share = all.take(holder_, request.length);
+  qp->transmit_piece = std::move(*piece);
+  device_.worker->call([&](Instant) { qp->send->set_transmit_memory(qp->transmit_piece.bytes()); });
+  Reply reply;
+  rnic_area area{};
+  describe(reply, area, qp->transmit_piece);
+  reply.append(&area, sizeof area);
+  return reply;
+}
+
 // The application's side of it, for its worker.
 void Context::make_host(Qp& qp) {
   core::Worker& worker = *device_.worker;

@@ -28,6 +28,9 @@ inline constexpr std::uint32_t kInlineMax = 512;
 // A send entry has at least this stride, so that small messages can be gathered into it at post.
 inline constexpr std::uint32_t kSendStrideMin = 256;
 inline constexpr std::uint32_t kCompletionVectors = 1;
+// For data that is gathered at post and does not fit its entry: of a process, and of all.
+inline constexpr std::uint64_t kTransmitMemoryMax = std::uint64_t{64} << 20;
+inline constexpr std::uint64_t kTransmitMemoryAll = std::uint64_t{1} << 30;
 
 inline constexpr std::uint32_t kSessionsMax = 8192;     // connections to the control socket
 inline constexpr std::uint32_t kSessionsKept = 16;      // more, for the rnic command

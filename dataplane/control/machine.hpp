@@ -107,6 +107,7 @@ struct Machine {
   // Of shared files that are mapped here: as many octets as this machine has memory for one process alone, and the
   // places for mappings (shm/mapping.hpp). What finds no place is reached by remote copy.
   Shares mapped_octets;
+  Shares transmit_memory{"transmit memory", kTransmitMemoryAll};
   Shares mappings{"mappings of shared memory", shm::application_mappings_max()};
   // To whoever is to hear of refusals.
   void tell_refusals(const Shares::Tell& tell);

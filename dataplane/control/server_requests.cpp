@@ -285,6 +285,10 @@ Reply Server::serve_create_cq(Session& session, Request&, const rnic_create_cq& 
   return session.context->create_cq(body, std::move(channel));
 }
 
+Reply Server::serve_transmit_memory(Session& session, Request&, const rnic_transmit_memory& body) {
+  return session.context->transmit_memory(body);
+}
+
 Reply Server::serve_resize_cq(Session& session, Request&, const rnic_resize_cq& body) {
   return session.context->resize_cq(body);
 }

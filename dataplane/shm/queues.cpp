@@ -146,7 +146,8 @@ bool SendQueue::take(qp::WorkRequest& out) {
   out.signaled = (header.flags & RNIC_SQE_SIGNALED) != 0;
   out.fence = (header.flags & RNIC_SQE_FENCE) != 0;
   out.solicited = (header.flags & RNIC_SQE_SOLICITED) != 0;
-  out.has_data = (header.flags & (RNIC_SQE_INLINE | RNIC_SQE_COPIED)) != 0;
+  const bool staged = (header.flags & RNIC_SQE_STAGED) != 0;
+  out.has_data = (header.flags & (RNIC_SQE_INLINE | RNIC_SQE_COPIED | RNIC_SQE_STAGED)) != 0;
   out.malformed =
       !known_opcode(header.opcode) || !copy_sges(slot + sizeof header, header.sge_count, sge_max_, out.sges.data());
   out.opcode = known_opcode(header.opcode) ? opcode_of(header.opcode) : qp::Opcode::send;
@@ -161,10 +162,12 @@ bool SendQueue::take(qp::WorkRequest& out) {
       static_cast<std::uint32_t>(sizeof header) + out.sge_count * std::uint32_t{sizeof(rnic_sge)};
   out.data = {};
   if (out.has_data) {
-    if (header.length > stride_ - after_sges)
+    const Bytes room = staged ? transmit_memory_ : Bytes{slot + after_sges, stride_ - after_sges};
+    const std::uint64_t from = staged ? header.argument : 0;
+    if (from > room.size() || header.length > room.size() - from)
       out.malformed = true;
     else
-      out.data = {slot + after_sges, header.length};
+      out.data = room.subspan(from, header.length);
   }
   if (out.opcode == qp::Opcode::compare_swap || out.opcode == qp::Opcode::bind) {
     std::uint64_t extra = 0;

@@ -31,6 +31,8 @@ class SendQueue {
   bool broken() const { return broken_; }
   std::uint32_t taken() const { return taken_; }
   void set_worker(std::uint32_t worker);
+  // Where the data of STAGED entries lies, as long as this lives.
+  void set_transmit_memory(Bytes memory) { transmit_memory_ = memory; }
   static std::uint64_t area_bytes(std::uint32_t size, std::uint32_t stride);
 
  private:
@@ -44,6 +46,7 @@ class SendQueue {
   std::uint32_t sge_max_;
   std::uint32_t taken_ = 0;
   bool broken_ = false;
+  Bytes transmit_memory_;
 };
 
 class ReceiveQueue {

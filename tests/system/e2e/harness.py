@@ -227,15 +227,17 @@ class Wire:
 
     def start_working(self, words, client_words=None):
         """(server, client), started by the same words but for the address, or by the client's own. Comes back when
-        they are at work: past the connection by which perftest greets, and 200 segments into another."""
+        they are at work: past the connection by which perftest greets, and 200 segments into another, or as many messages
+        without the wire."""
         server = self.start_server(words)
         client = self.start_client(client_words or [*words, self.address])
 
         def at_work():
             if not server.running():
                 raise Failed(f"the server ended at once:\n{tail(server.text())}\n--- client\n{tail(client.text())}")
-            rows = self.world.show(self.daemon_of(self.client), "conn")["conn"]
-            return any(row["segments_in"] + row["segments_out"] > 200 for row in rows)
+            seen = self.world.show(self.daemon_of(self.client))
+            return any(row["segments_in"] + row["segments_out"] > 200 for row in seen["conn"]) or any(
+                row["direct_in"] + row["direct_out"] > 200 for row in seen["qp"])
 
         client.until(at_work, "at work")
         return server, client

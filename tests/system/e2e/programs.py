@@ -168,17 +168,17 @@ def at_itself(wire, listens, calls):
     """Two processes on the client's side meet by 127.0.0.1 or ::1; nothing of it comes out at any other device."""
     side = Wire(wire.world, wire.name, wire.client, wire.client, calls)
 
-    def frames():
-        return {(name, port["device"]): port["frames_in"]
+    def octets():
+        return {(name, port["device"]): port["bytes_in"] + port["direct_bytes_in"]
                 for name in wire.daemons() for port in wire.world.show(name, "port")["port"]}
 
-    before = frames()
+    before = octets()
     words = ["-C", "200", "-V", "-S", "3000"]
     side.pair(["rping", "-s", "-a", listens, *words], ["rping", "-c", "-a", calls, *words])
-    moved = {device: count - before[device] for device, count in frames().items()}
+    moved = {device: count - before[device] for device, count in octets().items()}
     # A neighbour may be asked after meanwhile.
-    if max(moved.values()) < 800 or sum(count > 20 for count in moved.values()) != 1:
-        raise Failed(f"frames that came: {moved}")
+    if max(moved.values()) < 2 * 200 * 3000 or sum(count > 4000 for count in moved.values()) != 1:
+        raise Failed(f"octets that came: {moved}")
 
 
 def rping(wire, size, count=10000):
