@@ -240,7 +240,9 @@ void QueuePair::Impl::keep(tpt::Kept& kept) {
 void QueuePair::Impl::let_carriers_go() {
   if (carriers_.empty() || common_.moves.places != 0) return;
   carriers_.clear();
-  if (peer_ != nullptr && peer_->stream_->out.waits_for_peer()) peer_->side_->activate();
+  if (peer_ == nullptr || !peer_->stream_->out.waits_for_peer()) return;
+  peer_->stream_->out.peer_let_go();
+  peer_->side_->activate();
 }
 
 // Nothing of the stream is referred to any more.

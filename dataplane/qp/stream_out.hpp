@@ -89,6 +89,7 @@ class StreamOut {
   bool waits_for_slot() const { return waits_for_slot_; }
   // The peer has not let go of a buffer, and wakes us when it does, or parts.
   bool waits_for_peer() const { return waits_for_peer_; }
+  void peer_let_go() { waits_for_peer_ = false; }
   // Nothing can be added now, for want of room in TCP.
   bool waits_for_room() const {
     // The EMSS may have shrunk since.

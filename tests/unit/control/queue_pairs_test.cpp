@@ -19,6 +19,35 @@ TEST_CASE("V-RD-03: read_sink of a device is its queue pairs'", "[control][V-RD-
   }
 }
 
+TEST_CASE("transmit memory is a queue pair's, once, and a process has a share of it", "[control][objects]") {
+  Daemon daemon;
+  App app(daemon);
+  const auto pd = app.pd(), cq = app.cq();
+  const auto give = [&](std::uint32_t qp, std::uint64_t length) {
+    return app.ask(RNIC_TRANSMIT_MEMORY, rnic_transmit_memory{qp, 0, length});
+  };
+  const auto first = app.qp(pd, cq);
+  CHECK(give(first + 1000, 1 << 20).status == EINVAL);
+  for (const std::uint64_t bad : {std::uint64_t{0}, std::uint64_t{3} << 20, std::uint64_t{16} << 20, UINT64_MAX})
+    CHECK(give(first, bad).status == EINVAL);
+  const auto area = give(first, 1 << 20).as<rnic_area>();
+  CHECK(area.length >= 1 << 20);
+  CHECK(give(first, 1 << 20).status == EINVAL);
+  CHECK(daemon.machine.transmit_memory.used() == 1 << 20);
+  app.by_handle(RNIC_DESTROY_QP, first);
+  CHECK(daemon.machine.transmit_memory.used() == 0);
+  // 64 MiB, and what does not fit is refused without harm.
+  std::vector<std::uint32_t> all;
+  for (int i = 0; i < 8; ++i) {
+    all.push_back(app.qp(pd, cq));
+    CHECK(give(all.back(), RNIC_TRANSMIT_MEMORY_MAX).status == 0);
+  }
+  all.push_back(app.qp(pd, cq));
+  CHECK(give(all.back(), 1).status == ENOMEM);
+  app.by_handle(RNIC_DESTROY_QP, all.front());
+  CHECK(give(all.back(), RNIC_TRANSMIT_MEMORY_MAX).status == 0);
+}
+
 // ---- shared receive queues --------------------------------------------------------------------
 
 TEST_CASE("V-SRQ-02: an SRQ has at least what was asked for",

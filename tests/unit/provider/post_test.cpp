@@ -363,6 +363,121 @@ TEST_CASE("gather at post: never when fenced, nor while a Read is outstanding", 
   CHECK(copied(t, 3));
 }
 
+// ---- Transmit memory -----------------------------------------------------------------------------
+
+namespace {
+
+// Writes of more than fits an entry, from memory that the daemon does not map.
+struct Long {
+  explicit Long(std::uint32_t depth = 4) : t(depth), memory(std::size_t{1} << 20) {
+    for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<char>(i * 7 + (i >> 10));
+    mr = t.app.make_mr(memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+  }
+  int post(std::uint32_t length, std::uint32_t offset = 0, unsigned flags = IBV_SEND_SIGNALED) {
+    ibv_sge two[] = {
+        {reinterpret_cast<std::uintptr_t>(memory.data()) + offset, length / 2, mr->lkey},
+        {reinterpret_cast<std::uintptr_t>(memory.data()) + offset + length / 2, length - length / 2, mr->lkey}};
+    ibv_send_wr wr = t.write_of(two[0], next, flags);
+    wr.num_sge = 2;
+    ++next;
+    return t.post(wr);
+  }
+  const rnic_sqe& entry(std::uint32_t index) { return t.app.view(t.qp).send.sqe(index); }
+  bool staged(std::uint32_t index) { return (entry(index).flags & RNIC_SQE_STAGED) != 0; }
+  bool staged_right(std::uint32_t index, std::uint32_t length, std::uint32_t offset = 0) {
+    const rnic_sqe& it = entry(index);
+    return staged(index) && it.length == length && it.sge_count == 2 &&
+           std::memcmp(provider::of(t.qp).send.transmit.base + it.argument, memory.data() + offset, length) == 0;
+  }
+  void complete(std::uint32_t index) {
+    t.complete_send(index, RNIC_OP_WRITE);
+    ibv_wc wc{};
+    REQUIRE(provider::poll_cq(t.send_cq, 1, &wc) == 1);
+  }
+  std::size_t asked() { return t.daemon.relay().count(RNIC_TRANSMIT_MEMORY); }
+
+  OneQp t;
+  std::vector<char> memory;
+  ibv_mr* mr;
+  std::uint32_t next = 0;
+};
+
+}  // namespace
+
+TEST_CASE("transmit memory: asked for once, when it is missed, and good for the posts that follow",
+          "[provider][gather]") {
+  Long w;
+  REQUIRE(w.post(5000) == 0);
+  CHECK_FALSE(w.staged(0));
+  CHECK(w.asked() == 1);
+  REQUIRE(w.post(5000, 100) == 0);
+  REQUIRE(w.post(256 * 1024, 333) == 0);
+  REQUIRE(w.post(256 * 1024 + 1) == 0);
+  CHECK(w.staged_right(1, 5000, 100));
+  CHECK(w.staged_right(2, 256 * 1024, 333));
+  CHECK(w.staged_right(1, 5000, 100));  // still
+  CHECK_FALSE(w.staged(3));
+  CHECK(w.asked() == 1);
+}
+
+TEST_CASE("transmit memory: who is given none does without, and does not ask again", "[provider][gather]") {
+  Long w;
+  w.t.daemon.relay().refuse(RNIC_TRANSMIT_MEMORY, ENOMEM);
+  for (std::uint32_t i = 0; i < 4; ++i) REQUIRE(w.post(5000) == 0);
+  for (std::uint32_t i = 0; i < 4; ++i) CHECK_FALSE(w.staged(i));
+  CHECK(w.asked() == 1);
+}
+
+TEST_CASE("transmit memory: never when fenced, while a Read is outstanding, or from a region unknown or gone",
+          "[provider][gather]") {
+  Long w(8);
+  REQUIRE(w.post(5000) == 0);
+  REQUIRE(w.post(5000, 0, IBV_SEND_FENCE | IBV_SEND_SIGNALED) == 0);
+  CHECK_FALSE(w.staged(1));
+  REQUIRE(w.post(5000) == 0);
+  CHECK(w.staged(2));
+  ibv_sge one = w.t.sge(8);
+  ibv_send_wr read = w.t.write_of(one, 3);
+  read.opcode = IBV_WR_RDMA_READ;
+  REQUIRE(w.t.post(read) == 0);
+  REQUIRE(w.post(5000) == 0);
+  CHECK_FALSE(w.staged(4));
+  w.t.complete_send(3, RNIC_OP_READ);
+  ibv_wc wc{};
+  REQUIRE(provider::poll_cq(w.t.send_cq, 1, &wc) == 1);
+  REQUIRE(w.post(5000) == 0);
+  CHECK(w.staged(5));
+  REQUIRE(provider::dereg_mr(w.mr) == 0);
+  REQUIRE(w.post(5000) == 0);
+  CHECK_FALSE(w.staged(6));
+}
+
+TEST_CASE("transmit memory: what is not complete is not overwritten, and comes free with its entry",
+          "[provider][gather]") {
+  constexpr std::uint32_t kPiece = 250'000;
+  Long w(64);
+  REQUIRE(w.post(kPiece) == 0);
+  REQUIRE(provider::of(w.t.qp).send.transmit.size == RNIC_TRANSMIT_MEMORY_MAX);
+  const std::uint32_t fit = provider::of(w.t.qp).send.transmit.size / (kPiece + 63);
+  REQUIRE(fit + 4 < 64);
+  std::uint32_t posted = 1;
+  for (; posted <= fit; ++posted) REQUIRE(w.post(kPiece, posted * 1000) == 0);
+  for (std::uint32_t i = 1; i <= fit; ++i) CHECK(w.staged_right(i, kPiece, i * 1000));
+  REQUIRE(w.post(kPiece, 1) == 0);  // no room
+  CHECK_FALSE(w.staged(posted++));
+  for (std::uint32_t i = 0; i <= 2; ++i) w.complete(i);
+  REQUIRE(w.post(kPiece, 77) == 0);
+  CHECK(w.staged_right(posted++, kPiece, 77));
+  for (std::uint32_t i = 3; i <= fit; ++i) CHECK(w.staged_right(i, kPiece, i * 1000));
+  for (std::uint32_t i = 3; i < posted; ++i) w.complete(i);
+  // Many times around.
+  for (std::uint32_t i = 0; i < 100; ++i, ++posted) {
+    REQUIRE(w.post(kPiece - 999 * i, i) == 0);
+    CHECK(w.staged_right(posted, kPiece - 999 * i, i));
+    w.complete(posted);
+  }
+}
+
 // ---- Doorbells -----------------------------------------------------------------------------------
 
 TEST_CASE("a post sets the queue's bit, its word's bit and the flag", "[provider][doorbell]") {

@@ -720,3 +720,42 @@ TEST_CASE("random work looks the same by either way", "[qp][local][V-ORD-02][V-O
   CHECK(wire.first == direct.first);
   CHECK(wire.second == direct.second);
 }
+
+// Both are FPDUs of one segment: the first is the peer's until it is placed, and what goes to TCP gets a header in
+// front.
+TEST_CASE("what the peer would not take waits until it has let go of what it took from the same buffer",
+          "[qp][local]") {
+  Options options = with_extensions();
+  options.moves = Moves::at_flush;
+  Joined pair(Way::direct, options);
+  pair.set(Memory::none_is);
+  Region& from = pair.a->region(100, 5);
+  Region& to = pair.b->region(100);
+  pair.b->mover.stalled = true;
+  pair.a->post(test::write({Side::sge(from, 0, 100)}, to.stag, to.at(0)));
+  pair.a->post(test::write({Side::sge(from, 0, 100)}, {to.stag.value ^ 0x100000}, to.at(0)));
+  for (int i = 0; i < 5; ++i) pair.turn(*pair.a);
+  CHECK(pair.went_directly() == 1);
+  CHECK(pair.wire_is_silent());
+  CHECK(pair.a->qp.idle());
+  CHECK(pair.side_a.activated == 0);
+  SECTION("it lets go") {
+    pair.b->mover.stalled = false;
+    pair.turn(*pair.b);
+    CHECK(pair.side_a.activated == 1);
+    CHECK_FALSE(pair.a->qp.idle());
+    pair.run();
+    pair.pass(seconds(6));
+    CHECK(to.memory == from.memory);
+    CHECK(qp::describe(pair.b->qp.terminate_record()).find("STag") != std::string::npos);
+  }
+  SECTION("it ends") {
+    (void)pair.b->qp.modify_state(qp::State::error, pair.wire.now);
+    CHECK(pair.side_a.activated == 1);
+    pair.run();
+    pair.pass(seconds(6));
+  }
+  CHECK(pair.a->qp.state() == qp::State::error);
+  CHECK(pair.b->qp.state() == qp::State::error);
+  CHECK(pair.a->app.of_sends().size() == 2);
+}

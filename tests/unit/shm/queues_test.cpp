@@ -121,6 +121,33 @@ TEST_CASE("V-SEC-08: inline data may fill the entry and not one octet more", "[s
   CHECK(out.malformed);
 }
 
+TEST_CASE("V-SEC-08: staged data lies in the queue's transmit memory, all of it", "[shm][V-SEC-08]") {
+  SendWorld world;
+  std::array<std::byte, 128> memory{};
+  const auto take = [&](std::uint64_t from, std::uint32_t length) {
+    auto entry = send_entry();
+    entry.flags |= RNIC_SQE_STAGED;
+    entry.argument = from;
+    entry.length = length;
+    world.post(entry);
+    qp::WorkRequest out;
+    REQUIRE(world.queue.take(out));
+    CHECK(out.sge_count == 1);
+    return out;
+  };
+  CHECK(take(0, 1).malformed);  // it has none
+  world.queue.set_transmit_memory(memory);
+  const auto good = take(28, 100);
+  CHECK_FALSE(good.malformed);
+  CHECK(good.has_data);
+  CHECK(good.data.data() == memory.data() + 28);
+  CHECK(good.data.size() == 100);
+  CHECK(take(29, 100).malformed);
+  CHECK(take(129, 0).malformed);
+  CHECK(take(UINT64_MAX, 2).malformed);
+  CHECK(take(0, UINT32_MAX).malformed);
+}
+
 TEST_CASE("V-SEC-12: an unknown opcode is malformed, and what lacks room for its list or its masks",
           "[shm][V-SEC-12]") {
   SendWorld world;
