@@ -804,6 +804,8 @@ bool QueuePair::Impl::idle() const {
   if (common_.moves.any()) return common_.mover.is_stuck(config_.space);
   if (out.starved()) return false;
   if (state_ != State::rts) return !posted;
+  if (requester.waits_for_flush()) [[unlikely]]
+    return common_.mover.is_stuck(config_.space);
   if (receive_hint_ || stream_->in.paused()) return false;
   // Filled, and not with TCP: for want of a slot there, whose coming free wakes us; or because their
   // gathers were done while nobody looked.

@@ -78,9 +78,12 @@ class BegunWork {
   void blame(std::uint32_t index, std::uint32_t detail);
 
   // ---- completions ----
-  // From the head, as far as they are done; says whether any was. Not before all that was submitted to the mover
-  // has been flushed.
+  // From the head, as far as they are done; says whether any was.
   bool complete(Verdict& verdict);
+  // The first of them is done but for what others have submitted to the mover in this turn.
+  bool waits_for_flush() const {
+    return !ring_.empty() && ring_.front().until == Work::Until::flushed && ring_.front().status == Status::success;
+  }
   // All that are left, and a request that was not begun.
   void flush();
   void flush(const WorkRequest& request);

@@ -60,6 +60,8 @@ class Requester {
   // A turn begins: what waited is looked at again.
   void look_again() { waits_ = false; }
   bool sending() const { return sending_.kind != Sending::Kind::nothing; }
+  // It is looked at again when the mover has been flushed.
+  bool waits_for_flush() const { return work_.waits_for_flush(); }
   // Something could be begun or gone on with, as far as it is known without a look.
   bool wants_to_send() const {
     return sending() || reads_.ready() || (posted_ && !waits_ && !failed_) || acknowledgement_due();

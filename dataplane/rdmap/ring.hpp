@@ -24,6 +24,7 @@ class Ring {
   std::uint32_t size() const { return size_; }
   bool full() const { return count() == size_; }
   T& front() { return slots_[first_]; }
+  const T& front() const { return slots_[first_]; }
   T& operator[](std::uint32_t index) { return slots_[index]; }  // modulo size(), too
   std::uint32_t first() const { return first_; }                // index of the front
   std::uint32_t next() const { return last_; }                  // index that push() will fill

@@ -105,6 +105,12 @@ bool ApplicationMover::is_stuck(SpaceId space) const {
   return there != nullptr && there->stuck != nullptr;
 }
 
+bool ApplicationMover::is_pending(SpaceId space) const {
+  if (touched_.empty()) return false;
+  const Space* there = find(space);
+  return there != nullptr && !there->empty();
+}
+
 // ---- what is submitted -----------------------------------------------------------------------------
 
 tpt::Moved ApplicationMover::gather(const tpt::Access& from, MutableBytes into, tpt::MoveTicket ticket) {

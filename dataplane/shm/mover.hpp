@@ -52,6 +52,7 @@ class ApplicationMover final : public tpt::Mover {
   bool cancel(tpt::MoveOwner& owner) override;
   void forget(tpt::MoveOwner& owner) override;
   bool is_stuck(SpaceId space) const override;
+  bool is_pending(SpaceId space) const override;
 
   // As flush(). False: a copy did not return in time, and another thread has everything that was the
   // caller's, this object too.

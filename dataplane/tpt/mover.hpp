@@ -81,6 +81,11 @@ class Mover {
     (void)space;
     return false;
   }
+  // Something that was submitted for it is not done, whoever's it is.
+  virtual bool is_pending(SpaceId space) const {
+    (void)space;
+    return false;
+  }
 };
 
 }  // namespace rnic::tpt

@@ -320,9 +320,10 @@ class Neighbour {
 
 TEST_CASE("V-MR-10: once a region is taken back, by whatever verb, no neighbour that writes all the time reaches it",
           "[wired][reregister][V-MR-10][V-MR-20][V-INV-10][V-SEC-07]") {
-  Windowed t;
+  Windowed t(GENERATE(Windowed::kTwoDevices, Windowed::kTwoDirect));
   std::vector<char> elsewhere(WiredPair::kBytes);
   for (int round = 0; round < 10; ++round) {
+    CAPTURE(round);
     std::fill(t.end_b.memory.begin(), t.end_b.memory.end(), '\0');
     ibv_mr& mr = *t.end_b.mr;
     ibv_mw* first = t.window(IBV_MW_TYPE_1);

@@ -9,7 +9,7 @@ namespace rnic::test {
 struct Windowed : WiredPair {
   static constexpr unsigned kReadWrite = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 
-  Windowed() {
+  explicit Windowed(const char* devices = kTwoDevices) : WiredPair(64, nullptr, devices) {
     set_up(a, second_a, 64, nullptr);
     set_up(b, second_b, 64, nullptr);
     second_ids = join(second_a.qp, second_b.qp);

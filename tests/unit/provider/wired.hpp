@@ -116,6 +116,10 @@ class Wired {
       "sched_fifo = false\n"
       "[[device]]\nport = \"pair:w\"\naddress = \"127.0.9.1/24\"\nmtu = 1500\n"
       "[[device]]\nport = \"pair:w\"\naddress = \"127.0.9.2/24\"\nmtu = 1500\n";
+  static constexpr const char* kTwoDirect =
+      "sched_fifo = false\n"
+      "[[device]]\nport = \"pair:w\"\naddress = \"127.0.9.1/24\"\nmtu = 1500\nlocal = \"direct\"\n"
+      "[[device]]\nport = \"pair:w\"\naddress = \"127.0.9.2/24\"\nmtu = 1500\nlocal = \"direct\"\n";
 
   explicit Wired(const char* devices = kTwoDevices)
       : live_(DataPlane::turns, devices),
