@@ -7,7 +7,7 @@ namespace rnic::core {
 namespace {
 
 // Bounds of one turn.
-constexpr std::int64_t kTransmitQuantumMax = 256 * 1024;  // bytes of one stream's share
+constexpr std::int64_t kTransmitQuantumMax = 64 * 1024;  // bytes of one stream's share
 constexpr std::int64_t kTransmitQuantumMin = 4 * 1024;
 constexpr std::int64_t kTransmitTurnBytes = 256 * 1024;  // of all streams
 constexpr unsigned kSegmentsMax = 1024;
@@ -77,13 +77,15 @@ bool Device::transmit(Instant now) {
   if (waiting > 0) {
     // Deficit round robin by bytes: a turn's bytes are shared by those who want to send, and who
     // comes too late for this turn is first in the next.
-    const std::int64_t quantum = std::clamp(kTransmitTurnBytes / waiting, kTransmitQuantumMin, kTransmitQuantumMax);
+    const std::int64_t share = std::max(kTransmitTurnBytes / waiting, kTransmitQuantumMin);
     std::int64_t left = kTransmitTurnBytes;
     for (; waiting > 0 && left > 0; --waiting) {
       Stream& stream = *RdmaStreams::own(host_.active().pop_front());
       host_.activate(stream);
       if (!stream.attached()) continue;
-      stream.deficit_bytes = std::min(stream.deficit_bytes + quantum, kTransmitQuantumMax);
+      // On a wire a turn is a burst, which others' buffers have to take.
+      const std::int64_t most = stream.side != nullptr ? kTransmitTurnBytes : kTransmitQuantumMax;
+      stream.deficit_bytes = std::min(stream.deficit_bytes + std::min(share, most), most);
       if (stream.deficit_bytes <= 0) continue;
       const std::uint64_t before = stream.qp->counters().bytes_out;
       host_.data_pool().for_stream(stream.held_to_send());

@@ -66,7 +66,7 @@ class PlainMover final : public tpt::Mover {
   void flush() override;
   bool cancel(tpt::MoveOwner& owner) override;
   bool is_stuck(SpaceId) const override { return stuck; }
-  bool is_pending(SpaceId) const override { return !items_.empty(); }
+  bool is_pending(SpaceId) const override { return stuck || !items_.empty(); }
 
  private:
   struct Item {
