@@ -93,7 +93,7 @@ ibv_mr* reg_shared_mr(ibv_mr* ibv, ibv_pd* pd, const rnicdv_mr_init* init) {
     errno = error;
     return nullptr;
   }
-  Mr* const mr = adopt_region(pd, reply.mr, reply.stag, range_for(pd, now.address, now.length, *init));
+  Mr* const mr = adopt_region(pd, reply, range_for(pd, now.address, now.length, *init));
   if (mr == nullptr) {
     context.control.call(RNIC_DEREG_MR, reply.mr);
     errno = ENOMEM;
@@ -182,7 +182,7 @@ ibv_mr* alloc_stag(ibv_pd* pd, std::uint32_t* pages, std::uint32_t access) {
   }
   Range nothing{};
   nothing.access = access;
-  Mr* const mr = adopt_region(pd, reply.mr, reply.stag, nothing);
+  Mr* const mr = adopt_region(pd, {reply.mr, reply.stag, RNIC_RUNG_REMOTE_COPY, 0}, nothing);
   if (mr == nullptr) {
     context.control.call(RNIC_DEREG_MR, reply.mr);
     errno = ENOMEM;

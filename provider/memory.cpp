@@ -157,17 +157,17 @@ int check_registration(const Range& range) {
 }
 
 // Enters the region into the table that posting and polling look into.
-bool remember(Context& context, const rnic_reg_mr& request, std::uint32_t stag) {
+bool remember(Context& context, const rnic_reg_mr& request, const rnic_reg_mr_reply& made) {
   pthread_mutex_lock(&context.objects);
-  Region* region = context.regions.make(stag >> 8);
+  Region* region = context.regions.make(made.stag >> 8);
   pthread_mutex_unlock(&context.objects);
   if (region == nullptr) return false;
   region->access = request.access;
-  region->mapped = request.shared != RNIC_MEMORY_APPLICATION;
+  region->mapped = made.rung != RNIC_RUNG_REMOTE_COPY;
   region->base = request.iova;
   region->length = request.length;
   region->memory = reinterpret_cast<char*>(request.start);
-  store(region->stag, stag, std::memory_order_release);
+  store(region->stag, made.stag, std::memory_order_release);
   return true;
 }
 
@@ -279,7 +279,7 @@ std::uint8_t new_key(Context& context) {
   return static_cast<std::uint8_t>(std::atomic_ref(context.next_key).fetch_add(1));
 }
 
-Mr* adopt_region(ibv_pd* pd, std::uint32_t handle, std::uint32_t stag, const Range& range) {
+Mr* adopt_region(ibv_pd* pd, const rnic_reg_mr_reply& made, const Range& range) {
   auto* mr = static_cast<Mr*>(std::calloc(1, sizeof(Mr)));
   if (mr == nullptr) return nullptr;
   rnic_reg_mr known{};
@@ -287,13 +287,13 @@ Mr* adopt_region(ibv_pd* pd, std::uint32_t handle, std::uint32_t stag, const Ran
   known.start = reinterpret_cast<std::uintptr_t>(range.address);
   known.length = range.length;
   known.iova = (range.access & RNIC_ACCESS_ZERO_BASED) != 0 ? 0 : range.iova;
-  if (!remember(context_of(pd), known, stag)) {
+  if (!remember(context_of(pd), known, made)) {
     std::free(mr);
     return nullptr;
   }
   fill_in(*mr, pd, range);
-  mr->ibv.handle = handle;
-  mr->ibv.lkey = mr->ibv.rkey = stag;
+  mr->ibv.handle = made.mr;
+  mr->ibv.lkey = mr->ibv.rkey = made.stag;
   mr->access = static_cast<int>(to_ibv_access(range.access));
   mr->pd = pd->handle;
   enter_domain(pd);
@@ -322,7 +322,7 @@ Mr* register_range(ibv_pd* pd, const Range& range) {
   }
   Mr* mr = nullptr;
   if (error == 0) {
-    mr = adopt_region(pd, reply.mr, reply.stag, range);
+    mr = adopt_region(pd, reply, range);
     if (mr == nullptr) {
       context.control.call(RNIC_DEREG_MR, reply.mr);
       error = ENOMEM;
@@ -372,7 +372,7 @@ int reregister_range(Mr& mr, const Range& range, int impossible) {
   mr.access = static_cast<int>(to_ibv_access(range.access));
   mr.pd = range.pd;
   mr.swapped = wish.swapped.use;
-  remember(context, request.to, reply.stag);  // where it is known already
+  remember(context, request.to, reply);  // where it is known already
   return 0;
 }
 

@@ -29,8 +29,8 @@ Mr* register_range(ibv_pd* pd, const Range& range);
 int reregister_range(Mr& mr, const Range& range, int impossible);
 // After it, of one that has gone over to another domain.
 void change_domain(Mr& mr, ibv_pd* pd);
-// A region that the daemon has made without a range of this process's, under this handle and STag; null: out of memory.
-Mr* adopt_region(ibv_pd* pd, std::uint32_t handle, std::uint32_t stag, const Range& range);
+// A region that the daemon has made, as `made` has it, of this range; null: out of memory.
+Mr* adopt_region(ibv_pd* pd, const rnic_reg_mr_reply& made, const Range& range);
 // It is of memory that is not known here any more: nothing is copied from it at post.
 void forget_contents(Mr& mr);
 // The range that it is known by; what is not known, of length 0.

@@ -82,24 +82,42 @@ int not_offered(Context& context, const SendRow& row) {
   return EOPNOTSUPP;
 }
 
+// Which regions an SGE is to be of: what the daemon has mapped it need not have copied.
+enum class Of { any_region, unmapped_region };
+
 // Where an SGE's octets lie, for a copy on the application's own behalf. Nothing unless the whole
 // SGE lies in a region we know, VA-based, that may be read.
-const char* memory_of(const Context& context, std::uint64_t address, std::uint32_t length, std::uint32_t lkey) {
-  const Region* region = context.regions.find(lkey >> 8);
-  if (region == nullptr || lkey == 0) return nullptr;
-  if (load(region->stag, std::memory_order_acquire) != lkey) return nullptr;
+const char* memory_of(const Context& context, const ibv_sge& sge, Of which) {
+  const Region* region = context.regions.find(sge.lkey >> 8);
+  if (region == nullptr || sge.lkey == 0) return nullptr;
+  if (load(region->stag, std::memory_order_acquire) != sge.lkey) return nullptr;
   if ((region->access & RNIC_ACCESS_LOCAL_READ) == 0 || (region->access & RNIC_ACCESS_ZERO_BASED) != 0) {
     return nullptr;
   }
-  const std::uint64_t offset = address - region->base;
-  if (address < region->base || offset > region->length) return nullptr;
-  if (length > region->length - offset) return nullptr;
+  if (which == Of::unmapped_region && region->mapped) return nullptr;
+  const std::uint64_t offset = sge.addr - region->base;
+  if (sge.addr < region->base || offset > region->length) return nullptr;
+  if (sge.length > region->length - offset) return nullptr;
   return region->memory + offset;
 }
 
-bool is_reached_by_copy(const Context& context, const ibv_sge& sge) {
-  const Region* region = context.regions.find(sge.lkey >> 8);
-  return region != nullptr && !region->mapped && memory_of(context, sge.addr, sge.length, sge.lkey) != nullptr;
+std::uint64_t octets_of(const ibv_send_wr& wr) {
+  std::uint64_t total = 0;
+  for (int i = 0; i < wr.num_sge; ++i) total += wr.sg_list[i].length;
+  return total;
+}
+
+// Copies what the SGEs name, one behind the other. False: one of them may not be read here and now.
+bool copy_from(const Context& context, const ibv_send_wr& wr, Of which, std::byte* to) {
+  for (int i = 0; i < wr.num_sge; ++i) {
+    const ibv_sge& sge = wr.sg_list[i];
+    if (sge.length == 0) continue;
+    const char* from = memory_of(context, sge, which);
+    if (from == nullptr) return false;
+    std::memcpy(to, from, sge.length);
+    to += sge.length;
+  }
+  return true;
 }
 
 // Is a Read before this index not complete?
@@ -114,17 +132,8 @@ bool gather(Qp& qp, std::uint32_t index, const ibv_send_wr& wr, std::byte* room,
             std::uint32_t& length) {
   Context& context = *qp.context;
   if (*context.not_forked != kMayPost || read_outstanding(qp.send, index)) return false;
-  std::uint64_t total = 0;
-  for (int i = 0; i < wr.num_sge; ++i) total += wr.sg_list[i].length;
-  if (total == 0 || total > size) return false;
-  for (int i = 0; i < wr.num_sge; ++i) {
-    const ibv_sge& sge = wr.sg_list[i];
-    if (sge.length == 0) continue;
-    const char* from = memory_of(context, sge.addr, sge.length, sge.lkey);
-    if (from == nullptr) return false;
-    std::memcpy(room, from, sge.length);
-    room += sge.length;
-  }
+  const std::uint64_t total = octets_of(wr);
+  if (total == 0 || total > size || !copy_from(context, wr, Of::any_region, room)) return false;
   length = static_cast<std::uint32_t>(total);
   return true;
 }
@@ -137,12 +146,11 @@ std::uint32_t stage(Qp& qp, std::uint32_t index, const ibv_send_wr& wr, rnic_sqe
   TransmitMemory& memory = queue.transmit;
   if (memory.base == nullptr && memory.state != TransmitMemory::kNone) return 0;
   if (*context.not_forked != kMayPost || read_outstanding(queue, index)) return 0;
-  std::uint64_t total = 0;
-  for (int i = 0; i < wr.num_sge; ++i) total += wr.sg_list[i].length;
+  const std::uint64_t total = octets_of(wr);
   if (total == 0 || total > kStagedMax) return 0;
   for (int i = 0; i < wr.num_sge; ++i) {
     const ibv_sge& sge = wr.sg_list[i];
-    if (sge.length != 0 && !is_reached_by_copy(context, sge)) return 0;
+    if (sge.length != 0 && memory_of(context, sge, Of::unmapped_region) == nullptr) return 0;
   }
   if (memory.base == nullptr) {
     memory.state = TransmitMemory::kMissed;
@@ -160,15 +168,7 @@ std::uint32_t stage(Qp& qp, std::uint32_t index, const ibv_send_wr& wr, rnic_sqe
     offset = 0;
   }
   if (used > memory.size || taken > memory.size - used) return 0;
-  std::byte* to = memory.base + offset;
-  for (int i = 0; i < wr.num_sge; ++i) {
-    const ibv_sge& sge = wr.sg_list[i];
-    if (sge.length == 0) continue;
-    const char* from = memory_of(context, sge.addr, sge.length, sge.lkey);
-    if (from == nullptr) return 0;  // it has gone meanwhile
-    std::memcpy(to, from, sge.length);
-    to += sge.length;
-  }
+  if (!copy_from(context, wr, Of::unmapped_region, memory.base + offset)) return 0;  // one has gone meanwhile
   entry.length = length;
   entry.argument = offset;
   return taken;
@@ -176,8 +176,7 @@ std::uint32_t stage(Qp& qp, std::uint32_t index, const ibv_send_wr& wr, rnic_sqe
 
 // V-WR-16: inline data is read at post, from wherever it is.
 int copy_inline(const SendQueue& queue, const ibv_send_wr& wr, std::byte* room, std::uint32_t& length) {
-  std::uint64_t total = 0;
-  for (int i = 0; i < wr.num_sge; ++i) total += wr.sg_list[i].length;
+  const std::uint64_t total = octets_of(wr);
   if (total > queue.inline_max) return EINVAL;
   for (int i = 0; i < wr.num_sge; ++i) {
     const ibv_sge& sge = wr.sg_list[i];
@@ -218,9 +217,7 @@ int write_datagram_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
   if (check_postable(*qp.context, wr.opcode, true) != 0) return wr.opcode > IBV_WR_DRIVER1 ? EINVAL : EOPNOTSUPP;
   if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > queue.sge_max) return EINVAL;
   if (queue.full_at(index)) return ENOMEM;  // V-WR-07
-  std::uint64_t length = 0;
-  for (int i = 0; i < wr.num_sge; ++i) length += wr.sg_list[i].length;
-  if (length > longest_datagram(*qp.context)) return EMSGSIZE;
+  if (octets_of(wr) > longest_datagram(*qp.context)) return EMSGSIZE;
 
   std::byte* slot = queue.slot(index);
   std::byte* body = slot + send_header_of(qp);
