@@ -56,10 +56,11 @@ class BegunWork {
   // The last of its messages has that number.
   void has_number(std::uint32_t index, std::uint32_t number) { ring_[index].number = number; }
   void until_read(std::uint32_t index) { ring_[index].until = Work::Until::read; }
-  // Nothing is on its way to memory, or from it, any more (V-INV-10): of this queue pair, nor of another, whose
+  // Nothing that is on its way to memory, or from it, is any more (V-INV-10): of this queue pair, nor of another, whose
   // octets may wait for a page.
   void until_moved(std::uint32_t index) {
     ring_[index].until = common_.moves.any() ? Work::Until::moved : Work::Until::flushed;
+    ring_[index].flushes = common_.mover.flushes();
   }
   void done(std::uint32_t index) { ring_[index].until = Work::Until::nothing; }
   // Carrier's segments below this number are filled and on their way, or dropped.
@@ -96,7 +97,7 @@ class BegunWork {
       acknowledged,  // the same, and the peer has acknowledged `number`
       read,          // its Read or Atomic Response is delivered
       moved,
-      flushed,  // no copy of its application's waits for a page
+      flushed,  // what its application's queue pairs had submitted is done
       nothing,  // done
     } until = Until::built;
     Opcode opcode = Opcode::send;
@@ -106,6 +107,7 @@ class BegunWork {
     std::uint32_t brought = 0;  // octets that a Read or an Atomic brings; else 0
     std::uint32_t detail = 0;
     std::uint64_t carrier = 0;  // the number of its last segment's
+    std::uint64_t flushes = 0;  // the mover's, when it was begun
     std::uint32_t number = 0;   // of its last message, where these are acknowledged; 0: it is not sent yet
   };
   bool is_acknowledged(const Work& work) const;

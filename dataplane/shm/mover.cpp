@@ -285,6 +285,7 @@ bool ApplicationMover::carry_out() {
   for (const Way way : {Way::gather, Way::place})
     for (const SpaceId touched : touched_)
       if (!run(touched, way)) return false;
+  ++flushes_;
   tell();
   return true;
 }

@@ -53,6 +53,7 @@ class ApplicationMover final : public tpt::Mover {
   void forget(tpt::MoveOwner& owner) override;
   bool is_stuck(SpaceId space) const override;
   bool is_pending(SpaceId space) const override;
+  std::uint64_t flushes() const override { return flushes_; }
 
   // As flush(). False: a copy did not return in time, and another thread has everything that was the
   // caller's, this object too.
@@ -152,6 +153,7 @@ class ApplicationMover final : public tpt::Mover {
   std::vector<tpt::MoveOwner*> let_go_;
   std::vector<News> news_;
   unsigned stuck_ = 0;
+  std::uint64_t flushes_ = 0;
   bool telling_ = false;
   bool dropped_ = false;  // while telling
   MoverCounters counters_;

@@ -86,6 +86,13 @@ class Mover {
     (void)space;
     return false;
   }
+  // Flushes that have begun all that was submitted before them.
+  virtual std::uint64_t flushes() const { return 0; }
+  // All that was submitted for the space when there had been so many flushes is done, whoever's it is. What others
+  // submit later is not waited for: they may go on and on.
+  bool has_done(SpaceId space, std::uint64_t flushes_then) const {
+    return !is_pending(space) || (flushes() != flushes_then && !is_stuck(space));
+  }
 };
 
 }  // namespace rnic::tpt

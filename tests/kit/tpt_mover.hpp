@@ -33,6 +33,8 @@ class PlainMover final : public tpt::Mover {
   bool stalled = false;                 // nothing is done
   bool stuck = false;                   // and all that was submitted is in a copy that has begun
   bool gathers_stalled = false;         // with at_flush: only places are done
+  bool pending = false;                 // others have something submitted
+  std::uint64_t flushed = 0;            // flushes that have left nothing of what was submitted before
   bool bottomless = false;              // what is placed goes nowhere: for regions that have no memory
 
   // ---- what was placed ----
@@ -66,7 +68,8 @@ class PlainMover final : public tpt::Mover {
   void flush() override;
   bool cancel(tpt::MoveOwner& owner) override;
   bool is_stuck(SpaceId) const override { return stuck; }
-  bool is_pending(SpaceId) const override { return stuck || !items_.empty(); }
+  bool is_pending(SpaceId) const override { return pending || stuck || !items_.empty(); }
+  std::uint64_t flushes() const override { return flushed; }
 
  private:
   struct Item {

@@ -87,6 +87,23 @@ TEST_CASE("V-INV-10: nor while octets of whatever queue pair wait for a page of 
   CHECK(w.completed() == Slots{10, 11});
 }
 
+TEST_CASE("V-INV-10: what others had submitted is waited for, what they submit later is not", "[rdmap][V-INV-10]") {
+  Working w;
+  w.mover.pending = true;
+  w.work.until_moved(w.begin());
+  CHECK_FALSE(w.complete());
+  ++w.mover.flushed;  // and they have submitted more
+  w.work.until_moved(w.begin());
+  CHECK(w.complete());
+  CHECK(w.completed() == Slots{10});
+  w.mover.stuck = true;
+  ++w.mover.flushed;
+  CHECK_FALSE(w.complete());
+  w.mover.stuck = w.mover.pending = false;
+  CHECK(w.complete());
+  CHECK(w.completed() == Slots{10, 11});
+}
+
 TEST_CASE("V-WR-15: successes are told only if asked for", "[rdmap][V-WR-15]") {
   Working w;
   w.work.done(w.begin(false));

@@ -118,6 +118,29 @@ TEST_CASE("V-ORD-09: what is submitted behind a copy that waits comes behind it,
   CHECK(owner.told.size() == 4);
 }
 
+TEST_CASE("V-INV-10: what was submitted is done after a flush, unless a copy waits; what comes later does not count",
+          "[shm][mover][stuck][V-INV-10]") {
+  Stage stage;
+  Owner owner;
+  std::vector<std::byte> octets(64, kNew);
+  const SpaceId slow = stage.slow.space(), other = stage.other.space();
+  const std::uint64_t first = stage.mover.flushes();
+  CHECK(stage.mover.has_done(slow, first));
+  REQUIRE(stage.mover.place(octets, stage.slow.at(0, 64), tpt::Part::body, {&owner, 1}) == tpt::Moved::later);
+  REQUIRE(stage.mover.place(octets, stage.other.at(0, 64), tpt::Part::body, {&owner, 2}) == tpt::Moved::later);
+  CHECK_FALSE(stage.mover.has_done(slow, first));
+  stage.get_stuck();
+  CHECK_FALSE(stage.mover.has_done(slow, first));
+  CHECK(stage.mover.has_done(other, first));
+  REQUIRE(stage.mover.place(octets, stage.other.at(0, 64), tpt::Part::body, {&owner, 3}) == tpt::Moved::later);
+  CHECK(stage.mover.has_done(other, first));
+  CHECK_FALSE(stage.mover.has_done(other, stage.mover.flushes()));
+  stage.come_back();
+  CHECK_FALSE(stage.mover.has_done(slow, first));
+  REQUIRE(stage.mover.carry_out());
+  CHECK(stage.mover.has_done(slow, first));
+}
+
 TEST_CASE("V-SEC-13: a copy that waited and then failed fails its own piece, and the rest is moved",
           "[shm][mover][stuck][V-SEC-13]") {
   Stage stage;
