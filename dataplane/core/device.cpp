@@ -137,8 +137,7 @@ bool Device::needs_turn(const Stream& stream, Instant now) const {
   // TCP gives up while it is asked for segments: who is above it hears of it in the next turn.
   if (stream.tcp.ended() != tcp::Ended::no && stream.stage != Stream::Stage::orphan && !stream.lost) return true;
   if (!stream.attached()) return false;
-  // What is filled leaves without another buffer.
-  return (!stream.qp->idle() && (stream.qp->filling() != 0 || host_.data_pool().has_some_for(stream.held_to_send()))) ||
+  return (!stream.qp->idle() && (stream.qp->can_push() || host_.data_pool().has_some_for(stream.held_to_send()))) ||
          stream.qp->next_deadline() <= now;
 }
 

@@ -809,7 +809,7 @@ bool QueuePair::Impl::idle() const {
   if (receive_hint_ || stream_->in.paused()) return false;
   // Filled, and not with TCP: for want of a slot there, whose coming free wakes us; or because their
   // gathers were done while nobody looked.
-  if (!out.empty()) return out.waits_for_slot() || (peer_ != nullptr && out.waits_for_peer());
+  if (!out.empty()) return !out.can_push();
   const Gate& gate = stream_->gate;
   const bool wants = gate.rtr_due() || (gate.open() && (gate.nudge_due() || requester.wants_to_send()));
   return !wants || out.waits_for_room();
@@ -911,6 +911,7 @@ void QueuePair::give_back_slots() {
   impl_->messages_->requester.give_back_slots();
   impl_->messages_->responder.give_back_slots();
 }
+bool QueuePair::can_push() const { return impl_->stream_ && impl_->stream_->out.can_push(); }
 std::uint32_t QueuePair::filling() const { return impl_->stream_ ? impl_->stream_->out.filling() : 0; }
 
 void QueuePair::on_moved(std::uint32_t token, bool ok) {

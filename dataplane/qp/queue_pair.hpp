@@ -94,6 +94,8 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
   // Nothing has come or gone for a while: memory of queues that are empty is given back. The next message takes it
   // anew.
   void give_back_slots();
+  // Segments are filled that the next turn may hand over, without a buffer more.
+  bool can_push() const;
   // Buffers of segments that are not with TCP yet.
   std::uint32_t filling() const;
 

@@ -49,7 +49,10 @@ class StreamOut {
   bool push(Instant now, std::optional<std::uint32_t>& failed_work);
   void on_moved(std::uint32_t token, bool ok);
   // Where messages may go without the stream; null: nowhere, from now on.
-  void use(LocalPath* local) { local_ = local; }
+  void use(LocalPath* local) {
+    local_ = local;
+    waits_for_peer_ = false;
+  }
 
   // ---- the way down ----
   // Nothing more is added to the segment that is being filled.
@@ -86,7 +89,8 @@ class StreamOut {
   std::uint64_t beside_bytes() const { return beside_bytes_; }
   bool spoken() const { return next_ != 0; }
   bool starved() const { return starved_; }
-  bool waits_for_slot() const { return waits_for_slot_; }
+  // Something is filled, and not known to wait for what comes with a turn of its own: a slot in TCP, or the peer.
+  bool can_push() const { return !empty() && !waits_for_slot_ && !waits_for_peer_; }
   // The peer has not let go of a buffer, and wakes us when it does, or parts.
   bool waits_for_peer() const { return waits_for_peer_; }
   void peer_let_go() { waits_for_peer_ = false; }

@@ -470,6 +470,30 @@ TEST_CASE("what watches the wire sees every message that begins from then on", "
   CHECK(pair.wire_is_silent());
 }
 
+// The end of the one and all of the other are in one segment.
+TEST_CASE("V-ORD-01: what need not take the stream any more stays behind what began while somebody watched",
+          "[qp][local][V-ORD-01]") {
+  Options options = with_extensions();
+  options.budget_bytes = 1000;
+  Joined pair(Way::direct, options);
+  const std::uint32_t two_fpdus = pair.a->tcp.emss();
+  REQUIRE(two_fpdus > options.budget_bytes);
+  Region& from = pair.a->region(two_fpdus, 5);
+  Region& then = pair.a->region(10, 9);
+  Region& to = pair.b->region(two_fpdus);
+  pair.side_a.allowed = false;
+  pair.a->post(test::write({Side::sge(from, 0, two_fpdus)}, to.stag, to.at(0)));
+  pair.turn(*pair.a);
+  pair.side_a.allowed = true;
+  pair.turn(*pair.b);
+  pair.a->post(test::write({Side::sge(then, 0, 10)}, to.stag, to.at(two_fpdus - 10)));
+  pair.run();
+  std::memcpy(from.memory.data() + two_fpdus - 10, then.memory.data(), 10);
+  CHECK(to.memory == from.memory);
+  CHECK(pair.went_directly() == 0);
+  CHECK(pair.a->app.of_sends().size() == 2);
+}
+
 TEST_CASE("a region that goes in the middle of a message is found gone by the stream", "[qp][local][V-INV-10]") {
   Options options = with_extensions();
   options.budget_bytes = 1;

@@ -225,6 +225,32 @@ TEST_CASE("without room in TCP it waits, and says so", "[qp]") {
   CHECK(s.tcp.appended() > appended);
 }
 
+TEST_CASE("what is filled and finds no place in TCP asks for no turn until there is one", "[qp]") {
+  tcp::Options options;
+  options.send_segments_max = 16;
+  StreamEnd s(default_start(), Moves::direct, default_settings(), {.count = 512, .room_bytes = 9216}, options);
+  Region& source = s.region(1 << 16, 3);
+  // Small segments take a slot each, and leave more room in octets than there are slots.
+  for (int i = 0; i < 10; ++i) {
+    s.post(write_of(source, 8));
+    s.fill();
+    CHECK(s.out.can_push());
+    s.push();
+    CHECK_FALSE(s.out.can_push());
+    REQUIRE(s.out.empty());
+  }
+  for (int i = 0; i < 12; ++i) s.post(write_of(source, 1400));
+  s.fill();
+  CHECK(s.out.can_push());
+  s.push();
+  REQUIRE_FALSE(s.out.empty());
+  CHECK_FALSE(s.out.can_push());
+  CHECK_FALSE(s.out.starved());
+  (void)s.heard();
+  s.push();
+  CHECK(s.out.empty());
+}
+
 TEST_CASE("W-RDMAP-29: a Terminate follows where what was dropped had its place", "[qp][W-RDMAP-29][W-MPA-25]") {
   qp::Start start = default_start();
   start.markers_out = true;
