@@ -48,6 +48,8 @@ class Player {
         socket_(socket),
         pair_(socket, 64, datagrams_ ? RNIC_FACE_ROCE : RNIC_FACE_IWARP) {
     region_ = pair_.app.region(pair_.pd, bare::private_memory(kBytes), kBytes, bare::kAllAccess);
+    for (const bare::QueuePair* each : {&pair_.caller, &pair_.called})
+      pair_.app.control.ask(RNIC_TRANSMIT_MEMORY, rnic_transmit_memory{each->number, 0, kTransmitBytes});
     listening_at_ = pair_.channel.query(pair_.listener).source;
     shared_at_ = bare::shared_memory(kBytes, shared_);
     mapped_ = pair_.app.region(pair_.pd, shared_at_, kBytes, bare::kAllAccess, shared_.get());
@@ -78,6 +80,7 @@ class Player {
 
  private:
   static constexpr std::size_t kBytes = 64 * 4096;
+  static constexpr std::uint64_t kTransmitBytes = std::uint64_t{1} << 20;
 
   std::uint32_t word() {
     switch (chance_.below(8)) {
@@ -337,12 +340,13 @@ class Player {
       rnic_sqe entry{};
       entry.opcode = static_cast<std::uint8_t>(one_in(16, chance_) ? chance_.next() : chance_.below(11));
       entry.flags = static_cast<std::uint8_t>(one_in(8, chance_) ? chance_.next() : chance_.below(2));
+      if (one_in(4, chance_)) entry.flags |= RNIC_SQE_STAGED;
       entry.sge_count = static_cast<std::uint8_t>(one_in(16, chance_) ? chance_.next() : chance_.below(2));
       entry.length = one_in(8, chance_) ? word() : static_cast<std::uint32_t>(chance_.below(256));
       entry.remote_address = target.address;
       entry.rkey = target.lkey;
       entry.invalidate = word();
-      entry.argument = chance_.below(1 << 20);
+      entry.argument = chance_.below(kTransmitBytes);
       const std::array<rnic_sge, 1> from{sge()};
       if (datagrams_)
         pair_.app.write_datagram(qp, entry, somewhere(), from);

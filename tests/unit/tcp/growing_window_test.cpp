@@ -49,6 +49,18 @@ struct Bench {
     Incoming in{.segment = segment, .sequence = Seq{segment.header.sequence}, .payload = segment.payload, .fin = false};
     if (receiver.expects(in) || receiver.trim(in, now) == Receiver::Place::acceptable) receiver.take_payload(in, now);
   }
+  // To the maximum; gives when that is.
+  Instant grow() {
+    Instant now = kStart;
+    sends(1, now);
+    for (int round = 0; round < 8; ++round) {
+      now = now + milliseconds(10);
+      sends(receiver.window_bytes() / kSegment, now);
+    }
+    REQUIRE(receiver.window_bytes() == options.window_max_bytes);
+    window();
+    return now;
+  }
   // What an ACK says.
   std::uint32_t window() {
     wire::TcpHeader header;
@@ -128,14 +140,7 @@ TEST_CASE("the window stays where it may not grow, or the peer could not be told
 TEST_CASE("segments of a window that has grown all find a place, in order and beyond a gap",
           "[tcp][window][W-TCP-26]") {
   Bench bench(growing());
-  Instant now = kStart;
-  bench.sends(1, now);
-  for (int round = 0; round < 8; ++round) {
-    now = now + milliseconds(10);
-    bench.sends(bench.receiver.window_bytes() / kSegment, now);
-  }
-  REQUIRE(bench.receiver.window_bytes() == 400 * kSegment);
-  bench.window();
+  const Instant now = bench.grow();
   const std::uint32_t gap = bench.next;
   bench.next += kSegment;
   bench.sends(395, now);
@@ -148,14 +153,7 @@ TEST_CASE("segments of a window that has grown all find a place, in order and be
 TEST_CASE("a window that has grown has no more room for short pieces beyond gaps than it had",
           "[tcp][window][W-TCP-26]") {
   Bench bench(growing());
-  Instant now = kStart;
-  bench.sends(1, now);
-  for (int round = 0; round < 8; ++round) {
-    now = now + milliseconds(10);
-    bench.sends(bench.receiver.window_bytes() / kSegment, now);
-  }
-  REQUIRE(bench.receiver.window_bytes() == 400 * kSegment);
-  bench.window();
+  const Instant now = bench.grow();
   for (std::uint32_t i = 0; i < 200; ++i) bench.hears(bench.next + 100 * (1 + i), now, 1);
   CHECK(bench.receiver.beyond_count() == 32);
   CHECK(bench.counters.dropped_no_room == 168);
