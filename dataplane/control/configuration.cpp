@@ -341,8 +341,8 @@ constexpr Key<DeviceConfiguration> kDeviceKeys[] = {
      [](const Field& field, auto& device) { field.take_number(1, 65'535, device.options.oob_port); }},
     {"ud_port", "26581", "the UDP port of the RoCE face's datagrams, the same at both ends",
      [](const Field& field, auto& device) { field.take_number(1, 65'535, device.options.ud_port); }},
-    {"local", R"("wire")",
-     "or \"direct\": between queue pairs of one worker, over loopback or a pair, without the wire",
+    {"local", R"("direct")",
+     "between queue pairs of one worker: without the wire; \"wire\": by it, as is usual on ports but loopback and pair",
      [](const Field& field, auto& device) { field.take_choice("direct", "wire", device.local_direct.emplace()); }},
     {"streams_max", "16384", "connections",
      [](const Field& field, auto& device) { field.take_number(16, 1'048'576, device.options.streams_max); }},
@@ -592,7 +592,8 @@ std::string complete_device(DeviceConfiguration& device) {
   const bool dctcp = device.options.tcp.congestion == tcp::Algorithm::dctcp;
   device.options.tcp.ecn = device.ecn.value_or(dctcp ? tcp::EcnUse::on : tcp::EcnUse::passive);
   device.queue_pairs.extensions = *device.extensions;
-  device.options.local_direct = device.local_direct.value_or(false);
+  const bool one_worker = device.port->kind == Kind::loopback || device.port->kind == Kind::pair;
+  device.options.local_direct = device.local_direct.value_or(one_worker);
   return {};
 }
 

@@ -622,6 +622,26 @@ TEST_CASE("W-TCP-26: timestamps are on on a wire of others, off within memory, o
   }
 }
 
+TEST_CASE("what one worker's queue pairs say to each other takes no wire on loopback and a pair, or as it is said",
+          "[control][configuration]") {
+  const auto direct = [](const std::string& words) {
+    Configuration c;
+    REQUIRE(control::parse_configuration("[[device]]\naddress = \"10.0.0.1/24\"\n" + words, "f.toml", c).empty());
+    REQUIRE(control::complete(c).empty());
+    return c.devices[0].options.local_direct;
+  };
+  for (const char* port : {"loopback", "pair:x"}) {
+    const std::string words = std::string("port = \"") + port + "\"\n";
+    CHECK(direct(words));
+    CHECK_FALSE(direct(words + "local = \"wire\"\n"));
+  }
+  for (const char* port : {"memif:/tmp/x.sock,role=server", "af_packet:eth9"}) {
+    const std::string words = std::string("port = \"") + port + "\"\n";
+    CHECK_FALSE(direct(words));
+    CHECK(direct(words + "local = \"direct\"\n"));
+  }
+}
+
 TEST_CASE("a device's congestion control and its use of ECN are words", "[control][configuration]") {
   const auto device_of = [](const std::string& lines) {
     Configuration c;

@@ -316,7 +316,7 @@ std::string two(const char* device) {
     text += std::string("[[device]]\nport = \"pair:m\"\naddress = \"127.0.9.") + host + "/24\"\n" + device;
   return text;
 }
-constexpr const char* kWire = "oob_connect = true\nextensions = true\n";
+constexpr const char* kWire = "oob_connect = true\nextensions = true\nlocal = \"wire\"\n";
 constexpr const char* kDirect = "oob_connect = true\nextensions = true\nlocal = \"direct\"\n";
 constexpr const char* kRoce = "face = \"roce\"\n";
 constexpr const char* kPlain = "oob_connect = true\nextensions = false\n";
@@ -418,7 +418,7 @@ TEST_CASE("W-EXT-02: atomic operations with masks, over the wire, without it, an
   CHECK(t.mine(4) == 0x00000007'00000001);
   CHECK(t.mine(5) == 0x00000007'00000001);
   CHECK(t.theirs() == 0x99);
-  CHECK((t.direct() != before) == (device == kDirect));
+  CHECK((t.direct() != before) == (device != kWire));
 }
 
 TEST_CASE("W-EXT-02: what cannot be of an atomic operation with masks is told at its post, and nothing is posted",
