@@ -10,6 +10,7 @@
 
 #include "port/capability.hpp"
 #include "port/dpdk_runtime.hpp"
+#include "port/kernel_interface.hpp"
 #include "port/netdev.hpp"
 
 namespace rnic::port {
@@ -20,25 +21,6 @@ using Kind = PortSpec::Kind;
 constexpr std::uint32_t kLinkHeaderMax = 18;  // Ethernet with a VLAN tag
 
 std::uint32_t rounded_up(std::uint32_t n, std::uint32_t to) { return (n + to - 1) / to * to; }
-
-// ---- af_packet ---------------------------------------------------------------------------------
-
-// In front of a frame in a TPACKET_V2 ring: header, address, alignment (packet_mmap.rst).
-constexpr std::uint32_t kPacketRingOverhead = 80;
-
-struct PacketRing {
-  std::uint32_t frame_bytes;
-  std::uint32_t block_bytes;
-  std::uint32_t frames;
-};
-// The driver wants whole frames per block, the kernel whole pages. The rings are locked memory: 4 MiB
-// both together stay under the usual limit of those without CAP_IPC_LOCK.
-PacketRing packet_ring(std::uint32_t mtu) {
-  constexpr std::uint32_t kEachWay = 2u << 20;
-  constexpr std::uint32_t kPerBlock = 4;  // and frames are whole KiB
-  const std::uint32_t frame = std::max(2048u, rounded_up(kPacketRingOverhead + kLinkHeaderMax + mtu, 1024));
-  return {.frame_bytes = frame, .block_bytes = frame * kPerBlock, .frames = kEachWay / frame / kPerBlock * kPerBlock};
-}
 
 // ---- af_xdp ------------------------------------------------------------------------------------
 
@@ -57,19 +39,11 @@ std::string lacking(const PortSpec& spec) {
   return list.empty() ? list : "port \"" + to_string(spec) + "\" needs " + list + ", which this process does not have";
 }
 
-// What the kernel says against one of its interfaces; empty if nothing.
-std::string objection_of_kernel(const PortSpec& spec, const PortOptions& options, const std::optional<Netdev>& netdev) {
+// What there is against af_xdp on the interface; empty if nothing.
+std::string objection_to_xdp(const PortSpec& spec, const PortOptions& options, const std::optional<Netdev>& netdev) {
+  if (std::string objection = objection_of_kernel(spec, options, netdev); !objection.empty()) return objection;
   const std::string what = "port \"" + to_string(spec) + "\"";
-  if (!netdev) return what + ": there is no network interface \"" + spec.target + "\" here";
-  if (!netdev->ethernet) return what + ": the interface is no Ethernet interface";
-  if (options.mtu_bytes > netdev->mtu_bytes)
-    return what + ": MTU " + std::to_string(options.mtu_bytes) + " is more than the interface's " +
-           std::to_string(netdev->mtu_bytes) + "; raise that first: ip link set " + spec.target + " mtu " +
-           std::to_string(options.mtu_bytes);
-  if (std::string lack = lacking(spec); spec.kind == Kind::af_packet || !lack.empty()) return lack;
-
-  const std::uint32_t mtu = options.mtu_bytes != 0 ? options.mtu_bytes : netdev->mtu_bytes;
-  if (mtu > kXdpMtuMax)
+  if (mtu_of(options, netdev) > kXdpMtuMax)
     return what + ": af_xdp carries an MTU of at most " + std::to_string(kXdpMtuMax) +
            "; give a smaller one, or take af_packet";
   if (!netdev->up) return what + ": the interface is down; first: ip link set " + spec.target + " up";
@@ -79,11 +53,9 @@ std::string objection_of_kernel(const PortSpec& spec, const PortOptions& options
   return {};
 }
 
-bool is_kernel_interface(const PortSpec& spec) { return spec.kind == Kind::af_packet || spec.kind == Kind::af_xdp; }
-
 // What there is against it before DPDK tries; empty if nothing.
 std::string objection(const PortSpec& spec, const PortOptions& options, const std::optional<Netdev>& netdev) {
-  if (is_kernel_interface(spec)) return objection_of_kernel(spec, options, netdev);
+  if (spec.kind == Kind::af_xdp) return objection_to_xdp(spec, options, netdev);
   if (spec.kind != Kind::tap) return {};
   if (std::string lack = lacking(spec); !lack.empty()) return lack;
   if (find_netdev(spec.target)) return "port \"" + to_string(spec) + "\": there is an interface of that name already";
@@ -99,17 +71,6 @@ struct Recipe {
   Ethdev::Wishes wishes{};
   int socket_family = 0;  // the driver makes a socket of it, by which it wakes us
 };
-
-Recipe recipe_of_af_packet(const PortSpec& spec, std::uint32_t mtu) {
-  const PacketRing ring = packet_ring(mtu);
-  // Through the queueing discipline, so that tcpdump on the interface sees both directions.
-  return {.driver = "net_af_packet",
-          .arguments = "iface=" + spec.target + ",blocksz=" + std::to_string(ring.block_bytes) +
-                       ",framesz=" + std::to_string(ring.frame_bytes) + ",framecnt=" + std::to_string(ring.frames) +
-                       ",qdisc_bypass=0",
-          .room_bytes = std::max(mtu + kLinkHeaderMax, ring.frame_bytes),
-          .socket_family = AF_PACKET};
-}
 
 Recipe recipe_of_af_xdp(const PortSpec& spec, std::uint32_t mtu) {
   Recipe recipe{.driver = "net_af_xdp",
@@ -142,8 +103,6 @@ Recipe recipe_of_driver(const PortSpec& spec, const PortOptions& options, std::u
 
 Recipe recipe_of(const PortSpec& spec, const PortOptions& options, std::uint32_t mtu) {
   switch (spec.kind) {
-    case Kind::af_packet:
-      return recipe_of_af_packet(spec, mtu);
     case Kind::af_xdp:
       return recipe_of_af_xdp(spec, mtu);
     case Kind::tap:
@@ -151,6 +110,7 @@ Recipe recipe_of(const PortSpec& spec, const PortOptions& options, std::uint32_t
     case Kind::loopback:
     case Kind::pair:
     case Kind::memif:
+    case Kind::af_packet:
     case Kind::pci:
     case Kind::vdev:
       break;
@@ -159,11 +119,6 @@ Recipe recipe_of(const PortSpec& spec, const PortOptions& options, std::uint32_t
 }
 
 // ---- steps of opening --------------------------------------------------------------------------
-
-std::uint32_t mtu_of(const PortOptions& options, const std::optional<Netdev>& netdev) {
-  if (options.mtu_bytes != 0) return options.mtu_bytes;
-  return netdev ? std::min(netdev->mtu_bytes, kMtuWireMax) : kMtuWireDefault;
-}
 
 bool make_device(const PortSpec& spec, const Recipe& recipe, Ethdev& device, std::string& error) {
   if (spec.kind == Kind::pci) {
@@ -204,14 +159,14 @@ int new_socket(int family, const std::vector<int>& before) {
 
 std::unique_ptr<DpdkPort> DpdkPort::open(const PortSpec& spec, const PortOptions& options, std::string& error) {
   std::optional<Netdev> netdev;
-  if (is_kernel_interface(spec)) netdev = find_netdev(spec.target);
+  if (spec.kind == Kind::af_xdp) netdev = find_netdev(spec.target);
   if (error = objection(spec, options, netdev); !error.empty()) return nullptr;
 
   std::unique_ptr<DpdkPort> port(new DpdkPort);
   port->facts_.kind = name(spec.kind);
   port->facts_.name = to_string(spec);
   port->facts_.mtu_bytes = mtu_of(options, netdev);
-  port->kernel_interface_ = is_kernel_interface(spec);
+  port->kernel_interface_ = spec.kind == Kind::af_xdp;
   if (port->kernel_interface_ || spec.kind == Kind::tap) port->facts_.netdev = spec.target;
 
   const Recipe recipe = recipe_of(spec, options, port->facts_.mtu_bytes);

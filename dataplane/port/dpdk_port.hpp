@@ -1,13 +1,13 @@
-// A port over a DPDK ethdev with one receive and one transmit queue: af_packet, af_xdp, tap, pci,
-// vdev. memif needs more and is in port/dpdk_memif.
+// A port over a DPDK ethdev with one receive and one transmit queue: af_xdp, tap, pci, vdev. memif needs more and is in
+// port/dpdk_memif.
 //
 // Frames are mbufs of the port's own pool (port/dpdk_pool). Checksums are the NIC's where it is a
 // PCI device that can; elsewhere they are done above.
 //
 // How it wakes a sleeping worker:
-//   af_packet, af_xdp  the driver's own socket: poll() on it looks at the ring, so it is readable
-//                      as long as frames wait, and nothing is to be armed
-//   tap, pci, vdev     receive interrupts, where the driver has them
+//   af_xdp          the driver's own socket: poll() on it looks at the ring, so it is readable as long as frames wait,
+//                   and nothing is to be armed
+//   tap, pci, vdev  receive interrupts, where the driver has them
 //
 // Owned by one worker, but for link_up() and facts().
 #pragma once
@@ -67,7 +67,7 @@ class Ethdev {
 
 class DpdkPort : public Port {
  public:
-  // Any kind but loopback, pair and memif. Null: the sentence says why.
+  // Any kind but loopback, pair, memif and af_packet. Null: the sentence says why.
   static std::unique_ptr<DpdkPort> open(const PortSpec& spec, const PortOptions& options, std::string& error);
   ~DpdkPort() override;
 

@@ -4,6 +4,7 @@
 #include "port/dpdk_port.hpp"
 #include "port/dpdk_runtime.hpp"
 #include "port/loopback_port.hpp"
+#include "port/packet_port.hpp"
 #include "port/pair_port.hpp"
 
 namespace rnic::port {
@@ -29,6 +30,8 @@ std::unique_ptr<Port> PortFactory::open(const PortSpec& spec, const PortOptions&
       return std::make_unique<LoopbackPort>(options);
     case PortSpec::Kind::pair:
       return open_pair(spec, options, error);
+    case PortSpec::Kind::af_packet:
+      return PacketPort::open(spec, options, error);
     default:
       return open_dpdk(spec, options, error);
   }

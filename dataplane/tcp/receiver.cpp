@@ -164,7 +164,8 @@ bool Receiver::tells_timestamp(const Incoming& in) const {
 void Receiver::take_payload(Incoming& in, Instant now) {
   if (peer_closed_) return;
   const std::uint32_t octets = octets_of(in);
-  if (octets > peer_segment_bytes_) peer_segment_bytes_ = octets;
+  // What a port has merged is longer than any of the peer's segments, and counts as several.
+  if (octets > peer_segment_bytes_) peer_segment_bytes_ = std::min(octets, mss_bytes_);
   if (in.sequence != next_) {
     ++counters_.out_of_order;
     if (keeps_beyond_) keep_beyond(in);

@@ -154,7 +154,7 @@ void check_partial_checksums() {
   }
   if (!names.empty())
     say(Level::note, "partial checksums",
-        "by af_packet and af_xdp, senders on this machine behind " + names +
+        "by af_xdp, senders on this machine behind " + names +
             " may leave TCP's checksum undone, and rnic drops such segments; " + kRemedy);
 }
 

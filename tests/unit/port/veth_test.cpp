@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 
 #include "kit/catch.hpp"
+#include "kit/frames.hpp"
 #include "port/dpdk_runtime.hpp"
 #include "port/netdev.hpp"
 #include "port/open.hpp"
@@ -147,6 +149,159 @@ TEST_CASE("two af_packet ports of one process wake each by itself", "[port][veth
   CHECK(poll(&both[0], 1, 0) == 0);  // what it sent does not come back to it
   drain(*two);
   CHECK(poll(&both[1], 1, 0) == 0);
+}
+
+namespace {
+
+// A veth in this namespace, and a port on each of its ends.
+struct Ends {
+  Ends() {
+    REQUIRE(run("ip link add one type veth peer name two"));
+    for (const char* name : {"one", "two"}) {
+      std::ofstream(std::string("/proc/sys/net/ipv6/conf/") + name + "/disable_ipv6") << 1;
+      REQUIRE(run(std::string("ip link set ") + name + " up"));
+    }
+  }
+  void open_both() {
+    std::string error;
+    one = open("af_packet:one", error);
+    two = open("af_packet:two", error);
+    INFO(error);
+    REQUIRE(one);
+    REQUIRE(two);
+  }
+  void send(const std::vector<rnic::test::Octets>& frames) {
+    for (const rnic::test::Octets& each : frames) {
+      BufferRef frame = BufferRef::take(one->pool(), static_cast<std::uint32_t>(each.size()));
+      std::memcpy(frame->append(static_cast<std::uint32_t>(each.size())).data(), each.data(), each.size());
+      sent.push_back(frame.release());
+    }
+    REQUIRE(one->send_burst(sent.data(), static_cast<unsigned>(sent.size())) == sent.size());
+    sent.clear();
+  }
+  // What comes until so many octets have; frames of the kernel's own are none of ours.
+  std::vector<BufferRef> receive(std::size_t octets) {
+    std::vector<BufferRef> frames;
+    std::size_t so_far = 0;
+    CHECK(test::eventually([&] {
+      Buffer* raw = nullptr;
+      while (two->receive_burst(&raw, 1) == 1) {
+        BufferRef frame(raw);
+        if (!(wire::load_mac(frame->bytes(), 0) == kOurs)) continue;
+        so_far += frame->length;
+        frames.push_back(std::move(frame));
+      }
+      return so_far >= octets;
+    }));
+    return frames;
+  }
+
+  static constexpr wire::Mac kOurs{{2, 0, 0, 0, 0, 9}};
+  std::unique_ptr<Port> one, two;
+  std::vector<Buffer*> sent;
+};
+
+constexpr std::uint32_t kPayload = 1400, kSegments = 20;
+
+// Segments of a stream, one behind the other.
+std::vector<rnic::test::Octets> stream_of(std::span<const std::uint16_t> tags = {}) {
+  const wire::IpAddress from = wire::IpAddress::v4(0x0A000001), to = wire::IpAddress::v4(0x0A000002);
+  std::vector<rnic::test::Octets> frames;
+  for (std::uint32_t i = 0; i < kSegments; ++i) {
+    wire::TcpHeader header;
+    header.source_port = 1, header.destination_port = 2;
+    header.sequence = i * kPayload;
+    header.flags = wire::tcp_flags::kAck;
+    const rnic::test::Octets payload(kPayload, static_cast<std::byte>(i));
+    frames.push_back(rnic::test::frames::packet({.destination = Ends::kOurs, .source = {}, .type = 0},
+                                                wire::protocol::kTcp, from, to,
+                                                rnic::test::frames::tcp(header, from, to, payload), tags));
+  }
+  return frames;
+}
+
+rnic::test::Octets octets_of(const BufferRef& frame) { return {frame->bytes().begin(), frame->bytes().end()}; }
+
+}  // namespace
+
+TEST_CASE("segments of a stream cross a veth as one frame of an af_packet port's", "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE(why);
+  Ends ends;
+  ends.open_both();
+  const auto segments = stream_of();
+  ends.send(segments);
+  const auto frames = ends.receive(54 + kSegments * kPayload);
+  REQUIRE(frames.size() == 1);
+  CHECK(frames[0]->checksum_good == 1);
+  rnic::test::Octets all(segments[0].begin() + 54, segments[0].end());
+  for (std::uint32_t i = 1; i < kSegments; ++i) all.insert(all.end(), segments[i].begin() + 54, segments[i].end());
+  const Bytes payload = frames[0]->bytes().subspan(54);
+  CHECK(std::equal(payload.begin(), payload.end(), all.begin(), all.end()));
+}
+
+TEST_CASE("W-TCP-24: where an interface cuts nothing the kernel does, and the segments are ours, with good checksums",
+          "[port][veth][W-TCP-24]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE(why);
+  if (!run("ethtool --version")) SKIP_BECAUSE("there is no `ethtool` command");
+  Ends ends;
+  REQUIRE(run("ethtool -K one tx off tso off gso off"));
+  REQUIRE(run("ethtool -K two gro off"));
+  ends.open_both();
+  auto segments = stream_of();
+  ends.send(segments);
+  const auto frames = ends.receive(kSegments * segments[0].size());
+  REQUIRE(frames.size() == kSegments);
+  for (std::uint32_t i = 0; i < kSegments; ++i) {
+    rnic::test::Octets got = octets_of(frames[i]);
+    store_be(MutableBytes(got), 18, load_be<std::uint16_t>(segments[i], 18));  // IPv4's identification counts up
+    store_be(MutableBytes(got), 24, load_be<std::uint16_t>(segments[i], 24));  // and so is its checksum another
+    CHECK(got == segments[i]);
+    CHECK(wire::checksum_of(frames[i]->bytes().subspan(14, 20)) == 0);
+  }
+}
+
+TEST_CASE("a VLAN's tag crosses af_packet ports where it was", "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE(why);
+  Ends ends;
+  ends.open_both();
+  constexpr std::uint16_t kTag[] = {5};
+  const auto segments = stream_of(kTag);
+  ends.send(segments);
+  const auto frames = ends.receive(kSegments * segments[0].size());
+  REQUIRE(frames.size() == kSegments);
+  for (std::uint32_t i = 0; i < kSegments; ++i) {
+    rnic::test::Octets got = octets_of(frames[i]);
+    CHECK(got.size() == segments[i].size());
+    CHECK(std::equal(got.begin(), got.begin() + 54, segments[i].begin(), segments[i].begin() + 54));
+    CHECK(std::equal(got.begin() + 60, got.end(), segments[i].begin() + 60, segments[i].end()));
+    CHECK(frames[i]->checksum_good == 1);
+  }
+}
+
+TEST_CASE("frames that find no large buffer, or that have no name, are lost and counted", "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE(why);
+  Ends ends;
+  ends.open_both();
+  std::vector<BufferRef> held;
+  Buffer* large = nullptr;
+  while ((large = ends.two->pool().take_large()) != nullptr) held.emplace_back(large);
+  // Those that were laid out before.
+  const auto segments = stream_of();
+  std::size_t came = 0;
+  const std::uint64_t lost = ends.two->frames_lost();
+  CHECK(test::eventually([&] {
+    ends.send(segments);
+    Buffer* raw = nullptr;
+    while (ends.two->receive_burst(&raw, 1) == 1) {
+      ++came;
+      held.emplace_back(raw);
+    }
+    return ends.two->frames_lost() > lost;
+  }));
+  CHECK(came <= 32);
+  held.clear();
+  ends.send(segments);
+  CHECK(ends.receive(54 + kSegments * kPayload).size() == 1);
 }
 
 TEST_CASE("a sleeping tap port wakes for what the kernel sends, and is another station than the kernel's end",
