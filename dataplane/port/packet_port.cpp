@@ -131,28 +131,40 @@ bool PacketPort::link_up() const { return netdev_link_up(facts_.netdev); }
 
 // ---- receiving ---------------------------------------------------------------------------------
 
-// Places with their buffers, as many as there are buffers for. Where there is no large one, long frames are lost.
-unsigned PacketPort::lay_out(unsigned count) {
-  unsigned ready = 0;
-  for (; ready < count; ++ready) {
-    Place& place = (*places_)[ready];
+// Of the last place that has one, where the pool has none.
+BufferRef PacketPort::take_from_behind(unsigned index, BufferRef Place::*which) {
+  dirty_ = kReceivedMax;
+  for (unsigned i = kReceivedMax; i-- > index + 1;)
+    if (BufferRef& there = (*places_)[i].*which) return std::move(there);
+  return {};
+}
+
+// Buffers for the places that were received to, as far as there are any; returns how many places have one. Where there
+// is no large one, long frames are lost.
+unsigned PacketPort::lay_out() {
+  unsigned lacking = 0;  // behind the last place that lacks a large one
+  for (unsigned i = 0; i < dirty_; ++i) {
+    Place& place = (*places_)[i];
     if (!place.small) {
       Buffer* one = nullptr;
-      if (pool_.take(&one, 1) == 1) place.small = BufferRef(one);
+      place.small = pool_.take(&one, 1) == 1 ? BufferRef(one) : take_from_behind(i, &Place::small);
+      if (!place.small) return i;
     }
     if (!place.large) place.large = BufferRef(pool_.take_large());
-    if (!place.small) break;
+    if (!place.large) place.large = take_from_behind(i, &Place::large);
+    if (!place.large) lacking = i + 1;
     const std::uint32_t head = pool_.small_room_bytes();
     place.pieces[0] = {&place.said, sizeof place.said};
     place.pieces[1] = {place.small->room + kHeadroom, head};
     if (place.large) place.pieces[2] = {place.large->room + kHeadroom + head, pool_.room_bytes() - head};
-    msghdr& message = incoming_[ready].msg_hdr;
+    msghdr& message = incoming_[i].msg_hdr;
     message.msg_iov = place.pieces.data();
     message.msg_iovlen = place.large ? 3 : 2;
     message.msg_control = place.control;
     message.msg_controllen = sizeof place.control;
   }
-  return ready;
+  dirty_ = lacking;
+  return kReceivedMax;
 }
 
 // The frame in a place, whose buffer goes with it. None: it is of no use.
@@ -183,7 +195,7 @@ unsigned PacketPort::receive_burst(Buffer** out, unsigned max) {
 }
 
 unsigned PacketPort::receive_now(Buffer** out, unsigned max) {
-  const unsigned ready = lay_out(std::min(max, kReceivedMax));
+  const unsigned ready = std::min(max, lay_out());
   if (ready == 0) return 0;
   int received = 0;
   // One that the kernel has no words for (EINVAL) is gone, and others may wait behind it.
@@ -192,11 +204,12 @@ unsigned PacketPort::receive_now(Buffer** out, unsigned max) {
     if (received >= 0 || errno == EAGAIN) break;
     lost_ += errno == EINVAL ? 1 : 0;
   }
+  if (received <= 0) return 0;
+  const auto count = static_cast<unsigned>(received);
+  dirty_ = std::max(dirty_, count);
   unsigned kept = 0;
-  for (int i = 0; i < received; ++i) {
-    BufferRef frame = take_frame((*places_)[static_cast<unsigned>(i)], incoming_[static_cast<unsigned>(i)].msg_hdr,
-                                 incoming_[static_cast<unsigned>(i)].msg_len);
-    if (frame)
+  for (unsigned i = 0; i < count; ++i) {
+    if (BufferRef frame = take_frame((*places_)[i], incoming_[i].msg_hdr, incoming_[i].msg_len))
       out[kept++] = frame.release();
     else
       ++lost_;

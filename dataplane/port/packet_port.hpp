@@ -43,7 +43,7 @@ class PacketPort final : public Port {
 
  private:
   // Frames of a call.
-  static constexpr unsigned kReceivedMax = 32;
+  static constexpr unsigned kReceivedMax = 64;
   static constexpr unsigned kRunsMax = 32;
 
   // Where a frame is received to: a short one fills a small buffer's room at most, a longer one has its rest in the
@@ -63,7 +63,8 @@ class PacketPort final : public Port {
   PacketPort(const PortSpec& spec, const PortOptions& options, std::uint32_t mtu_bytes);
   bool open_socket(int interface, bool groups, std::string& error);
   unsigned receive_now(Buffer** out, unsigned max);
-  unsigned lay_out(unsigned count);
+  BufferRef take_from_behind(unsigned index, BufferRef Place::*which);
+  unsigned lay_out();
   BufferRef take_frame(Place& place, const msghdr& message, std::uint32_t octets);
   unsigned collect(Buffer* const* frames, unsigned count, unsigned& taken);
 
@@ -72,6 +73,7 @@ class PacketPort final : public Port {
   int socket_ = -1;
   std::unique_ptr<std::array<Place, kReceivedMax>> places_;
   std::array<mmsghdr, kReceivedMax> incoming_{};
+  unsigned dirty_ = kReceivedMax;  // places in front that are to be laid out
   std::unique_ptr<std::array<Leaving, kRunsMax>> leaving_;
   std::array<mmsghdr, kRunsMax> outgoing_{};
   std::array<Buffer*, kReceivedMax> stash_{};  // received while it was looked whether any wait
