@@ -181,6 +181,7 @@ TEST_CASE("a frame by itself keeps what it is, and its TCP checksum is begun", "
     const Octets wanted = frame_of({.payload = 0});
     REQUIRE(s.take(whole, said) == 1);
     CHECK(whole.size() == 70);
+    CHECK(load_be<std::uint16_t>(whole, kEthernet + 2) == 52);
     CHECK(said.merged == port::OffloadHeader::kWhole);
     CHECK(cut(said, Octets(whole.begin(), whole.begin() + 66)) == std::vector<Octets>{wanted});
   }
