@@ -23,6 +23,15 @@ void fail(Batch& batch, int error) {
 }
 
 // The entry that has just been written, of an atomic operation, gets its masks: nobody sees it yet.
+// In a forked child, which may have been born between wr_start() and wr_complete(): the entries are its parent's, which
+// goes on with them.
+bool is_inherited(Qp& qp) {
+  if (!is_forked_child(*qp.context)) return false;
+  qp.batch.waits = false;
+  qp.batch.error = EPERM;
+  return true;
+}
+
 void write_masks(Qp& qp, std::uint32_t index) {
   const Batch& batch = qp.batch;
   const bool adds = batch.wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -37,6 +46,7 @@ void write_masks(Qp& qp, std::uint32_t index) {
 void write_entry(Qp& qp, const ibv_sge* sges, std::size_t count, unsigned data_flags) {
   Batch& batch = qp.batch;
   if (!batch.waits || count > qp.send.sge_max) return fail(batch, EINVAL);
+  if (is_inherited(qp)) return;
   batch.waits = false;
   batch.wr.sg_list = const_cast<ibv_sge*>(sges);
   batch.wr.num_sge = static_cast<int>(count);
@@ -200,6 +210,7 @@ std::byte* next_entry(ibv_qp_ex& ex) {
   if (batch.error == 0 && qp.send.full_at(batch.end)) fail(batch, ENOMEM);
   return batch.error == 0 ? qp.send.slot(batch.end) : nullptr;
 }
+  if (is_inherited(qp)) return nullptr;
 
 void entry_written(ibv_qp_ex& ex, std::uint64_t wr_id, std::uint8_t opcode) {
   Qp& qp = of(&ex);
@@ -236,7 +247,7 @@ int wr_complete(ibv_qp_ex* ex) {
   Qp& qp = of(ex);
   SendQueue& queue = qp.send;
   end_entry(qp);
-  if (is_forked_child(*qp.context)) fail(qp.batch, EPERM);  // since wr_start()
+  (void)is_inherited(qp);
   const int error = qp.batch.error;
   if (error != 0)
     discard(qp.batch, queue);  // all or nothing, unlike a list of ibv_post_send

@@ -580,12 +580,38 @@ TEST_CASE("a forked child posts nothing to its parent's queues", "[provider][bui
     CHECK(said == 0);
   }
   SECTION("nor the rest of a batch that was begun before the fork") {
+    std::memcpy(t.buffer, "its parent's", 12);
     ibv_wr_start(t.ex);
     t.begin_write(1);
+    t.set(t.sge(12));
+    t.begin_write(2);
+    const std::string begun = seen();
+    const auto goes_on = [&](const std::function<void()>& build) {
+      return forked_child_says([&] {
+        build();
+        return ibv_wr_complete(t.ex);
+      });
+    };
+    const auto write = [&] {
+      t.begin_write(66, 0);
+      t.set(t.sge(4));
+    };
+    CHECK(goes_on([] {}) == EPERM);
+    CHECK(goes_on(write) == EPERM);
+    CHECK(goes_on([&] { t.set(t.sge(4)); }) == EPERM);
+    CHECK(goes_on([&] { ibv_wr_atomic_fetch_add(t.ex, 1, 2, 3); }) == EPERM);
+    CHECK(goes_on([&] { ibv_wr_set_inline_data(t.ex, t.buffer, 65); }) == EPERM);
+    CHECK(goes_on([&] { (void)provider::next_entry(*t.ex); }) == EPERM);
+    CHECK(forked_child_says([&] { return provider::next_entry(*t.ex) == nullptr ? 0 : 1; }) == 0);
+    CHECK(forked_child_says([&] {
+            ibv_wr_abort(t.ex);
+            return t.write_batch(1);
+          }) == EPERM);
+    CHECK(seen() == begun);
     t.set(t.sge(8));
-    CHECK(forked_child_says([&] { return ibv_wr_complete(t.ex); }) == EPERM);
-    ibv_wr_abort(t.ex);
-    CHECK(t.queue().produced() == 0);
+    CHECK(ibv_wr_complete(t.ex) == 0);
+    CHECK(t.queue().produced() == 2);
+    CHECK(std::memcmp(t.queue().slot(0) + sizeof(rnic_sqe) + sizeof(rnic_sge), "its parent's", 12) == 0);
     return;
   }
   CHECK(seen() == before);
