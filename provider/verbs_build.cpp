@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "context.hpp"
+#include "datagrams.hpp"
 
 namespace rnic::provider {
 
@@ -22,7 +23,6 @@ void fail(Batch& batch, int error) {
   batch.waits = false;
 }
 
-// The entry that has just been written, of an atomic operation, gets its masks: nobody sees it yet.
 // In a forked child, which may have been born between wr_start() and wr_complete(): the entries are its parent's, which
 // goes on with them.
 bool is_inherited(Qp& qp) {
@@ -32,6 +32,7 @@ bool is_inherited(Qp& qp) {
   return true;
 }
 
+// The entry that has just been written, of an atomic operation, gets its masks: nobody sees it yet.
 void write_masks(Qp& qp, std::uint32_t index) {
   const Batch& batch = qp.batch;
   const bool adds = batch.wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -45,8 +46,8 @@ void write_masks(Qp& qp, std::uint32_t index) {
 // The work request that waits gets its data.
 void write_entry(Qp& qp, const ibv_sge* sges, std::size_t count, unsigned data_flags) {
   Batch& batch = qp.batch;
-  if (!batch.waits || count > qp.send.sge_max) return fail(batch, EINVAL);
   if (is_inherited(qp)) return;
+  if (!batch.waits || count > qp.send.sge_max) return fail(batch, EINVAL);
   batch.waits = false;
   batch.wr.sg_list = const_cast<ibv_sge*>(sges);
   batch.wr.num_sge = static_cast<int>(count);
@@ -139,7 +140,9 @@ void wr_send_tso(ibv_qp_ex* ex, void* /*header*/, std::uint16_t /*size*/, std::u
 void wr_set_ud_addr(ibv_qp_ex* ex, ibv_ah* ah, std::uint32_t qp_number, std::uint32_t q_key) {
   Qp& qp = of(ex);
   Batch& batch = qp.batch;
-  if (!is_datagram(qp) || ah == nullptr || (!batch.waits && !batch.wants_address)) return fail(batch, EINVAL);
+  if (is_inherited(qp)) return;
+  if (!is_datagram(qp) || ah == nullptr || is_anothers(qp, ah) || (!batch.waits && !batch.wants_address))
+    return fail(batch, EINVAL);
   batch.wr.wr.ud = {ah, qp_number, q_key};
   if (batch.waits) return;
   write_address(qp, batch.end - 1, batch.wr);
@@ -207,10 +210,10 @@ std::byte* next_entry(ibv_qp_ex& ex) {
   Qp& qp = of(&ex);
   end_entry(qp);
   Batch& batch = qp.batch;
+  if (is_inherited(qp)) return nullptr;
   if (batch.error == 0 && qp.send.full_at(batch.end)) fail(batch, ENOMEM);
   return batch.error == 0 ? qp.send.slot(batch.end) : nullptr;
 }
-  if (is_inherited(qp)) return nullptr;
 
 void entry_written(ibv_qp_ex& ex, std::uint64_t wr_id, std::uint8_t opcode) {
   Qp& qp = of(&ex);

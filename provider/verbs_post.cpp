@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "context.hpp"
+#include "datagrams.hpp"
 #include "memory_windows.hpp"
 #include "wc.hpp"
 
@@ -216,6 +217,7 @@ int write_datagram_entry(Qp& qp, std::uint32_t index, const ibv_send_wr& wr) {
   if (qp.ibv.state < IBV_QPS_RTS) return EINVAL;
   if (check_postable(*qp.context, wr.opcode, true) != 0) return wr.opcode > IBV_WR_DRIVER1 ? EINVAL : EOPNOTSUPP;
   if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > queue.sge_max) return EINVAL;
+  if (is_anothers(qp, wr.wr.ud.ah)) return EINVAL;
   if (queue.full_at(index)) return ENOMEM;  // V-WR-07
   if (octets_of(wr) > longest_datagram(*qp.context)) return EMSGSIZE;
 

@@ -127,8 +127,10 @@ ibv_qp* make_qp(ibv_pd* pd, ibv_qp_init_attr* init, const std::uint64_t* operati
     errno = EOPNOTSUPP;
     return nullptr;
   }
-  if (init->send_cq == nullptr || init->recv_cq == nullptr) {
-    errno = EINVAL;  // V-QP-01
+  // V-QP-01; and a number says nothing of an object in another context.
+  const auto ours = [pd](const auto* object) { return object != nullptr && object->context == pd->context; };
+  if (!ours(init->send_cq) || !ours(init->recv_cq) || (init->srq != nullptr && !ours(init->srq))) {
+    errno = EINVAL;
     return nullptr;
   }
   if (operations != nullptr && !has_builders_of(context, *operations, datagrams)) {

@@ -95,6 +95,7 @@ ibv_srq* create_limited_srq(ibv_pd* pd, ibv_srq_init_attr* init, std::uint32_t l
     return nullptr;
   }
   srq->context = &context;
+  srq->ibv.context = pd->context;
   srq->ibv.handle = reply.srq;
   srq->ibv.pd = pd;
   enter_domain(pd);

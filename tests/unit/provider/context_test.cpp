@@ -74,3 +74,47 @@ TEST_CASE("a signal does not keep a context from its answer", "[provider][contex
   const Alarms alarms;
   CHECK(app.make_cq(4) != nullptr);
 }
+
+TEST_CASE("V-QP-01: what a queue pair is made of is of its own context, whatever number it has",
+          "[provider][context][V-QP-01][V-IS-11][V-IS-18]") {
+  OneQp t;
+  Application other(t.daemon.introduce(), "rnic0");
+  REQUIRE(other.error == 0);
+  ibv_cq* const own = t.send_cq;
+  ibv_cq* const foreign = other.make_cq(8);
+  ibv_srq* const own_srq = t.app.make_srq(8);
+  ibv_srq* const foreign_srq = other.make_srq(8);
+  REQUIRE((foreign != nullptr && own_srq != nullptr && foreign_srq != nullptr));
+  const std::uint32_t handle = foreign->handle, srq_handle = provider::of(foreign_srq).handle;
+  // No number tells them apart.
+  foreign->handle = own->handle;
+  provider::of(foreign_srq).handle = provider::of(own_srq).handle;
+  const auto refusal = [&](ibv_cq* send, ibv_cq* receive, ibv_srq* srq) {
+    errno = 0;
+    ibv_qp* const plain = t.app.make_qp(send, receive, 4, srq);
+    const int error = plain == nullptr ? errno : 0;
+    ibv_qp_init_attr_ex init{};
+    init.send_cq = send;
+    init.recv_cq = receive;
+    init.srq = srq;
+    init.qp_type = IBV_QPT_RC;
+    init.cap = {4, 4, 1, 1, 0};
+    init.comp_mask = IBV_QP_INIT_ATTR_PD;
+    init.pd = t.app.pd;
+    errno = 0;
+    ibv_qp* const extended = provider::create_qp_ex(&t.app.context->verbs.context, &init);
+    CHECK((extended == nullptr ? errno : 0) == error);
+    for (ibv_qp* qp : {plain, extended})
+      if (qp != nullptr) CHECK(provider::destroy_qp(qp) == 0);
+    return error;
+  };
+  CHECK(refusal(foreign, own, nullptr) == EINVAL);
+  CHECK(refusal(own, foreign, nullptr) == EINVAL);
+  CHECK(refusal(own, own, foreign_srq) == EINVAL);
+  CHECK(refusal(nullptr, own, nullptr) == EINVAL);
+  CHECK(refusal(own, own, own_srq) == 0);
+  foreign->handle = handle;
+  provider::of(foreign_srq).handle = srq_handle;
+  CHECK(provider::destroy_srq(foreign_srq) == 0);
+  CHECK(provider::destroy_cq(foreign) == 0);
+}

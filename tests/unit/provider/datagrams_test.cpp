@@ -489,6 +489,41 @@ TEST_CASE("ibv_wr_set_ud_addr says where a datagram goes, before its data or aft
   CHECK(ibv_wr_complete(ex) == EINVAL);
 }
 
+TEST_CASE("an address handle of another context takes no datagram anywhere", "[wired][ud]") {
+  Two w;
+  ibv_qp_init_attr_ex init{};
+  init.send_cq = init.recv_cq = w.one.cq;
+  init.qp_type = IBV_QPT_UD;
+  init.cap = {8, 8, 4, 4, 64};
+  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  init.pd = w.a.pd;
+  init.send_ops_flags = IBV_QP_EX_WITH_SEND;
+  ibv_qp* const built = provider::create_qp_ex(&w.a.context->verbs.context, &init);
+  REQUIRE(built != nullptr);
+  to_rts(built);
+  ibv_qp_ex* const ex = ibv_qp_to_qp_ex(built);
+  const auto refusal = [&](ibv_ah* ah) {
+    ibv_wr_start(ex);
+    ex->wr_id = 5;
+    ex->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_send(ex);
+    ibv_wr_set_ud_addr(ex, ah, w.other.qp->qp_num, kKey);
+    ibv_wr_set_inline_data(ex, w.one.memory.data(), 8);
+    return ibv_wr_complete(ex);
+  };
+  REQUIRE(w.other.receive(9) == 0);
+  // Of the device that it would go to: there its GID's index means another address.
+  ibv_ah* const foreign = w.other.handle(w.other, kV4);
+  CHECK(w.one.send(foreign, w.other.qp->qp_num, 8) == EINVAL);
+  CHECK(refusal(foreign) == EINVAL);
+  CHECK(w.other.nothing());
+  CHECK(w.one.nothing());
+  ibv_ah* const own = w.one.handle(w.other, kV4);
+  CHECK(refusal(own) == 0);
+  expect(w.one.cq, 5);
+  expect(w.other.cq, 9);
+}
+
 TEST_CASE("an extended CQ tells of datagrams what the other one does", "[wired][ud]") {
   Two w;
   ibv_cq_init_attr_ex init{};
