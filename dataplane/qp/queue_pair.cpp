@@ -857,14 +857,16 @@ void QueuePair::set_idle_name(IdleName name) {
   impl_->idle_name_ = name;
 }
 
-// In Idle; of a stream what they are may be said again (V-MOD-01).
+// In Idle; in RTS what they are may be said again (V-MOD-01). InfiniBand has them change in RTS, too: from the next
+// segment on.
 Result<Done, ModifyError> QueuePair::set_access(tpt::Rights access) {
   constexpr auto kAllowed =
       tpt::Rights::remote_read | tpt::Rights::remote_write | tpt::Rights::remote_atomic | tpt::Rights::window_bind;
   if (!tpt::permits(kAllowed, access)) return Failure{ModifyError::invalid_attribute};
   const State state = impl_->state_;
   if (state != State::idle && state != State::rts) return Failure{ModifyError::invalid_state};
-  if (state == State::rts && access != impl_->config_.access) return Failure{ModifyError::invalid_attribute};
+  const bool fixed = state == State::rts && impl_->config_.face != Face::roce;
+  if (fixed && access != impl_->config_.access) return Failure{ModifyError::invalid_attribute};
   impl_->config_.access = access;
   return Done{};
 }

@@ -186,6 +186,46 @@ TEST_CASE("W-ACK-13: a Send with Immediate brings data and value in one receive"
   CHECK(sent.opcode == IBV_WC_SEND);
 }
 
+TEST_CASE("on the RoCE face a peer's rights change in RTS, from the next request on", "[wired][roce]") {
+  TwoRoce t;
+  const auto grant = [&](unsigned access) {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RTS;
+    attributes.qp_access_flags = access;
+    return t.y.modify(attributes, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS);
+  };
+  const auto write = [&](std::uint64_t id) {
+    return post(t.x.qp, {id, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, t.at_y()}, {t.of_x(0, 8)});
+  };
+  const auto read = [&](std::uint64_t id) {
+    return post(t.x.qp, {id, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, t.at_y()}, {t.of_x(0, 8)});
+  };
+  const auto is_granted = [&](unsigned access) {
+    const ibv_qp_attr is = t.y.asked();
+    CHECK(is.qp_state == IBV_QPS_RTS);
+    CHECK(is.qp_access_flags == access);
+  };
+  REQUIRE(grant(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE) == 0);
+  is_granted(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  REQUIRE(write(1) == 0);
+  expect(t.x.cq, 1);
+  REQUIRE(grant(kRemote) == 0);
+  is_granted(kRemote);
+  REQUIRE(read(2) == 0);
+  expect(t.x.cq, 2);
+  const bool takes_reads = GENERATE(true, false);
+  const unsigned one = takes_reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+  REQUIRE(grant(one) == 0);
+  is_granted(one);
+  REQUIRE((takes_reads ? read(3) : write(3)) == 0);
+  expect(t.x.cq, 3);
+  REQUIRE((takes_reads ? write(4) : read(4)) == 0);
+  const ibv_wc refused = poll(t.x.cq, 1)[0];
+  CHECK(refused.wr_id == 4);
+  CHECK((refused.status == IBV_WC_REM_ACCESS_ERR || refused.status == IBV_WC_REM_INV_REQ_ERR));
+  CHECK(comes_true([&] { return state_of(t.y.qp) == IBV_QPS_ERR; }));
+}
+
 TEST_CASE("on the RoCE face a queue pair that is closed by direct verbs is remembered as it is told of",
           "[wired][roce]") {
   TwoRoce t;
