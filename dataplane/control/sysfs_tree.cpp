@@ -23,9 +23,10 @@ class Tree {
   explicit Tree(std::string root) : root_(std::move(root)) {}
 
   // Below class/.
-  void file(const std::string& path, const std::string& text) { write("class/" + path, text); }
+  void file(const std::string& path, const std::string& text) { write("class/" + path, text + '\n'); }
+  void nothing(const std::string& path) { write("class/" + path, ""); }
   // Below devices/.
-  void device_file(const std::string& path, const std::string& text) { write("devices/" + path, text); }
+  void device_file(const std::string& path, const std::string& text) { write("devices/" + path, text + '\n'); }
   // A member of a class, as the kernel has it: a directory of the bus device `base`, a link to it from class/, and one
   // back. What is written below class/ from then on goes there.
   void member(const std::string& path, const fs::path& base) {
@@ -55,7 +56,7 @@ class Tree {
     // A program that reads meanwhile sees the old text or the new, and nothing in between.
     const fs::path fresh = whole.string() + ".new";
     std::ofstream out(fresh);
-    out << text << '\n';
+    out << text;
     if (out.flush()) fs::rename(fresh, whole, error);
     if ((!out || error) && why_.empty()) why_ = "cannot write " + whole.string() + ": " + std::strerror(errno);
   }
@@ -139,16 +140,21 @@ void write_bus_device(Tree& tree, const ServedDevice& device) {
   tree.member("infiniband_verbs/uverbs" + std::to_string(device.index), base);
 }
 
-// An empty place of the table is zeros, as in the kernel's.
+// An empty place of the table is zeros, as in the kernel's, and has no attributes: the kernel's files of them cannot be
+// read. Files of no octets here, which the stand-in refuses to open (kmod-shim/preload/sysfs.hpp).
 void write_gids(Tree& tree, const ServedDevice& device) {
   const std::string port = "infiniband/" + device.name + "/ports/1/";
   const std::string netdev = netdev_of(device);
   for (std::size_t i = 0; i < device.gid_count(); ++i) {
     const std::string index = std::to_string(i);
+    const auto attribute = [&](const char* of, const std::string& text) {
+      const std::string path = port + "gid_attrs/" + of + "/" + index;
+      device.gid(i) ? tree.file(path, text) : tree.nothing(path);
+    };
     tree.file(port + "gids/" + index, gid_text(device.gid(i).value_or(wire::IpAddress())));
     // libibverbs takes no other name of a type than these two.
-    tree.file(port + "gid_attrs/types/" + index, device.face() == Face::roce ? "RoCE v2" : "IB/RoCE v1");
-    tree.file(port + "gid_attrs/ndevs/" + index, netdev);
+    attribute("types", device.face() == Face::roce ? "RoCE v2" : "IB/RoCE v1");
+    attribute("ndevs", netdev);
   }
 }
 

@@ -34,8 +34,16 @@ namespace {
 
 constexpr int kNotOurs = -2;
 
+// What cannot be read is not opened either: true, and errno.
+bool refuses(const char* path) {
+  if (!is_of_empty_gid(path)) return false;
+  errno = EINVAL;
+  return true;
+}
+
 // The descriptor of a device node, -1 and errno, or kNotOurs.
 int open_node(const char* path, int flags) {
+  if (refuses(path)) return -1;
   const NodeInfo node = find_node(path);
   if (node.node == Node::none) return kNotOurs;
   const NoCancel no_cancel;
@@ -255,11 +263,13 @@ RNIC_EXPORT int __openat64_2(int directory, const char* path, int flags) {
 }
 
 RNIC_EXPORT FILE* fopen(const char* path, const char* mode) {
+  if (refuses(path)) return nullptr;
   char room[PATH_MAX];
   return libc().fopen(translate_path(path, room), mode);
 }
 
 RNIC_EXPORT FILE* fopen64(const char* path, const char* mode) {
+  if (refuses(path)) return nullptr;
   char room[PATH_MAX];
   return libc().fopen64(translate_path(path, room), mode);
 }

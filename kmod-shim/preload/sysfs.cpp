@@ -188,6 +188,15 @@ const char* translate_path(const char* path, char* room) {
   return path;
 }
 
+bool is_of_empty_gid(const char* path) {
+  if (path == nullptr || path[0] != '/' || !g_settings.active) return false;
+  char room[PATH_MAX];
+  path = translate_path(path, room);
+  if (!starts_with(path, g_settings.tree) || strstr(path, "/gid_attrs/") == nullptr) return false;
+  struct stat info;
+  return libc().stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0;
+}
+
 void complain(const char* why) {
   if (g_complained) return;
   g_complained = true;

@@ -39,6 +39,10 @@ NodeInfo find_node(const char* path);
 // path itself. `room` has PATH_MAX octets.
 const char* translate_path(const char* path, char* room);
 
+// Whether a path is that of an empty place's attribute in the table of GIDs, below /sys or in our tree: the kernel's
+// cannot be read (EINVAL), by which libibverbs and UCX know such a place. Quick for every other path.
+bool is_of_empty_gid(const char* path);
+
 // Says once, on stderr, that no daemon answers.
 void complain_of_no_daemon();
 // The same, of what is wrong with the one that is there.

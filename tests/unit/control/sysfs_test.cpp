@@ -51,7 +51,12 @@ TEST_CASE("a device of face roce is a channel adapter with GIDs of RoCE v2, also
   const fs::path port = all / "rnic0/ports/1";
   CHECK(text_of(port / "link_layer") == "Ethernet");
   CHECK(text_of(port / "pkeys/0") == "0xffff");
-  for (const char* index : {"0", "1", "2"}) CHECK(text_of(port / "gid_attrs/types" / index) == "RoCE v2");
+  for (const char* index : {"0", "1"}) CHECK(text_of(port / "gid_attrs/types" / index) == "RoCE v2");
+  CHECK(text_of(port / "gids/2") == "0000:0000:0000:0000:0000:0000:0000:0000");
+  for (const char* of : {"types", "ndevs"}) {
+    CHECK(fs::file_size(port / "gid_attrs" / of / "1") != 0);
+    CHECK(fs::file_size(port / "gid_attrs" / of / "2") == 0);  // an empty place has none
+  }
   for (const char* index : {"0", "1"})
     CHECK(text_of(port / "gids" / index) == "0000:0000:0000:0000:0000:ffff:7f00:0901");
   CHECK(text_of(all / "rnic1/ports/1/gid_attrs/types/0") == "IB/RoCE v1");

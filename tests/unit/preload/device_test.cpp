@@ -245,6 +245,34 @@ TEST_CASE("/sys/class/infiniband is the daemon's tree, by every way of opening",
   CHECK(access("/sys/class/net/lo", R_OK) == 0);
 }
 
+TEST_CASE("an empty place of the table of GIDs has no attributes that can be read, as with the kernel",
+          "[preload][sysfs]") {
+  const auto refusal = [](const std::string& path) {
+    const std::vector<int> fds{open(path.c_str(), O_RDONLY | O_CLOEXEC), open64(path.c_str(), O_RDONLY | O_CLOEXEC),
+                               openat(AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC),
+                               openat64(AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC)};
+    const int why = errno;
+    for (const int fd : fds) {
+      CHECK((fd < 0) == (fds[0] < 0));
+      if (fd >= 0) close(fd);
+    }
+    for (FILE* file : {fopen(path.c_str(), "r"), fopen64(path.c_str(), "r")}) {
+      CHECK((file == nullptr) == (fds[0] < 0));
+      if (file != nullptr) fclose(file);
+    }
+    return fds[0] < 0 ? why : 0;
+  };
+  for (const std::string& root : {std::string("/sys"), daemon_at_work().run_dir() + "/sysfs"}) {
+    const std::string port = root + "/class/infiniband/rnic0/ports/1/";
+    for (const char* of : {"types", "ndevs"}) {
+      CHECK(refusal(port + "gid_attrs/" + of + "/0") == 0);
+      CHECK(refusal(port + "gid_attrs/" + of + "/7") == EINVAL);
+      CHECK(refusal(port + "gid_attrs/" + of + "/99") == ENOENT);
+    }
+    CHECK(refusal(port + "gids/7") == 0);
+  }
+}
+
 TEST_CASE("the bus device behind a device is found by either way to read a link, from wherever", "[preload][sysfs]") {
   const char* const path = "/sys/class/infiniband/rnic0/device";
   const std::string expected = "../../../ffff:00:00.0";
