@@ -803,6 +803,8 @@ bool QueuePair::Impl::idle() const {
   // What waits for a page of the application's waits without us, and all that it asks for behind it.
   if (common_.moves.any()) return common_.mover.is_stuck(config_.space);
   if (out.starved()) return false;
+  if (messages_->responder.waits_for_flush()) [[unlikely]]
+    return common_.mover.is_stuck(config_.space);
   if (state_ != State::rts) return !posted;
   if (requester.waits_for_flush()) [[unlikely]]
     return common_.mover.is_stuck(config_.space);

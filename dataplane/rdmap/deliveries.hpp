@@ -60,9 +60,10 @@ class Deliveries {
     delivery.failed = placement.failed;
     common_.moves.places += placement.later;
   }
-  // True: nothing is before it and all is placed: it is delivered, and is still next(). Else it has its turn.
-  bool accept() {
-    if (ring_.empty() && next().moves == 0) {
+  // True: nothing is before it and all is placed: it is delivered, and is still next(). Else it has its turn; and so it
+  // has if it `waits` for something else.
+  bool accept(bool waits = false) {
+    if (ring_.empty() && next().moves == 0 && !waits) {
       let_go(next());
       return true;
     }
@@ -74,6 +75,7 @@ class Deliveries {
   bool open() const { return !ring_.empty(); }
   bool full() const { return ring_.full(); }
   bool deliverable() { return !ring_.empty() && ring_.front().moves == 0; }
+  const Delivery& first() { return ring_.front(); }
   // The oldest, which is deliverable().
   Delivery take() {
     const Delivery delivery = ring_.front();

@@ -535,13 +535,25 @@ Verdict Responder::effect_of(const Delivery& delivery) {
   return {};
 }
 
+// Payload placed, then the STag invalidated, then the completion (V-SR-07).
+bool Responder::has_let_go(const Delivery& first) {
+  const Settings& own = common_.settings;
+  if (!invalidated_) {
+    if (first.failed) return true;
+    if (!common_.table.invalidate_remote(first.invalidate, own.pd, own.number, own.access)) return true;
+    ++common_.turn;  // no Access made before is good any more
+    invalidated_ = true;
+    flushes_then_ = common_.mover.flushes();
+  }
+  return common_.mover.has_done(own.space, flushes_then_);
+}
+
 Verdict Responder::deliver_receive(const Delivery& delivery) {
   if (delivery.failed) {
     common_.fail_receive(delivery.slot, delivery.shared, Status::local_catastrophic);
     return Verdict::of(Fault::local_work);
   }
-  if (delivery.invalidates) {
-    // Payload placed, then the STag invalidated, then the completion (V-SR-07).
+  if (delivery.invalidates && !std::exchange(invalidated_, false)) {
     const Settings& own = common_.settings;
     const auto done = common_.table.invalidate_remote(delivery.invalidate, own.pd, own.number, own.access);
     ++common_.turn;  // no Access made before is good any more
@@ -669,6 +681,7 @@ bool Responder::flush(std::uint32_t count_max) {
   held_since_ = kNever;
   aside_open_ = 0;
   refusal_waits_ = false;
+  invalidated_ = false;
   receiving_.flush();
   // What is left in a shared queue is other queue pairs' (V-SRQ-19).
   if (common_.settings.shared_receive) return false;

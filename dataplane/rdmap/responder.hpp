@@ -108,8 +108,11 @@ class Responder {
       refusal_waits_ = false;
       deliveries_.on_moved(refusal_, true);
     }
-    return deliveries_.deliverable();
+    if (!deliveries_.deliverable()) return false;
+    return !deliveries_.first().invalidates || has_let_go(deliveries_.first());
   }
+  // The oldest is done but for what others have submitted to the mover in this turn.
+  bool waits_for_flush() const { return invalidated_; }
   // The oldest, which is deliverable().
   Verdict deliver_next();
   std::uint64_t delivered_up_to() const { return deliveries_.delivered_up_to(); }
@@ -179,13 +182,19 @@ class Responder {
   void finish(Verdict& verdict) {
     if (acknowledgements_ != nullptr) [[unlikely]]
       note_accepted(deliveries_.next());
-    if (!deliveries_.accept()) return;
     const Delivery& delivery = deliveries_.next();
+    const bool is_due = !deliveries_.open() && delivery.moves == 0;
+    const bool waits = delivery.invalidates && is_due && !has_let_go(delivery);
+    if (!deliveries_.accept(waits)) return;
     if (delivery.held_mark != 0) held_.release(delivery.held_mark);
     if (delivery.act != Delivery::Act::nothing || delivery.failed) verdict = effect_of(delivery);
     if (delivery.ends) [[unlikely]]
       note_delivered(delivery, verdict);
   }
+  // The oldest, whose octets are placed, invalidates an STag: it does so now. What is told of that is that no octet
+  // comes any more to what the STag was, of whatever queue pair: not before those are done that others have submitted
+  // (V-INV-10). True: so it is; or there is something wrong with it, which its delivery finds.
+  bool has_let_go(const Delivery& first);
   // Of acknowledged streams.
   void note_arrival(const Inbound& in, const Arrival& at, Delivery& delivery) const;
   void note_accepted(const Delivery& delivery);
@@ -212,6 +221,8 @@ class Responder {
   HeldSends held_;
   Instant held_since_ = kNever;
   Deliveries deliveries_;
+  bool invalidated_ = false;           // by the oldest delivery, which is still to be told
+  std::uint64_t flushes_then_ = 0;     // of the mover
   Fault fault_ = Fault::catastrophic;  // the first, until all before it is delivered
   std::uint32_t refused_number_ = 0;   // of acknowledged streams: the request that it is about, or 0
   bool refusal_waits_ = false;         // `refusal_`, a delivery: for Reads before it

@@ -156,6 +156,35 @@ TEST_CASE("V-MW-14: what has a window is busy until a peer has invalidated it, a
 }
 TEST_CASE("V-MW-14: a hundred thousand times", "[.whole][V-MW-14]") { stays_busy_only_while_bound(100'000); }
 
+TEST_CASE("V-INV-10: a queue pair that waits for what others have submitted has turns, and as soon as it is done tells",
+          "[qp][V-INV-10][V-SR-07]") {
+  Device d;
+  Raw& one = *d.one;
+  Region& target = one.us->region(64);
+  one.us->post_receive({});
+  one.us->mover.pending = true;
+  one.say(untagged(4, true, 0, 1, 0, {}, target.stag));
+  CHECK(one.us->app.completions.empty());
+  CHECK_FALSE(one.us->qp.idle());
+  one.us->mover.stuck = true;  // one of them waits for a page: who has that wakes us
+  CHECK(one.us->qp.idle());
+  one.us->mover.stuck = false;
+  CHECK_FALSE(writes(*d.two, target, target.stag, 0));
+  const bool closes = GENERATE(false, true);
+  if (closes) {
+    REQUIRE(one.us->qp.modify_state(State::closing, one.wire.now));
+    one.run();
+    CHECK(one.us->app.completions.empty());
+    CHECK_FALSE(one.us->qp.idle());
+  }
+  one.us->mover.pending = false;
+  one.run();
+  REQUIRE(one.us->app.completions.size() == 1);
+  CHECK(one.us->app.completions[0].status == qp::Status::success);
+  CHECK(one.us->app.completions[0].invalidated);
+  CHECK((closes || one.us->qp.idle()));
+}
+
 TEST_CASE("V-SR-07: what a long Send invalidates takes another stream's Writes until its receive completes",
           "[qp][V-SR-07][V-SR-08][V-INV-04][V-INV-10][V-SEC-07]") {
   Device d(GENERATE(Moves::direct, Moves::at_flush, Moves::late));

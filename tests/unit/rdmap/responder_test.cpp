@@ -9,6 +9,7 @@
 using namespace rnic;
 using namespace rnic::test;
 using rdmap::Fault;
+using rdmap::Status;
 
 namespace {
 
@@ -307,6 +308,75 @@ TEST_CASE("V-SR-07: an STag is invalidated when the payload is placed, and befor
   CHECK_FALSE(end.table.check_remote(window.stag, kPd, {1}, tpt::Rights::remote_read, window.base, 1));
   REQUIRE(end.app.completions.size() == 1);
   CHECK(end.app.completions[0].word == window.stag.value);
+}
+
+TEST_CASE("V-INV-10: that an STag is invalidated is told when what others had submitted to it is done",
+          "[rdmap][V-INV-10][V-SR-07]") {
+  End end(default_settings(), GENERATE(Moves::direct, Moves::at_flush));
+  Region& window = end.region(8);
+  Region& buffer = end.region(32);
+  for (std::uint32_t i = 0; i < 3; ++i) end.post_receive({End::sge(buffer, 8 * i, 8)});
+  const std::uint32_t payload = GENERATE(0u, 8u);
+  const auto may_be_reached = [&] {
+    return end.table.check_remote(window.stag, kPd, {1}, tpt::Rights::remote_read, window.base, 1).has_value();
+  };
+  const auto told = [&](std::size_t count) { return end.receives_completed().size() == count; };
+  const bool behind_another = GENERATE(false, true);
+  if (behind_another) end.hear(send_of(1, filled(8)));
+  end.mover.pending = true;
+  end.hear(untagged(kSendInvalidate, true, 0, behind_another ? 2 : 1, 0, filled(payload), window.stag));
+  end.hear(send_of(behind_another ? 3 : 2));
+  const std::size_t before = behind_another ? 1 : 0;
+  end.settle();
+  // Nobody comes to it any more; those who came before are on their way.
+  CHECK_FALSE(may_be_reached());
+  CHECK(told(before));
+  CHECK(end.responder.waits_for_flush());
+  end.settle();
+  CHECK(told(before));
+  SECTION("they are done") {
+    end.mover.pending = false;
+    end.settle();
+  }
+  SECTION("they are done, and others have come meanwhile to what is theirs") {
+    ++end.mover.flushed;
+    end.settle();
+  }
+  SECTION("one of them waits for a page") {
+    end.mover.stuck = true;
+    ++end.mover.flushed;
+    end.settle();
+    CHECK(told(before));
+    end.mover.stuck = end.mover.pending = false;
+    end.settle();
+  }
+  SECTION("it ends before they are") {
+    end.responder.flush(0);
+    CHECK_FALSE(end.responder.waits_for_flush());
+    REQUIRE(told(before + 2));
+    for (std::size_t i = before; i < before + 2; ++i) CHECK(end.app.completions[i].status == Status::flushed);
+    return;
+  }
+  REQUIRE(told(before + 2));
+  CHECK_FALSE(end.responder.waits_for_flush());
+  CHECK(end.app.completions[before].status == Status::success);
+  CHECK(end.app.completions[before].invalidated);
+  CHECK(end.app.completions[before].word == window.stag.value);
+  CHECK_FALSE(end.app.completions[before + 1].invalidated);
+  CHECK_FALSE(end.fault);
+}
+
+TEST_CASE("V-INV-10: an STag that cannot be invalidated is told as such, whoever else has submitted something",
+          "[rdmap][V-INV-10][V-INV-07]") {
+  End end;
+  end.post_receive();
+  end.mover.pending = true;
+  end.hear(untagged(kSendInvalidate, true, 0, 1, 0, {}, {0x7FFFFF00}));
+  end.settle();
+  REQUIRE(end.app.completions.size() == 1);
+  CHECK(end.app.completions[0].status == Status::invalidate_pd_access);
+  CHECK(end.fault == Fault::invalidate_invalid_stag);
+  CHECK_FALSE(end.responder.waits_for_flush());
 }
 
 TEST_CASE("V-ORD-05: a Request is served when all before it is placed", "[rdmap][V-ORD-05]") {
