@@ -47,6 +47,7 @@ void make_workers(const Configuration& configuration, Machine& machine) {
     options.index = static_cast<unsigned>(i);
     options.cpu = configuration.cores.empty() ? -1 : configuration.cores[i];
     options.copier = machine.copier;
+    options.acted_for = count == 1;
     options.on_start = [] { port::dpdk_register_thread(); };
     machine.workers.push_back(std::make_unique<core::Worker>(options));
   }

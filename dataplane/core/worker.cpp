@@ -90,6 +90,9 @@ void Worker::call(const std::function<void(Instant)>& task) {
     task(clock_now());
     return;
   }
+  const Acted acted = options_.acted_for ? place_.act([&] { return act_in_place(task); }) : Acted::not_now;
+  if (acted == Acted::leaves_work) signal_eventfd(call_fd_);
+  if (acted != Acted::not_now) return;
   Call call;
   call.task = &task;
   Call* head = calls_.load(std::memory_order_relaxed);
@@ -99,6 +102,24 @@ void Worker::call(const std::function<void(Instant)>& task) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (asleep_.load(std::memory_order_relaxed)) signal_eventfd(call_fd_);
   call.done.wait(false, std::memory_order_acquire);
+}
+
+// All that is the worker's is ours until we return. What came before the task is done before it, as in a turn: what an
+// application posted before it asked for something.
+Acted Worker::act_in_place(const std::function<void(Instant)>& task) {
+  if (anything_waits()) return Acted::not_now;
+  const void* const outer = std::exchange(own_worker, this);
+  now_ = clock_now();
+  task(now_);
+  notify_completions();
+  ++counters_.calls;
+  ++counters_.in_place;
+  const bool untold = tell_control();
+  own_worker = outer;
+  // What a turn has to see to, or what the worker would sleep through.
+  return untold || stopping_ || to_serve_anew_ || anything_waits() || next_deadline() < sleeps_until_
+             ? Acted::leaves_work
+             : Acted::wholly;
 }
 
 int Worker::watch(int descriptor, std::uint32_t events) {
@@ -117,11 +138,14 @@ int Worker::add_device(Device& device) {
   if (const int descriptor = device.port().wake_descriptor(); descriptor >= 0)
     if (const int error = watch(descriptor, kPort); error != 0) return error;
   devices_.push_back(&device);
+  to_serve_anew_ = true;
   return 0;
 }
 
 void Worker::remove_device(Device& device) {
   if (const int descriptor = device.port().wake_descriptor(); descriptor >= 0) unwatch(descriptor);
+  // Nobody wakes for it any more.
+  device.port().disarm();
   std::erase(devices_, &device);
 }
 
@@ -129,6 +153,7 @@ int Worker::add_context(shm::ContextMemory& memory, SpaceId space) {
   if (const int error = watch(memory.wake_fd(options_.index), kCounter); error != 0) return error;
   forget_sources();
   doorbells_.add(memory, space);
+  to_serve_anew_ = true;
   return 0;
 }
 
@@ -321,6 +346,12 @@ bool Worker::anything_waits() const {
   return false;
 }
 
+Instant Worker::next_deadline() const {
+  Instant next = kNever;
+  for (const Device* device : devices_) next = std::min(next, device->next_deadline());
+  return next;
+}
+
 void Worker::sleep(Instant now) {
   asleep_.store(true, std::memory_order_relaxed);
   doorbells_.set_asleep(true);
@@ -336,25 +367,34 @@ void Worker::sleep(Instant now) {
     if (port.wake_descriptor() < 0 && port.facts().needs_wake) timed = true;
   }
   if (wait) {
-    Duration span = kSleepMax;
-    for (Device* device : devices_)
-      span = std::min(span, device->next_deadline() == kNever ? kSleepMax : device->next_deadline() - now);
+    const Instant next = next_deadline();
+    Duration span = next == kNever ? kSleepMax : std::min(kSleepMax, next - now);
     if (timed) {
       timed_sleep_ = std::clamp(timed_sleep_ * 2, kTimedSleepMin, kTimedSleepMax);
       span = std::min(span, timed_sleep_);
     }
-    if (span.ns > 0) {
-      const timespec timeout{span.ns / 1'000'000'000, span.ns % 1'000'000'000};
-      epoll_event events[16];
-      ++counters_.sleeps;
-      if (epoll_pwait2(epoll_fd_, events, 16, &timeout, nullptr) == 0) ++counters_.wakes_by_timer;
-    }
+    if (span.ns > 0) await_wake(now + span, span);
   }
+  // Some of them may have gone meanwhile.
+  armed = std::min(armed, devices_.size());
   for (std::size_t i = 0; i < armed; ++i) devices_[i]->port().disarm();
   doorbells_.set_asleep(false);
   asleep_.store(false, std::memory_order_relaxed);
   // Pairs with the watcher's, before it sleeps: it sees that we are awake, or we that it sleeps.
   std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+// Control may act in our place until we are back, and wakes us for what it leaves to do.
+void Worker::await_wake(Instant until, Duration span) {
+  const timespec timeout{span.ns / 1'000'000'000, span.ns % 1'000'000'000};
+  epoll_event events[16];
+  ++counters_.sleeps;
+  to_serve_anew_ = false;
+  sleeps_until_ = until;
+  place_.leave();
+  const int woken = epoll_pwait2(epoll_fd_, events, 16, &timeout, nullptr);
+  place_.enter();
+  if (woken == 0) ++counters_.wakes_by_timer;
 }
 
 void Worker::set_up_thread() {

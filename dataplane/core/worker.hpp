@@ -22,6 +22,7 @@
 #include "core/patience.hpp"
 #include "core/ring.hpp"
 #include "core/shared_core.hpp"
+#include "core/vacant_place.hpp"
 #include "shm/context_memory.hpp"
 #include "shm/mapping.hpp"
 #include "shm/mover.hpp"
@@ -53,10 +54,13 @@ struct WorkerEvent {
 
 struct WorkerOptions {
   unsigned index = 0;
-  bool poll_always = false;        // does not sleep while its core is its own (core/shared_core.hpp)
-  Duration sleep_delay{0};         // stays awake so long after the last work
-  int cpu = -1;                    // -1: any
-  bool realtime = true;            // SCHED_FIFO where allowed
+  bool poll_always = false;  // does not sleep while its core is its own (core/shared_core.hpp)
+  Duration sleep_delay{0};   // stays awake so long after the last work
+  int cpu = -1;              // -1: any
+  bool realtime = true;      // SCHED_FIFO where allowed
+  // Control acts in its place while it sleeps. Not beside other workers: all share packet buffers, and who is in the
+  // rings of these keeps the others waiting awake; control, which is not before others, might do so for long.
+  bool acted_for = true;
   std::function<void()> on_start;  // on each thread that works, first (DPDK's registration)
   shm::Copier* copier = nullptr;   // null: the kernel's
 };
@@ -64,6 +68,7 @@ struct WorkerOptions {
 struct WorkerCounters {
   std::uint64_t turns = 0, busy_turns = 0, sleeps = 0, wakes_by_timer = 0;
   std::uint64_t calls = 0;     // control's, that were served
+  std::uint64_t in_place = 0;  // of those, by control while the worker slept
   std::uint64_t moves = 0;     // to another core than the one that rings
   std::uint64_t replaced = 0;  // threads that were left in a copy
 };
@@ -78,8 +83,8 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   bool stop();
 
   // ---- control's side ----
-  // Runs `task` on the worker's thread between two turns, and waits. Before start() and after
-  // stop() it runs here. What it does must be short.
+  // Runs `task` between two turns, and waits: on the worker's thread while it is awake, here in its place while it
+  // sleeps. Before start() and after stop() it runs here. What it does must be short.
   void call(const std::function<void(Instant now)>& task);
   int event_fd() const { return event_fd_; }  // readable when there is news; read 8 octets, then pop
   bool pop_event(WorkerEvent& out) { return events_.pop(out); }
@@ -134,8 +139,11 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   void end_stuck_process();
   void notify_completions();
   bool serve_calls(Instant now);
+  Acted act_in_place(const std::function<void(Instant)>& task);
   void sleep(Instant now);
+  void await_wake(Instant until, Duration span);
   bool anything_waits() const;
+  Instant next_deadline() const;
   void tell(const WorkerEvent& event);
   bool tell_control();
   void forget_sources();
@@ -157,6 +165,9 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   PatientRing<StreamEvent> stream_events_;
   std::atomic<Call*> calls_{nullptr};
   std::atomic<bool> asleep_{false};
+  VacantPlace place_;
+  Instant sleeps_until_{0};     // while the place is vacant
+  bool to_serve_anew_ = false;  // what there is to serve has changed since it slept
   bool news_ = false;
   Instant now_{0};  // of this turn
   int epoll_fd_ = -1;

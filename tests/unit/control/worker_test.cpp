@@ -2,8 +2,11 @@
 #include "core/worker.hpp"
 
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
+#include <array>
+#include <atomic>
 #include <csignal>
 #include <deque>
 #include <memory>
@@ -14,6 +17,7 @@
 #include "kit/held_copier.hpp"
 #include "kit/process.hpp"
 #include "kit/tpt_move_owner.hpp"
+#include "shm/context_memory.hpp"
 
 namespace {
 
@@ -51,6 +55,16 @@ struct Office {
   void await_told(unsigned i) {
     while (told(i).empty()) std::this_thread::yield();
   }
+  // From now on it sleeps, as long as nobody wakes it: a call ran here.
+  void await_sleep() {
+    for (bool here = false; !here;)
+      worker->call([&, me = std::this_thread::get_id()](Instant) { here = std::this_thread::get_id() == me; });
+  }
+  std::uint64_t wakes_by_timer() {
+    std::uint64_t count = 0;
+    worker->call([&](Instant) { count = worker->counters().wakes_by_timer; });
+    return count;
+  }
   std::vector<core::WorkerEvent::Kind> news() {
     std::vector<core::WorkerEvent::Kind> all;
     for (core::WorkerEvent event; worker->pop_event(event);) all.push_back(event.kind);
@@ -86,6 +100,125 @@ TEST_CASE("changes of state wake control only where somebody wants to know", "[w
   change(2);
   CHECK(rings(office.worker->event_fd()));
   CHECK(office.news() == std::vector{Kind::qp_state});
+}
+
+TEST_CASE("control acts in the place of a worker that sleeps, and news of it are told", "[worker]") {
+  Office office(0);
+  office.worker->call([&](Instant) { office.worker->tell_states(); });
+  std::thread::id by;
+  do {
+    std::this_thread::yield();
+    office.worker->call([&](Instant) {
+      by = std::this_thread::get_id();
+      office.worker->on_qp_state(1, {});
+    });
+  } while (by != std::this_thread::get_id());
+  CHECK(rings(office.worker->event_fd()));
+  CHECK(office.news().back() == Kind::qp_state);
+  // What it asks of the worker itself is done within.
+  bool within = false;
+  office.worker->call([&](Instant) { office.worker->call([&](Instant) { within = true; }); });
+  CHECK(within);
+}
+
+TEST_CASE("beside other workers a worker does itself what control asks for", "[worker]") {
+  core::WorkerOptions options;
+  options.realtime = false;
+  options.acted_for = false;
+  core::Worker worker(options);
+  worker.start();
+  for (int i = 0; i < 200; ++i) {
+    std::thread::id by;
+    worker.call([&](Instant) { by = std::this_thread::get_id(); });
+    CHECK(by != std::this_thread::get_id());
+    std::this_thread::yield();
+  }
+}
+
+TEST_CASE("a worker is woken for what is left to do after control acted in its place", "[worker]") {
+  struct Noting final : tpt::MoveOwner {
+    void on_moved(std::uint32_t, bool) override {
+      by_timer = worker->counters().wakes_by_timer;
+      moved = true;
+      moved.notify_one();
+    }
+    void keep(tpt::Kept&) override {}
+    void on_let_go() override {}
+    core::Worker* worker = nullptr;
+    std::uint64_t by_timer = 0;
+    std::atomic<bool> moved{false};
+  };
+  Office office(1);
+  unsigned woken = 0;
+  for (int i = 0; i < 5; ++i) {
+    Noting owner;
+    owner.worker = office.worker.get();
+    std::uint64_t before = 0;
+    for (bool in_place = false; !in_place;) {
+      std::this_thread::yield();
+      office.worker->call([&, us = std::this_thread::get_id()](Instant) {
+        in_place = std::this_thread::get_id() == us;
+        if (!in_place) return;
+        before = office.worker->counters().wakes_by_timer;
+        (void)office.worker->mover().place(office.octets, office.processes[0].at(0, 8), tpt::Part::tail, {&owner, 0});
+      });
+    }
+    owner.moved.wait(false);
+    if (owner.by_timer == before) ++woken;
+  }
+  CHECK(woken > 0);  // its sleep may have been over just then, but not each time
+}
+
+TEST_CASE("a worker is woken for what a call in its place leaves to do", "[worker][vacant place]") {
+  // Its own timer would wake it, too: half a second later, or by chance sooner.
+  constexpr unsigned kTimes = 8;
+  unsigned by_timer = 0;
+  Office office(1);
+  for (unsigned i = 1; i <= kTimes; ++i) {
+    office.octets[0] = std::byte{static_cast<unsigned char>(i + 1)};
+    office.await_sleep();
+    const std::uint64_t before = office.wakes_by_timer();
+    office.submit(0);
+    while (office.processes[0].octet(0) != office.octets[0]) std::this_thread::yield();
+    by_timer += office.wakes_by_timer() != before ? 1 : 0;
+  }
+  CHECK(by_timer < kTimes);
+}
+
+TEST_CASE("what was rung before a call is answered before it, though the worker sleeps", "[worker][vacant place]") {
+  const auto memory = shm::ContextMemory::create(1, 1);
+  REQUIRE(memory);
+  Office office(1);
+  int error = -1;
+  office.worker->call([&](Instant) { error = office.worker->add_context(**memory, SpaceId{0}); });
+  REQUIRE(error == 0);
+  office.await_sleep();
+  rnic_doorbells& bells = (*memory)->doorbells(0);
+  // As from a thread that has not come to its look at `asleep` yet.
+  std::atomic_ref(bells.any).store(1);
+  std::uint32_t seen = 1;
+  office.worker->call([&](Instant) { seen = std::atomic_ref(bells.any).load(); });
+  CHECK(seen == 0);
+  office.worker->call([&](Instant) { office.worker->remove_context(**memory); });
+}
+
+TEST_CASE("whom a sleeping worker is given to serve, it serves", "[worker][vacant place]") {
+  const auto memory = shm::ContextMemory::create(1, 1);
+  REQUIRE(memory);
+  Office office(1);
+  office.await_sleep();
+  int error = -1;
+  office.worker->call([&](Instant) { error = office.worker->add_context(**memory, SpaceId{0}); });
+  REQUIRE(error == 0);
+  // Asleep, it says so to the new one, too: before that nobody would wake it.
+  office.await_sleep();
+  void* const mapped = mmap(nullptr, sizeof(rnic_status_page), PROT_READ, MAP_SHARED, (*memory)->status_fd(), 0);
+  REQUIRE(mapped != MAP_FAILED);
+  std::uint32_t asleep = 0;
+  office.worker->call([&](Instant) { asleep = static_cast<const rnic_status_page*>(mapped)->worker[0].asleep; });
+  CHECK(asleep == 1);
+  munmap(mapped, sizeof(rnic_status_page));
+  office.worker->call([&](Instant) { office.worker->remove_context(**memory); });
 }
 
 TEST_CASE("while a copy waits for a page the worker goes on, and the copy's end is told", "[worker][stuck]") {
