@@ -135,40 +135,6 @@ TEST_CASE("beside other workers a worker does itself what control asks for", "[w
   }
 }
 
-TEST_CASE("a worker is woken for what is left to do after control acted in its place", "[worker]") {
-  struct Noting final : tpt::MoveOwner {
-    void on_moved(std::uint32_t, bool) override {
-      by_timer = worker->counters().wakes_by_timer;
-      moved = true;
-      moved.notify_one();
-    }
-    void keep(tpt::Kept&) override {}
-    void on_let_go() override {}
-    core::Worker* worker = nullptr;
-    std::uint64_t by_timer = 0;
-    std::atomic<bool> moved{false};
-  };
-  Office office(1);
-  unsigned woken = 0;
-  for (int i = 0; i < 5; ++i) {
-    Noting owner;
-    owner.worker = office.worker.get();
-    std::uint64_t before = 0;
-    for (bool in_place = false; !in_place;) {
-      std::this_thread::yield();
-      office.worker->call([&, us = std::this_thread::get_id()](Instant) {
-        in_place = std::this_thread::get_id() == us;
-        if (!in_place) return;
-        before = office.worker->counters().wakes_by_timer;
-        (void)office.worker->mover().place(office.octets, office.processes[0].at(0, 8), tpt::Part::tail, {&owner, 0});
-      });
-    }
-    owner.moved.wait(false);
-    if (owner.by_timer == before) ++woken;
-  }
-  CHECK(woken > 0);  // its sleep may have been over just then, but not each time
-}
-
 TEST_CASE("a worker is woken for what a call in its place leaves to do", "[worker][vacant place]") {
   // Its own timer would wake it, too: half a second later, or by chance sooner.
   constexpr unsigned kTimes = 8;
