@@ -726,14 +726,14 @@ struct rnic_cm_init_qp_attributes {
 	uint32_t state; /* ibv_qp_state asked for */
 };
 
-/* What ibv_modify_qp is to be given: of an iWARP face the state, or with ACCESS the rights too; of a RoCE face all that
- * InfiniBand asks for on the step to that state. */
+/* What ibv_modify_qp is to be given: of an iWARP face state and rights; of a RoCE face what InfiniBand asks for. */
 #define RNIC_CM_ATTRIBUTES_STATE 0x1u
 #define RNIC_CM_ATTRIBUTES_ACCESS 0x2u
 #define RNIC_CM_ATTRIBUTES_INIT 0x4u /* with port 1 and the P_Key at 0 */
 #define RNIC_CM_ATTRIBUTES_RTR 0x8u
 #define RNIC_CM_ATTRIBUTES_RTS 0x10u
-#define RNIC_CM_ATTRIBUTES_QKEY 0x20u /* of ids for datagrams */
+#define RNIC_CM_ATTRIBUTES_QKEY 0x20u      /* of ids for datagrams */
+#define RNIC_CM_ATTRIBUTES_OF_DEVICE 0x40u /* beside these: so it is for all streams of this device, at any time */
 
 struct rnic_cm_init_qp_attributes_reply {
 	uint32_t mask; /* RNIC_CM_ATTRIBUTES_* */

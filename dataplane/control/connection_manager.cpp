@@ -726,10 +726,11 @@ Result<rnic_cm_init_qp_attributes_reply, int> ConnectionManager::init_qp_attribu
   }
   rnic_cm_init_qp_attributes_reply reply{};
   reply.state = state;
+  if (id->device >= 0) reply.mask = RNIC_CM_ATTRIBUTES_OF_DEVICE;
   switch (state) {
     case kQpsInit:
     case kQpsRtr:
-      reply.mask = RNIC_CM_ATTRIBUTES_STATE | RNIC_CM_ATTRIBUTES_ACCESS;
+      reply.mask |= RNIC_CM_ATTRIBUTES_STATE | RNIC_CM_ATTRIBUTES_ACCESS;
       reply.access = RNIC_ACCESS_REMOTE_READ | RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_REMOTE_ATOMIC;
       return reply;
     case kQpsRts:

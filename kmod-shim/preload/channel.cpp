@@ -22,7 +22,19 @@ struct Id {
   std::uint64_t uid = 0;  // 0: of a connect request that is not accepted yet
   Channel* channel = nullptr;
   bool removal_due = false;
+  bool is_stream = false;
+  bool has_device = false;
+  std::uint32_t device = 0;
   Id* next = nullptr;
+};
+
+// Of a device of the daemon that a connection is to.
+struct Attributes {
+  std::uint64_t epoch = 0;
+  std::uint32_t device = 0;
+  std::uint32_t state = 0;
+  bool known = false;
+  rnic_cm_init_qp_attributes_reply reply;
 };
 
 constexpr std::size_t kBuckets = 1024;
@@ -31,6 +43,9 @@ Mutex g_mutex;
 Mutex g_attach_mutex;  // taken before all others
 Channel* g_channels = nullptr;
 Id* g_ids[kBuckets];
+// Three states of eight devices; beyond that the oldest go.
+Attributes g_attributes[24];
+std::size_t g_next_attributes = 0;
 
 Id** find_locked(const Channel& channel, std::uint32_t id) {
   Id** place = &g_ids[id % kBuckets];
@@ -38,6 +53,14 @@ Id** find_locked(const Channel& channel, std::uint32_t id) {
     place = &(*place)->next;
   }
   return place;
+}
+
+Attributes* find_attributes_locked(const Channel& channel, const Id* id, std::uint32_t state) {
+  if (id == nullptr || !id->has_device) return nullptr;
+  for (Attributes& entry : g_attributes)
+    if (entry.known && entry.epoch == channel.epoch && entry.device == id->device && entry.state == state)
+      return &entry;
+  return nullptr;
 }
 
 void forget_ids_locked(const Channel& channel) {
@@ -197,13 +220,14 @@ int channel_call(Channel& channel, Call& call) {
   return error;
 }
 
-void note_id(Channel& channel, std::uint32_t id, std::uint64_t uid) {
+void note_id(Channel& channel, std::uint32_t id, std::uint64_t uid, bool is_stream) {
   void* const memory = malloc(sizeof(Id));
   if (memory == nullptr) return;  // its removal will not be told; nothing else depends on it
   auto* const entry = new (memory) Id;
   entry->id = id;
   entry->uid = uid;
   entry->channel = &channel;
+  entry->is_stream = is_stream;
   const Locked locked(g_mutex);
   // The daemon may have died between its answer and this.
   entry->removal_due = channel.lost && uid != 0;
@@ -235,6 +259,36 @@ std::uint32_t drop_id(Channel& channel, std::uint32_t id) {
   const std::uint32_t reported = entry->reported;
   free(entry);
   return reported;
+}
+
+void note_device(Channel& channel, std::uint32_t id, std::uint32_t device) {
+  const Locked locked(g_mutex);
+  Id* const entry = *find_locked(channel, id);
+  if (entry == nullptr || !entry->is_stream) return;
+  entry->has_device = true;
+  entry->device = device;
+}
+
+void forget_device(Channel& channel, std::uint32_t id) {
+  const Locked locked(g_mutex);
+  if (Id* const entry = *find_locked(channel, id)) entry->has_device = false;
+}
+
+void note_attributes(Channel& channel, std::uint32_t id, std::uint32_t state,
+                     const rnic_cm_init_qp_attributes_reply& reply) {
+  const Locked locked(g_mutex);
+  const Id* const entry = *find_locked(channel, id);
+  if (entry == nullptr || !entry->has_device || find_attributes_locked(channel, entry, state) != nullptr) return;
+  g_attributes[g_next_attributes] = {channel.epoch, entry->device, state, true, reply};
+  g_next_attributes = (g_next_attributes + 1) % (sizeof g_attributes / sizeof g_attributes[0]);
+}
+
+bool known_attributes(Channel& channel, std::uint32_t id, std::uint32_t state,
+                      rnic_cm_init_qp_attributes_reply& reply) {
+  const Locked locked(g_mutex);
+  const Attributes* const found = find_attributes_locked(channel, *find_locked(channel, id), state);
+  if (found != nullptr) reply = found->reply;
+  return found != nullptr;
 }
 
 bool is_lost(Channel& channel) {

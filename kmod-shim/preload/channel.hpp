@@ -6,7 +6,9 @@
 // descriptor of CM_OPEN, the lifeline: its last copy, here or in a child of fork, is closed with the channel.
 //
 // What the daemon knows of ids is repeated here as far as its death makes it necessary: which
-// ids there are, whose user pointer they have, how many events were reported of each.
+// ids there are, whose user pointer they have, how many events were reported of each. And as far as it spares
+// questions: what it answers to INIT_QP_ATTR for all connections of a device, which librdmacm asks several times of
+// each.
 #pragma once
 
 #include <cstdint>
@@ -44,13 +46,20 @@ int make_ready(Channel& channel);
 // One request about the channel or its ids. kDisconnected becomes EIO.
 int channel_call(Channel& channel, Call& call);
 
-// The ids of this process's channels.
-void note_id(Channel& channel, std::uint32_t id, std::uint64_t uid);
+// The ids of this process's channels. Without `is_stream` it is one for datagrams.
+void note_id(Channel& channel, std::uint32_t id, std::uint64_t uid, bool is_stream);
 void note_uid(Channel& channel, std::uint32_t id, std::uint64_t uid);
 void note_report(Channel& channel, std::uint32_t id);
 void move_id(std::uint32_t id, Channel& from, Channel& to);
 // How many events had been reported of it.
 std::uint32_t drop_id(Channel& channel, std::uint32_t id);
+
+// Which device an id for streams is of, as the daemon says; it may be another's once an address is bound or resolved.
+void note_device(Channel& channel, std::uint32_t id, std::uint32_t device);
+void forget_device(Channel& channel, std::uint32_t id);
+// What the daemon said of an id, or of another of the same device, and what it would say again.
+void note_attributes(Channel& channel, std::uint32_t id, std::uint32_t state, const rnic_cm_init_qp_attributes_reply&);
+bool known_attributes(Channel& channel, std::uint32_t id, std::uint32_t state, rnic_cm_init_qp_attributes_reply&);
 
 bool is_lost(Channel& channel);
 // Of a lost channel: the next id whose DEVICE_REMOVAL has not been reported yet.

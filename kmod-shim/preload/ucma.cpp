@@ -94,7 +94,7 @@ int create_id(const Command& command) {
   rnic_handle_reply reply{};
   const int error = ask(command.channel, RNIC_CM_CREATE_ID, request, reply);
   if (error != 0) return error;
-  note_id(command.channel, reply.handle, in.uid);
+  note_id(command.channel, reply.handle, in.uid, in.ps == RDMA_PS_TCP);
   return answer(command, in.response, rdma_ucm_create_id_resp{reply.handle});
 }
 
@@ -146,6 +146,7 @@ int bind_to(Channel& channel, std::uint32_t id, const void* octets) {
   rnic_cm_bind request{};
   request.id = id;
   if (!to_daemon(octets, request.address)) return EINVAL;
+  forget_device(channel, id);
   return tell(channel, RNIC_CM_BIND, request);
 }
 
@@ -169,6 +170,7 @@ int resolve(Channel& channel, std::uint32_t id, std::uint32_t timeout_ms, const 
   memcpy(&family, source, sizeof family);
   if (family != AF_UNSPEC && !to_daemon(source, request.source)) return EINVAL;
   if (!to_daemon(destination, request.destination)) return EINVAL;
+  forget_device(channel, id);
   return tell(channel, RNIC_CM_RESOLVE_ADDRESS, request);
 }
 
@@ -210,11 +212,17 @@ ib_user_path_rec path_of(const rnic_cm_query_reply& reply) {
   return path;
 }
 
+int ask_about(const Command& command, std::uint32_t id, rnic_cm_query_reply& reply) {
+  const int error = ask(command.channel, RNIC_CM_QUERY, rnic_handle{id, 0}, reply);
+  if (error == 0 && reply.node_guid != 0) note_device(command.channel, id, reply.device_index);
+  return error;
+}
+
 // iWARP has no path records, and librdmacm asks for none.
 int query_route(const Command& command) {
   const auto in = load<rdma_ucm_query>(command);
   rnic_cm_query_reply reply{};
-  const int error = ask(command.channel, RNIC_CM_QUERY, rnic_handle{in.id, 0}, reply);
+  const int error = ask_about(command, in.id, reply);
   if (error != 0) return error;
   rdma_ucm_query_route_resp response{};
   from_daemon(reply.source, &response.src_addr, sizeof response.src_addr);
@@ -259,7 +267,7 @@ int query(const Command& command) {
   const auto in = load<rdma_ucm_query>(command);
   if (in.option > RDMA_USER_CM_QUERY_GID) return ENOSYS;
   rnic_cm_query_reply reply{};
-  const int error = ask(command.channel, RNIC_CM_QUERY, rnic_handle{in.id, 0}, reply);
+  const int error = ask_about(command, in.id, reply);
   if (error != 0) return error;
   if (in.option == RDMA_USER_CM_QUERY_PATH) {
     return answer(command, in.response, rdma_ucm_query_path_resp{});
@@ -420,9 +428,12 @@ int init_qp_attr(const Command& command) {
   const auto in = load<rdma_ucm_init_qp_attr>(command);
   if (command.out_size < sizeof(ib_uverbs_qp_attr)) return ENOSPC;
   rnic_cm_init_qp_attributes_reply reply{};
-  const rnic_cm_init_qp_attributes request{in.id, in.qp_state};
-  const int error = ask(command.channel, RNIC_CM_INIT_QP_ATTRIBUTES, request, reply);
-  if (error != 0) return error;
+  if (!known_attributes(command.channel, in.id, in.qp_state, reply)) {
+    const rnic_cm_init_qp_attributes request{in.id, in.qp_state};
+    const int error = ask(command.channel, RNIC_CM_INIT_QP_ATTRIBUTES, request, reply);
+    if (error != 0) return error;
+    if ((reply.mask & RNIC_CM_ATTRIBUTES_OF_DEVICE) != 0) note_attributes(command.channel, in.id, in.qp_state, reply);
+  }
   ib_uverbs_qp_attr response{};
   for (const MaskName& name : kMaskNames) {
     if ((reply.mask & name.ours) != 0) response.qp_attr_mask |= name.theirs;
@@ -541,7 +552,7 @@ int report(const Command& command, std::uint64_t place, const rnic_cm_get_event_
   response.ece.vendor_id = event.parameters.ece_vendor;
   response.ece.attr_mod = event.parameters.ece_options;
   if (event.event == RNIC_CM_CONNECT_REQUEST) {
-    note_id(command.channel, event.id, 0);
+    note_id(command.channel, event.id, 0, event.datagrams == 0);
     note_report(command.channel, event.listener);
   } else {
     note_report(command.channel, event.id);

@@ -178,6 +178,10 @@ TEST_CASE("a QP goes to INIT and RTR with remote rights, and to RTS by its conne
   CHECK(w.cm.init_qp_attributes(id, 2)->mask == init->mask);
   CHECK(w.cm.init_qp_attributes(id, 3)->mask == 0);
   CHECK(w.cm.init_qp_attributes(id, 6).error() == EINVAL);
+  // Once it is of a device, that is so for each of its connections.
+  REQUIRE(w.cm.bind(id, ipv4(10, 0, 0, 1, 7174)) == 0);
+  CHECK(w.cm.init_qp_attributes(id, 1)->mask == (init->mask | RNIC_CM_ATTRIBUTES_OF_DEVICE));
+  CHECK(w.cm.init_qp_attributes(id, 3)->mask == RNIC_CM_ATTRIBUTES_OF_DEVICE);
 }
 
 TEST_CASE("options have their lengths; unknown ones are ENOSYS", "[control][cm]") {

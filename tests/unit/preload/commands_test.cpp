@@ -393,6 +393,103 @@ TEST_CASE("INIT_QP_ATTR answers state and access as ibv_modify_qp takes them", "
   CHECK(response.qp_attr_mask == (1u << 0 | 1u << 9 | 1u << 10 | 1u << 11 | 1u << 13 | 1u << 16));
 }
 
+TEST_CASE("INIT_QP_ATTR of a device is asked for once each state, whatever the connection", "[preload][ucma]") {
+  OneId one, other;
+  TestDaemon& daemon = daemon_at_work();
+  daemon.query = {};
+  daemon.query.node_guid = 1;
+  daemon.query.device_index = 5;
+  rnic_cm_init_qp_attributes_reply& said = daemon.qp_attributes;
+  said = {};
+  said.mask = RNIC_CM_ATTRIBUTES_STATE | RNIC_CM_ATTRIBUTES_OF_DEVICE;
+  said.state = 1;
+  // Answers what was said, and counts the questions.
+  const auto questions = [&](int fd, std::uint32_t id, std::uint32_t state) {
+    const std::size_t before = daemon.count(RNIC_CM_INIT_QP_ATTRIBUTES);
+    rdma_ucm_init_qp_attr body{};
+    body.id = id;
+    body.qp_state = state;
+    ib_uverbs_qp_attr response{};
+    REQUIRE(command(fd, RDMA_USER_CM_CMD_INIT_QP_ATTR, body, response) == 0);
+    CHECK(response.qp_attr_mask == 1);
+    CHECK(response.qp_state == 1);
+    return daemon.count(RNIC_CM_INIT_QP_ATTRIBUTES) - before;
+  };
+  const auto query = [](int fd, std::uint32_t id) {
+    rdma_ucm_query body{};
+    body.id = id;
+    rdma_ucm_query_route_resp response{};
+    REQUIRE(command(fd, RDMA_USER_CM_CMD_QUERY_ROUTE, body, response) == 0);
+  };
+  CHECK(questions(one.fd, one.id, 1) == 1);  // of which device is not known yet
+  CHECK(questions(one.fd, one.id, 1) == 1);
+  query(one.fd, one.id);
+  CHECK(questions(one.fd, one.id, 1) == 1);
+  CHECK(questions(one.fd, one.id, 1) == 0);
+  CHECK(questions(other.fd, other.id, 1) == 1);
+  query(other.fd, other.id);
+  CHECK(questions(other.fd, other.id, 1) == 0);
+  CHECK(questions(other.fd, other.id, 2) == 1);
+  CHECK(questions(one.fd, one.id, 2) == 0);
+
+  // Another address may be another device's.
+  rdma_ucm_resolve_ip resolve{};
+  resolve.id = one.id;
+  put(resolve.dst_addr, ipv4("192.0.2.9", 7));
+  REQUIRE(command(one.fd, RDMA_USER_CM_CMD_RESOLVE_IP, resolve) == 0);
+  CHECK(questions(one.fd, one.id, 1) == 1);
+  daemon.query.device_index = 6;
+  query(one.fd, one.id);
+  CHECK(questions(one.fd, one.id, 1) == 1);
+  CHECK(questions(one.fd, one.id, 1) == 0);
+  rdma_ucm_bind_ip bind{};
+  bind.id = one.id;
+  put(bind.addr, ipv4("192.0.2.8", 7));
+  REQUIRE(command(one.fd, RDMA_USER_CM_CMD_BIND_IP, bind) == 0);
+  CHECK(questions(one.fd, one.id, 1) == 1);
+
+  // What is not said to be the device's is of one connection, and asked for each time.
+  said.mask = RNIC_CM_ATTRIBUTES_STATE;
+  daemon.query.device_index = 7;
+  query(one.fd, one.id);
+  CHECK(questions(one.fd, one.id, 1) == 1);
+  CHECK(questions(one.fd, one.id, 1) == 1);
+}
+
+// A device may have both: what is said of its streams is not said of an id for datagrams.
+TEST_CASE("INIT_QP_ATTR of an id for datagrams is asked for each time", "[preload][ucma][datagrams]") {
+  OneId stream;
+  TestDaemon& daemon = daemon_at_work();
+  daemon.query = {};
+  daemon.query.node_guid = 1;
+  daemon.query.device_index = 8;
+  daemon.qp_attributes = {};
+  daemon.qp_attributes.mask = RNIC_CM_ATTRIBUTES_STATE | RNIC_CM_ATTRIBUTES_OF_DEVICE;
+  daemon.relay().harm(RNIC_CM_CREATE_ID, [](const Asked&, Passing& reply) {
+    reply.header.status = 0;
+    reply.put(rnic_handle_reply{4711, 0});
+  });
+  rdma_ucm_create_id create{};
+  create.ps = RDMA_PS_UDP;
+  rdma_ucm_create_id_resp created{};
+  REQUIRE(command(stream.fd, RDMA_USER_CM_CMD_CREATE_ID, create, created) == 0);
+  for (const std::uint32_t id : {stream.id, created.id}) {
+    rdma_ucm_query query{};
+    query.id = id;
+    rdma_ucm_query_route_resp route{};
+    REQUIRE(command(stream.fd, RDMA_USER_CM_CMD_QUERY_ROUTE, query, route) == 0);
+    const std::size_t before = daemon.count(RNIC_CM_INIT_QP_ATTRIBUTES);
+    for (int i = 0; i < 2; ++i) {
+      rdma_ucm_init_qp_attr body{};
+      body.id = id;
+      body.qp_state = 1;
+      ib_uverbs_qp_attr response{};
+      REQUIRE(command(stream.fd, RDMA_USER_CM_CMD_INIT_QP_ATTR, body, response) == 0);
+    }
+    CHECK(daemon.count(RNIC_CM_INIT_QP_ATTRIBUTES) - before == (id == stream.id ? 1 : 2));
+  }
+}
+
 TEST_CASE("SET_OPTION carries the value, up to 64 octets", "[preload][ucma]") {
   OneId one;
   std::uint8_t value[65] = {};
