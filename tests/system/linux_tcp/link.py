@@ -123,12 +123,13 @@ def run(*words):
 
 
 class Link:
-    """`mitm`: its options, if it is there. `sysctls`: of the kernel's end. `buffers`: of our end, one frame each."""
+    """`mitm`: its options, if it is there. `sysctls`: of the kernel's end. `buffers`: of our end, one frame each.
+    `merged`: frames cross as the kernel likes them, up to 64 KiB and without checksums; else as on a cable."""
 
     ports = iter(range(4000, 60000))
     family, theirs, ours, nobody = socket.AF_INET, KERNEL, OURS, NOBODY
 
-    def __init__(self, world, tag, mtu=1500, mitm=(), peer=(), sysctls=(), buffers=4096):
+    def __init__(self, world, tag, mtu=1500, mitm=(), peer=(), sysctls=(), buffers=4096, merged=False):
         base = f"rnicT{os.getpid() % 100000}{tag}"
         kernel, ours = base + "k", base + "o"
         for name in (kernel, ours):
@@ -141,9 +142,9 @@ class Link:
             run("ip", "link", "add", "k", "netns", kernel, "mtu", mtu, "type", "veth", "peer", "name", "o", "mtu", mtu, "netns", ours)
         devices = [(kernel, "k"), (ours, "o")] + ([(base + "m", "km"), (base + "m", "om")] if mitm else [])
         for name, device in devices:
-            # af_packet carries no note of what is still to be summed or cut.
-            subprocess.run(["ip", "netns", "exec", name, "ethtool", "-K", device, "tx", "off", "rx", "off", "tso", "off",
-                            "gso", "off", "gro", "off"], check=False, capture_output=True)
+            if not merged:
+                subprocess.run(["ip", "netns", "exec", name, "ethtool", "-K", device, "tx", "off", "rx", "off", "tso",
+                                "off", "gso", "off", "gro", "off"], check=False, capture_output=True)
             if name != kernel:
                 subprocess.run(["ip", "netns", "exec", name, "sysctl", "-qw", f"net.ipv6.conf.{device}.disable_ipv6=1"],
                                check=False, capture_output=True)
