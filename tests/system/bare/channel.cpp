@@ -17,11 +17,12 @@ void must(const Answer& answer, const char* what) {
   if (!answer.good()) fail(std::string(what) + ": " + answer.words());
 }
 
-rnic_cm_connect call_with(std::uint32_t id, std::uint32_t qp_number) {
+rnic_cm_connect call_with(std::uint32_t id, std::uint32_t qp_number, Channel::Depths depths) {
   rnic_cm_connect request{};
   request.id = id;
   request.parameters.qp_number = qp_number;
-  request.parameters.responder_resources = request.parameters.initiator_depth = 4;
+  request.parameters.responder_resources = depths.responder_resources;
+  request.parameters.initiator_depth = depths.initiator_depth;
   request.parameters.valid = 1;
   return request;
 }
@@ -60,11 +61,11 @@ Answer Channel::resolve_address(std::uint32_t id, const rnic_address& destinatio
 Answer Channel::resolve_route(std::uint32_t id) {
   return control.ask(RNIC_CM_RESOLVE_ROUTE, rnic_cm_resolve_route{id, kResolveMs});
 }
-Answer Channel::connect(std::uint32_t id, std::uint32_t qp_number) {
-  return control.ask(RNIC_CM_CONNECT, call_with(id, qp_number));
+Answer Channel::connect(std::uint32_t id, std::uint32_t qp_number, Depths depths) {
+  return control.ask(RNIC_CM_CONNECT, call_with(id, qp_number, depths));
 }
-Answer Channel::accept(std::uint32_t id, std::uint32_t qp_number) {
-  return control.ask(RNIC_CM_ACCEPT, call_with(id, qp_number));
+Answer Channel::accept(std::uint32_t id, std::uint32_t qp_number, Depths depths) {
+  return control.ask(RNIC_CM_ACCEPT, call_with(id, qp_number, depths));
 }
 Answer Channel::confirm(std::uint32_t id) {
   rnic_cm_connect request{};

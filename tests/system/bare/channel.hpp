@@ -19,8 +19,12 @@ class Channel {
   Answer listen(std::uint32_t id, std::uint32_t backlog);
   Answer resolve_address(std::uint32_t id, const rnic_address& destination);
   Answer resolve_route(std::uint32_t id);
-  Answer connect(std::uint32_t id, std::uint32_t qp_number);
-  Answer accept(std::uint32_t id, std::uint32_t qp_number);
+  // With the depths of rdma_conn_param.
+  struct Depths {
+    std::uint8_t responder_resources = 4, initiator_depth = 4;
+  };
+  Answer connect(std::uint32_t id, std::uint32_t qp_number, Depths depths = {4, 4});
+  Answer accept(std::uint32_t id, std::uint32_t qp_number, Depths depths = {4, 4});
   Answer confirm(std::uint32_t id);  // of a RoCE face: what CONNECT_RESPONSE is answered by
   Answer join(std::uint32_t id, const rnic_address& group);
   Answer disconnect(std::uint32_t id) { return control.by_handle(RNIC_CM_DISCONNECT, id); }

@@ -171,6 +171,10 @@ class Wired {
     for (int i = 0; i < 2; ++i) channel_.expect(RNIC_CM_DISCONNECTED);
     for (const std::uint32_t id : {ids.caller, ids.called}) REQUIRE(channel_.destroy_id(id).good());
   }
+  // Of rdma_cm; its ids are of either device.
+  bare::Channel& channel() { return channel_; }
+  // For another context on one of the devices, beside a or b.
+  int another_client() { return dup(connect(RNIC_CLIENT_VERBS).descriptor()); }
   // A completion channel, as libibverbs would hold it; for either end.
   ibv_comp_channel make_channel() {
     channels_.push_back(connect(RNIC_CLIENT_CM));  // it lasts as long as its connection

@@ -68,8 +68,7 @@ struct RawPeer : streams::Streamed {
 
   explicit RawPeer(std::uint32_t ord = 4, std::uint32_t ird = 4, unsigned rights = kRemote,
                    const char* devices = kTwoDevices)
-      : Streamed(64, devices) {
-    REQUIRE(to_state(qp_a, IBV_QPS_INIT, IBV_QP_ACCESS_FLAGS, rights) == 0);
+      : RawPeer(Unopened::yes, devices, rights) {
     open();
     REQUIRE(streams::attach(qp_a, stream_a, {}, kDepths, 0, ord, ird) == 0);
   }
@@ -100,8 +99,9 @@ struct RawPeer : streams::Streamed {
     return rnicdv_stream_receive(stream_b, &octet, 1, &received) == EAGAIN;
   }
   // All that is left until the end is one Terminate; nothing: there was none.
-  std::optional<wire::TerminateMessage> hear_terminate() {
-    const auto ulpdu = hear();
+  std::optional<wire::TerminateMessage> hear_terminate() { return ends_with_terminate(hear()); }
+  // The same behind this one, which was heard already.
+  std::optional<wire::TerminateMessage> ends_with_terminate(const std::optional<Octets>& ulpdu) {
     if (!ulpdu) return std::nullopt;
     const auto header = wire::parse_untagged(bytes_of(*ulpdu));
     REQUIRE(header);
@@ -137,7 +137,11 @@ struct RawPeer : streams::Streamed {
   Octets said_terminate;
   bool reset = false;  // the stream's end was a RST
 
- private:
+ protected:
+  enum class Unopened : std::uint8_t { yes };
+  RawPeer(Unopened, const char* devices, unsigned rights) : Streamed(64, devices) {
+    REQUIRE(to_state(qp_a, IBV_QPS_INIT, IBV_QP_ACCESS_FLAGS, rights) == 0);
+  }
   Octets take(std::size_t size) {
     Octets all;
     while (all.size() < size) {
