@@ -116,8 +116,12 @@ Acted Worker::act_in_place(const std::function<void(Instant)>& task) {
   ++counters_.in_place;
   const bool untold = tell_control();
   own_worker = outer;
+  // Sent by the task to a device of ours, over a pair: nothing wakes for them.
+  const bool frames_wait = std::any_of(devices_.begin(), devices_.end(), [](Device* device) {
+    return !device->port().facts().needs_wake && !device->port().arm();
+  });
   // What a turn has to see to, or what the worker would sleep through.
-  return untold || stopping_ || to_serve_anew_ || anything_waits() || next_deadline() < sleeps_until_
+  return untold || stopping_ || to_serve_anew_ || frames_wait || anything_waits() || next_deadline() < sleeps_until_
              ? Acted::leaves_work
              : Acted::wholly;
 }
