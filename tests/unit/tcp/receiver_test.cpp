@@ -113,6 +113,19 @@ TEST_CASE("W-TCP-10: the receiver hands up octets in order, and those beyond a g
   CHECK(b.counters.bytes_in == 9);
 }
 
+TEST_CASE("W-TCP-01: segments that a port has merged are acknowledged as so many", "[tcp][receiver][W-TCP-01]") {
+  Options options;
+  options.mss_bytes = 600;
+  Bench b(options);
+  b.hears(1, std::string(1800, 'x'));
+  CHECK(b.receiver.ack_due());
+  b.say();
+  b.hears(1801, std::string(600, 'x'));
+  CHECK_FALSE(b.receiver.ack_due());
+  b.hears(2401, std::string(600, 'x'));
+  CHECK(b.receiver.ack_due());
+}
+
 TEST_CASE("W-TCP-01: the receiver owes an ACK for two full segments, at a burst's end, or when time is up",
           "[tcp][receiver][W-TCP-01]") {
   Bench b;
