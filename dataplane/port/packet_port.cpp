@@ -2,7 +2,6 @@
 
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <unistd.h>
 

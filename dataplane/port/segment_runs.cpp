@@ -21,7 +21,7 @@ constexpr std::uint32_t kIpv6 = wire::Ipv6Header::kSize;
 constexpr std::uint32_t kTcp = wire::TcpHeader::kSize;
 
 // Offsets within their headers.
-constexpr std::uint32_t kV4Length = 2, kV4Id = 4, kV4Fragment = 6, kV4Protocol = 9, kV4Checksum = 10, kV4Addresses = 12;
+constexpr std::uint32_t kV4Length = 2, kV4Fragment = 6, kV4Protocol = 9, kV4Checksum = 10, kV4Addresses = 12;
 constexpr std::uint32_t kV6Length = 4, kV6Next = 6, kV6Addresses = 8;
 constexpr std::uint32_t kTcpSequence = 4, kTcpAcknowledgement = 8, kTcpOffset = 12, kTcpFlags = 13, kTcpWindow = 14,
                         kTcpUrgent = 18;

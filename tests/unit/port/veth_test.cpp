@@ -307,6 +307,22 @@ TEST_CASE("frames that find no large buffer, or that have no name, are lost and 
   CHECK(ends.receive(54 + kSegments * kPayload).size() == 1);
 }
 
+TEST_CASE("what the kernel drops while nobody looks is counted, and an af_packet port goes on", "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE(why);
+  Ends ends;
+  ends.open_both();
+  const auto segments = stream_of();
+  // Several times what a socket lets wait.
+  for (int i = 0; i < 5000; ++i) ends.send(segments);
+  CHECK(ends.two->frames_lost() == 0);
+  ends.two->tend();
+  CHECK(ends.two->frames_lost() > 0);
+  Buffer* raw = nullptr;
+  while (ends.two->receive_burst(&raw, 1) == 1) BufferRef gone(raw);
+  ends.send(segments);
+  CHECK(ends.receive(54 + kSegments * kPayload).size() == 1);
+}
+
 TEST_CASE("an af_packet port whose buffers others hold receives with those that it has laid out", "[port][veth]") {
   if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE(why);
   Ends ends;
