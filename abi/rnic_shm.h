@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RNIC_ABI_VERSION 10u
+#define RNIC_ABI_VERSION 11u
 #define RNIC_CACHE_LINE 64u
 #define RNIC_WORKERS_MAX 16u
 
@@ -57,11 +57,11 @@ RNIC_STATIC_ASSERT(sizeof(struct rnic_status_page) == 64 * 17, "a line for each 
 
 /*
  * One per context and worker. A queue (SQ, RQ or SRQ) has a doorbell index, given when it is made.
- * To ring: set its bit in words[], then the word's bit in summary[], then any = 1, each only if
- * not set already, each by an atomic or/exchange (seq_cst). The worker clears from the top: any,
- * summary, words, and then reads `produced` of the queues it found. Ringing twice is harmless.
- * A ringer that wakes a sleeping worker may write the number of its CPU, plus 1, to rung_from before; the worker
- * sets it to 0 when it has read it. A hint: where the two are on one core the worker looks for another.
+ * To ring, for a queue that is not watched: set its bit in words[], then the word's bit in summary[], then any = 1,
+ * each only if not set already, each by an atomic or/exchange (seq_cst). The worker clears from the top: any, summary,
+ * words, and then reads `produced` of the queues it found. Ringing twice is harmless. A ringer that wakes a sleeping
+ * worker may write the number of its CPU, plus 1, to rung_from before; the worker sets it to 0 when it has read it. A
+ * hint: where the two are on one core the worker looks for another.
  *
  * There are enough for all queue pairs and shared receive queues that a device has, two for a queue pair.
  */
@@ -80,16 +80,22 @@ RNIC_STATIC_ASSERT(sizeof(struct rnic_doorbells) == 64 + 320 + 20480, "doorbell 
 /*
  * Before the slots of a send, receive or shared receive queue. Indexes only grow, and wrap at
  * 2^32; the slot of index i is i & (size - 1); sizes are powers of two. Each index has its own
- * line and a single writer.
+ * line and a single writer; who posts reads the line between them, which seldom changes.
+ *
+ * watched != 0: the worker looks at `produced` by itself, or nobody waits for it: no doorbell is needed. Pairing:
+ * application: store produced, seq_cst fence, load watched. Worker: store watched = 0, seq_cst fence, look at
+ * produced once more.
  */
 struct rnic_ring_control {
 	uint32_t produced; /* by the application, with release */
 	uint8_t pad0[RNIC_CACHE_LINE - 4];
-	uint32_t taken;  /* by the data plane, relaxed; for diagnostics only */
-	uint32_t worker; /* by the data plane: whose doorbells to ring for this queue */
+	uint32_t worker;  /* by the data plane: whose doorbells to ring for this queue */
+	uint32_t watched; /* by the data plane */
 	uint8_t pad1[RNIC_CACHE_LINE - 8];
+	uint32_t taken; /* by the data plane, relaxed; for diagnostics only */
+	uint8_t pad2[RNIC_CACHE_LINE - 4];
 };
-RNIC_STATIC_ASSERT(sizeof(struct rnic_ring_control) == 128, "two lines");
+RNIC_STATIC_ASSERT(sizeof(struct rnic_ring_control) == 192, "three lines");
 
 struct rnic_sge {
 	uint64_t address;

@@ -72,7 +72,7 @@ inline void set_once(T& word, T bits) {
   if ((ref.load(std::memory_order_relaxed) & bits) == 0) ref.fetch_or(bits);
 }
 
-// Says that a queue has new entries; its `produced` has been stored. The fence orders that store
+// Says that a queue has new entries; its `produced` has been stored, and a fence put behind that. It orders the store
 // before the looks at bits already set: a worker that clears a bit we saw set reads `produced`
 // after, and finds it. The load of `asleep` pairs with the worker's fence between storing it and
 // looking at the doorbells once more.
@@ -80,7 +80,6 @@ inline void ring_doorbell(const Doorbells& doorbells, std::uint32_t worker, std:
   if (worker >= doorbells.worker_count) worker = 0;
   rnic_doorbells& area = doorbells.workers[worker];
   const std::uint32_t word = index / 64;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
   set_once(area.words[word], std::uint64_t{1} << (index % 64));
   set_once(area.summary[word / 64], std::uint64_t{1} << (word % 64));
   set_once(area.any, 1U);
@@ -129,6 +128,9 @@ struct WorkQueue {
   void publish(std::uint32_t new_head, const Doorbells& doorbells) {
     store(head, new_head, std::memory_order_release);
     store(control->produced, new_head, std::memory_order_release);
+    // Pairs with the worker's, between its store to `watched` and its last look at `produced`.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (load(control->watched, std::memory_order_relaxed) != 0) return;
     ring_doorbell(doorbells, load(control->worker, std::memory_order_relaxed), doorbell);
   }
 };

@@ -437,9 +437,9 @@ void Context::start_ud(Qp& qp) {
   worker.call([&](Instant) {
     qp.ud = std::make_unique<ud::QueuePair>(config, *qp.host, *device_.table, worker.mover());
     device_.device->datagrams().add(*qp.ud);
-    worker.doorbells().bind_send(*memory_, qp.send_doorbell.number(), *device_.device, *qp.ud);
+    worker.doorbells().bind_send(*memory_, qp.send_doorbell.number(), *device_.device, *qp.ud, *qp.send);
     if (qp.srq == nullptr)
-      worker.doorbells().bind_receive(*memory_, qp.recv_doorbell.number(), *device_.device, *qp.ud);
+      worker.doorbells().bind_receive(*memory_, qp.recv_doorbell.number(), *device_.device, *qp.ud, *qp.recv);
   });
 }
 
@@ -462,11 +462,12 @@ void Context::start(Qp& qp, const QpSizes& sizes, const rnic_create_qp& request)
     qp.qp = std::make_unique<qp::QueuePair>(config, *qp.host, *device_.table, worker.mover(),
                                             device_.device->data_pool(), device_.device->scratch());
     if (qp.srq != nullptr) (void)qp.qp->set_receive_limit(request.receive_limit);  // V-LIM-05
-    worker.doorbells().bind_send(*memory_, qp.send_doorbell.number(), *device_.device, *qp.qp);
+    worker.doorbells().bind_send(*memory_, qp.send_doorbell.number(), *device_.device, *qp.qp, *qp.send);
     if (qp.srq != nullptr)
-      worker.doorbells().bind_shared_receive(*memory_, qp.srq->doorbell.number(), *device_.device, *qp.qp);
+      worker.doorbells().bind_shared_receive(*memory_, qp.srq->doorbell.number(), *device_.device, *qp.qp,
+                                             *qp.srq->queue);
     else
-      worker.doorbells().bind_receive(*memory_, qp.recv_doorbell.number(), *device_.device, *qp.qp);
+      worker.doorbells().bind_receive(*memory_, qp.recv_doorbell.number(), *device_.device, *qp.qp, *qp.recv);
   });
 }
 

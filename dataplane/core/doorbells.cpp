@@ -6,7 +6,8 @@
 namespace rnic::core {
 namespace {
 
-constexpr int kBellsMin = 16;  // of an application and a turn, however many ring
+constexpr int kBellsMin = 16;              // of an application and a turn, however many ring
+constexpr std::uint32_t kPostsMax = 1024;  // that are counted of a queue in a turn: it is the application's word
 
 }  // namespace
 
@@ -27,31 +28,39 @@ Doorbells::Bell& Doorbells::bell_at(shm::ContextMemory& memory, std::uint32_t do
   return context->bells[doorbell];
 }
 
-void Doorbells::bind_send(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp) {
-  bell_at(memory, doorbell) = {.kind = Bell::Kind::send, .device = &device, .qp = &qp};
+void Doorbells::bind_send(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp,
+                          shm::SendQueue& queue) {
+  bell_at(memory, doorbell) = {.kind = Bell::Kind::send, .device = &device, .qp = &qp, .queue = &queue};
 }
 
-void Doorbells::bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp) {
-  bell_at(memory, doorbell) = {.kind = Bell::Kind::receive, .device = &device, .qp = &qp};
+void Doorbells::bind_send(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, ud::QueuePair& qp,
+                          shm::SendQueue& queue) {
+  bell_at(memory, doorbell) = {.kind = Bell::Kind::send, .device = &device, .ud = &qp, .queue = &queue};
 }
 
-void Doorbells::bind_send(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, ud::QueuePair& qp) {
-  bell_at(memory, doorbell) = {.kind = Bell::Kind::send, .device = &device, .ud = &qp};
+void Doorbells::bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp,
+                             shm::ReceiveQueue& queue) {
+  bell_at(memory, doorbell) = {.kind = Bell::Kind::receive, .device = &device, .qp = &qp, .queue = &queue};
 }
 
-void Doorbells::bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, ud::QueuePair& qp) {
-  bell_at(memory, doorbell) = {.kind = Bell::Kind::receive, .device = &device, .ud = &qp};
+void Doorbells::bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, ud::QueuePair& qp,
+                             shm::ReceiveQueue& queue) {
+  bell_at(memory, doorbell) = {.kind = Bell::Kind::receive, .device = &device, .ud = &qp, .queue = &queue};
 }
 
 void Doorbells::bind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device,
-                                    qp::QueuePair& qp) {
+                                    qp::QueuePair& qp, shm::SharedReceiveQueue& queue) {
   Bell& bell = bell_at(memory, doorbell);
   bell.kind = Bell::Kind::shared;
+  bell.queue = &queue;
   bell.shared.emplace_back(&device, &qp);
 }
 
 void Doorbells::unbind(shm::ContextMemory& memory, std::uint32_t doorbell) {
-  if (find(memory) != nullptr) bell_at(memory, doorbell) = {};
+  Context* const context = find(memory);
+  if (context == nullptr) return;
+  bell_at(memory, doorbell) = {};
+  context->watched.remove(doorbell);
 }
 
 void Doorbells::unbind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, qp::QueuePair& qp) {
@@ -66,11 +75,22 @@ void Doorbells::unbind_shared_receive(shm::ContextMemory& memory, std::uint32_t 
 
 SourceHabit* Doorbells::answer(OwnCore& core, Instant now) {
   SourceHabit* ringer = nullptr;
+  posts_ = 0;
+  watched_ = 0;
+  for (Context& context : contexts_) {
+    if (context.watched.size() == 0) continue;
+    context.watched.look([&](std::uint32_t bell, std::uint32_t posts) {
+      posts_ += std::min(posts, kPostsMax);
+      tell_posted(context.bells[bell]);
+      ringer = &context.habit;
+    });
+    watched_ += context.watched.size();
+  }
   // One process may have many contexts: what a turn answers is divided by those that want some.
   int ringing = 0;
   for (const Context& context : contexts_)
     ringing += Bells::any_rung(context.memory->doorbells(index_)) || !context.untold.empty() ? 1 : 0;
-  if (ringing == 0) return nullptr;
+  if (ringing == 0) return ringer;
   const int most = std::max(kBellsMin, Bells::kTurnMax / ringing);
   for (Context& context : contexts_) {
     rnic_doorbells& bells = context.memory->doorbells(index_);
@@ -109,18 +129,19 @@ void Doorbells::ring(Context& context, std::size_t index, int& left) {
     case Bell::Kind::none:
       break;
     case Bell::Kind::send:
-      if (bell.ud != nullptr)
-        bell.device->work_posted(*bell.ud);
-      else
-        bell.device->work_posted(*bell.qp);
+      // Where others have all places it goes on ringing.
+      if (watched_ < kWatchedMax && context.watched.add(*bell.queue, static_cast<std::uint32_t>(index))) ++watched_;
+      tell_posted(bell);
       break;
     case Bell::Kind::receive:
+      (void)bell.queue->watch();
       if (bell.ud != nullptr)
         bell.device->receive_posted(*bell.ud);
       else
         bell.device->receive_posted(*bell.qp);
       break;
     case Bell::Kind::shared: {
+      (void)bell.queue->watch();
       const bool listed = bell.untold != 0;
       bell.untold = bell.shared.size();  // all: those that were told before this ring, too
       if (listed) break;
@@ -129,6 +150,13 @@ void Doorbells::ring(Context& context, std::size_t index, int& left) {
       break;
     }
   }
+}
+
+void Doorbells::tell_posted(const Bell& bell) {
+  if (bell.ud != nullptr)
+    bell.device->work_posted(*bell.ud);
+  else
+    bell.device->work_posted(*bell.qp);
 }
 
 void Doorbells::tell_shared(Bell& bell, int& left) {
@@ -142,12 +170,19 @@ void Doorbells::tell_shared(Bell& bell, int& left) {
 
 bool Doorbells::any_waits() const {
   for (const Context& context : contexts_)
-    if (Bells::any_rung(context.memory->doorbells(index_)) || !context.untold.empty()) return true;
+    if (Bells::any_rung(context.memory->doorbells(index_)) || !context.untold.empty() || context.watched.any_posted())
+      return true;
   return false;
 }
 
 void Doorbells::set_asleep(bool asleep) {
-  for (const Context& context : contexts_) context.memory->set_asleep(index_, asleep);
+  for (Context& context : contexts_) {
+    if (asleep)
+      context.watched.unwatch();
+    else
+      context.watched.clear([&](std::uint32_t bell, std::uint32_t) { tell_posted(context.bells[bell]); });
+    context.memory->set_asleep(index_, asleep);
+  }
 }
 
 void Doorbells::touch_all_of(SpaceId space) {

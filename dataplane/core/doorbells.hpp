@@ -1,6 +1,9 @@
 // What the doorbells of applications mean to one worker, and its answer to those that were rung: so many in a turn, and
 // each application that rings has its share of them.
 //
+// Send queues in use are watched in place of that (core/watch_list.hpp). Receives are watched in that nobody need look
+// until one is missing (shm/queues.hpp).
+//
 // Owned by one worker. The areas are shared (abi/rnic_shm.h).
 #pragma once
 
@@ -13,7 +16,9 @@
 #include "core/device.hpp"
 #include "core/own_core.hpp"
 #include "core/patience.hpp"
+#include "core/watch_list.hpp"
 #include "shm/context_memory.hpp"
+#include "shm/queues.hpp"
 
 namespace rnic::core {
 
@@ -32,22 +37,31 @@ class Doorbells {
   }
 
   // ---- what they mean: the doorbell of that index of a context ----
-  void bind_send(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp);
-  void bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp);
+  // The queue stays until it is unbound.
+  void bind_send(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp,
+                 shm::SendQueue& queue);
+  void bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp,
+                    shm::ReceiveQueue& queue);
+  void bind_send(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, ud::QueuePair& qp,
+                 shm::SendQueue& queue);
+  void bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, ud::QueuePair& qp,
+                    shm::ReceiveQueue& queue);
   // A shared receive queue's tells every QP bound to it.
-  void bind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp);
-  void bind_send(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, ud::QueuePair& qp);
-  void bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, ud::QueuePair& qp);
+  void bind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp,
+                           shm::SharedReceiveQueue& queue);
   void unbind(shm::ContextMemory& memory, std::uint32_t doorbell);
   void unbind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, qp::QueuePair& qp);
 
   // ---- the turn ----
   // Null: none was rung. Else the habit of who rang last; `core` hears from where.
   SourceHabit* answer(OwnCore& core, Instant now);
+  // That its answer found, and nobody rang for.
+  std::uint32_t posts() const { return posts_; }
   bool any_waits() const;
   // Queue pairs of this space have waited for a copy, in no list.
   void touch_all_of(SpaceId space);
-  // For who rings: whether it has to wake us.
+  // For who rings: whether it has to wake us. Nothing is watched while we sleep; a seq_cst fence and any_waits()
+  // follow.
   void set_asleep(bool asleep);
 
  private:
@@ -56,6 +70,7 @@ class Doorbells {
     Device* device = nullptr;
     qp::QueuePair* qp = nullptr;
     ud::QueuePair* ud = nullptr;  // of one of type UD, in place of that
+    shm::PostRing* queue = nullptr;
     std::vector<std::pair<Device*, qp::QueuePair*>> shared{};
     std::size_t untold = 0, next = 0;  // of shared: how many wait to be told, and who is the next
   };
@@ -65,16 +80,21 @@ class Doorbells {
     std::vector<Bell> bells{};
     Bells doorbells{};
     std::vector<std::uint32_t> untold{};  // bells that have some
+    WatchList watched{};
     SourceHabit habit{};
   };
 
   Context* find(shm::ContextMemory& memory);
   Bell& bell_at(shm::ContextMemory& memory, std::uint32_t doorbell);
   bool answer(Context& context, bool rung, int left);
-  static void ring(Context& context, std::size_t index, int& left);
+  void ring(Context& context, std::size_t index, int& left);
+  static void tell_posted(const Bell& bell);
   static void tell_shared(Bell& bell, int& left);
 
+  static constexpr std::size_t kWatchedMax = 64;
   unsigned index_;
+  std::size_t watched_ = 0;  // of all applications
+  std::uint32_t posts_ = 0;  // of this turn
   std::vector<Context> contexts_;
 };
 

@@ -71,13 +71,26 @@ bool OwnCore::rest(Instant now) {
 }
 
 void OwnCore::on_rung_from(std::uint32_t cpu, Instant now) {
-  if (!movable_) return;
   const bool here = static_cast<int>(cpu) == sched_getcpu();
+  nap_.on_rung(here, now);
+  if (!movable_) return;
   choice_.on_ring(cpu, here, now);
   ringer_on_our_core_ |= here;
 }
 
-bool OwnCore::leave_ringer(Instant now) { return std::exchange(ringer_on_our_core_, false) && move_from(now); }
+bool OwnCore::leave_ringer(Instant now) {
+  if (!std::exchange(ringer_on_our_core_, false) || !move_from(now)) return false;
+  nap_.on_rung(false, now);
+  return true;
+}
+
+bool OwnCore::nap(Instant now) {
+  if (!nap_.pays(now)) return false;
+  constexpr timespec kSpan{0, Nap::kLength.ns};
+  nanosleep(&kSpan, nullptr);
+  nap_.begin();
+  return true;
+}
 
 // The ringer is on our core, and cannot go on while we work there. Where another is better we move to it, once: under
 // SCHED_FIFO a thread wakes where it slept. All cores stay open to us, as whoever set our affinity wants it.

@@ -10,6 +10,7 @@
 
 #include "base/time.hpp"
 #include "core/cpu_choice.hpp"
+#include "core/nap.hpp"
 
 namespace rnic::core {
 
@@ -33,6 +34,11 @@ class OwnCore {
   // Behind a turn with work. True: to another core.
   bool leave_ringer(Instant now);
 
+  // Nothing is left to do. True: whoever rings had our core for a moment (core/nap.hpp), and is to be looked at again.
+  bool nap(Instant now);
+  // A turn has found so many posts that nobody rang for.
+  void on_posts(std::uint32_t posts, Instant now) { nap_.on_posts(posts, now); }
+
   // Behind a turn with work. True: it has rested, and begin_stretch() is due.
   bool rest(Instant now);
   void begin_stretch(Instant now);
@@ -48,6 +54,7 @@ class OwnCore {
   bool movable_ = false;             // the core is ours to choose
   bool ringer_on_our_core_ = false;  // that is where the ringer who woke us ran
   CpuChoice choice_;
+  Nap nap_;
   int stat_fd_;
   std::array<char, 65536> stat_text_{};
   std::array<Duration, CpuChoice::kCpusMax> idle_times_{};

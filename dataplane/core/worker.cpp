@@ -284,6 +284,7 @@ void Worker::transmit() {
     busy_ = true;
     source_ = ringer;
   }
+  core_.on_posts(doorbells_.posts(), now_);
   for (Device* device : devices_) busy_ |= device->transmit(now_);
 }
 
@@ -470,11 +471,15 @@ bool Worker::loop() {
     }
     if (now - patience_.last_work() < options_.sleep_delay) continue;
     if (patience_.waits(now)) continue;
-    sleep(now);
+    const bool napped = core_.nap(now);
+    if (!napped) sleep(now);
     shared_core_detector_.on_work();
     const Duration slept = clock_now() - now;
     core_.on_slept(slept);
-    patience_.on_slept(slept);
+    if (napped)
+      ++counters_.naps;
+    else
+      patience_.on_slept(slept);
   }
   return true;
 }

@@ -67,6 +67,7 @@ struct WorkerOptions {
 
 struct WorkerCounters {
   std::uint64_t turns = 0, busy_turns = 0, sleeps = 0, wakes_by_timer = 0;
+  std::uint64_t naps = 0;      // core/nap.hpp
   std::uint64_t calls = 0;     // control's, that were served
   std::uint64_t in_place = 0;  // of those, by control while the worker slept
   std::uint64_t moves = 0;     // to another core than the one that rings

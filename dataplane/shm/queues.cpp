@@ -96,10 +96,42 @@ void check_area(MutableBytes area, std::uint64_t needed, std::uint32_t size, std
 
 }  // namespace
 
+// ---- PostRing ----------------------------------------------------------------------------------
+
+void PostRing::set_worker(std::uint32_t worker) {
+  std::atomic_ref(control_->worker).store(worker, std::memory_order_release);
+}
+
+bool PostRing::watch() {
+  if (watched_) return false;
+  watched_ = true;
+  std::atomic_ref(control_->watched).store(1, std::memory_order_relaxed);
+  return true;
+}
+
+void PostRing::unwatch() {
+  if (!watched_) return;
+  watched_ = false;
+  std::atomic_ref(control_->watched).store(0, std::memory_order_relaxed);
+}
+
+void PostRing::move_to(std::byte* area) {
+  control_ = reinterpret_cast<rnic_ring_control*>(area);
+  watched_ = false;
+}
+
+std::uint32_t PostRing::ask_for_doorbell() {
+  if (watched_) {
+    unwatch();
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  return produced();
+}
+
 // ---- SendQueue ---------------------------------------------------------------------------------
 
 SendQueue::SendQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride, std::uint32_t sge_max)
-    : control_(reinterpret_cast<rnic_ring_control*>(area.data())),
+    : PostRing(area.data()),
       slots_(area.data() + sizeof(rnic_ring_control)),
       size_(size),
       stride_(stride),
@@ -111,17 +143,11 @@ std::uint64_t SendQueue::area_bytes(std::uint32_t size, std::uint32_t stride) {
   return sizeof(rnic_ring_control) + std::uint64_t{size} * stride;
 }
 
-void SendQueue::set_worker(std::uint32_t worker) {
-  std::atomic_ref(control_->worker).store(worker, std::memory_order_release);
-}
-
-bool SendQueue::has_work() const {
-  return std::atomic_ref(control_->produced).load(std::memory_order_acquire) != taken_;
-}
+bool SendQueue::has_work() const { return produced() != taken_; }
 
 // Null: there is none.
 inline const std::byte* SendQueue::next_slot() {
-  const std::uint32_t produced = std::atomic_ref(control_->produced).load(std::memory_order_acquire);
+  const std::uint32_t produced = this->produced();
   if (produced == taken_) return nullptr;
   if (produced - taken_ > size_) {  // no provider of ours does this
     broken_ = true;
@@ -233,7 +259,7 @@ bool SendQueue::take(ud::WorkRequest& out) {
 // ---- ReceiveQueue ------------------------------------------------------------------------------
 
 ReceiveQueue::ReceiveQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride, std::uint32_t sge_max)
-    : control_(reinterpret_cast<rnic_ring_control*>(area.data())),
+    : PostRing(area.data()),
       slots_(area.data() + sizeof(rnic_ring_control)),
       size_(size),
       stride_(stride),
@@ -241,12 +267,9 @@ ReceiveQueue::ReceiveQueue(MutableBytes area, std::uint32_t size, std::uint32_t 
   check_area(area, SendQueue::area_bytes(size, stride), size, stride);
 }
 
-void ReceiveQueue::set_worker(std::uint32_t worker) {
-  std::atomic_ref(control_->worker).store(worker, std::memory_order_release);
-}
-
 bool ReceiveQueue::take(qp::ReceiveRequest& out) {
-  const std::uint32_t produced = std::atomic_ref(control_->produced).load(std::memory_order_acquire);
+  std::uint32_t produced = this->produced();
+  if (produced == taken_) produced = ask_for_doorbell();
   if (produced == taken_ || produced - taken_ > size_) return false;
   out.slot = taken_;
   out.shared = false;
@@ -265,7 +288,7 @@ void ReceiveQueue::give_back() {
 
 SharedReceiveQueue::SharedReceiveQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride,
                                        std::uint32_t sge_max)
-    : control_(reinterpret_cast<rnic_ring_control*>(area.data())),
+    : PostRing(area.data()),
       slots_(area.data() + sizeof(rnic_ring_control)),
       size_(size),
       stride_(stride),
@@ -277,12 +300,9 @@ std::uint64_t SharedReceiveQueue::area_bytes(std::uint32_t size, std::uint32_t s
   return SendQueue::area_bytes(size, stride);
 }
 
-void SharedReceiveQueue::set_worker(std::uint32_t worker) {
-  std::atomic_ref(control_->worker).store(worker, std::memory_order_release);
-}
-
 bool SharedReceiveQueue::take(qp::ReceiveRequest& out) {
-  const std::uint32_t produced = std::atomic_ref(control_->produced).load(std::memory_order_acquire);
+  std::uint32_t produced = this->produced();
+  if (produced == taken_) produced = ask_for_doorbell();
   if (produced == taken_ || produced - taken_ > size_) return false;
   out.shared = true;
   out.slot = copy_receive(slots_ + std::size_t{taken_ & (size_ - 1)} * stride_, sge_max_, out);
@@ -312,13 +332,13 @@ bool SharedReceiveQueue::take_limit_event() {
 }
 
 std::uint32_t SharedReceiveQueue::available() const {
-  const std::uint32_t waiting = std::atomic_ref(control_->produced).load(std::memory_order_acquire) - taken_;
+  const std::uint32_t waiting = produced() - taken_;
   return waiting > size_ ? 0 : waiting;
 }
 
 bool SharedReceiveQueue::resize(MutableBytes area, std::uint32_t size) {
   check_area(area, area_bytes(size, stride_), size, stride_);
-  const std::uint32_t produced = std::atomic_ref(control_->produced).load(std::memory_order_acquire);
+  const std::uint32_t produced = this->produced();
   if (produced - taken_ > std::min(size, size_)) return false;
   auto* control = reinterpret_cast<rnic_ring_control*>(area.data());
   std::byte* slots = area.data() + sizeof(rnic_ring_control);
@@ -328,7 +348,7 @@ bool SharedReceiveQueue::resize(MutableBytes area, std::uint32_t size) {
   control->produced = produced;
   control->taken = taken_;
   control->worker = std::atomic_ref(control_->worker).load(std::memory_order_relaxed);
-  control_ = control;
+  move_to(area.data());
   slots_ = slots;
   size_ = size;
   return true;

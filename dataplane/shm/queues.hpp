@@ -4,7 +4,7 @@
 //
 // Atomics and their partners: `produced` is loaded with acquire (pairs with the provider's release
 // when it posts); a CQE's `phase` is stored with release (pairs with the provider's acquire when it
-// polls).
+// polls). `watched` is abi/rnic_shm.h's pairing of fences.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,33 @@
 
 namespace rnic::shm {
 
+// What all rings of work requests have: where the application says how far it has posted, and is told whether it has
+// to ring for that. Owned by one worker.
+class PostRing {
+ public:
+  void set_worker(std::uint32_t worker);
+  // The application's word for it: any number.
+  std::uint32_t produced() const { return std::atomic_ref(control_->produced).load(std::memory_order_acquire); }
+  // Posts come without a doorbell from now on. False: they do already.
+  bool watch();
+  // With one again. Those that came before it was seen are there behind a seq_cst fence.
+  void unwatch();
+
+ protected:
+  explicit PostRing(std::byte* area) : control_(reinterpret_cast<rnic_ring_control*>(area)) {}
+  // To another area, where it is not watched.
+  void move_to(std::byte* area);
+  // Nothing is there, and somebody waits for it: posts are told of again. How far they have come after that.
+  std::uint32_t ask_for_doorbell();
+
+  rnic_ring_control* control_;
+
+ private:
+  bool watched_ = false;
+};
+
 // The send queue's end at its worker. Owned by the QP's worker.
-class SendQueue {
+class SendQueue : public PostRing {
  public:
   SendQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride, std::uint32_t sge_max);
   // False: nothing posted, or the application broke the ring (broken()).
@@ -30,7 +55,6 @@ class SendQueue {
   bool has_work() const;
   bool broken() const { return broken_; }
   std::uint32_t taken() const { return taken_; }
-  void set_worker(std::uint32_t worker);
   // Where the data of STAGED entries lies, as long as this lives.
   void set_transmit_memory(Bytes memory) { transmit_memory_ = memory; }
   static std::uint64_t area_bytes(std::uint32_t size, std::uint32_t stride);
@@ -39,7 +63,6 @@ class SendQueue {
   const std::byte* next_slot();
   void step();
 
-  rnic_ring_control* control_;
   std::byte* slots_;
   std::uint32_t size_;
   std::uint32_t stride_;
@@ -49,17 +72,16 @@ class SendQueue {
   Bytes transmit_memory_;
 };
 
-class ReceiveQueue {
+class ReceiveQueue : public PostRing {
  public:
   ReceiveQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride, std::uint32_t sge_max);
+  // False: nothing posted; then the next post is told of by a doorbell.
   bool take(qp::ReceiveRequest& out);
   // The one taken last is the next again.
   void give_back();
   std::uint32_t taken() const { return taken_; }
-  void set_worker(std::uint32_t worker);
 
  private:
-  rnic_ring_control* control_;
   std::byte* slots_;
   std::uint32_t size_;
   std::uint32_t stride_;
@@ -69,7 +91,7 @@ class ReceiveQueue {
 
 // All its takers are queue pairs of one device, and so of one worker, which takes for one after the other
 // (V-SRQ-12, -13). What else there is to do is done there, too: a lock would have it wait for control.
-class SharedReceiveQueue {
+class SharedReceiveQueue : public PostRing {
  public:
   SharedReceiveQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride, std::uint32_t sge_max);
   bool take(qp::ReceiveRequest& out);
@@ -81,7 +103,6 @@ class SharedReceiveQueue {
   // True once after the available receives fell below the armed limit (V-LIM-02).
   bool take_limit_event();
   std::uint32_t available() const;
-  void set_worker(std::uint32_t worker);
   // On the worker, and the application posts nothing meanwhile: what is posted and not taken goes to a new ring, at its
   // index. False if it does not fit there (V-SRZ-02).
   bool resize(MutableBytes area, std::uint32_t size);
@@ -89,7 +110,6 @@ class SharedReceiveQueue {
   std::uint64_t cookie = 0;  // control's name for it in events
 
  private:
-  rnic_ring_control* control_;
   std::byte* slots_;
   std::uint32_t size_;
   std::uint32_t stride_;

@@ -528,6 +528,23 @@ TEST_CASE("a worker that sleeps is woken, one that does not is left alone", "[pr
   CHECK(readable(t.daemon.worker_eventfd, 0));
 }
 
+TEST_CASE("who posts to a queue that is watched neither rings nor wakes", "[provider][doorbell]") {
+  OneQp t(8);
+  t.daemon.page().worker[0].asleep = 1;
+  const auto& view = t.app.view(t.qp);
+  view.send.control->watched = view.receive.control->watched = 1;
+  REQUIRE(t.post_write(1) == 0);
+  REQUIRE(t.post_receive(1) == 0);
+  CHECK(view.send.produced() == 1);
+  CHECK(view.receive.produced() == 1);
+  CHECK(t.daemon.doorbells().any == 0);
+  CHECK_FALSE(readable(t.daemon.worker_eventfd, 0));
+  view.send.control->watched = 0;
+  REQUIRE(t.post_write(2) == 0);
+  CHECK(t.daemon.doorbells().any == 1);
+  CHECK(readable(t.daemon.worker_eventfd, 0));
+}
+
 TEST_CASE("who wakes a worker says on which CPU, and nobody else does", "[provider][doorbell]") {
   OneQp t(8);
   cpu_set_t before, one;

@@ -473,6 +473,45 @@ TEST_CASE("V-SRZ-01: a shared queue goes to another ring with what is posted and
   CHECK(queue.take_limit_event());
 }
 
+TEST_CASE("A receive queue that is watched asks for a doorbell when a receive is missing", "[shm]") {
+  SharedWorld shared;
+  Area area{shm::SendQueue::area_bytes(8, 64)};
+  shm::ReceiveQueue own{area.bytes(), 8, 64, 2};
+  const auto asks = [](auto& queue, Area& ring) {
+    const std::uint32_t& watched = ring.at<rnic_ring_control>(0).watched;
+    qp::ReceiveRequest out;
+    CHECK(watched == 0);
+    CHECK(queue.watch());
+    CHECK(watched == 1);
+    CHECK_FALSE(queue.watch());
+    SharedWorld::post_into(ring, 8, 1);
+    SharedWorld::post_into(ring, 8, 2);
+    REQUIRE(queue.take(out));
+    REQUIRE(queue.take(out));
+    CHECK(watched == 1);
+    CHECK_FALSE(queue.take(out));
+    CHECK(watched == 0);
+    CHECK_FALSE(queue.take(out));
+    SharedWorld::post_into(ring, 8, 3);
+    REQUIRE(queue.take(out));
+    CHECK(watched == 0);  // until it has rung for one
+    CHECK(queue.watch());
+    CHECK(watched == 1);
+  };
+  asks(shared.queue, shared.area);
+  asks(own, area);
+}
+
+TEST_CASE("A shared queue that goes to another ring is not watched there", "[shm]") {
+  SharedWorld world;
+  Area other{shm::SharedReceiveQueue::area_bytes(32, 64)};
+  REQUIRE(world.queue.watch());
+  REQUIRE(world.queue.resize(other.bytes(), 32));
+  CHECK(other.at<rnic_ring_control>(0).watched == 0);
+  CHECK(world.queue.watch());
+  CHECK(other.at<rnic_ring_control>(0).watched == 1);
+}
+
 TEST_CASE("V-SEC-08: a shared queue with a scribbled producer index is not resized", "[shm][V-SEC-08]") {
   SharedWorld world;
   Area other{shm::SharedReceiveQueue::area_bytes(32, 64)};
