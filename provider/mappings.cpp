@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -321,6 +322,11 @@ Forks forks_of(std::uintptr_t page, const Mapping& mapping) {
   const std::uintptr_t beside = page + kPageBytes < mapping.end ? page + kPageBytes : page - kPageBytes;
   if (read_forks(beside, SIZE_MAX) == Forks::inherited) madvise(at, kPageBytes, MADV_DOFORK);
   return Forks::unknown;
+}
+
+int remap_to(std::uintptr_t from, std::size_t size, std::size_t new_size, std::uintptr_t to) {
+  const long at = syscall(SYS_mremap, from, size, new_size, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+  return at == static_cast<long>(to) ? 0 : errno;
 }
 
 std::size_t smaps_octets_read() { return octets_read; }

@@ -45,6 +45,11 @@ void visit_all_mappings(void (*visit)(const Mapping&, void*), void* context);
 enum class Forks { inherited, kept_back, unknown, far };
 Forks forks_of(std::uintptr_t page, const Mapping& mapping);
 
+// mremap(2), to `to`, whatever is there; `size` 0: what is at `from` is mapped a second time. By the system call: the C
+// library's function may be the stand-in's, which has other things in mind, or that of a library of the application's,
+// as UCX's, which forgets the fifth parameter. 0 or an errno.
+int remap_to(std::uintptr_t from, std::size_t size, std::size_t new_size, std::uintptr_t to);
+
 // ---- for tests --------------------------------------------------------------------------------------
 
 std::size_t smaps_octets_read();

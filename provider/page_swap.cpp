@@ -133,8 +133,7 @@ bool map_over(const SwapFile& file, std::uint64_t offset, const WholePages& rang
       mmap(nullptr, range.size(), PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, static_cast<off_t>(offset));
   if (mapped == MAP_FAILED) return false;
   if (madvise(mapped, range.size(), MADV_DONTFORK) == 0 &&
-      mremap(mapped, range.size(), range.size(), MREMAP_MAYMOVE | MREMAP_FIXED, reinterpret_cast<void*>(range.start)) !=
-          MAP_FAILED)
+      remap_to(reinterpret_cast<std::uintptr_t>(mapped), range.size(), range.size(), range.start) == 0)
     return true;
   munmap(mapped, range.size());
   return false;

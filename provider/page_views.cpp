@@ -2,7 +2,6 @@
 // Second mappings of shared pages: a page list becomes a range of this process's addresses, and is reached as any
 // other.
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -22,17 +21,14 @@ std::uint32_t run_length(const std::uint64_t* pages, std::uint32_t count, std::u
   return length;
 }
 
-// Maps [from, +size) once more, to `to`: of each mapping that it lies in, its part. The C library's mremap may be the
-// stand-in's, which has other things in mind.
+// Maps [from, +size) once more, to `to`: of each mapping that it lies in, its part.
 int map_again(std::uintptr_t from, std::size_t size, std::uintptr_t to) {
   while (size != 0) {
     Mapping mapping{};
     if (!find_mapping(from, mapping)) return EFAULT;
     if (!mapping.shared) return EOPNOTSUPP;
     const std::size_t part = size < mapping.end - from ? size : mapping.end - from;
-    // Of no octets: what is there stays, and is mapped a second time (mremap(2)).
-    if (syscall(SYS_mremap, from, 0, part, MREMAP_MAYMOVE | MREMAP_FIXED, to) < 0)
-      return errno == ENOMEM ? ENOMEM : EOPNOTSUPP;
+    if (const int error = remap_to(from, 0, part, to); error != 0) return error == ENOMEM ? ENOMEM : EOPNOTSUPP;
     from += part;
     to += part;
     size -= part;

@@ -79,7 +79,7 @@ void make_private(const Mapping& mapping, void* made) {
   void* copy = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (copy != MAP_FAILED) {
     if (copy_octets(mapping, *file, static_cast<char*>(copy)) && mprotect(copy, size, rights_of(mapping)) == 0 &&
-        mremap(copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, reinterpret_cast<void*>(mapping.start)) != MAP_FAILED)
+        remap_to(reinterpret_cast<std::uintptr_t>(copy), size, size, mapping.start) == 0)
       return;
     munmap(copy, size);
   }

@@ -154,6 +154,9 @@ def suite(test, wire):
         test("ucx_info -d", lambda: info(wire))
         test(f"ucx_perftest, UCX_TLS={RC}: all of UCP's", lambda: perftest(wire, UCP_RC, RC))
         test(f"ucx_perftest, UCX_TLS={UD}", lambda: perftest(wire, UCP_UD, UD))
+        # UCX puts an mremap of four parameters in the place of the C library's.
+        test(f"--fast-memory, ucx_perftest, UCX_TLS={RC}: all of UCP's",
+             lambda: perftest(wire.with_options("--fast-memory"), UCP_RC, RC))
         test("io_demo, by address", lambda: io_demo(wire))
     for name, run, needs, runs in (
             ("MPICH", mpich, ("mpi_ranks", "libmpich-dev"), ((RC, 2), (RC, 4), (UD, 4))),
