@@ -108,12 +108,14 @@ class Responder {
       refusal_waits_ = false;
       deliveries_.on_moved(refusal_, true);
     }
-    if (!deliveries_.deliverable()) return false;
-    return !deliveries_.first().invalidates || has_let_go(deliveries_.first());
+    return deliveries_.deliverable();
   }
+  // Of the oldest, which is deliverable(): the STag that it invalidates, if any, is invalidated. False: deliver_next()
+  // has to wait for what others have submitted to the mover in this turn.
+  bool lets_go() { return !deliveries_.first().invalidates || has_let_go(deliveries_.first()); }
   // The oldest is done but for what others have submitted to the mover in this turn.
   bool waits_for_flush() const { return invalidated_; }
-  // The oldest, which is deliverable().
+  // The oldest, which is deliverable() and lets_go().
   Verdict deliver_next();
   std::uint64_t delivered_up_to() const { return deliveries_.delivered_up_to(); }
   // What a delivered ULPDU lay in, the carrier's store, is its own again.

@@ -388,6 +388,25 @@ TEST_CASE("V-RTS-08: Modify to Terminate sends 0x0000 without a header",
   }
 }
 
+TEST_CASE("V-TERM-07: what is placed and not delivered invalidates nothing", "[qp][V-TERM-07][V-SR-07]") {
+  Raw raw(default_start(), {}, Moves::at_flush);
+  raw.us->maps = false;
+  Region& into = raw.us->region(64);
+  Region& kept = raw.us->region(64);
+  raw.us->post_receive({Side::sge(into, 0, 64)});
+  raw.us->mover.stalled = true;
+  raw.say(untagged(6, true, 0, 1, 0, Octets(16), kept.stag));
+  REQUIRE(raw.us->app.completions.empty());
+  const bool terminates = GENERATE(true, false);
+  CAPTURE(terminates);
+  if (terminates) REQUIRE(raw.us->qp.modify_state(State::terminate, raw.wire.now));
+  raw.us->mover.stalled = false;
+  raw.run();
+  REQUIRE(raw.us->app.completions.size() == 1);
+  CHECK(raw.us->app.completions[0].status == (terminates ? qp::Status::flushed : qp::Status::success));
+  CHECK(raw.us->table.query(kept.stag)->valid == terminates);
+}
+
 TEST_CASE("V-RTS-11: Modify to Error resets the stream and sends no Terminate",
           "[qp][V-RTS-11][V-EH-43][V-TDN-03][V-ERRST-01]") {
   Raw raw;
