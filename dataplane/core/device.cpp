@@ -84,7 +84,7 @@ bool Device::transmit(Instant now) {
       host_.activate(stream);
       if (!stream.attached()) continue;
       // On a wire a turn is a burst, which others' buffers have to take.
-      const std::int64_t most = stream.side != nullptr ? kTransmitTurnBytes : kTransmitQuantumMax;
+      const std::int64_t most = stream.qp->goes_locally() ? kTransmitTurnBytes : kTransmitQuantumMax;
       stream.deficit_bytes = std::min(stream.deficit_bytes + std::min(share, most), most);
       if (stream.deficit_bytes <= 0) continue;
       const std::uint64_t before = stream.qp->counters().bytes_out;
@@ -153,7 +153,8 @@ void Device::rest(Stream& stream, Instant now) {
 
 // What ten thousand connections that are silent hold is not theirs to keep. Says when to look again.
 Instant Device::give_back_when_quiet(Stream& stream, Instant now) {
-  const std::uint64_t progress = stream.tcp.appended() + stream.tcp.acknowledged() + stream.tcp.received();
+  std::uint64_t progress = stream.tcp.appended() + stream.tcp.acknowledged() + stream.tcp.received();
+  if (stream.attached()) progress += stream.qp->octets_beside_stream();
   if (progress != stream.last_progress) {
     stream.last_progress = progress;
     stream.quiet_since = now;

@@ -97,6 +97,7 @@ struct QueuePair::Impl final : LocalPeer {
   void join(Impl& peer, LocalSide& own);
   void part();
   void let_carriers_go();
+  bool goes_locally() const;  // of a joined one
   bool is_open() const override;
   bool has_taken(std::uint64_t octets) const override { return stream_->in.has_taken(octets); }
   bool would_take(const ddp::Ulpdu& ulpdu, std::uint32_t more) override;
@@ -441,8 +442,8 @@ bool QueuePair::Impl::check_stream(Instant now) {
   const bool down = state_ == State::closing || state_ == State::terminate;
   // What was placed is told before the queue pair is Idle.
   // (An abort has let go of what is to be placed.)
-  if (state_ == State::closing && responder().open() && !responder().deliverable() &&
-      connection.ended() != tcp::Ended::aborted)
+  if (state_ == State::closing && responder().open() && connection.ended() != tcp::Ended::aborted &&
+      !(responder().deliverable() && responder().lets_go()))
     return false;
   switch (connection.ended()) {
     case tcp::Ended::no:
@@ -676,6 +677,8 @@ void QueuePair::Impl::part() {
   }
 }
 
+bool QueuePair::Impl::goes_locally() const { return stream_->local->is_usual() && side_->is_allowed(); }
+
 bool QueuePair::Impl::is_open() const {
   return state_ == State::rts && stream_->gate.open() && stream_->connection.ended() == tcp::Ended::no &&
          !common_.mover.is_stuck(config_.space);
@@ -787,6 +790,7 @@ bool QueuePair::Impl::deliver_all(Instant now) {
   bool busy = false;
   while (responder().deliverable()) {
     if (state_ == State::terminate || state_ == State::error) break;  // V-TERM-07: the flush takes them
+    if (!responder().lets_go()) break;
     // Closing: what was placed before may still be told; nothing else is begun (V-CLS-02).
     obey(responder().deliver_next(), now);
     busy = true;
@@ -803,7 +807,8 @@ bool QueuePair::Impl::idle() const {
   // What waits for a page of the application's waits without us, and all that it asks for behind it.
   if (common_.moves.any()) return common_.mover.is_stuck(config_.space);
   if (out.starved()) return false;
-  if (messages_->responder.waits_for_flush()) [[unlikely]]
+  const bool delivers = state_ == State::rts || state_ == State::closing;
+  if (delivers && messages_->responder.waits_for_flush()) [[unlikely]]
     return common_.mover.is_stuck(config_.space);
   if (state_ != State::rts) return !posted;
   if (requester.waits_for_flush()) [[unlikely]]
@@ -916,6 +921,10 @@ void QueuePair::give_back_slots() {
   impl_->messages_->responder.give_back_slots();
 }
 bool QueuePair::can_push() const { return impl_->stream_ && impl_->stream_->out.can_push(); }
+bool QueuePair::goes_locally() const { return impl_->peer_ != nullptr && impl_->goes_locally(); }
+std::uint64_t QueuePair::octets_beside_stream() const {
+  return impl_->counters_.direct_bytes_in + (impl_->stream_ ? impl_->stream_->out.beside_bytes() : 0);
+}
 std::uint32_t QueuePair::filling() const { return impl_->stream_ ? impl_->stream_->out.filling() : 0; }
 
 void QueuePair::on_moved(std::uint32_t token, bool ok) {

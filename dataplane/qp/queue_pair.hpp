@@ -96,6 +96,10 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
   void give_back_slots();
   // Segments are filled that the next turn may hand over, without a buffer more.
   bool can_push() const;
+  // The next message will most probably go without the stream.
+  bool goes_locally() const;
+  // That have gone and come without it.
+  std::uint64_t octets_beside_stream() const;
   // Buffers of segments that are not with TCP yet.
   std::uint32_t filling() const;
 

@@ -68,6 +68,46 @@ TEST_CASE("a connection that is silent for a second holds little, and what it he
   CHECK(target == source);
 }
 
+TEST_CASE("so does one whose messages go without the wire, after each time that it spoke", "[core][idle][local]") {
+  WorldOptions options;
+  options.a.device.local_direct = options.b.device.local_direct = true;
+  World world(options);
+  std::vector<std::byte> source(100, std::byte{7}), target(100);
+  const Stag from = world.a.register_memory(source, tpt::Rights::local_read, PdId{1}, 7, 0, false);
+  const Stag to =
+      world.b.register_memory(target, tpt::Rights::local_write | tpt::Rights::remote_write, PdId{1}, 7, 0, false);
+  qp::Config deep = plain();
+  deep.send_depth = 1024;
+  const sim::Connected pair = sim::connect(world, deep, plain());
+  REQUIRE(pair.established);
+  auto& completions = pair.a->host.completions;
+  completions.reserve(10'000);
+  for (int round = 0; round < 3; ++round) {
+    world.run_for(seconds(2));
+    const std::uint64_t before = test::allocated_bytes();
+    const std::size_t done = completions.size();
+    for (int i = 0; i < 1000; ++i) {
+      qp::WorkRequest write;
+      write.opcode = qp::Opcode::write;
+      write.signaled = true;
+      write.sge_count = 1;
+      write.sges[0] = {reinterpret_cast<std::uintptr_t>(source.data()), 100, from};
+      write.remote_stag = to;
+      write.remote_to = reinterpret_cast<std::uintptr_t>(target.data());
+      world.a.post_send(*pair.a, write);
+    }
+    REQUIRE(world.run_until([&] { return completions.size() == done + 1000; }));
+    REQUIRE(pair.a->qp->counters().direct_out >= 900);
+    const std::uint64_t spoken = test::allocated_bytes();
+    world.run_for(seconds(2));
+    const std::uint64_t silent = test::allocated_bytes();
+    if (round == 0) continue;  // the simulator's application keeps some
+    CAPTURE(round, before, spoken, silent);
+    CHECK(spoken > before + 4096);
+    CHECK(silent < before + 1024);
+  }
+}
+
 TEST_CASE("what is queued while a direction is shut stays, however long nothing comes or goes", "[core][idle]") {
   const bool towards_peer = GENERATE(true, false);
   CAPTURE(towards_peer);

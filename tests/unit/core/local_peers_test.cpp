@@ -190,6 +190,33 @@ TEST_CASE("one that has more to say than fits a turn leaves the others their sha
   CHECK(world.run_until([&] { return to.octets == from.octets; }, seconds(10)));
 }
 
+TEST_CASE("one that takes the wire, as a capture is there, has its share of a burst and no more",
+          "[core][local][tap]") {
+  World world(direct());
+  auto pair = sim::connect(world, plain(), plain());
+  REQUIRE(pair.established);
+  world.run_for(milliseconds(10));
+  REQUIRE(goes_directly(world, pair));
+  constexpr std::uint32_t kLong = 8u << 20;
+  Memory from(world.a, kLong, std::byte{0x5A}), to(world.b, kLong);
+  Capture capture;
+  world.b.device.add_tap(capture);
+  std::uint64_t before = pair.a->qp->counters().bytes_out;
+  world.a.post_send(*pair.a, request(qp::Opcode::write, from, to, kLong));
+  std::uint64_t most = 0;
+  for (int turn = 0; turn < 200; ++turn) {
+    world.a.turn();
+    const std::uint64_t now = pair.a->qp->counters().bytes_out;
+    most = std::max(most, now - before);
+    before = now;
+    world.run_for(microseconds(100));
+    before = pair.a->qp->counters().bytes_out;
+  }
+  CHECK(most != 0);
+  CHECK(most <= 64 * 1024);
+  world.b.device.remove_tap(capture);
+}
+
 TEST_CASE("a queue pair that is destroyed in the middle is its peer's Terminate, as ever", "[core][local]") {
   World world(direct());
   auto pair = sim::connect(world, plain(), plain());
