@@ -256,7 +256,10 @@ unsigned PacketPort::send_burst(Buffer* const* frames, unsigned count) {
       unsigned gone = n > 0 ? static_cast<unsigned>(n) : 0;
       if (n < 0) {
         if (errno == EINTR) continue;
-        if (errno == EAGAIN) return sent;  // the socket is full: again later
+        if (errno == EAGAIN) {  // the socket is full: again later
+          for (unsigned run = done; run < runs; ++run) (*leaving_)[run].run.restore();
+          return sent;
+        }
         // The interface is down, or its queue full: as if lost on the wire.
         gone = 1;
         lost_ += (*leaving_)[done].run.count();

@@ -57,7 +57,6 @@ SegmentRun::Layout SegmentRun::look(Bytes frame) {
     length = kIpv6 + load_be<std::uint16_t>(frame, layout.ip + kV6Length);
     if (frame[layout.ip + kV6Next] == std::byte{wire::protocol::kTcp}) tcp = layout.ip + kIpv6;
   }
-  // A run's length, if it was not taken before.
   layout.end = layout.ip + std::min(length, octets);
   if (tcp == 0 || layout.end < tcp + kTcp) return layout;
   layout.headers = tcp + 4 * (std::to_integer<std::uint32_t>(frame[tcp + kTcpOffset]) >> 4);
@@ -73,6 +72,10 @@ void SegmentRun::begin(Buffer& frame) {
   bytes_ = layout_.tcp != 0 ? layout_.end : frame.length;
   pieces_[0] = bytes.first(bytes_);
   segment_bytes_ = layout_.tcp != 0 ? bytes_ - layout_.headers : 0;
+  if (layout_.tcp != 0) {
+    first_length_ = load_be<std::uint16_t>(bytes, layout_.ip + (layout_.v6 ? kV6Length : kV4Length));
+    first_flags_ = bytes[layout_.tcp + kTcpFlags];
+  }
   // FIN, SYN, RST, URG and CWR are those of one segment. What IPv4 has between header and TCP would be cut anew, too. A
   // tag's own type hides from the kernel what is behind it.
   may_grow_ = segment_bytes_ != 0 && !layout_.tagged && (layout_.v6 || layout_.tcp == layout_.ip + kIpv4) &&
@@ -142,6 +145,13 @@ OffloadHeader SegmentRun::finish() {
   said.segment_bytes = static_cast<std::uint16_t>(segment_bytes_);
   said.headers_bytes = static_cast<std::uint16_t>(headers);
   return said;
+}
+
+void SegmentRun::restore() {
+  if (layout_.tcp == 0) return;
+  const MutableBytes first = first_->bytes();
+  store_be(first, layout_.ip + (layout_.v6 ? kV6Length : kV4Length), first_length_);
+  first[layout_.tcp + kTcpFlags] = first_flags_;
 }
 
 Received judge(const OffloadHeader& header, Bytes frame) {

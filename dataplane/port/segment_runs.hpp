@@ -41,8 +41,10 @@ class SegmentRun {
   // False: it does not continue the run, and begins another.
   bool add(const Buffer& frame);
   // All are there. The first frame's headers are made those of the run: lengths, IPv4's checksum, and of TCP's the part
-  // that is the pseudo-header's. Made anew each time, so frames that were not taken may come again.
+  // that is the pseudo-header's.
   OffloadHeader finish();
+  // It was not taken, and its frames come again: the first is what it was, but for checksums.
+  void restore();
 
   std::uint32_t count() const { return count_; }
   // What is sent: of the first frame all, of the others what is behind the headers.
@@ -68,6 +70,8 @@ class SegmentRun {
   std::uint32_t count_ = 0;
   std::uint32_t segment_bytes_ = 0;  // payload of each but the last
   std::uint32_t bytes_ = 0;          // of the whole
+  std::uint16_t first_length_ = 0;   // as its IP header says
+  std::byte first_flags_{};          // of TCP
   bool may_grow_ = false;
 };
 

@@ -265,13 +265,31 @@ TEST_CASE("a run that found no room is made anew, of as many as there are then",
   Octets whole, again;
   port::OffloadHeader said{};
   REQUIRE(s.take(whole, said) == 5);
+  s.run.restore();
   REQUIRE(s.take(again, said) == 5);
   CHECK(again == whole);
+  s.run.restore();
   s.frames.resize(1);
   REQUIRE(s.take(again, said) == 1);
   CHECK(again.size() == 14 + (v6 ? 40 : 20) + 32 + 1448);
   CHECK(cut(said, again).size() == 1);
   CHECK(load_be<std::uint16_t>(again, v6 ? 18 : 16) == again.size() - (v6 ? 54 : 14));
+}
+
+TEST_CASE("a run of frames that are filled up, and whose last is pushed, is made anew as it was", "[port][runs]") {
+  Sending s;
+  for (std::uint32_t i = 0; i < 5; ++i)
+    s.add({.sequence = 1000 + i,
+           .payload = 1,
+           .flags = static_cast<std::uint8_t>(wire::tcp_flags::kAck | (i == 4 ? wire::tcp_flags::kPsh : 0)),
+           .fill_up_to = 80});
+  Octets whole, again;
+  port::OffloadHeader said{};
+  REQUIRE(s.take(whole, said) == 5);
+  CHECK(whole.size() == 14 + 20 + 32 + 5);
+  s.run.restore();
+  REQUIRE(s.take(again, said) == 5);
+  CHECK(again == whole);
 }
 
 TEST_CASE("what the kernel says of a frame", "[port][runs]") {
