@@ -93,6 +93,9 @@ void move_back(std::uintptr_t from, std::uintptr_t to, std::size_t size) {
   }
 }
 
+// Also of pages that were copied back: what is set aside next would find the place taken, as if it were pinned.
+void clear_aside(std::size_t size) { madvise(aside, size, MADV_DONTNEED); }
+
 }  // namespace
 
 bool may_set_aside() { return have_guard(false) && guard_moves() && have_aside() != nullptr; }
@@ -108,18 +111,20 @@ const void* set_aside(const WholePages& place) {
   let_go({address_of(aside), address_of(aside) + place.size()});
   if (moved == place.size()) return aside;
   move_back(address_of(aside), place.start, moved);
+  clear_aside(place.size());
   let_go(place);
   return nullptr;
 }
 
 void put_back(const WholePages& place) {
   move_back(address_of(aside), place.start, place.size());
+  clear_aside(place.size());
   let_go(place);
 }
 
 void drop_aside(const WholePages& place) {
   wake(place);
-  madvise(aside, place.size(), MADV_DONTNEED);
+  clear_aside(place.size());
 }
 
 void forget_aside() { aside = nullptr; }
