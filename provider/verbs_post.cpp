@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 // post_send, post_recv, poll_cq, req_notify: the data path. No system call but to wake a worker that sleeps (and, once
-// of each kind, to tell the daemon what was refused), no allocation, no memory shared with the data plane trusted for
-// credit.
+// of each kind, to tell the daemon what was refused; once a queue, to ask it for transmit memory), no allocation, no
+// memory shared with the data plane trusted for credit.
 #include <cerrno>
 #include <cstring>
 
@@ -145,7 +145,7 @@ std::uint32_t stage(Qp& qp, std::uint32_t index, const ibv_send_wr& wr, rnic_sqe
   Context& context = *qp.context;
   SendQueue& queue = qp.send;
   TransmitMemory& memory = queue.transmit;
-  if (memory.base == nullptr && memory.state != TransmitMemory::kNone) return 0;
+  if (memory.base == nullptr && load(memory.state, std::memory_order_relaxed) != TransmitMemory::kNone) return 0;
   if (*context.not_forked != kMayPost || read_outstanding(queue, index)) return 0;
   const std::uint64_t total = octets_of(wr);
   if (total == 0 || total > kStagedMax) return 0;
@@ -154,8 +154,8 @@ std::uint32_t stage(Qp& qp, std::uint32_t index, const ibv_send_wr& wr, rnic_sqe
     if (sge.length != 0 && memory_of(context, sge, Of::unmapped_region) == nullptr) return 0;
   }
   if (memory.base == nullptr) {
-    memory.state = TransmitMemory::kMissed;
     memory.message = static_cast<std::uint32_t>(total);
+    store(memory.state, +TransmitMemory::kMissed, std::memory_order_release);
     return 0;
   }
   // Free is what was staged for entries that are. In one piece: else from the ring's beginning on.

@@ -21,8 +21,8 @@ namespace rnic::qp {
 
 // In one piece at most, so that a message of any length leaves turns for others: what the longest frame takes.
 inline constexpr std::uint32_t kLocalSegmentMax = 64 * 1024;
-// In packet buffers at a time: what turns gather until the first of it is handed over.
-inline constexpr std::uint32_t kLocalFillMax = 512 * 1024;
+// In packet buffers, where TCP's window has no more: what turns gather until the first of it is handed over.
+inline constexpr std::uint32_t kLocalFillMin = 512 * 1024;
 
 // The queue pair at the other end, as far as who sends has to do with it.
 class LocalPeer {
@@ -87,12 +87,12 @@ class LocalPath {
   // This end goes down: what is filled leaves, and is not looked at again.
   void wait_no_more() { turns_ = 0; }
 
-  static constexpr std::uint32_t kOnStream = 64;  // messages, before one waits
+  static constexpr std::uint32_t kOnStream = 64;  // segments, before one waits
   static constexpr std::uint32_t kTurns = 16;     // that one waits
 
  private:
   std::uint32_t turns_ = kTurns;
-  std::uint32_t on_stream_ = 0;  // messages that still do not wait
+  std::uint32_t on_stream_ = 0;  // segments that still do not wait
   std::uint32_t waited_ = 0;
 };
 

@@ -40,7 +40,7 @@ bool StreamOut::fill(Instant now, std::uint32_t budget_bytes, rdmap::Verdict& ve
   needs_room_ = 0;
   std::uint32_t room = connection_.room_bytes();
   // What goes without the stream needs no window. What then has to take it waits for one there.
-  if (local_ != nullptr && local_->is_usual()) room = std::max(room, kLocalFillMax);
+  if (local_ != nullptr && local_->is_usual()) room = std::max(room, kLocalFillMin);
   room_ = room > filling_bytes_ ? room - filling_bytes_ : 0;
   bool busy = false;
   while (budget_bytes != 0 && !verdict) {

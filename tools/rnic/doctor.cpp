@@ -139,8 +139,8 @@ std::string driver_of(const std::string& interface) {
 }
 
 // Between kernels on one machine a TCP checksum may be left to hardware that there is none of: the
-// frame comes with the pseudo-header's sum only. The kernel knows by a mark that is not in the frame;
-// we check what is in the frame, and drop it.
+// frame comes with the pseudo-header's sum only. The kernel knows by a mark that is not in the frame, and that it tells
+// a packet socket; by af_xdp we check what is in the frame, and drop it.
 constexpr const char* kRemedy = "on the sender's interface: ethtool -K IFACE tx off";
 
 void check_partial_checksums() {
@@ -176,10 +176,9 @@ void check_bad_checksums(Client& daemon) {
     const auto bad = row.value("bad_checksums", std::uint64_t{0});
     if (bad != 0 && (kind == "af_packet" || kind == "af_xdp"))
       say(Level::bad, row.value("device", ""),
-          std::to_string(bad) +
-              " segments came with wrong checksums and were dropped. If their sender is on this machine, it "
-              "leaves them undone; " +
-              kRemedy);
+          std::to_string(bad) + " segments came with wrong checksums and were dropped" +
+              (kind == "af_xdp" ? std::string(". If their sender is on this machine, it leaves them undone; ") + kRemedy
+                                : std::string(": something between their sender and here damages frames")));
     if (row.contains("conflicts") && row["conflicts"].is_array())
       for (const auto& conflict : row["conflicts"])
         say(Level::bad, row.value("device", ""), "another station claims its address: " + conflict.get<std::string>());
