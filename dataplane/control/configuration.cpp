@@ -592,8 +592,8 @@ std::string complete_device(DeviceConfiguration& device) {
   const bool dctcp = device.options.tcp.congestion == tcp::Algorithm::dctcp;
   device.options.tcp.ecn = device.ecn.value_or(dctcp ? tcp::EcnUse::on : tcp::EcnUse::passive);
   device.queue_pairs.extensions = *device.extensions;
-  const bool one_worker = device.port->kind == Kind::loopback || device.port->kind == Kind::pair;
-  device.options.local_direct = device.local_direct.value_or(one_worker);
+  const bool in_memory = device.port->kind == Kind::loopback || device.port->kind == Kind::pair;
+  device.options.local_direct = device.local_direct.value_or(in_memory);
   return {};
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "control/addresses.hpp"
+#include "control/stream_errno.hpp"
 #include "ip/host_loopback.hpp"
 #include "wire/mark.hpp"
 
@@ -25,24 +26,6 @@ constexpr std::uint32_t kQpsInit = 1, kQpsRtr = 2, kQpsRts = 3;
 constexpr std::uint32_t kLevelId = 0;
 constexpr std::uint32_t kOptionTos = 0, kOptionReuse = 1, kOptionFamilyOnly = 2, kOptionAckTimeout = 3;
 constexpr std::uint32_t kEventCommunicationEstablished = 4;  // IBV_EVENT_COMM_EST
-
-int errno_of(StreamError error) {
-  switch (error) {
-    case StreamError::address_in_use:
-      return EADDRINUSE;
-    case StreamError::no_ports:
-      return EADDRNOTAVAIL;
-    case StreamError::no_route:
-      return ENETUNREACH;
-    case StreamError::no_resources:
-      return ENOMEM;
-    case StreamError::unknown:
-      return ECONNRESET;
-    case StreamError::wrong_state:
-      return EINVAL;
-  }
-  return EINVAL;
-}
 
 core::PrivateData to_private_data(Bytes octets) {
   core::PrivateData data;

@@ -9,29 +9,12 @@
 #include "control/batches.hpp"
 #include "control/context.hpp"
 #include "control/limits.hpp"
+#include "control/stream_errno.hpp"
 
 namespace rnic::control {
 namespace {
 
 constexpr std::uint32_t kBacklogMax = 128;
-
-int errno_of(core::StreamError error) {
-  switch (error) {
-    case core::StreamError::address_in_use:
-      return EADDRINUSE;
-    case core::StreamError::no_ports:
-      return EADDRNOTAVAIL;
-    case core::StreamError::no_route:
-      return ENETUNREACH;
-    case core::StreamError::no_resources:
-      return ENOMEM;
-    case core::StreamError::unknown:
-      return ECONNRESET;
-    case core::StreamError::wrong_state:
-      return EINVAL;
-  }
-  return EINVAL;
-}
 
 int errno_of(core::StreamFailure failure) {
   switch (failure) {
