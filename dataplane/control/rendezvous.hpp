@@ -45,8 +45,9 @@ class Rendezvous {
   // A Request whose queue pair is not in RTR yet is kept for so long, so many of them, so many of a caller's address
   // and for a queue pair: who is refused calls again.
   static constexpr Duration kRequestKept = seconds(5);
-  // And one of which nothing can be compared yet: its caller may be able to say more by now.
-  static constexpr Duration kUnprovenKept = milliseconds(200);
+  // And one of which nothing can be compared yet: its caller called in RTR, and has been in RTS since, most probably,
+  // where he can say more; a queue pair that only receives never can.
+  static constexpr Duration kUnprovenKept = milliseconds(20);
   static constexpr std::size_t kRequestsMax = 256, kRequestsOfCaller = 64, kRequestsForOne = 2;
   // Of those whose time has come, at a time: others than queue pairs that wait are to be served, too.
   static constexpr std::size_t kDueAtOnce = 32;

@@ -333,9 +333,10 @@ TEST_CASE("neither has named where it counts from: they wait for one of them", "
     CHECK(w.answered(again));
   }
   SECTION("and its caller is soon asked to say more") {
-    w.rendezvous.on_time(at_ms(199));
+    const Instant soon = at_ms(0) + Rendezvous::kUnprovenKept;
+    w.rendezvous.on_time(soon - nanoseconds(1));
     CHECK(w.silent());
-    w.rendezvous.on_time(at_ms(200));
+    w.rendezvous.on_time(soon);
     CHECK(w.refused(stream, MarkRefusal::not_ready));
   }
   SECTION("one that came before RTR, too") {
