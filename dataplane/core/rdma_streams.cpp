@@ -19,11 +19,6 @@ constexpr Duration kConfirmationTimeout = seconds(60);
 
 // ---- streams and queue pairs -------------------------------------------------------------
 
-Stream* RdmaStreams::of(const qp::QueuePair& qp) const {
-  const auto found = bound_.find(&qp);
-  return found == bound_.end() ? nullptr : found->second;
-}
-
 // A new one: the last one's end is seen to, if no turn has done so since the queue pair let go of it.
 bool RdmaStreams::may_have_stream(qp::QueuePair& qp, Instant now) {
   if (qp.state() != qp::State::idle || qp.attached() || has_stream(qp)) return false;
@@ -36,12 +31,12 @@ bool RdmaStreams::may_have_stream(qp::QueuePair& qp, Instant now) {
 
 void RdmaStreams::bind(qp::QueuePair& qp, Stream& stream) {
   stream.qp = &qp;
-  bound_[&qp] = &stream;
+  qp.bound_to = &stream;
 }
 
 void RdmaStreams::unbind(Stream& stream) {
   if (stream.qp == nullptr) return;
-  bound_.erase(stream.qp);
+  stream.qp->bound_to = nullptr;
   stream.qp = nullptr;
 }
 

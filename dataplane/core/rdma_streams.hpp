@@ -9,7 +9,6 @@
 #pragma once
 
 #include <memory>
-#include <unordered_map>
 
 #include "base/result.hpp"
 #include "core/connection.hpp"
@@ -32,7 +31,7 @@ class RdmaStreams final : public host::StreamUser {
   static Stream& own(host::Stream& stream) { return static_cast<Stream&>(stream); }
   static Stream* own(host::Stream* stream) { return static_cast<Stream*>(stream); }
   // The queue pair's, if it has one.
-  Stream* of(const qp::QueuePair& qp) const;
+  static Stream* of(const qp::QueuePair& qp) { return static_cast<Stream*>(qp.bound_to); }
   // And one that it has not let go of.
   bool has_stream(const qp::QueuePair& qp) const {
     const Stream* stream = of(qp);
@@ -145,7 +144,6 @@ class RdmaStreams final : public host::StreamUser {
   host::Host& host_;
   StreamNews& news_;
   RdmaStreams* mate_ = nullptr;
-  std::unordered_map<const qp::QueuePair*, Stream*> bound_;  // looked at by doorbells
 };
 
 }  // namespace rnic::core

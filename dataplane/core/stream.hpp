@@ -38,7 +38,7 @@
 
 namespace rnic::core {
 
-struct Stream : host::Stream {
+struct Stream : host::Stream, qp::BoundTo {
   // Opening and orphan are TCP/IP's to know (host/stream.hpp); what is between them is ours.
   enum class Phase : std::uint8_t { opening, negotiating, waiting, starting, running, held, streaming, orphan };
 

@@ -1,5 +1,6 @@
-// Deadlines of many machines, earliest first: a binary heap of those that have one. A machine that
-// has none costs nothing.
+// Deadlines of many machines, earliest first: a heap of those that have one, of eight children each, in which the
+// deadlines themselves stand: what ten thousand machines keep is not in any cache. A machine that has none costs
+// nothing.
 //
 // A deadline that moves later, as a retransmission timer does with every acknowledgement, is only
 // noted; the heap finds out when the old one comes due. So rearming is a store, and the earliest
@@ -8,6 +9,7 @@
 // Owned by one worker.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -35,10 +37,10 @@ class Timers {
     if (node.position == Node::kOut) {
       if (due == kNever) return;
       node.key = due;
-      heap_.push_back(&node);
+      heap_.push_back({due, &node});
       rise(static_cast<std::uint32_t>(heap_.size() - 1));
     } else if (due < node.key) {
-      node.key = due;
+      node.key = heap_[node.position].key = due;
       rise(node.position);
     }
   }
@@ -48,12 +50,12 @@ class Timers {
     if (node.position != Node::kOut) take_out(node.position);
   }
 
-  Instant earliest() const { return heap_.empty() ? kNever : heap_.front()->key; }
+  Instant earliest() const { return heap_.empty() ? kNever : heap_.front().key; }
 
   // One that is due, out of the heap; until nothing.
   Node* next_due(Instant now) {
-    while (!heap_.empty() && heap_.front()->key <= now) {
-      Node& first = *heap_.front();
+    while (!heap_.empty() && heap_.front().key <= now) {
+      Node& first = *heap_.front().node;
       if (first.wanted <= now) {
         take_out(0);
         return &first;
@@ -62,7 +64,7 @@ class Timers {
         take_out(0);
         continue;
       }
-      first.key = first.wanted;
+      first.key = heap_.front().key = first.wanted;
       sink(0);
     }
     return nullptr;
@@ -71,43 +73,46 @@ class Timers {
   std::size_t size() const { return heap_.size(); }
 
  private:
-  void put(std::uint32_t at, Node* node) {
-    heap_[at] = node;
-    node->position = at;
+  struct Entry {
+    Instant key;
+    Node* node;
+  };
+  static constexpr std::uint32_t kChildren = 8;
+
+  void put(std::uint32_t at, const Entry& entry) {
+    heap_[at] = entry;
+    entry.node->position = at;
   }
   void rise(std::uint32_t at) {
-    Node* node = heap_[at];
-    while (at > 0 && node->key < heap_[(at - 1) / 2]->key) {
-      put(at, heap_[(at - 1) / 2]);
-      at = (at - 1) / 2;
-    }
-    put(at, node);
+    const Entry entry = heap_[at];
+    for (std::uint32_t parent; at > 0 && entry.key < heap_[parent = (at - 1) / kChildren].key; at = parent)
+      put(at, heap_[parent]);
+    put(at, entry);
   }
   void sink(std::uint32_t at) {
-    Node* node = heap_[at];
+    const Entry entry = heap_[at];
     const auto size = static_cast<std::uint32_t>(heap_.size());
-    for (;;) {
-      std::uint32_t child = 2 * at + 1;
-      if (child >= size) break;
-      if (child + 1 < size && heap_[child + 1]->key < heap_[child]->key) ++child;
-      if (node->key <= heap_[child]->key) break;
+    for (std::uint32_t child; (child = kChildren * at + 1) < size; at = child) {
+      const std::uint32_t end = std::min(child + kChildren, size);
+      for (std::uint32_t other = child + 1; other < end; ++other)
+        if (heap_[other].key < heap_[child].key) child = other;
+      if (entry.key <= heap_[child].key) break;
       put(at, heap_[child]);
-      at = child;
     }
-    put(at, node);
+    put(at, entry);
   }
   void take_out(std::uint32_t at) {
-    Node* gone = heap_[at];
-    Node* last = heap_.back();
+    Node* const gone = heap_[at].node;
+    const Entry last = heap_.back();
     heap_.pop_back();
     gone->position = Node::kOut;
-    if (gone == last) return;
+    if (gone == last.node) return;
     put(at, last);
     rise(at);
-    sink(last->position);
+    sink(last.node->position);
   }
 
-  std::vector<Node*> heap_;
+  std::vector<Entry> heap_;
 };
 
 }  // namespace rnic::host

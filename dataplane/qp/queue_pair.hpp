@@ -38,6 +38,8 @@ struct Config : rdmap::Settings {
 };
 
 struct LooseTag;
+// What its device has bound it to.
+struct BoundTo {};
 
 // The link is its device's, for those that have no stream.
 class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
@@ -46,6 +48,8 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
   QueuePair(const Config& config, Host& host, tpt::Table& table, tpt::Mover& mover, BufferPool& data_pool,
             Scratch& scratch);
   ~QueuePair();
+
+  BoundTo* bound_to = nullptr;  // the device's to set, and to say what it is
 
   // ---- life ----
   // Idle -> RTS on an established stream whose startup frames are done: the next octet received is
