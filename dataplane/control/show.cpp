@@ -118,6 +118,7 @@ Json queue_pairs(const std::vector<Context*>& contexts) {
       qp::State state;
       qp::QpCounters counters;
       std::string terminate;
+      std::uint32_t receives_held = 0;
       std::optional<ud::State> datagrams{};  // of one of type UD
       std::uint64_t dropped = 0;
     };
@@ -139,7 +140,8 @@ Json queue_pairs(const std::vector<Context*>& contexts) {
           seen.push_back(std::move(it));
           continue;
         }
-        seen.push_back({qp.get(), qp->qp->state(), qp->qp->counters(), qp::describe(qp->qp->terminate_record())});
+        seen.push_back({qp.get(), qp->qp->state(), qp->qp->counters(), qp::describe(qp->qp->terminate_record()),
+                        qp->qp->receive_limit().in_progress});
       }
     });
     for (const Seen& it : seen) {
@@ -165,6 +167,7 @@ Json queue_pairs(const std::vector<Context*>& contexts) {
       row["fpdus_in"] = it.counters.fpdus_in;
       row["direct_out"] = it.counters.direct_out;
       row["direct_in"] = it.counters.direct_in;
+      row["receives_held"] = it.receives_held;
       row["errors"] = it.counters.errors;
       row["terminate"] = it.terminate;
       row["dropped"] = it.dropped;
