@@ -857,6 +857,14 @@ struct rnic_capture {
 };
 /* reply: rnic_list_devices_reply, of the devices that are captured */
 
+/*
+ * Resets the streams between these two, as SHOW tells of them, whoever's they are and however far they have come.
+ * ENOENT: there is none.
+ */
+struct rnic_kill {
+	struct rnic_address local, remote;
+};
+
 /* Messages to RDMA netlink (<rdma/rdma_netlink.h>), of those that read. */
 #define RNIC_NETLINK_MAX 256
 struct rnic_netlink {

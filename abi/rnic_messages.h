@@ -96,7 +96,8 @@
 	X(SHOW, show, 128, RNIC_OF_ANY, rnic_show, rnic_handle_reply, 0, 1)                                          \
 	X(STOP, stop, 129, RNIC_OF_ADMIN, rnic_nothing, rnic_nothing, 0, 0)                                          \
 	X(CAPTURE, capture, 130, RNIC_OF_ADMIN, rnic_capture, rnic_list_devices_reply, 0, RNIC_FDS_MAX)              \
-	X(NETLINK, netlink, 131, RNIC_OF_ANY, rnic_netlink, rnic_handle_reply, 0, 1)
+	X(NETLINK, netlink, 131, RNIC_OF_ANY, rnic_netlink, rnic_handle_reply, 0, 1)                                 \
+	X(KILL, kill, 132, RNIC_OF_ADMIN, rnic_kill, rnic_nothing, 0, 0)
 
 /* X(structure, octets). Whoever changes a size raises RNIC_ABI_VERSION. */
 #define RNIC_MESSAGE_STRUCTURES(X)                                                                                   \
@@ -123,7 +124,7 @@
 	X(rnic_cm_way, 28) X(rnic_cm_get_event_reply, 592) X(rnic_cm_set_option, 80) X(rnic_cm_notify, 8)            \
 	X(rnic_cm_migrate_id, 8) X(rnic_cm_migrate_id_reply, 16) X(rnic_cm_join, 40) X(rnic_cm_leave_reply, 16)      \
 	X(rnic_show, 16) X(rnic_capture, 32)                                                                         \
-	X(rnic_netlink, 264)
+	X(rnic_netlink, 264) X(rnic_kill, 48)
 /* clang-format on */
 
 #endif

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "base/assert.hpp"
+#include "control/addresses.hpp"
 #include "control/limits.hpp"
 #include "control/rdma_netlink.hpp"
 #include "control/server.hpp"
@@ -205,6 +206,27 @@ Reply Server::serve_netlink(Session& session, Request&, const rnic_netlink& body
 Reply Server::serve_stop(Session& session, Request&, const rnic_nothing&) {
   log_.info("told to stop by process " + std::to_string(session.peer.pid));
   if (stop_) stop_();
+  return {};
+}
+
+// For a peer that does harm, or does nothing, where its application lets it: V-SEC-19.
+Reply Server::serve_kill(Session& session, Request&, const rnic_kill& body) {
+  const auto local = ip_of(body.local), remote = ip_of(body.remote);
+  if (!local || !remote) return Reply::error(EINVAL);
+  bool found = false;
+  for (const auto& device : machine_.devices) {
+    if ((session.visible >> device->index & 1u) == 0) continue;
+    device->worker->call([&](Instant now) {
+      for (const core::StreamInfo& each : device->device->streams()) {
+        if (each.local != *local || each.local_port != port_of(body.local)) continue;
+        if (each.remote != *remote || each.remote_port != port_of(body.remote)) continue;
+        found |= device->device->kill(each.stream, now);
+      }
+    });
+  }
+  if (!found) return Reply::error(ENOENT);
+  log_.info("process " + std::to_string(session.peer.pid) + " resets " + endpoint(*local, port_of(body.local)) +
+            " to " + endpoint(*remote, port_of(body.remote)));
   return {};
 }
 

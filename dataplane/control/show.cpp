@@ -20,11 +20,6 @@ std::string hex(std::uint64_t value) {
   return text;
 }
 
-std::string endpoint(const wire::IpAddress& address, std::uint16_t port) {
-  const std::string text = wire::to_string(address);
-  return (address.is_v4() ? text : "[" + text + "]") + ":" + std::to_string(port);
-}
-
 std::string guid_text(std::uint64_t network_order) {
   const std::uint64_t guid = from_big(network_order);
   char text[24];
@@ -390,6 +385,11 @@ Json statistics(Machine& machine, const std::vector<Context*>& contexts, const C
 }
 
 }  // namespace
+
+std::string endpoint(const wire::IpAddress& address, std::uint16_t port) {
+  const std::string text = wire::to_string(address);
+  return (address.is_v4() ? text : "[" + text + "]") + ":" + std::to_string(port);
+}
 
 bool is_shown(const std::string& what) {
   constexpr std::array kSections{"", "dev", "port", "qp", "cq", "mr", "mw", "conn", "cm", "stats"};

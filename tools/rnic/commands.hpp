@@ -34,6 +34,12 @@ struct ShowOptions {
 };
 int show(const ShowOptions& options);
 
+struct KillOptions {
+  std::string name = "default";
+  std::string local, remote;  // as `show conn` has them
+};
+int kill(const KillOptions& options);
+
 struct DecodeOptions {
   std::string file;  // a capture or lines of hexadecimal digits; empty or "-": standard input
   std::optional<bool> crc;

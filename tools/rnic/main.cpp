@@ -144,6 +144,16 @@ int main(int count, char** words) {
   show_command->add_option("--name", show.name, "The daemon's name")->capture_default_str();
   show_command->add_flag("--json", show.json, "As JSON");
 
+  rnic::tool::KillOptions kill;
+  auto* kill_command = app.add_subcommand("kill", "Reset a connection, whichever application has it");
+  kill_command->add_option("LOCAL", kill.local, "Its address and port here, as rnic show conn has them")->required();
+  kill_command->add_option("REMOTE", kill.remote, "Its peer's")->required();
+  kill_command->add_option("--name", kill.name, "The daemon's name")->capture_default_str();
+  kill_command->footer(
+      "Its queue pair goes to Error, and what is posted there is flushed; the peer gets a RST.\n"
+      "Example:\n"
+      "  rnic kill 10.0.0.101:7174 10.0.0.7:40312\n");
+
   rnic::tool::DecodeOptions decode;
   std::string decode_crc;
   auto* decode_command = app.add_subcommand("decode", "Print what is in MPA streams, a JSON object for each unit");
@@ -208,6 +218,7 @@ int main(int count, char** words) {
   }
   if (*down_command) return rnic::tool::down(down_name);
   if (*show_command) return rnic::tool::show(show);
+  if (*kill_command) return rnic::tool::kill(kill);
   if (*capture_command) return rnic::tool::capture(capture);
   if (*decode_command) {
     if (!decode_crc.empty()) decode.crc = decode_crc == "on";

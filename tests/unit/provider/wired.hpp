@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -123,9 +124,9 @@ class Wired {
 
   explicit Wired(const char* devices = kTwoDevices)
       : live_(DataPlane::turns, devices),
-        channel_(connect(RNIC_CLIENT_CM)),
-        a(dup(connect(RNIC_CLIENT_VERBS).descriptor()), "rnic0"),
-        b(dup(connect(RNIC_CLIENT_VERBS).descriptor()), "rnic1") {
+        channel_(client(RNIC_CLIENT_CM)),
+        a(dup(client(RNIC_CLIENT_VERBS).descriptor()), "rnic0"),
+        b(dup(client(RNIC_CLIENT_VERBS).descriptor()), "rnic1") {
     listener_ = bare::listening(channel_, bare::address_of(b.context->device));
   }
 
@@ -174,10 +175,26 @@ class Wired {
   // Of rdma_cm; its ids are of either device.
   bare::Channel& channel() { return channel_; }
   // For another context on one of the devices, beside a or b.
-  int another_client() { return dup(connect(RNIC_CLIENT_VERBS).descriptor()); }
+  int another_client() { return dup(client(RNIC_CLIENT_VERBS).descriptor()); }
+  // A client of the daemon's, introduced; of another process, which draws its token.
+  bare::Connection client(rnic_client_kind kind, const bare::ProcessToken& process) {
+    bare::Connection connection{bare::Descriptor(live_.relay->connect())};
+    rnic_hello hello{};
+    hello.abi_version = RNIC_ABI_VERSION;
+    hello.kind = kind;
+    std::memcpy(hello.process, process.data(), process.size());
+    REQUIRE(connection.ask(RNIC_HELLO, hello).good());
+    return connection;
+  }
+  // Of this one.
+  bare::Connection client(rnic_client_kind kind) {
+    bare::Connection connection{bare::Descriptor(live_.relay->connect())};
+    REQUIRE(connection.hello(kind).good());
+    return connection;
+  }
   // A completion channel, as libibverbs would hold it; for either end.
   ibv_comp_channel make_channel() {
-    channels_.push_back(connect(RNIC_CLIENT_CM));  // it lasts as long as its connection
+    channels_.push_back(client(RNIC_CLIENT_CM));  // it lasts as long as its connection
     bare::Answer answer = channels_.back().ask(RNIC_CREATE_CHANNEL);
     REQUIRE(answer.good());
     ibv_comp_channel channel{};
@@ -202,12 +219,6 @@ class Wired {
   }
 
  private:
-  bare::Connection connect(rnic_client_kind kind) {
-    bare::Connection connection{bare::Descriptor(live_.relay->connect())};
-    REQUIRE(connection.hello(kind).good());
-    return connection;
-  }
-
   LiveDaemon live_;
   bare::Channel channel_;
   std::uint32_t listener_ = 0;
