@@ -1,5 +1,5 @@
 // As many objects of each kind as the device says that there are, of one process and one context, and one more of each,
-// which is refused with ENOMEM.
+// which is refused with ENOMEM. On an iWARP face each queue pair has Reads of its own in both directions.
 //
 //   capacity [KIND...]      qp, srq, mr, mw, pd, cq; all of them unless named
 #include <infiniband/verbs.h>
@@ -61,8 +61,24 @@ int main(int argc, char** argv) {
     attributes.send_cq = attributes.recv_cq = cq;
     attributes.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
     attributes.qp_type = IBV_QPT_RC;
-    fill<ibv_qp>(
-        "queue pairs", has.max_qp, 0, [&] { return ibv_create_qp(pd, &attributes); }, ibv_destroy_qp);
+    ibv_qp_attr reads{};
+    reads.qp_state = IBV_QPS_INIT;
+    reads.max_rd_atomic = reads.max_dest_rd_atomic = 1;
+    constexpr int kDepths = IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC;
+    const bool of_iwarp = devices[0]->transport_type == IBV_TRANSPORT_IWARP;
+    const auto make = [&] {
+      ibv_qp* qp = ibv_create_qp(pd, &attributes);
+      if (qp != nullptr && of_iwarp && ibv_modify_qp(qp, &reads, IBV_QP_STATE | kDepths) != 0) fail("IRD and ORD");
+      return qp;
+    };
+    const auto end = [&](ibv_qp* qp) {
+      ibv_qp_attr now{};
+      if (of_iwarp &&
+          (ibv_query_qp(qp, &now, kDepths, &attributes) != 0 || now.max_rd_atomic != 1 || now.max_dest_rd_atomic != 1))
+        fail("its IRD and ORD");
+      return ibv_destroy_qp(qp);
+    };
+    fill<ibv_qp>("queue pairs", has.max_qp, 0, make, end);
   }
   if (wanted("srq")) {
     ibv_srq_init_attr attributes{};

@@ -81,6 +81,72 @@ TEST_CASE("V-VB-02: what a device says of itself is so",
     CHECK((device.page_size_cap & page) != 0);
 }
 
+TEST_CASE("V-IRD-02: of many queue pairs each has IRD and ORD of its own, whatever the others have",
+          "[wired][V-IRD-02]") {
+  Wired t;
+  const ibv_device_attr device = device_of(t.a);
+  ibv_cq* const cq = t.a.make_cq(16);
+  // What others have does not come out of a pool: all that there is for each of a thousand, and of these still for the
+  // first (tests/system/soak makes as many as there can be).
+  std::vector<ibv_qp*> all;
+  const auto depths_of = [&](ibv_qp* qp) {
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr init{};
+    REQUIRE(provider::query_qp(qp, &attributes, IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC, &init) == 0);
+    return std::pair<int, int>(attributes.max_rd_atomic, attributes.max_dest_rd_atomic);
+  };
+  for (int i = 0; i < 1000; ++i) {
+    ibv_qp* const qp = t.a.make_qp(cq, cq, 1);
+    REQUIRE(qp != nullptr);
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_INIT;
+    attributes.max_rd_atomic = static_cast<std::uint8_t>(device.max_qp_init_rd_atom);
+    attributes.max_dest_rd_atomic = static_cast<std::uint8_t>(device.max_qp_rd_atom);
+    REQUIRE(provider::modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC) ==
+            0);
+    all.push_back(qp);
+  }
+  for (ibv_qp* qp : all) CHECK(depths_of(qp) == std::pair<int, int>(device.max_qp_init_rd_atom, device.max_qp_rd_atom));
+}
+
+TEST_CASE("V-IRD-02: Reads are under way both ways on every one of many connections at once",
+          "[wired][V-IRD-02][V-IRD-11]") {
+  constexpr std::size_t kPairs = 100, kEach = 64;
+  Wired t;
+  std::vector<char> memory(2 * kPairs * kEach, 'm'), sinks(2 * kPairs * kEach);
+  ibv_cq *const cq_a = t.a.make_cq(128), *const cq_b = t.b.make_cq(128);
+  constexpr int kRead = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
+  for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<char>(i * 7 + i / 251);
+  const ibv_mr *const source_a = t.a.make_mr(memory.data(), memory.size(), kRead), *const source_b = t.b.make_mr(
+                                                                                       memory.data(), memory.size(),
+                                                                                       kRead);
+  const ibv_mr *const sink_a = t.a.make_mr(sinks.data(), sinks.size(), IBV_ACCESS_LOCAL_WRITE),
+                      *const sink_b = t.b.make_mr(sinks.data(), sinks.size(), IBV_ACCESS_LOCAL_WRITE);
+  std::vector<ibv_qp*> own, far;
+  for (std::size_t i = 0; i < kPairs; ++i) {
+    own.push_back(t.a.make_qp(cq_a, cq_a, 4));
+    far.push_back(t.b.make_qp(cq_b, cq_b, 4));
+    t.join(own.back(), far.back());
+  }
+  const auto read = [&](ibv_qp* qp, std::size_t place, const ibv_mr* sink, const ibv_mr* source) {
+    const std::size_t at = place * kEach;
+    REQUIRE(post(qp,
+                 {place,
+                  IBV_WR_RDMA_READ,
+                  IBV_SEND_SIGNALED,
+                  {reinterpret_cast<std::uintptr_t>(memory.data()) + at, source->rkey}},
+                 {sge_of(sink, sinks.data() + at, kEach)}) == 0);
+  };
+  for (std::size_t i = 0; i < kPairs; ++i) {
+    read(own[i], i, sink_a, source_b);
+    read(far[i], kPairs + i, sink_b, source_a);
+  }
+  for (ibv_cq* cq : {cq_a, cq_b})
+    for (const ibv_wc& wc : poll(cq, kPairs)) CHECK(wc.status == IBV_WC_SUCCESS);
+  CHECK((sinks == memory));
+  t.end();
+}
+
 TEST_CASE("V-QP-09: a queue pair tells what it was made with, and where it is",
           "[wired][V-QP-09][V-VB-14][V-VB-15][V-VBX-01][V-QP-02][V-QP-13][V-QQP-01][V-QQP-02][V-QQP-03][V-QQP-04]"
           "[V-QQP-05][V-QQP-06][V-QQP-07][V-QQP-09]") {
