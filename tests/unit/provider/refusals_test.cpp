@@ -87,7 +87,7 @@ TEST_CASE("V-IS-02: where no more is to be had, every verb that makes something 
 TEST_CASE("V-IS-11: a completion queue by a handle that is nobody's is refused, and is what it was",
           "[wired][V-IS-11]") {
   Wired t;
-  ibv_cq *const cq = t.a.make_cq(8), *const gone = t.a.make_cq(8);
+  ibv_cq *const cq = t.a.make_cq(8), *const gone = t.a.make_cq(8), *const good = t.a.make_cq(8);
   const std::uint32_t own = cq->handle, nobodys = gone->handle;
   REQUIRE(provider::destroy_cq(gone) == 0);
   const int entries = cq->cqe;
@@ -95,13 +95,15 @@ TEST_CASE("V-IS-11: a completion queue by a handle that is nobody's is refused, 
     cq->handle = wrong;
     CHECK(provider::resize_cq(cq, 1000) == EINVAL);
     CHECK(refusal([&] { return t.a.make_qp(cq, cq, 4); }) == EINVAL);
+    CHECK(refusal([&] { return t.a.make_qp(cq, good, 4); }) == EINVAL);
+    CHECK(refusal([&] { return t.a.make_qp(good, cq, 4); }) == EINVAL);
     CHECK(refusal([&] { return make_extended(t.a, cq); }) == EINVAL);
     CHECK(provider::destroy_cq(cq) == EINVAL);
     cq->handle = own;
   }
   CHECK(cq->cqe == entries);
   t.at_daemon([](control::Machine& machine, control::Server&) {
-    CHECK(machine.cqs_by_cookie.size() == 1);
+    CHECK(machine.cqs_by_cookie.size() == 2);
     CHECK(machine.qps_by_cookie.empty());
   });
   CHECK(provider::resize_cq(cq, 1000) == 0);
