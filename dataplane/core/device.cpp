@@ -87,10 +87,10 @@ bool Device::transmit(Instant now) {
       const std::int64_t most = stream.qp->goes_locally() ? kTransmitTurnBytes : kTransmitQuantumMax;
       stream.deficit_bytes = std::min(stream.deficit_bytes + std::min(share, most), most);
       if (stream.deficit_bytes <= 0) continue;
-      const std::uint64_t before = stream.qp->counters().bytes_out;
+      const std::uint64_t before = stream.qp->spent_bytes();
       host_.data_pool().for_stream(stream.held_to_send());
       busy |= stream.qp->transmit(now, static_cast<std::uint32_t>(stream.deficit_bytes));
-      const auto used = static_cast<std::int64_t>(stream.qp->counters().bytes_out - before);
+      const auto used = static_cast<std::int64_t>(stream.qp->spent_bytes() - before);
       stream.deficit_bytes = stream.qp->idle() ? 0 : stream.deficit_bytes - used;
       left -= used;
     }

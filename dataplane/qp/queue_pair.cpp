@@ -124,6 +124,7 @@ struct QueuePair::Impl final : LocalPeer {
   Impl* peer_ = nullptr;
   LocalSide* side_ = nullptr;
   std::vector<BufferRef> carriers_;  // of the peer's, while what lies in them is placed
+  std::uint64_t spent_bytes_ = 0;
 
   State state_ = State::idle;
   bool outlives_peer_ = false;  // of this stream
@@ -725,7 +726,9 @@ bool QueuePair::Impl::transmit(Instant now, std::uint32_t budget_bytes) {
   }
   ++common_.turn;
   rdmap::Verdict verdict;
+  const std::uint32_t budget = budget_bytes;
   bool busy = stream_->out.fill(now, budget_bytes, verdict);
+  spent_bytes_ += budget - budget_bytes;
   if (verdict) {
     obey(verdict, now);
     go_down(now);
@@ -921,6 +924,7 @@ void QueuePair::give_back_slots() {
   impl_->messages_->responder.give_back_slots();
 }
 bool QueuePair::can_push() const { return impl_->stream_ && impl_->stream_->out.can_push(); }
+std::uint64_t QueuePair::spent_bytes() const { return impl_->spent_bytes_; }
 bool QueuePair::goes_locally() const { return impl_->peer_ != nullptr && impl_->goes_locally(); }
 std::uint64_t QueuePair::octets_beside_stream() const {
   return impl_->counters_.direct_bytes_in + (impl_->stream_ ? impl_->stream_->out.beside_bytes() : 0);

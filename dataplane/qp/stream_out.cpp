@@ -34,7 +34,7 @@ StreamOut::StreamOut(const Parts& parts, mpa::Crc crc, mpa::Markers markers)
 
 // ---- messages and segments -----------------------------------------------------------------------------
 
-bool StreamOut::fill(Instant now, std::uint32_t budget_bytes, rdmap::Verdict& verdict) {
+bool StreamOut::fill(Instant now, std::uint32_t& budget_bytes, rdmap::Verdict& verdict) {
   starved_ = false;
   requester_.look_again();
   needs_room_ = 0;
@@ -44,19 +44,14 @@ bool StreamOut::fill(Instant now, std::uint32_t budget_bytes, rdmap::Verdict& ve
   room_ = room > filling_bytes_ ? room - filling_bytes_ : 0;
   bool busy = false;
   while (budget_bytes != 0 && !verdict) {
-    if (!requester_.sending()) {
-      if (!begin_message(verdict)) break;
+    const bool begins = !requester_.sending();
+    if (begins && !begin_message(verdict)) break;
+    busy |= begins;
+    if (requester_.sending()) {
+      if (!go_locally(budget_bytes, now, verdict) && !add_fpdu(budget_bytes, now, verdict)) break;
       busy = true;
-      if (!requester_.sending()) continue;
     }
-    if (local_ != nullptr) [[unlikely]] {
-      if (requester_.message().done == 0) local_->allowed = requester_.is_somebodys() && local_->side.is_allowed();
-      const bool went = go_locally(budget_bytes, now, verdict);
-      busy |= went;
-      if (went) continue;
-    }
-    if (!add_fpdu(budget_bytes, now, verdict)) break;
-    busy = true;
+    if (begins) budget_bytes -= std::min(budget_bytes, kMessageCost);
   }
   close_segment();
   return busy;
@@ -135,8 +130,11 @@ bool StreamOut::add_fpdu(std::uint32_t& budget_bytes, Instant now, rdmap::Verdic
 // The next DDP segment of the message under way, from memory to memory. A message that has begun in packet buffers
 // stays there; one that has begun here goes on there where it has to.
 bool StreamOut::go_locally(std::uint32_t& budget_bytes, Instant now, rdmap::Verdict& verdict) {
+  if (local_ == nullptr) [[likely]]
+    return false;
   LocalPath& local = *local_;
   const ddp::OutboundMessage& message = requester_.message();
+  if (message.done == 0) local.allowed = requester_.is_somebodys() && local.side.is_allowed();
   const bool goes_on = std::exchange(local.in_message, false);
   if (!local.allowed || (message.done != 0 && !goes_on)) return false;
   if (!empty() || !local.peer.is_open() || !local.peer.has_taken(connection_.appended())) return false;

@@ -26,6 +26,8 @@ namespace rnic::qp {
 
 // Segments being filled or waiting for their gathers. Bounds what one turn has under way.
 inline constexpr std::uint32_t kSegmentsMax = 256;
+// What a message, or work without one, costs of a turn besides its octets: many that have none are work, too.
+inline constexpr std::uint32_t kMessageCost = 256;
 // FPDUs whose CRC waits for a gather.
 inline constexpr std::uint32_t kUnsealedMax = 1024;
 
@@ -42,8 +44,8 @@ class StreamOut {
   StreamOut(const Parts& parts, mpa::Crc crc, mpa::Markers markers);
 
   // ---- turns; each says whether it did something ----
-  // Begins messages and fills segments with them, of at most `budget_bytes` in all.
-  bool fill(Instant now, std::uint32_t budget_bytes, rdmap::Verdict& verdict);
+  // Begins messages and fills segments with them, of at most `budget_bytes` in all, of which it takes what they cost.
+  bool fill(Instant now, std::uint32_t& budget_bytes, rdmap::Verdict& verdict);
   // Seals what is gathered and hands it to the connection, or without the stream to the peer, in order. Where octets
   // could not be gathered it ends, and says for whom: Requester::gather_failed().
   bool push(Instant now, std::optional<std::uint32_t>& failed_work);

@@ -47,6 +47,41 @@ core::StreamInfo info_of(const World& world, core::StreamId id) {
 
 }  // namespace
 
+TEST_CASE("messages without octets have their share of a turn and no more, however many streams have them",
+          "[core][local]") {
+  sim::WorldOptions options;
+  const bool direct = GENERATE(false, true);
+  CAPTURE(direct);
+  options.a.device.local_direct = options.b.device.local_direct = direct;
+  World world(options);
+  std::vector<sim::Connected> pairs;
+  qp::Config deep = plain();
+  deep.send_depth = 4096;
+  for (std::uint16_t i = 0; i < 20; ++i) {
+    pairs.push_back(sim::connect(world, deep, plain(), static_cast<std::uint16_t>(7471 + i)));
+    REQUIRE(pairs.back().established);
+  }
+  world.run_for(milliseconds(10));
+  qp::WorkRequest empty;
+  empty.opcode = qp::Opcode::write;
+  for (const sim::Connected& pair : pairs)
+    for (int i = 0; i < 4000; ++i) world.a.post_send(*pair.a, empty);
+  const auto begun = [&] {
+    std::uint64_t all = 0;
+    for (const sim::Connected& pair : pairs)
+      all += pair.a->qp->counters().fpdus_out + pair.a->qp->counters().direct_out;
+    return all;
+  };
+  std::uint64_t before = begun();
+  for (int turn = 0; turn < 10; ++turn) {
+    world.a.turn();
+    const std::uint64_t now = begun();
+    CHECK(now - before <= 1024 + pairs.size());
+    before = now;
+  }
+  CHECK(before != 0);
+}
+
 TEST_CASE("W-RDMAP-55: a stream's places for inbound Reads are its own: another's peer cannot use them up",
           "[core][W-RDMAP-55][V-SEC-01]") {
   World world({});

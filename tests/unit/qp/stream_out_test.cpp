@@ -72,13 +72,27 @@ TEST_CASE("a turn has a budget, and ends with the FPDU that uses it up", "[qp]")
   StreamEnd s;
   Region& source = s.region(8, 3);
   for (int i = 0; i < 3; ++i) s.post(write_of(source, 8));
-  CHECK(s.fill(kFpduOfEight + 1));
+  constexpr std::uint32_t kOne = qp::kMessageCost + kFpduOfEight;
+  CHECK(s.fill(kOne + 1));
   s.push();
   CHECK(s.heard().size() == 2);
-  CHECK(s.fill(kFpduOfEight));
+  CHECK(s.fill(kOne));
   s.push();
   CHECK(s.heard().size() == 1);
   CHECK_FALSE(s.fill());
+}
+
+TEST_CASE("messages without octets, and work without messages, cost of a turn, too", "[qp]") {
+  StreamEnd s;
+  SECTION("empty Writes") {
+    for (int i = 0; i < 20; ++i) s.post(work(rdmap::Opcode::write));
+  }
+  SECTION("what is refused without a message") {
+    for (int i = 0; i < 20; ++i) s.post(work(rdmap::Opcode::local_invalidate));
+  }
+  CHECK(s.fill(10 * qp::kMessageCost));
+  CHECK(s.all_counters.fpdus_out <= 10);
+  CHECK(s.app.sends.size() >= 9);
 }
 
 TEST_CASE("V-ORD-08: a segment goes to TCP when its octets are gathered, and its work is complete then",
