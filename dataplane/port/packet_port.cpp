@@ -90,6 +90,7 @@ std::unique_ptr<PacketPort> PacketPort::open(const PortSpec& spec, const PortOpt
 
 // Bound last, so that nothing comes before all is set, nor from another interface.
 bool PacketPort::open_socket(int interface, bool groups, std::string& error) {
+  interface_ = interface;
   const auto fail = [&](const char* what) {
     error = std::string(what) + ": " + std::strerror(errno);
     return false;
@@ -126,7 +127,11 @@ PacketPort::~PacketPort() {
   if (socket_ >= 0) close(socket_);
 }
 
-bool PacketPort::link_up() const { return netdev_link_up(facts_.netdev); }
+// Another interface that has the name now is not ours: the socket hears nothing of it.
+bool PacketPort::link_up() const {
+  const std::optional<Netdev> now = find_netdev(facts_.netdev);
+  return now && now->index == interface_ && now->up && now->carrier;
+}
 
 // ---- receiving ---------------------------------------------------------------------------------
 

@@ -71,6 +71,7 @@ class PacketPort final : public Port {
   PortFacts facts_;
   HeapPool pool_;
   int socket_ = -1;
+  int interface_ = 0;  // by its number: names come and go
   std::unique_ptr<std::array<Place, kReceivedMax>> places_;
   std::array<mmsghdr, kReceivedMax> incoming_{};
   unsigned dirty_ = kReceivedMax;  // places in front that are to be laid out

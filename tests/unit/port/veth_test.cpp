@@ -113,6 +113,26 @@ void sleeps_and_wakes(const std::string& kind, std::uint32_t mtu) {
 TEST_CASE("a sleeping af_packet port wakes for a frame, loses no wake-up, and is silent when idle", "[port][veth]") {
   sleeps_and_wakes("af_packet", 1500);
 }
+TEST_CASE("an af_packet port whose interface is gone is down, also when another has its name", "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE(why);
+  const auto make = [] {
+    return run("ip link add here type veth peer name there") && run("ip link set here up") &&
+           run("ip link set there up");
+  };
+  REQUIRE(make());
+  std::string error;
+  const auto port = open("af_packet:here", error);
+  INFO(error);
+  REQUIRE(port);
+  REQUIRE(test::eventually([&] { return port->link_up(); }));
+  REQUIRE(run("ip link del here"));
+  CHECK_FALSE(port->link_up());
+  REQUIRE(make());
+  REQUIRE(test::eventually([] { return netdev_link_up("here"); }));
+  CHECK_FALSE(port->link_up());
+  run("ip link del here");
+}
+
 TEST_CASE("an af_packet port carries frames of MTU 9000", "[port][veth]") { sleeps_and_wakes("af_packet", 9000); }
 TEST_CASE("a sleeping af_xdp port wakes for a frame, loses no wake-up, and is silent when idle", "[port][veth]") {
   sleeps_and_wakes("af_xdp", 1500);
