@@ -252,6 +252,11 @@ TEST_CASE("V-SEC-26: a process that comes after another has neither its rights n
   std::memset(memory.data(), 's', kBytes);
   std::memset(far_memory.data(), 'f', kBytes);
   t.channel().expect(RNIC_CM_DISCONNECTED);
+  // Nobody else has a domain of that number, but it does not stand on that alone.
+  t.at_daemon([&](control::Machine& machine, control::Server&) {
+    CHECK_FALSE(machine.devices[0]->table->query(Stag{old.rkey}));
+    CHECK(machine.devices[0]->table->used() == 0);
+  });
   Process second(t, {2});
   const QpView view = Application::view(second.qp);
   CHECK(is_zeros(view.send));
