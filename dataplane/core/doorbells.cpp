@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 namespace rnic::core {
 namespace {
@@ -76,16 +77,17 @@ void Doorbells::unbind_shared_receive(shm::ContextMemory& memory, std::uint32_t 
 SourceHabit* Doorbells::answer(OwnCore& core, Instant now) {
   SourceHabit* ringer = nullptr;
   posts_ = 0;
-  watched_ = 0;
-  for (Context& context : contexts_) {
-    if (context.watched.size() == 0) continue;
-    context.watched.look([&](std::uint32_t bell, std::uint32_t posts) {
-      posts_ += std::min(posts, kPostsMax);
-      tell_posted(context.bells[bell]);
-      ringer = &context.habit;
-    });
-    watched_ += context.watched.size();
-  }
+  // Of thousands of contexts few have any.
+  if (std::exchange(watched_, 0) != 0)
+    for (Context& context : contexts_) {
+      if (context.watched.size() == 0) continue;
+      context.watched.look([&](std::uint32_t bell, std::uint32_t posts) {
+        posts_ += std::min(posts, kPostsMax);
+        tell_posted(context.bells[bell]);
+        ringer = &context.habit;
+      });
+      watched_ += context.watched.size();
+    }
   // One process may have many contexts: what a turn answers is divided by those that want some.
   int ringing = 0;
   for (const Context& context : contexts_)
@@ -170,19 +172,23 @@ void Doorbells::tell_shared(Bell& bell, int& left) {
 
 bool Doorbells::any_waits() const {
   for (const Context& context : contexts_)
-    if (Bells::any_rung(context.memory->doorbells(index_)) || !context.untold.empty() || context.watched.any_posted())
+    if (Bells::any_rung(context.memory->doorbells(index_)) || !context.untold.empty() ||
+        (watched_ != 0 && context.watched.any_posted()))
       return true;
   return false;
 }
 
 void Doorbells::set_asleep(bool asleep) {
   for (Context& context : contexts_) {
-    if (asleep)
-      context.watched.unwatch();
-    else
-      context.watched.clear([&](std::uint32_t bell, std::uint32_t) { tell_posted(context.bells[bell]); });
+    if (watched_ != 0) {
+      if (asleep)
+        context.watched.unwatch();
+      else
+        context.watched.clear([&](std::uint32_t bell, std::uint32_t) { tell_posted(context.bells[bell]); });
+    }
     context.memory->set_asleep(index_, asleep);
   }
+  if (!asleep) watched_ = 0;
 }
 
 void Doorbells::touch_all_of(SpaceId space) {

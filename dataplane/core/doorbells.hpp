@@ -93,7 +93,7 @@ class Doorbells {
 
   static constexpr std::size_t kWatchedMax = 64;
   unsigned index_;
-  std::size_t watched_ = 0;  // of all applications
+  std::size_t watched_ = 0;  // of all applications, or some more
   std::uint32_t posts_ = 0;  // of this turn
   std::vector<Context> contexts_;
 };
