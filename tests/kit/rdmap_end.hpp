@@ -81,7 +81,7 @@ struct End : Ground {
   void settle() {
     ++common.turn;
     mover.flush();
-    while (!fault && responder.deliverable()) note(responder.deliver_next());
+    while (!fault && responder.deliverable() && responder.lets_go()) note(responder.deliver_next());
   }
 
   // ---- out: all that can be said now ----
