@@ -77,8 +77,7 @@ TEST_CASE("Where all places are taken a queue goes on ringing", "[core][watch]")
   CHECK(world.look() == World::Told{{100 + WatchList::kMax, 1}});
 }
 
-TEST_CASE("A queue that is not used gives its place back and rings again, also for what came in the last moment",
-          "[core][watch]") {
+TEST_CASE("A queue that is not used gives its place back and rings again", "[core][watch]") {
   World world;
   REQUIRE(world.add(0));
   REQUIRE(world.add(1));
