@@ -180,6 +180,15 @@ class World:
         subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True, capture_output=True)
 
 
+def lost_rpings_race(program, code):
+    """rping before rdma-core 59 may destroy its event channel after its thread has taken the last event and before that
+    asks for the next: all was done, and the exit code is 255 (github.com/linux-rdma/rdma-core/pull/1622). This is so
+    only where these lines are all that it says: it would say as well what else went wrong."""
+    last = "rdma_get_cm_event: Bad file descriptor"
+    said = (["client DISCONNECT EVENT...", last], ["server DISCONNECT EVENT...", "wait for RDMA_READ_ADV state 10", last])
+    return code == 255 and "rping" in program.words and program.text().splitlines() in said
+
+
 class Wire:
     """Two sides. `server` and `client` go before a command."""
 
@@ -263,12 +272,12 @@ class Wire:
             except Failed as failure:
                 server.end()
                 raise Failed(f"{failure}\n--- server\n{tail(server.text())}") from None
-            if not self.asked_well(code, client.text()):
+            if not (self.asked_well(code, client.text()) or lost_rpings_race(client, code)):
                 server.end()
                 raise Failed(f"client's exit code {code}: {shlex.join(client.words)}\n{tail(client.text())}\n"
                              f"--- server\n{tail(server.text())}")
             code = server.wait(60 if self.slow else 15)
-            if not self.served_well(code, server.text()):
+            if not (self.served_well(code, server.text()) or lost_rpings_race(server, code)):
                 raise Failed(f"server's exit code {code}: {shlex.join(server.words)}\n{tail(server.text())}")
         except Failed as failure:
             failure.said = server.text() + client.text()
