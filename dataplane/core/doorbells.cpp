@@ -12,13 +12,20 @@ constexpr std::uint32_t kPostsMax = 1024;  // that are counted of a queue in a t
 
 }  // namespace
 
+void Doorbells::add(shm::ContextMemory& memory, SpaceId space) {
+  contexts_.push_back(std::make_unique<Context>());
+  contexts_.back()->memory = &memory;
+  contexts_.back()->space = space;
+}
+
 void Doorbells::remove(shm::ContextMemory& memory) {
-  std::erase_if(contexts_, [&](const Context& context) { return context.memory == &memory; });
+  std::erase_if(active_, [&](const Context* context) { return context->memory == &memory; });
+  std::erase_if(contexts_, [&](const auto& context) { return context->memory == &memory; });
 }
 
 Doorbells::Context* Doorbells::find(shm::ContextMemory& memory) {
-  for (Context& context : contexts_)
-    if (context.memory == &memory) return &context;
+  for (const auto& context : contexts_)
+    if (context->memory == &memory) return context.get();
   return nullptr;
 }
 
@@ -77,38 +84,59 @@ void Doorbells::unbind_shared_receive(shm::ContextMemory& memory, std::uint32_t 
 SourceHabit* Doorbells::answer(OwnCore& core, Instant now) {
   SourceHabit* ringer = nullptr;
   posts_ = 0;
-  // Of thousands of contexts few have any.
-  if (std::exchange(watched_, 0) != 0)
-    for (Context& context : contexts_) {
-      if (context.watched.size() == 0) continue;
-      context.watched.look([&](std::uint32_t bell, std::uint32_t posts) {
-        posts_ += std::min(posts, kPostsMax);
-        tell_posted(context.bells[bell]);
-        ringer = &context.habit;
-      });
-      watched_ += context.watched.size();
-    }
-  // One process may have many contexts: what a turn answers is divided by those that want some.
+  watched_ = 0;
+  look_at_quiet();
+  for (Context* const context : active_) {
+    if (context->watched.size() == 0) continue;
+    context->watched.look([&](std::uint32_t bell, std::uint32_t posts) {
+      posts_ += std::min(posts, kPostsMax);
+      tell_posted(context->bells[bell]);
+      ringer = &context->habit;
+    });
+    watched_ += context->watched.size();
+  }
+  answer_rung(core, now, ringer);
+  return ringer;
+}
+
+void Doorbells::look_at_quiet() {
+  for (std::size_t left = std::min(kQuietLooks, contexts_.size()); left != 0; --left) {
+    if (next_quiet_ >= contexts_.size()) next_quiet_ = 0;
+    look_at(*contexts_[next_quiet_++]);
+  }
+}
+
+// If it rings it is active from now on.
+void Doorbells::look_at(Context& context) {
+  if (context.is_active || !context.rings(index_)) return;
+  context.is_active = true;
+  active_.push_back(&context);
+}
+
+// One process may have many contexts: what a turn answers is divided by those that want some.
+void Doorbells::answer_rung(OwnCore& core, Instant now, SourceHabit*& ringer) {
   int ringing = 0;
-  for (const Context& context : contexts_)
-    ringing += Bells::any_rung(context.memory->doorbells(index_)) || !context.untold.empty() ? 1 : 0;
-  if (ringing == 0) return ringer;
-  const int most = std::max(kBellsMin, Bells::kTurnMax / ringing);
-  for (Context& context : contexts_) {
-    rnic_doorbells& bells = context.memory->doorbells(index_);
-    const bool rung = Bells::any_rung(bells);
-    if (!rung && context.untold.empty()) continue;
+  for (Context* const context : active_) {
+    const bool rings = context->rings(index_);
+    ringing += rings ? 1 : 0;
+    context->turns = rings || context->watched.size() != 0 ? 0 : context->turns + 1;
+  }
+  const int most = std::max(kBellsMin, Bells::kTurnMax / std::max(ringing, 1));
+  std::erase_if(active_, [&](Context* context) {
+    context->is_active = context->turns <= kTurnsInVain;
+    if (context->turns != 0) return !context->is_active;
+    rnic_doorbells& bells = context->memory->doorbells(index_);
     // Said by who woke us, and only then.
     if (const std::uint32_t from = std::atomic_ref(bells.rung_from).load(std::memory_order_relaxed); from != 0) {
       std::atomic_ref(bells.rung_from).store(0, std::memory_order_relaxed);
       core.on_rung_from(from - 1, now);
     }
-    if (answer(context, rung, most)) ringer = &context.habit;
-  }
-  return ringer;
+    if (answer(*context, most)) ringer = &context->habit;
+    return false;
+  });
 }
 
-bool Doorbells::answer(Context& context, bool rung, int left) {
+bool Doorbells::answer(Context& context, int left) {
   bool busy = false;
   // Of shared receive queues of many queue pairs: those that were not told in the last turn.
   while (left > 0 && !context.untold.empty()) {
@@ -117,8 +145,9 @@ bool Doorbells::answer(Context& context, bool rung, int left) {
     busy = true;
     if (bell.untold == 0) context.untold.erase(context.untold.begin());
   }
-  if (!rung) return busy;
-  return context.doorbells.answer(context.memory->doorbells(index_), context.bells.size(), left,
+  rnic_doorbells& bells = context.memory->doorbells(index_);
+  if (!Bells::any_rung(bells)) return busy;
+  return context.doorbells.answer(bells, context.bells.size(), left,
                                   [&](std::size_t index) {
                                     if (index < context.bells.size()) ring(context, index, left);
                                   }) ||
@@ -171,30 +200,29 @@ void Doorbells::tell_shared(Bell& bell, int& left) {
 }
 
 bool Doorbells::any_waits() const {
-  for (const Context& context : contexts_)
-    if (Bells::any_rung(context.memory->doorbells(index_)) || !context.untold.empty() ||
-        (watched_ != 0 && context.watched.any_posted()))
-      return true;
-  return false;
+  return std::any_of(contexts_.begin(), contexts_.end(), [&](const auto& context) {
+    return context->rings(index_) || (watched_ != 0 && context->watched.any_posted());
+  });
 }
 
 void Doorbells::set_asleep(bool asleep) {
-  for (Context& context : contexts_) {
+  for (const auto& context : contexts_) {
     if (watched_ != 0) {
       if (asleep)
-        context.watched.unwatch();
+        context->watched.unwatch();
       else
-        context.watched.clear([&](std::uint32_t bell, std::uint32_t) { tell_posted(context.bells[bell]); });
+        context->watched.clear([&](std::uint32_t bell, std::uint32_t) { tell_posted(context->bells[bell]); });
     }
-    context.memory->set_asleep(index_, asleep);
+    if (!asleep) look_at(*context);
+    context->memory->set_asleep(index_, asleep);
   }
   if (!asleep) watched_ = 0;
 }
 
 void Doorbells::touch_all_of(SpaceId space) {
-  for (const Context& context : contexts_) {
-    if (context.space != space) continue;
-    for (const Bell& bell : context.bells)
+  for (const auto& context : contexts_) {
+    if (context->space != space) continue;
+    for (const Bell& bell : context->bells)
       if (bell.kind == Bell::Kind::send) {
         if (bell.ud != nullptr)
           bell.device->touch(*bell.ud);

@@ -4,11 +4,15 @@
 // Send queues in use are watched in place of that (core/watch_list.hpp). Receives are watched in that nobody need look
 // until one is missing (shm/queues.hpp).
 //
+// Of thousands of applications few ring at a time. Those that have rung lately are looked at in each turn, of the
+// others so many in a turn, one after the other: what is looked at is in another cache, a page for each.
+//
 // Owned by one worker. The areas are shared (abi/rnic_shm.h).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -26,14 +30,18 @@ class Doorbells {
  public:
   explicit Doorbells(unsigned worker_index) : index_(worker_index) {}
 
+  // Of applications that have not rung for kTurnsInVain turns, so many are looked at in a turn.
+  static constexpr std::size_t kQuietLooks = 64;
+  static constexpr std::uint32_t kTurnsInVain = WatchList::kTurnsInVain;
+
   // ---- whose they are ----
   // Its area rings from now on.
-  void add(shm::ContextMemory& memory, SpaceId space) { contexts_.push_back({.memory = &memory, .space = space}); }
+  void add(shm::ContextMemory& memory, SpaceId space);
   void remove(shm::ContextMemory& memory);
-  // Contexts move in memory when one is added or removed, and their habits with them.
-  template <typename Do>
-  void for_each_habit(Do&& each) const {
-    for (const Context& context : contexts_) each(context.habit);
+  // As long as it is there; null: it is not.
+  const SourceHabit* habit_of(shm::ContextMemory& memory) {
+    const Context* const context = find(memory);
+    return context != nullptr ? &context->habit : nullptr;
   }
 
   // ---- what they mean: the doorbell of that index of a context ----
@@ -61,7 +69,7 @@ class Doorbells {
   // Queue pairs of this space have waited for a copy, in no list.
   void touch_all_of(SpaceId space);
   // For who rings: whether it has to wake us. Nothing is watched while we sleep; a seq_cst fence and any_waits()
-  // follow.
+  // follow. After a sleep, whoever has rung is answered in the next turn.
   void set_asleep(bool asleep);
 
  private:
@@ -82,11 +90,18 @@ class Doorbells {
     std::vector<std::uint32_t> untold{};  // bells that have some
     WatchList watched{};
     SourceHabit habit{};
+    bool is_active = false;
+    std::uint32_t turns = 0;  // active ones', since it rang
+
+    bool rings(unsigned worker) const { return Bells::any_rung(memory->doorbells(worker)) || !untold.empty(); }
   };
 
   Context* find(shm::ContextMemory& memory);
   Bell& bell_at(shm::ContextMemory& memory, std::uint32_t doorbell);
-  bool answer(Context& context, bool rung, int left);
+  void look_at_quiet();
+  void look_at(Context& context);
+  void answer_rung(OwnCore& core, Instant now, SourceHabit*& ringer);
+  bool answer(Context& context, int left);
   void ring(Context& context, std::size_t index, int& left);
   static void tell_posted(const Bell& bell);
   static void tell_shared(Bell& bell, int& left);
@@ -95,7 +110,9 @@ class Doorbells {
   unsigned index_;
   std::size_t watched_ = 0;  // of all applications, or some more
   std::uint32_t posts_ = 0;  // of this turn
-  std::vector<Context> contexts_;
+  std::vector<std::unique_ptr<Context>> contexts_;
+  std::vector<Context*> active_;  // of these; all that have queues that are watched are among them
+  std::size_t next_quiet_ = 0;    // where look_at_quiet() goes on
 };
 
 }  // namespace rnic::core

@@ -155,7 +155,6 @@ void Worker::remove_device(Device& device) {
 
 int Worker::add_context(shm::ContextMemory& memory, SpaceId space) {
   if (const int error = watch(memory.wake_fd(options_.index), kCounter); error != 0) return error;
-  forget_sources();
   doorbells_.add(memory, space);
   to_serve_anew_ = true;
   return 0;
@@ -163,14 +162,11 @@ int Worker::add_context(shm::ContextMemory& memory, SpaceId space) {
 
 void Worker::remove_context(shm::ContextMemory& memory) {
   unwatch(memory.wake_fd(options_.index));
-  forget_sources();
+  if (const SourceHabit* const habit = doorbells_.habit_of(memory)) {
+    if (source_ == habit) source_ = nullptr;
+    patience_.forget(*habit);
+  }
   doorbells_.remove(memory);
-}
-
-// Contexts are about to move in memory.
-void Worker::forget_sources() {
-  source_ = nullptr;
-  doorbells_.for_each_habit([this](const SourceHabit& habit) { patience_.forget(habit); });
 }
 
 // ---- news for control ----------------------------------------------------------------------------

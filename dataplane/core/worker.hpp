@@ -147,7 +147,6 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   Instant next_deadline() const;
   void tell(const WorkerEvent& event);
   bool tell_control();
-  void forget_sources();
   int watch(int descriptor, std::uint32_t events);
   void unwatch(int descriptor);
 

@@ -1,0 +1,91 @@
+// Whose doorbells a worker looks at, and when: of many applications.
+#include "core/doorbells.hpp"
+
+#include "kit/catch.hpp"
+
+namespace {
+
+using namespace rnic;
+using core::Doorbells;
+
+// Applications without a queue pair: a ring that was seen is taken back, and means nothing.
+struct World {
+  static constexpr std::size_t kContexts = 2 * Doorbells::kQuietLooks + 2;
+
+  World() {
+    for (std::uint32_t i = 0; i < kContexts; ++i) {
+      auto made = shm::ContextMemory::create(1, 1);
+      REQUIRE(made);
+      memories.push_back(std::move(*made));
+      doorbells.add(*memories.back(), SpaceId{i});
+    }
+  }
+  void ring(std::size_t i) { memories[i]->doorbells(0).any = 1; }
+  bool rings(std::size_t i) const { return memories[i]->doorbells(0).any != 0; }
+  void turn() { (void)doorbells.answer(core, Instant{0}); }
+  // Turns until it is answered.
+  std::size_t turns_for(std::size_t i) {
+    ring(i);
+    std::size_t turns = 0;
+    while (rings(i) && turns < 100) turn(), ++turns;
+    return turns;
+  }
+
+  core::OwnCore core{-1, false};
+  std::vector<std::unique_ptr<shm::ContextMemory>> memories;
+  Doorbells doorbells{0};
+};
+
+}  // namespace
+
+TEST_CASE("an application that has not rung lately is looked at in its turn, and from then on in each", "[doorbells]") {
+  World w;
+  const std::size_t last = World::kContexts - 1;
+  CHECK(w.turns_for(last) == 3);  // 64, 64, and the last two
+  for (int again = 0; again < 10; ++again) CHECK(w.turns_for(last) == 1);
+  // For so long.
+  for (std::uint32_t turn = 0; turn < Doorbells::kTurnsInVain; ++turn) w.turn();
+  CHECK(w.turns_for(last) == 1);
+  // Then it is one of many again: the turns come to where that one is the last that is looked at.
+  for (std::uint32_t turn = 0; turn <= Doorbells::kTurnsInVain; ++turn) w.turn();
+  std::size_t longest = 0;
+  for (std::size_t i = 0; i < 2 * Doorbells::kQuietLooks; i += Doorbells::kQuietLooks - 1)
+    longest = std::max(longest, w.turns_for(i));
+  CHECK(longest > 1);
+  CHECK(longest <= 3);
+}
+
+TEST_CASE("of few applications each is looked at in each turn", "[doorbells]") {
+  World w;
+  while (w.memories.size() > Doorbells::kQuietLooks) {
+    w.doorbells.remove(*w.memories.back());
+    w.memories.pop_back();
+  }
+  for (std::size_t i = 0; i < w.memories.size(); ++i) CHECK(w.turns_for(i) == 1);
+}
+
+TEST_CASE("whoever rang while the worker slept is answered in the next turn, and seen before the sleep",
+          "[doorbells]") {
+  World w;
+  const std::size_t last = World::kContexts - 1;
+  CHECK_FALSE(w.doorbells.any_waits());
+  w.doorbells.set_asleep(true);
+  w.ring(last);
+  CHECK(w.doorbells.any_waits());
+  w.doorbells.set_asleep(false);
+  w.turn();
+  CHECK_FALSE(w.rings(last));
+  CHECK_FALSE(w.doorbells.any_waits());
+}
+
+TEST_CASE("an application that goes while it is active is not looked at any more", "[doorbells]") {
+  World w;
+  CHECK(w.turns_for(0) == 1);
+  REQUIRE(w.doorbells.habit_of(*w.memories[0]) != nullptr);
+  w.doorbells.remove(*w.memories[0]);
+  CHECK(w.doorbells.habit_of(*w.memories[0]) == nullptr);
+  w.ring(0);
+  for (int turn = 0; turn < 4; ++turn) w.turn();
+  CHECK(w.rings(0));
+  CHECK(w.turns_for(World::kContexts - 1) <= 3);
+}
