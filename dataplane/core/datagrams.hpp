@@ -34,7 +34,7 @@ struct DatagramCounters {
 class Datagrams final : public host::DatagramUser, public ud::Network {
  public:
   static constexpr std::size_t kAttachedMax = 293;  // queue pairs of a group: 256 of one application, and others'
-  static constexpr std::uint32_t kTurnFrames = 64;  // begun in a turn; a full one is 4 KiB
+  static constexpr std::uint32_t kTurnFrames = 32;  // begun in a turn; a full one is 4 KiB
   static constexpr std::uint32_t kShareMin = 4;     // of one queue pair
   // Copies of what comes to groups, in a turn: a datagram is one for each that is attached, and a stranger's frame.
   static constexpr std::uint32_t kTurnCopies = 1024;

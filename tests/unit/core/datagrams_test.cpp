@@ -331,7 +331,7 @@ TEST_CASE("senders that never stop, to one who takes nothing, leave a neighbour 
   }
   CHECK(hears.completions.size() == 40);
   CHECK(neighbour.completions.size() == 40);
-  CHECK(turns < 36);  // four of each third turn
+  CHECK(turns < 66);  // four of each sixth turn
   CHECK(shut.completions.empty());
   CHECK(d.datagrams.counters().no_receive > 1000);
   CHECK(d.datagrams.counters().overrun == 0);
