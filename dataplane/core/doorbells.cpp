@@ -147,11 +147,9 @@ bool Doorbells::answer(Context& context, int left) {
   }
   rnic_doorbells& bells = context.memory->doorbells(index_);
   if (!Bells::any_rung(bells)) return busy;
-  return context.doorbells.answer(bells, context.bells.size(), left,
-                                  [&](std::size_t index) {
-                                    if (index < context.bells.size()) ring(context, index, left);
-                                  }) ||
-         busy;
+  return context.doorbells.answer(bells, context.bells.size(), left, [&](std::size_t index) {
+    if (index < context.bells.size()) ring(context, index, left);
+  }) || busy;
 }
 
 void Doorbells::ring(Context& context, std::size_t index, int& left) {
