@@ -450,6 +450,7 @@ bool QueuePair::Impl::check_stream(Instant now) {
     case tcp::Ended::no:
       break;
     case tcp::Ended::gracefully:
+      // Our FIN is acknowledged and the peer's is here; TIME-WAIT is the device's (V-CLS-11).
       if (down && !closing_is_bad(now) && stream_)
         apply(stream_step(state_, StreamEvent::close_finished), now);
       else if (!down)
@@ -463,11 +464,6 @@ bool QueuePair::Impl::check_stream(Instant now) {
     case tcp::Ended::aborted:
       apply(stream_step(state_, StreamEvent::lost), now);
       return true;
-  }
-  if (down && connection.state() == tcp::State::time_wait) {
-    // Our FIN is acknowledged and the peer's is here; TIME-WAIT is the device's (V-CLS-11).
-    if (!closing_is_bad(now) && stream_) apply(stream_step(state_, StreamEvent::close_finished), now);
-    return true;
   }
   if (state_ != State::rts || !connection.peer_closed() || stream_->in.waits() || responder().open()) return false;
   if (responder().stopped()) return false;
