@@ -16,6 +16,7 @@ void Doorbells::add(shm::ContextMemory& memory, SpaceId space) {
   contexts_.push_back(std::make_unique<Context>());
   contexts_.back()->memory = &memory;
   contexts_.back()->space = space;
+  memory.set_asleep(index_, true);
 }
 
 void Doorbells::remove(shm::ContextMemory& memory) {
@@ -110,6 +111,7 @@ void Doorbells::look_at_quiet() {
 void Doorbells::look_at(Context& context) {
   if (context.is_active || !context.rings(index_)) return;
   context.is_active = true;
+  context.memory->set_asleep(index_, false);
   active_.push_back(&context);
 }
 
@@ -119,12 +121,17 @@ void Doorbells::answer_rung(OwnCore& core, Instant now, SourceHabit*& ringer) {
   for (Context* const context : active_) {
     const bool rings = context->rings(index_);
     ringing += rings ? 1 : 0;
-    context->turns = rings || context->watched.size() != 0 ? 0 : context->turns + 1;
+    if (rings || context->watched.size() != 0) context->rang = now;
   }
   const int most = std::max(kBellsMin, Bells::kTurnMax / std::max(ringing, 1));
   std::erase_if(active_, [&](Context* context) {
-    context->is_active = context->turns <= kTurnsInVain;
-    if (context->turns != 0) return !context->is_active;
+    if (now > context->rang + kActive) {
+      // Whoever rings now and does not see this is found by the looks at those that are not active.
+      context->is_active = false;
+      context->memory->set_asleep(index_, true);
+      return true;
+    }
+    if (context->rang != now) return false;
     rnic_doorbells& bells = context->memory->doorbells(index_);
     // Said by who woke us, and only then.
     if (const std::uint32_t from = std::atomic_ref(bells.rung_from).load(std::memory_order_relaxed); from != 0) {
@@ -204,17 +211,16 @@ bool Doorbells::any_waits() const {
 }
 
 void Doorbells::set_asleep(bool asleep) {
-  for (const auto& context : contexts_) {
-    if (watched_ != 0) {
-      if (asleep)
-        context->watched.unwatch();
-      else
-        context->watched.clear([&](std::uint32_t bell, std::uint32_t) { tell_posted(context->bells[bell]); });
-    }
-    if (!asleep) look_at(*context);
+  for (Context* const context : active_) {
+    if (asleep)
+      context->watched.unwatch();
+    else
+      context->watched.clear([&](std::uint32_t bell, std::uint32_t) { tell_posted(context->bells[bell]); });
     context->memory->set_asleep(index_, asleep);
   }
-  if (!asleep) watched_ = 0;
+  if (asleep) return;
+  watched_ = 0;
+  for (const auto& context : contexts_) look_at(*context);
 }
 
 void Doorbells::touch_all_of(SpaceId space) {

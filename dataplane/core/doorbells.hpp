@@ -4,8 +4,9 @@
 // Send queues in use are watched in place of that (core/watch_list.hpp). Receives are watched in that nobody need look
 // until one is missing (shm/queues.hpp).
 //
-// Of thousands of applications few ring at a time. Those that have rung lately are looked at in each turn, of the
-// others so many in a turn, one after the other: what is looked at is in another cache, a page for each.
+// Of thousands of applications few ring at a time. Those that have rung lately are active: they are looked at in each
+// turn, of the others so many in a turn, one after the other. An application that is not active rings as if we slept, so
+// that nothing need be written for it when we do: each has pages of its own, which are in its processor's cache.
 //
 // Owned by one worker. The areas are shared (abi/rnic_shm.h).
 #pragma once
@@ -30,9 +31,10 @@ class Doorbells {
  public:
   explicit Doorbells(unsigned worker_index) : index_(worker_index) {}
 
-  // Of applications that have not rung for kTurnsInVain turns, so many are looked at in a turn.
+  // Of applications that are not active, so many are looked at in a turn.
   static constexpr std::size_t kQuietLooks = 64;
-  static constexpr std::uint32_t kTurnsInVain = WatchList::kTurnsInVain;
+  // How long one is, since it rang.
+  static constexpr Duration kActive = milliseconds(10);
 
   // ---- whose they are ----
   // Its area rings from now on.
@@ -91,7 +93,7 @@ class Doorbells {
     WatchList watched{};
     SourceHabit habit{};
     bool is_active = false;
-    std::uint32_t turns = 0;  // active ones', since it rang
+    Instant rang{0};  // active ones
 
     bool rings(unsigned worker) const { return Bells::any_rung(memory->doorbells(worker)) || !untold.empty(); }
   };

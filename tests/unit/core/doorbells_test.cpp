@@ -1,6 +1,8 @@
 // Whose doorbells a worker looks at, and when: of many applications.
 #include "core/doorbells.hpp"
 
+#include <sys/mman.h>
+
 #include "kit/catch.hpp"
 
 namespace {
@@ -22,7 +24,7 @@ struct World {
   }
   void ring(std::size_t i) { memories[i]->doorbells(0).any = 1; }
   bool rings(std::size_t i) const { return memories[i]->doorbells(0).any != 0; }
-  void turn() { (void)doorbells.answer(core, Instant{0}); }
+  void turn(Duration later = {}) { (void)doorbells.answer(core, now = now + later); }
   // Turns until it is answered.
   std::size_t turns_for(std::size_t i) {
     ring(i);
@@ -31,7 +33,16 @@ struct World {
     return turns;
   }
 
+  bool sees_sleep(std::size_t i) const {
+    void* const page = mmap(nullptr, sizeof(rnic_status_page), PROT_READ, MAP_SHARED, memories[i]->status_fd(), 0);
+    REQUIRE(page != MAP_FAILED);
+    const bool asleep = static_cast<rnic_status_page*>(page)->worker[0].asleep != 0;
+    munmap(page, sizeof(rnic_status_page));
+    return asleep;
+  }
+
   core::OwnCore core{-1, false};
+  Instant now{0};
   std::vector<std::unique_ptr<shm::ContextMemory>> memories;
   Doorbells doorbells{0};
 };
@@ -44,12 +55,13 @@ TEST_CASE("an application that has not rung lately is looked at in its turn, and
   CHECK(w.turns_for(last) == 3);  // 64, 64, and the last two
   for (int again = 0; again < 10; ++again) CHECK(w.turns_for(last) == 1);
   // For so long.
-  for (std::uint32_t turn = 0; turn < Doorbells::kTurnsInVain; ++turn) w.turn();
+  w.turn(Doorbells::kActive);
   CHECK(w.turns_for(last) == 1);
   // Then it is one of many again, whose turn it is in one of two or three.
   std::size_t longest = 0;
-  for (std::uint32_t more = 1; more <= 3; ++more) {
-    for (std::uint32_t turn = 0; turn < Doorbells::kTurnsInVain + more; ++turn) w.turn();
+  for (std::uint32_t more = 0; more < 3; ++more) {
+    w.turn(Doorbells::kActive + nanoseconds(1));
+    for (std::uint32_t turn = 0; turn < more; ++turn) w.turn();
     longest = std::max(longest, w.turns_for(last));
   }
   CHECK(longest > 1);
@@ -77,6 +89,26 @@ TEST_CASE("whoever rang while the worker slept is answered in the next turn, and
   w.turn();
   CHECK_FALSE(w.rings(last));
   CHECK_FALSE(w.doorbells.any_waits());
+}
+
+TEST_CASE("an active application wakes a worker that sleeps, the others always ring as if it slept", "[doorbells]") {
+  World w;
+  CHECK(w.sees_sleep(0));
+  CHECK(w.turns_for(0) == 1);
+  CHECK_FALSE(w.sees_sleep(0));
+  CHECK(w.sees_sleep(1));
+  w.doorbells.set_asleep(true);
+  CHECK(w.sees_sleep(0));
+  w.ring(1);
+  w.doorbells.set_asleep(false);
+  CHECK_FALSE(w.sees_sleep(0));
+  CHECK_FALSE(w.sees_sleep(1));
+  CHECK(w.sees_sleep(2));
+  w.turn(Doorbells::kActive);
+  CHECK_FALSE(w.sees_sleep(0));
+  w.turn(nanoseconds(1));
+  CHECK(w.sees_sleep(0));
+  CHECK_FALSE(w.sees_sleep(1));  // it rang in the turn before
 }
 
 TEST_CASE("an application that goes while it is active is not looked at any more", "[doorbells]") {

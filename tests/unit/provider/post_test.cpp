@@ -521,6 +521,7 @@ TEST_CASE("a post sets the queue's bit, its word's bit and the flag", "[provider
 
 TEST_CASE("a worker that sleeps is woken, one that does not is left alone", "[provider][doorbell]") {
   OneQp t(8);
+  t.daemon.page().worker[0].asleep = 0;
   REQUIRE(t.post_write(1) == 0);
   CHECK_FALSE(readable(t.daemon.worker_eventfd, 0));
   t.daemon.page().worker[0].asleep = 1;
@@ -555,6 +556,7 @@ TEST_CASE("who wakes a worker says on which CPU, and nobody else does", "[provid
   CPU_SET(cpu, &one);
   REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
   rnic_doorbells& bells = t.daemon.doorbells();
+  t.daemon.page().worker[0].asleep = 0;
   CHECK(t.post_write(1) == 0);
   CHECK(bells.rung_from == 0);
   t.daemon.page().worker[0].asleep = 1;
