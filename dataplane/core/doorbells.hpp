@@ -5,8 +5,8 @@
 // until one is missing (shm/queues.hpp).
 //
 // Of thousands of applications few ring at a time. Those that have rung lately are active: they are looked at in each
-// turn, of the others so many in a turn, one after the other. An application that is not active rings as if we slept, so
-// that nothing need be written for it when we do: each has pages of its own, which are in its processor's cache.
+// turn, of the others so many in a turn, one after the other. An application that is not active rings as if we slept,
+// so that nothing need be written for it when we do: each has pages of its own, which are in its processor's cache.
 //
 // Owned by one worker. The areas are shared (abi/rnic_shm.h).
 #pragma once
