@@ -36,10 +36,10 @@
 /*
  * One per context, written by the data plane, mapped read-only in the application.
  *
- * asleep[w] != 0: worker w blocks, or is about to, or has not heard of this context for a while;
- * write 8 octets (the number 1) to its eventfd after ringing. Pairing: application: produced,
- * doorbell, seq_cst fence, load asleep. Worker: store asleep = 1, seq_cst fence, look at all
- * doorbells once more, then block.
+ * asleep[w] != 0: worker w blocks, or is about to, or has long not heard of this context: write 8
+ * octets (the number 1) to its eventfd after ringing. Pairing: application: produced, doorbell,
+ * seq_cst fence, load asleep. Worker: store asleep = 1, seq_cst fence, look at all doorbells once
+ * more, then block.
  */
 struct rnic_status_page {
 	uint32_t abi_version;
