@@ -96,8 +96,8 @@ SourceHabit* Doorbells::answer(OwnCore& core, Instant now) {
     });
     watched_ += context->watched.size();
   }
-  answer_rung(core, now, ringer);
-  return ringer;
+  SourceHabit* const rang = answer_rung(core, now);
+  return rang != nullptr ? rang : ringer;
 }
 
 void Doorbells::look_at_quiet() {
@@ -116,7 +116,8 @@ void Doorbells::look_at(Context& context) {
 }
 
 // One process may have many contexts: what a turn answers is divided by those that want some.
-void Doorbells::answer_rung(OwnCore& core, Instant now, SourceHabit*& ringer) {
+SourceHabit* Doorbells::answer_rung(OwnCore& core, Instant now) {
+  SourceHabit* ringer = nullptr;
   int ringing = 0;
   for (Context* const context : active_) {
     const bool rings = context->rings(index_);
@@ -124,14 +125,8 @@ void Doorbells::answer_rung(OwnCore& core, Instant now, SourceHabit*& ringer) {
     if (rings || context->watched.size() != 0) context->rang = now;
   }
   const int most = std::max(kBellsMin, Bells::kTurnMax / std::max(ringing, 1));
-  std::erase_if(active_, [&](Context* context) {
-    if (now > context->rang + kActive) {
-      // Whoever rings now and does not see this is found by the looks at those that are not active.
-      context->is_active = false;
-      context->memory->set_asleep(index_, true);
-      return true;
-    }
-    if (context->rang != now) return false;
+  for (Context* const context : active_) {
+    if (context->rang != now) continue;
     rnic_doorbells& bells = context->memory->doorbells(index_);
     // Said by who woke us, and only then.
     if (const std::uint32_t from = std::atomic_ref(bells.rung_from).load(std::memory_order_relaxed); from != 0) {
@@ -139,8 +134,14 @@ void Doorbells::answer_rung(OwnCore& core, Instant now, SourceHabit*& ringer) {
       core.on_rung_from(from - 1, now);
     }
     if (answer(*context, most)) ringer = &context->habit;
-    return false;
+  }
+  // Whoever rings now and does not see that it is active no more is found by the looks at those that are not.
+  std::erase_if(active_, [&](Context* context) {
+    context->is_active = now <= context->rang + kActive;
+    if (!context->is_active) context->memory->set_asleep(index_, true);
+    return !context->is_active;
   });
+  return ringer;
 }
 
 bool Doorbells::answer(Context& context, int left) {

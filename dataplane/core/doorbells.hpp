@@ -102,7 +102,7 @@ class Doorbells {
   Bell& bell_at(shm::ContextMemory& memory, std::uint32_t doorbell);
   void look_at_quiet();
   void look_at(Context& context);
-  void answer_rung(OwnCore& core, Instant now, SourceHabit*& ringer);
+  SourceHabit* answer_rung(OwnCore& core, Instant now);
   bool answer(Context& context, int left);
   void ring(Context& context, std::size_t index, int& left);
   static void tell_posted(const Bell& bell);
