@@ -722,9 +722,9 @@ bool QueuePair::Impl::transmit(Instant now, std::uint32_t budget_bytes) {
   }
   ++common_.turn;
   rdmap::Verdict verdict;
-  const std::uint32_t budget = budget_bytes;
-  bool busy = stream_->out.fill(now, budget_bytes, verdict);
-  spent_bytes_ += budget - budget_bytes;
+  std::int64_t left_bytes = budget_bytes;
+  bool busy = stream_->out.fill(now, left_bytes, verdict);
+  spent_bytes_ += static_cast<std::uint64_t>(budget_bytes - left_bytes);
   if (verdict) {
     obey(verdict, now);
     go_down(now);

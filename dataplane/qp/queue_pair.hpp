@@ -82,8 +82,8 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
   // ---- turns; each returns whether it did something ----
   // Takes what the connection has readable: FPDUs, placements; peer's FIN, RST, loss.
   bool receive(Instant now);
-  // Takes work requests and responses due, fills segments (gathers are submitted), at most
-  // `budget_bytes` of FPDUs, and what messages cost besides, in this turn.
+  // Takes work requests and responses due, fills segments (gathers are submitted), until they have taken
+  // `budget_bytes` or, with the last of them, more: octets of FPDUs, and what messages cost besides.
   bool transmit(Instant now, std::uint32_t budget_bytes);
   // After mover.flush(): seals what was gathered and appends it to the connection; delivers what
   // was placed (completions, invalidations), consumes the stream.
@@ -100,7 +100,7 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
   void give_back_slots();
   // Segments are filled that the next turn may hand over, without a buffer more.
   bool can_push() const;
-  // Of all transmit()'s budgets so far: octets of FPDUs, and what each message costs besides.
+  // What all that transmit() has sent has cost.
   std::uint64_t spent_bytes() const;
   // The next message will most probably go without the stream.
   bool goes_locally() const;

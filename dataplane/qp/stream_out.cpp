@@ -34,7 +34,7 @@ StreamOut::StreamOut(const Parts& parts, mpa::Crc crc, mpa::Markers markers)
 
 // ---- messages and segments -----------------------------------------------------------------------------
 
-bool StreamOut::fill(Instant now, std::uint32_t& budget_bytes, rdmap::Verdict& verdict) {
+bool StreamOut::fill(Instant now, std::int64_t& budget_bytes, rdmap::Verdict& verdict) {
   starved_ = false;
   requester_.look_again();
   needs_room_ = 0;
@@ -43,7 +43,7 @@ bool StreamOut::fill(Instant now, std::uint32_t& budget_bytes, rdmap::Verdict& v
   if (local_ != nullptr && local_->is_usual()) room = std::max(room, kLocalFillMin);
   room_ = room > filling_bytes_ ? room - filling_bytes_ : 0;
   bool busy = false;
-  while (budget_bytes != 0 && !verdict) {
+  while (budget_bytes > 0 && !verdict) {
     const bool begins = !requester_.sending();
     if (begins && !begin_message(verdict)) break;
     busy |= begins;
@@ -51,7 +51,7 @@ bool StreamOut::fill(Instant now, std::uint32_t& budget_bytes, rdmap::Verdict& v
       if (!go_locally(budget_bytes, now, verdict) && !add_fpdu(budget_bytes, now, verdict)) break;
       busy = true;
     }
-    if (begins) budget_bytes -= std::min(budget_bytes, kMessageCost);
+    if (begins) budget_bytes -= kMessageCost;
   }
   close_segment();
   return busy;
@@ -87,7 +87,7 @@ bool StreamOut::begin_message(rdmap::Verdict& verdict) {
 }
 
 // One DDP segment of the message under way. False: no room for it now.
-bool StreamOut::add_fpdu(std::uint32_t& budget_bytes, Instant now, rdmap::Verdict& verdict) {
+bool StreamOut::add_fpdu(std::int64_t& budget_bytes, Instant now, rdmap::Verdict& verdict) {
   const bool may_go_locally = local_ != nullptr && local_->allowed;
   // The first segment of a turn may be a probe of the path's MTU.
   const std::uint32_t emss =
@@ -120,7 +120,7 @@ bool StreamOut::add_fpdu(std::uint32_t& budget_bytes, Instant now, rdmap::Verdic
                     .ends_message = segment.cut.last});
     ++into->unsealed;
   }
-  budget_bytes -= std::min(budget_bytes, std::max(octets, 1u));
+  budget_bytes -= octets;
   requester_.segment_taken(segment, next_ - 1);
   return true;
 }
@@ -129,7 +129,7 @@ bool StreamOut::add_fpdu(std::uint32_t& budget_bytes, Instant now, rdmap::Verdic
 
 // The next DDP segment of the message under way, from memory to memory. A message that has begun in packet buffers
 // stays there; one that has begun here goes on there where it has to.
-bool StreamOut::go_locally(std::uint32_t& budget_bytes, Instant now, rdmap::Verdict& verdict) {
+bool StreamOut::go_locally(std::int64_t& budget_bytes, Instant now, rdmap::Verdict& verdict) {
   if (local_ == nullptr) [[likely]]
     return false;
   LocalPath& local = *local_;
@@ -167,7 +167,7 @@ bool StreamOut::go_locally(std::uint32_t& budget_bytes, Instant now, rdmap::Verd
   requester_.segment_taken(segment, next_);
   first_ = ++next_;
   requester_.carried_up_to(first_);
-  budget_bytes -= std::min(budget_bytes, octets);
+  budget_bytes -= octets;
   beside_bytes_ += octets;
   return true;
 }

@@ -44,8 +44,9 @@ class StreamOut {
   StreamOut(const Parts& parts, mpa::Crc crc, mpa::Markers markers);
 
   // ---- turns; each says whether it did something ----
-  // Begins messages and fills segments with them, of at most `budget_bytes` in all, of which it takes what they cost.
-  bool fill(Instant now, std::uint32_t& budget_bytes, rdmap::Verdict& verdict);
+  // Begins messages and fills segments with them while there is some of `budget_bytes`, of which it takes what they
+  // cost: what was the last may cost more than there was.
+  bool fill(Instant now, std::int64_t& budget_bytes, rdmap::Verdict& verdict);
   // Seals what is gathered and hands it to the connection, or without the stream to the peer, in order. Where octets
   // could not be gathered it ends, and says for whom: Requester::gather_failed().
   bool push(Instant now, std::optional<std::uint32_t>& failed_work);
@@ -121,8 +122,8 @@ class StreamOut {
   };
 
   bool begin_message(rdmap::Verdict& verdict);
-  bool add_fpdu(std::uint32_t& budget_bytes, Instant now, rdmap::Verdict& verdict);
-  bool go_locally(std::uint32_t& budget_bytes, Instant now, rdmap::Verdict& verdict);
+  bool add_fpdu(std::int64_t& budget_bytes, Instant now, rdmap::Verdict& verdict);
+  bool go_locally(std::int64_t& budget_bytes, Instant now, rdmap::Verdict& verdict);
   enum class HandedOver : std::uint8_t { all, waits, not_all };
   HandedOver hand_over(Segment& segment, Instant now);
   bool append(Segment& segment);

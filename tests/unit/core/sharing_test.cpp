@@ -82,6 +82,86 @@ TEST_CASE("messages without octets have their share of a turn and no more, howev
   CHECK(before != 0);
 }
 
+namespace {
+
+// Streams of device A that write to B, all of them more than they can for a long time.
+struct Writers {
+  static sim::WorldOptions options(bool direct) {
+    sim::WorldOptions options;
+    options.a.mtu_bytes = options.b.mtu_bytes = 65'535;
+    options.a.device.local_direct = options.b.device.local_direct = direct;
+    return options;
+  }
+  Writers(bool direct, std::size_t count) : world(options(direct)) {
+    qp::Config deep = plain();
+    deep.send_depth = 1024;
+    for (std::size_t i = 0; i < count; ++i) {
+      pairs.push_back(sim::connect(world, deep, plain(), static_cast<std::uint16_t>(7471 + i)));
+      REQUIRE(pairs.back().established);
+    }
+    world.run_for(milliseconds(10));
+  }
+  void write(std::size_t stream, std::uint32_t size, int times) {
+    qp::WorkRequest request = from.read(to, size);
+    request.opcode = qp::Opcode::write;
+    request.signaled = false;
+    for (int i = 0; i < times; ++i) world.a.post_send(*pairs[stream].a, request);
+  }
+  std::uint64_t written(std::size_t stream) const {
+    return pairs[stream].a->qp->counters().bytes_out;
+  }
+
+  World world;
+  Memory from{world.a, 1u << 16}, to{world.b, 1u << 16};
+  std::vector<sim::Connected> pairs;
+};
+
+}  // namespace
+
+TEST_CASE("a turn sends so many octets, however many streams have long messages", "[core][local]") {
+  constexpr std::size_t kStreams = 64;
+  constexpr int kTurns = 32;
+  const bool direct = GENERATE(false, true);
+  CAPTURE(direct);
+  Writers w(direct, kStreams);
+  for (std::size_t i = 0; i < kStreams; ++i) w.write(i, 1u << 16, 100);
+  const auto written = [&] {
+    std::uint64_t all = 0;
+    for (std::size_t i = 0; i < kStreams; ++i) all += w.written(i);
+    return all;
+  };
+  const std::uint64_t before = written();
+  for (int turn = 0; turn < kTurns; ++turn) w.world.a.turn();
+  const std::uint64_t a_turn = (written() - before) / kTurns;
+  CHECK(a_turn <= (256u + 64) * 1024);
+  CHECK(a_turn >= 64u * 1024);
+}
+
+TEST_CASE("streams with long messages and streams with short ones get the same octets", "[core][local]") {
+  constexpr std::size_t kStreams = 16;
+  const bool direct = GENERATE(false, true);
+  CAPTURE(direct);
+  Writers w(direct, kStreams);
+  for (std::size_t i = 0; i < kStreams; ++i) {
+    if (i % 2 == 0)
+      w.write(i, 1u << 16, 60);
+    else
+      w.write(i, 1u << 12, 960);
+  }
+  std::uint64_t before[2]{}, written[2]{};
+  for (std::size_t i = 0; i < kStreams; ++i) before[i % 2] += w.written(i);
+  w.world.run_until([&] {
+    written[0] = written[1] = 0;
+    for (std::size_t i = 0; i < kStreams; ++i) written[i % 2] += w.written(i);
+    return written[0] + written[1] >= before[0] + before[1] + 16u * 1024 * 1024;
+  }, seconds(10));
+  const std::uint64_t longs = written[0] - before[0], shorts = written[1] - before[1];
+  CAPTURE(longs, shorts);
+  CHECK(longs + shorts >= 16u * 1024 * 1024);
+  CHECK(longs * 4 >= shorts * 3);
+  CHECK(shorts * 4 >= longs * 3);
+}
+
 TEST_CASE("W-RDMAP-55: a stream's places for inbound Reads are its own: another's peer cannot use them up",
           "[core][W-RDMAP-55][V-SEC-01]") {
   World world({});

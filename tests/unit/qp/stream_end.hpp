@@ -57,7 +57,8 @@ struct StreamEnd : Joined, End {
   bool fill(std::uint32_t budget_bytes = 1u << 20) {
     ++common.turn;
     verdict = {};
-    return out.fill(wire.now, budget_bytes, verdict);
+    std::int64_t left_bytes = budget_bytes;
+    return out.fill(wire.now, left_bytes, verdict);
   }
   bool push() {
     failed_work.reset();
