@@ -42,7 +42,9 @@ Result<Done, ModifyError> QueuePair::modify(std::optional<State> wanted, std::op
       case Step::refuse:
         return Failure{ModifyError::invalid_state};
       case Step::rest:
-        if (!flushed()) return Failure{ModifyError::still_flushing};
+        // The queues are asked, too: a ring may not have been answered yet, and what is left would be of the next life.
+        posted_ = flushes_receives_ = true;
+        if (flush() || !flushed()) return Failure{ModifyError::still_flushing};
         break;
       case Step::ok:
         break;

@@ -439,6 +439,32 @@ TEST_CASE("in Error all is flushed, late work too, and then it can be in RESET",
   REQUIRE(g.qp.modify(State::reset, std::nullopt));
 }
 
+TEST_CASE("what was posted in Error and not told of yet is flushed before it is in RESET", "[ud]") {
+  Ground g;
+  g.to_rts();
+  REQUIRE(g.qp.modify(State::error, std::nullopt));
+  g.turn();
+  REQUIRE(g.qp.idle());
+  const bool receive = GENERATE(false, true);
+  CAPTURE(receive);
+  if (receive) {
+    g.queues.receives.emplace_back().slot = 6;
+  } else {
+    ud::WorkRequest work;
+    work.slot = 6;
+    work.signaled = true;
+    g.queues.sends.push_back(work);
+  }
+  const auto early = g.qp.modify(State::reset, std::nullopt);
+  REQUIRE_FALSE(early);
+  CHECK(early.error() == ud::ModifyError::still_flushing);
+  REQUIRE(g.queues.completions.size() == 1);
+  CHECK(g.queues.completions[0].slot == 6);
+  CHECK(g.queues.completions[0].status == Status::flushed);
+  CHECK(g.qp.state() == State::error);
+  REQUIRE(g.qp.modify(State::reset, std::nullopt));
+}
+
 TEST_CASE("with a shared receive queue what nobody has taken stays, and the end is told", "[ud]") {
   Ground g(Moves::at_flush, true);
   g.to_rts();
