@@ -85,7 +85,7 @@ bool OwnCore::leave_ringer(Instant now) {
 }
 
 bool OwnCore::nap(Instant now) {
-  if (!nap_.pays(now)) return false;
+  if (!realtime_ || !nap_.pays(now)) return false;
   constexpr timespec kSpan{0, Nap::kLength.ns};
   nanosleep(&kSpan, nullptr);
   nap_.begin();
