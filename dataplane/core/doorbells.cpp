@@ -68,7 +68,9 @@ void Doorbells::bind_shared_receive(shm::ContextMemory& memory, std::uint32_t do
 void Doorbells::unbind(shm::ContextMemory& memory, std::uint32_t doorbell) {
   Context* const context = find(memory);
   if (context == nullptr) return;
-  bell_at(memory, doorbell) = {};
+  Bell& bell = bell_at(memory, doorbell);
+  if (bell.queue != nullptr) bell.queue->unwatch();
+  bell = {};
   context->watched.remove(doorbell);
 }
 
@@ -86,7 +88,7 @@ SourceHabit* Doorbells::answer(OwnCore& core, Instant now) {
   SourceHabit* ringer = nullptr;
   posts_ = 0;
   watched_ = 0;
-  look_at_quiet();
+  look_at_quiet(now);
   for (Context* const context : active_) {
     if (context->watched.size() == 0) continue;
     context->watched.look([&](std::uint32_t bell, std::uint32_t posts) {
@@ -100,8 +102,12 @@ SourceHabit* Doorbells::answer(OwnCore& core, Instant now) {
   return rang != nullptr ? rang : ringer;
 }
 
-void Doorbells::look_at_quiet() {
-  for (std::size_t left = std::min(kQuietLooks, contexts_.size()); left != 0; --left) {
+// A turn may be long where many ring: then it is these looks that are short beside it.
+void Doorbells::look_at_quiet(Instant now) {
+  const auto passed = static_cast<std::size_t>(std::clamp(now - looked_at_, Duration{0}, kQuietRound).ns);
+  looked_at_ = now;
+  const std::size_t due = contexts_.size() * passed / static_cast<std::size_t>(kQuietRound.ns);
+  for (std::size_t left = std::min(std::max(kQuietLooks, due), contexts_.size()); left != 0; --left) {
     if (next_quiet_ >= contexts_.size()) next_quiet_ = 0;
     look_at(*contexts_[next_quiet_++]);
   }
@@ -115,33 +121,49 @@ void Doorbells::look_at(Context& context) {
   active_.push_back(&context);
 }
 
-// One process may have many contexts: what a turn answers is divided by those that want some.
+// One process may have many contexts: what a turn answers is divided by those that want some, and where they are too
+// many for that the next turn goes on behind those that this one has answered.
 SourceHabit* Doorbells::answer_rung(OwnCore& core, Instant now) {
   SourceHabit* ringer = nullptr;
   int ringing = 0;
   for (Context* const context : active_) {
     const bool rings = context->rings(index_);
     ringing += rings ? 1 : 0;
-    if (rings || context->watched.size() != 0) context->rang = now;
+    if (rings || context->watched.size() != 0) context->seen_at = now;
   }
+  const bool slept = std::exchange(slept_, false);
   const int most = std::max(kBellsMin, Bells::kTurnMax / std::max(ringing, 1));
-  for (Context* const context : active_) {
-    if (context->rang != now) continue;
-    rnic_doorbells& bells = context->memory->doorbells(index_);
-    // Said by who woke us, and only then.
-    if (const std::uint32_t from = std::atomic_ref(bells.rung_from).load(std::memory_order_relaxed); from != 0) {
-      std::atomic_ref(bells.rung_from).store(0, std::memory_order_relaxed);
-      core.on_rung_from(from - 1, now);
-    }
-    if (answer(*context, most)) ringer = &context->habit;
+  int places = Bells::kTurnMax / most;
+  for (std::size_t looks = active_.size(); looks != 0 && places != 0; --looks) {
+    if (next_answered_ >= active_.size()) next_answered_ = 0;
+    Context& context = *active_[next_answered_++];
+    if (!context.rings(index_)) continue;
+    --places;
+    if (slept) hear_from(context, core, now);
+    if (answer(context, most)) ringer = &context.habit;
   }
   // Whoever rings now and does not see that it is active no more is found by the looks at those that are not.
+  const Duration active{kActive.ns * static_cast<std::int64_t>(kActiveUsual) /
+                        static_cast<std::int64_t>(std::max(kActiveUsual, active_.size()))};
   std::erase_if(active_, [&](Context* context) {
-    context->is_active = now <= context->rang + kActive;
+    context->is_active = now <= context->seen_at + active;
     if (!context->is_active) context->memory->set_asleep(index_, true);
     return !context->is_active;
   });
   return ringer;
+}
+
+// Who rings as if we slept says from which processor. What it said while we did not is of another time: set_asleep().
+void Doorbells::hear_from(Context& context, OwnCore& core, Instant now) {
+  const std::uint32_t from = take_rung_from(context);
+  if (from != 0) core.on_rung_from(from - 1, now);
+}
+
+std::uint32_t Doorbells::take_rung_from(Context& context) {
+  const std::atomic_ref said(context.memory->doorbells(index_).rung_from);
+  const std::uint32_t from = said.load(std::memory_order_relaxed);
+  if (from != 0) said.store(0, std::memory_order_relaxed);
+  return from;
 }
 
 bool Doorbells::answer(Context& context, int left) {
@@ -212,11 +234,14 @@ bool Doorbells::any_waits() const {
 }
 
 void Doorbells::set_asleep(bool asleep) {
+  slept_ = !asleep;
   for (Context* const context : active_) {
-    if (asleep)
+    if (asleep) {
       context->watched.unwatch();
-    else
+      (void)take_rung_from(*context);
+    } else {
       context->watched.clear([&](std::uint32_t bell, std::uint32_t) { tell_posted(context->bells[bell]); });
+    }
     context->memory->set_asleep(index_, asleep);
   }
   if (asleep) return;

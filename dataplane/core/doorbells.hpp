@@ -1,12 +1,13 @@
 // What the doorbells of applications mean to one worker, and its answer to those that were rung: so many in a turn, and
 // each application that rings has its share of them.
 //
-// Send queues in use are watched in place of that (core/watch_list.hpp). Receives are watched in that nobody need look
-// until one is missing (shm/queues.hpp).
+// Send queues in use are watched in place of that (core/watch_list.hpp). Receives are not rung for, either, until one
+// is missing (shm/queues.hpp).
 //
 // Of thousands of applications few ring at a time. Those that have rung lately are active: they are looked at in each
-// turn, of the others so many in a turn, one after the other. An application that is not active rings as if we slept,
-// so that nothing need be written for it when we do: each has pages of its own, which are in its processor's cache.
+// turn, all others within kQuietRound. An application that is not active rings as if we slept, so that nothing need be
+// written for it when we do: each has pages of its own, which are in its processor's cache. The more are active, the
+// sooner one that is silent is not: who can have thousands and rings each now and then is looked at as if it had not.
 //
 // Owned by one worker. The areas are shared (abi/rnic_shm.h).
 #pragma once
@@ -31,10 +32,14 @@ class Doorbells {
  public:
   explicit Doorbells(unsigned worker_index) : index_(worker_index) {}
 
-  // Of applications that are not active, so many are looked at in a turn.
+  // So many applications are looked at in a turn whether they are active or not, one after the other...
   static constexpr std::size_t kQuietLooks = 64;
-  // How long one is, since it rang.
+  // ...or as many more as it takes to come to each in this time.
+  static constexpr Duration kQuietRound = microseconds(500);
+  // How long one is active since it rang or had a queue watched, and how many are so long; of more each is a shorter
+  // time.
   static constexpr Duration kActive = milliseconds(10);
+  static constexpr std::size_t kActiveUsual = 64;
 
   // ---- whose they are ----
   // Its area rings from now on.
@@ -63,14 +68,15 @@ class Doorbells {
   void unbind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, qp::QueuePair& qp);
 
   // ---- the turn ----
-  // Null: none was rung. Else the habit of who rang last; `core` hears from where.
+  // Null: nobody has rung, nor posted to a queue that is watched. Else the habit of who did last. If we slept `core`
+  // hears where those run who rang.
   SourceHabit* answer(OwnCore& core, Instant now);
   // That its answer found, and nobody rang for.
   std::uint32_t posts() const { return posts_; }
   bool any_waits() const;
   // Queue pairs of this space have waited for a copy, in no list.
   void touch_all_of(SpaceId space);
-  // For who rings: whether it has to wake us. Nothing is watched while we sleep; a seq_cst fence and any_waits()
+  // For who rings: whether it has to wake us. No send queue is watched while we sleep; a seq_cst fence and any_waits()
   // follow. After a sleep, whoever has rung is answered in the next turn.
   void set_asleep(bool asleep);
 
@@ -93,16 +99,18 @@ class Doorbells {
     WatchList watched{};
     SourceHabit habit{};
     bool is_active = false;
-    Instant rang{0};  // active ones
+    Instant seen_at{0};  // active ones: when it rang last, or had a queue that was watched
 
     bool rings(unsigned worker) const { return Bells::any_rung(memory->doorbells(worker)) || !untold.empty(); }
   };
 
   Context* find(shm::ContextMemory& memory);
   Bell& bell_at(shm::ContextMemory& memory, std::uint32_t doorbell);
-  void look_at_quiet();
+  void look_at_quiet(Instant now);
   void look_at(Context& context);
   SourceHabit* answer_rung(OwnCore& core, Instant now);
+  void hear_from(Context& context, OwnCore& core, Instant now);
+  std::uint32_t take_rung_from(Context& context);
   bool answer(Context& context, int left);
   void ring(Context& context, std::size_t index, int& left);
   static void tell_posted(const Bell& bell);
@@ -113,8 +121,11 @@ class Doorbells {
   std::size_t watched_ = 0;  // of all applications, or some more
   std::uint32_t posts_ = 0;  // of this turn
   std::vector<std::unique_ptr<Context>> contexts_;
-  std::vector<Context*> active_;  // of these; all that have queues that are watched are among them
-  std::size_t next_quiet_ = 0;    // where look_at_quiet() goes on
+  std::vector<Context*> active_;   // of these; all that have queues that are watched are among them
+  std::size_t next_quiet_ = 0;     // where look_at_quiet() goes on
+  std::size_t next_answered_ = 0;  // of active_: where answer_rung() does
+  Instant looked_at_{0};
+  bool slept_ = false;  // and has not answered since
 };
 
 }  // namespace rnic::core

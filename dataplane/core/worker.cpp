@@ -104,8 +104,9 @@ void Worker::call(const std::function<void(Instant)>& task) {
   call.done.wait(false, std::memory_order_acquire);
 }
 
-// All that is the worker's is ours until we return. What came before the task is done before it, as in a turn: what an
-// application posted before it asked for something.
+// All that is the worker's is ours until we return. What an application posted before it asked for something is done
+// before the task. (A turn that serves calls has not looked at all doorbells: a task whose answer depends on what was
+// posted asks the queues.)
 Acted Worker::act_in_place(const std::function<void(Instant)>& task) {
   if (anything_waits()) return Acted::not_now;
   const void* const outer = std::exchange(own_worker, this);

@@ -68,6 +68,81 @@ TEST_CASE("an application that has not rung lately is looked at in its turn, and
   CHECK(longest <= 3);
 }
 
+TEST_CASE("however long turns are, a first ring is seen within a round of the looks", "[doorbells]") {
+  World w;
+  const std::size_t last = World::kContexts - 1;
+  w.ring(last);
+  w.turn(Doorbells::kQuietRound);
+  CHECK_FALSE(w.rings(last));
+  // And no more of them than that: half of a round is half of them, where that is more than there are in each turn.
+  World half;
+  for (std::size_t i = 0; i < World::kContexts; ++i) half.ring(i);
+  half.turn(Duration{Doorbells::kQuietRound.ns / 2 + Doorbells::kQuietRound.ns / 20});
+  std::size_t seen = 0;
+  for (std::size_t i = 0; i < World::kContexts; ++i) seen += half.sees_sleep(i) ? 0 : 1;
+  CHECK(seen > Doorbells::kQuietLooks);
+  CHECK(seen < World::kContexts);
+}
+
+TEST_CASE("the more applications are active, the sooner a silent one is so no longer", "[doorbells]") {
+  World w;
+  for (std::size_t i = 0; i < World::kContexts; ++i) w.ring(i);
+  w.turn(Doorbells::kQuietRound);
+  const auto active = [&] {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < World::kContexts; ++i) count += w.sees_sleep(i) ? 0 : 1;
+    return count;
+  };
+  REQUIRE(active() == World::kContexts);
+  while (w.doorbells.any_waits()) w.turn();
+  w.turn(Duration{Doorbells::kActive.ns / 2 - 1'000'000});
+  CHECK(active() == World::kContexts);
+  w.turn(milliseconds(1));
+  CHECK(active() == 0);
+}
+
+TEST_CASE("where more ring than a turn has room for, all are answered one after the other", "[doorbells]") {
+  World w;
+  for (std::size_t i = 0; i < World::kContexts; ++i) w.ring(i);
+  w.turn(Doorbells::kQuietRound);
+  std::size_t answered = 0;
+  for (std::size_t i = 0; i < World::kContexts; ++i) answered += w.rings(i) ? 0 : 1;
+  CHECK(answered > 0);
+  CHECK(answered < World::kContexts / 2);
+  // Whoever has been answered rings again at once, and is not before those that wait.
+  std::vector<bool> was(World::kContexts);
+  std::size_t turns = 0;
+  for (std::size_t left = World::kContexts; left != 0 && turns < World::kContexts; ++turns) {
+    for (std::size_t i = 0; i < World::kContexts; ++i) {
+      if (w.rings(i)) continue;
+      left -= was[i] ? 0 : 1;
+      was[i] = true;
+      w.ring(i);
+    }
+    w.turn();
+  }
+  CHECK(turns <= World::kContexts / answered + 1);
+}
+
+TEST_CASE("from where an application rings is heard behind a sleep alone: what it said before is of another time",
+          "[doorbells]") {
+  World w;
+  const auto says = [&](std::uint32_t from) { w.memories[0]->doorbells(0).rung_from = from; };
+  const auto said = [&] { return w.memories[0]->doorbells(0).rung_from; };
+  w.ring(0);
+  says(3);
+  w.turn();
+  CHECK_FALSE(w.rings(0));
+  CHECK(said() == 3);
+  w.doorbells.set_asleep(true);
+  CHECK(said() == 0);
+  w.ring(0);
+  says(4);
+  w.doorbells.set_asleep(false);
+  w.turn();
+  CHECK(said() == 0);
+}
+
 TEST_CASE("of few applications each is looked at in each turn", "[doorbells]") {
   World w;
   while (w.memories.size() > Doorbells::kQuietLooks) {

@@ -107,9 +107,7 @@ struct Writers {
     request.signaled = false;
     for (int i = 0; i < times; ++i) world.a.post_send(*pairs[stream].a, request);
   }
-  std::uint64_t written(std::size_t stream) const {
-    return pairs[stream].a->qp->counters().bytes_out;
-  }
+  std::uint64_t written(std::size_t stream) const { return pairs[stream].a->qp->counters().bytes_out; }
 
   World world;
   Memory from{world.a, 1u << 16}, to{world.b, 1u << 16};
@@ -150,11 +148,13 @@ TEST_CASE("streams with long messages and streams with short ones get the same o
   }
   std::uint64_t before[2]{}, written[2]{};
   for (std::size_t i = 0; i < kStreams; ++i) before[i % 2] += w.written(i);
-  w.world.run_until([&] {
-    written[0] = written[1] = 0;
-    for (std::size_t i = 0; i < kStreams; ++i) written[i % 2] += w.written(i);
-    return written[0] + written[1] >= before[0] + before[1] + 16u * 1024 * 1024;
-  }, seconds(10));
+  w.world.run_until(
+      [&] {
+        written[0] = written[1] = 0;
+        for (std::size_t i = 0; i < kStreams; ++i) written[i % 2] += w.written(i);
+        return written[0] + written[1] >= before[0] + before[1] + 16u * 1024 * 1024;
+      },
+      seconds(10));
   const std::uint64_t longs = written[0] - before[0], shorts = written[1] - before[1];
   CAPTURE(longs, shorts);
   CHECK(longs + shorts >= 16u * 1024 * 1024);
