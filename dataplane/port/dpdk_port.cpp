@@ -159,15 +159,16 @@ int new_socket(int family, const std::vector<int>& before) {
 
 std::unique_ptr<DpdkPort> DpdkPort::open(const PortSpec& spec, const PortOptions& options, std::string& error) {
   std::optional<Netdev> netdev;
-  if (spec.kind == Kind::af_xdp) netdev = find_netdev(spec.target);
+  const bool of_kernel = spec.kind == Kind::af_xdp;
+  if (of_kernel) netdev = find_netdev(spec.target);
   if (error = objection(spec, options, netdev); !error.empty()) return nullptr;
 
   std::unique_ptr<DpdkPort> port(new DpdkPort);
   port->facts_.kind = name(spec.kind);
   port->facts_.name = to_string(spec);
   port->facts_.mtu_bytes = mtu_of(options, netdev);
-  port->kernel_interface_ = spec.kind == Kind::af_xdp;
-  if (port->kernel_interface_ || spec.kind == Kind::tap) port->facts_.netdev = spec.target;
+  if (of_kernel) port->kernel_interface_ = netdev->index;
+  if (of_kernel || spec.kind == Kind::tap) port->facts_.netdev = spec.target;
 
   const Recipe recipe = recipe_of(spec, options, port->facts_.mtu_bytes);
   const std::string what = "port \"" + to_string(spec) + "\": ";
@@ -179,7 +180,7 @@ std::unique_ptr<DpdkPort> DpdkPort::open(const PortSpec& spec, const PortOptions
   }
   const std::vector<int> before =
       recipe.socket_family != 0 ? sockets_of_family(recipe.socket_family) : std::vector<int>{};
-  if (port->kernel_interface_) stop_merging(spec.target);
+  if (of_kernel) stop_merging(spec.target);
   Ethdev& device = port->device_;
   if (!make_device(spec, recipe, device, error) || !device.configure(recipe.wishes, *port->pool_, error) ||
       !device.start(error)) {
@@ -193,12 +194,12 @@ std::unique_ptr<DpdkPort> DpdkPort::open(const PortSpec& spec, const PortOptions
     port->wake_ = std::max(-1, rte_eth_dev_rx_intr_ctl_q_get_fd(device.id(), 0));
   // Neighbours ask for IPv6 addresses in groups, which an interface does not hear unasked. After the search for the
   // driver's own socket.
-  if (options.groups && port->kernel_interface_) port->groups_ = hear_all_groups(spec.target);
+  if (options.groups && of_kernel) port->groups_ = hear_all_groups(spec.target);
   return port;
 }
 
 void DpdkPort::learn_of_device(const PortSpec& spec, const PortOptions& options) {
-  if (options.groups && !kernel_interface_) rte_eth_allmulticast_enable(device_.id());
+  if (options.groups && kernel_interface_ == 0) rte_eth_allmulticast_enable(device_.id());
   facts_.mac = device_.mac();
   // The kernel's end of a tap has the driver's address; we are another station on that wire.
   if (spec.kind == Kind::tap) facts_.mac = options.mac ? *options.mac : random_mac();
@@ -213,7 +214,7 @@ DpdkPort::~DpdkPort() {
 }
 
 bool DpdkPort::link_up() const {
-  if (kernel_interface_) return netdev_link_up(facts_.netdev);
+  if (kernel_interface_ != 0) return netdev_link_up(facts_.netdev, kernel_interface_);
   return device_.link_up();
 }
 

@@ -97,8 +97,8 @@ class DpdkPort : public Port {
   unsigned stash_next_ = 0;
   unsigned stash_count_ = 0;
   int wake_ = -1;
-  int groups_ = -1;                // open for as long as the interface is to hear all multicast
-  bool kernel_interface_ = false;  // its link is the interface's
+  int groups_ = -1;           // open for as long as the interface is to hear all multicast
+  int kernel_interface_ = 0;  // the index of the one whose link is ours; 0: none
   bool interrupts_armed_ = false;
 };
 

@@ -114,8 +114,9 @@ std::vector<KernelAddress> kernel_addresses() {
   return found;
 }
 
-bool netdev_link_up(const std::string& interface) {
+bool netdev_link_up(const std::string& interface, int index) {
   Asker asker(interface);
+  if (!asker.ask(SIOCGIFINDEX) || asker.answer().ifr_ifindex != index) return false;
   if (!asker.ask(SIOCGIFFLAGS)) return false;
   constexpr int kBoth = IFF_UP | IFF_RUNNING;
   return (asker.answer().ifr_flags & kBoth) == kBoth;

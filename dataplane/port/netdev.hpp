@@ -20,8 +20,9 @@ struct Netdev {
 };
 std::optional<Netdev> find_netdev(const std::string& interface);
 
-// Is it up, with carrier? Asks the kernel each time.
-bool netdev_link_up(const std::string& interface);
+// Is the interface of that index up, with carrier, and still of that name? Another that has the name since it was
+// deleted is not it. Asks the kernel each time.
+bool netdev_link_up(const std::string& interface, int index);
 
 // An address that the kernel has, on whichever interface of this network namespace.
 struct KernelAddress {

@@ -128,10 +128,7 @@ PacketPort::~PacketPort() {
 }
 
 // Another interface that has the name now is not ours: the socket hears nothing of it.
-bool PacketPort::link_up() const {
-  const std::optional<Netdev> now = find_netdev(facts_.netdev);
-  return now && now->index == interface_ && now->up && now->carrier;
-}
+bool PacketPort::link_up() const { return netdev_link_up(facts_.netdev, interface_); }
 
 // ---- receiving ---------------------------------------------------------------------------------
 

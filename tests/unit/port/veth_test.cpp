@@ -113,7 +113,9 @@ void sleeps_and_wakes(const std::string& kind, std::uint32_t mtu) {
 TEST_CASE("a sleeping af_packet port wakes for a frame, loses no wake-up, and is silent when idle", "[port][veth]") {
   sleeps_and_wakes("af_packet", 1500);
 }
-TEST_CASE("an af_packet port whose interface is gone is down, also when another has its name", "[port][veth]") {
+TEST_CASE("a port whose interface is gone is down, also when another has its name", "[port][veth]") {
+  const std::string kind = GENERATE("af_packet", "af_xdp");
+  CAPTURE(kind);
   if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE(why);
   const auto make = [] {
     return run("ip link add here type veth peer name there") && run("ip link set here up") &&
@@ -121,14 +123,17 @@ TEST_CASE("an af_packet port whose interface is gone is down, also when another 
   };
   REQUIRE(make());
   std::string error;
-  const auto port = open("af_packet:here", error);
+  const auto port = open(kind + ":here", error);
   INFO(error);
   REQUIRE(port);
   REQUIRE(test::eventually([&] { return port->link_up(); }));
   REQUIRE(run("ip link del here"));
   CHECK_FALSE(port->link_up());
   REQUIRE(make());
-  REQUIRE(test::eventually([] { return netdev_link_up("here"); }));
+  REQUIRE(test::eventually([] {
+    const auto now = find_netdev("here");
+    return now && netdev_link_up("here", now->index);
+  }));
   CHECK_FALSE(port->link_up());
   run("ip link del here");
 }
