@@ -43,6 +43,7 @@ int map_bomb(const Options& options);
 int meetings(const Options& options);
 int random(const Options& options);
 int resizes(const Options& options);
+int ringers(const Options& options);
 int slow_page(const Options& options);
 int silent(const Options& options);
 int stale_thread(const Options& options);

@@ -71,6 +71,7 @@ constexpr Row kRows[] = {
     {"meetings", meetings, "queue pairs of a RoCE face that call each other, and are refused"},
     {"random", random, "messages and ring entries that are nearly right"},
     {"resizes", resizes, "a completion queue of a million entries is resized, with all of them unpolled"},
+    {"ringers", ringers, "as many contexts as go, and each rings every 5 ms"},
     {"silent", silent, "connections that never say HELLO"},
     {"slow-page", slow_page, "the target of a Write is a page that does not come"},
     {"stale-thread", stale_thread, "the thread is gone by whose number memory was reached"},

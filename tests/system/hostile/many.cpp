@@ -1,7 +1,9 @@
 // More of something than there is for all: contexts, and connections that never introduce themselves.
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <deque>
 
 #include "system/hostile/hostile.hpp"
@@ -21,10 +23,9 @@ void hold(const Options& options) {
   while (now() - start < options.seconds) usleep(10'000);
 }
 
-}  // namespace
-
-// Bare ones, without what a libibverbs makes besides, and their descriptors thrown away.
-int many_contexts(const Options& options) {
+// Bare ones, without what a libibverbs makes besides. `keep` takes what it wants of their descriptors.
+template <typename Keep>
+std::deque<bare::Connection> open_contexts(const Options& options, Keep keep) {
   may_have_descriptors();
   std::deque<bare::Connection> held;
   std::string why = "never refused";
@@ -43,12 +44,36 @@ int many_contexts(const Options& options) {
       why = answer.words();
       break;
     }
+    keep(answer);
     held.push_back(std::move(connection));
   }
   attacking();
   say(std::to_string(held.size()) + " contexts; " + why);
+  return held;
+}
+
+}  // namespace
+
+int many_contexts(const Options& options) {
+  const auto held = open_contexts(options, [](bare::Answer&) {});
   hold(options);
   return 0;
+}
+
+// Each rings often enough to count as active: one store, and no system call.
+int ringers(const Options& options) {
+  std::vector<rnic_doorbells*> areas;
+  const auto held = open_contexts(options, [&](bare::Answer& answer) {
+    const bare::Descriptor area = answer.take(1);
+    void* const at = mmap(nullptr, sizeof(rnic_doorbells), PROT_READ | PROT_WRITE, MAP_SHARED, area.get(), 0);
+    if (at != MAP_FAILED) areas.push_back(static_cast<rnic_doorbells*>(at));
+  });
+  const Seconds start = now();
+  while (now() - start < options.seconds) {
+    for (rnic_doorbells* area : areas) std::atomic_ref(area->any).store(1, std::memory_order_relaxed);
+    usleep(5'000);
+  }
+  return areas.size() == held.size() ? 0 : 1;
 }
 
 // And again whenever one is let go.
