@@ -60,8 +60,8 @@ RNIC_STATIC_ASSERT(sizeof(struct rnic_status_page) == 64 * 17, "a line for each 
  * One per context and worker. A queue (SQ, RQ or SRQ) has a doorbell index, given when it is made.
  * To ring, for a queue that is not watched: set its bit in words[], then the word's bit in summary[], then any = 1,
  * each only if not set already, each by an atomic or/exchange (seq_cst). The worker clears from the top: any, summary,
- * words, and then reads `produced` of the queues it found. Ringing twice is harmless. A ringer that wakes a sleeping
- * worker may write the number of its CPU, plus 1, to rung_from before; the worker sets it to 0 when it has read it. A
+ * words, and then reads `produced` of the queues it found. Ringing twice is harmless. A ringer that finds `asleep`
+ * set may write the number of its CPU, plus 1, to rung_from before it writes to its eventfd; the worker sets it to 0. A
  * hint: where the two are on one core the worker looks for another.
  *
  * There are enough for all queue pairs and shared receive queues that a device has, two for a queue pair.
