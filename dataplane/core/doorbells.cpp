@@ -20,6 +20,7 @@ void Doorbells::add(shm::ContextMemory& memory, SpaceId space) {
 }
 
 void Doorbells::remove(shm::ContextMemory& memory) {
+  if (const Context* const context = find(memory); context != nullptr && context->linked()) --ringing_count_;
   std::erase_if(active_, [&](const Context* context) { return context->memory == &memory; });
   std::erase_if(contexts_, [&](const auto& context) { return context->memory == &memory; });
 }
@@ -85,21 +86,24 @@ void Doorbells::unbind_shared_receive(shm::ContextMemory& memory, std::uint32_t 
 // ---- the turn -----------------------------------------------------------------------------
 
 SourceHabit* Doorbells::answer(OwnCore& core, Instant now) {
-  SourceHabit* ringer = nullptr;
+  SourceHabit* poster = nullptr;
   posts_ = 0;
   watched_ = 0;
-  look_at_quiet(now);
   for (Context* const context : active_) {
+    look_at(*context);
     if (context->watched.size() == 0) continue;
+    context->seen_at = now;
     context->watched.look([&](std::uint32_t bell, std::uint32_t posts) {
       posts_ += std::min(posts, kPostsMax);
       tell_posted(context->bells[bell]);
-      ringer = &context->habit;
+      poster = &context->habit;
     });
     watched_ += context->watched.size();
   }
-  SourceHabit* const rang = answer_rung(core, now);
-  return rang != nullptr ? rang : ringer;
+  look_at_quiet(now);
+  SourceHabit* const ringer = answer_rung(core, now);
+  retire(now);
+  return ringer != nullptr ? ringer : poster;
 }
 
 // A turn may be long where many ring: then it is these looks that are short beside it.
@@ -113,44 +117,46 @@ void Doorbells::look_at_quiet(Instant now) {
   }
 }
 
-// If it rings it is active from now on.
+// If it rings it waits for its answer, and is active if there is room.
 void Doorbells::look_at(Context& context) {
-  if (context.is_active || !context.rings(index_)) return;
+  if (context.linked() || !context.rings(index_)) return;
+  ringing_.push_back(context);
+  ++ringing_count_;
+  if (context.is_active || active_.size() >= kActiveMax) return;
   context.is_active = true;
   context.memory->set_asleep(index_, false);
   active_.push_back(&context);
 }
 
-// One process may have many contexts: what a turn answers is divided by those that want some, and where they are too
-// many for that the next turn goes on behind those that this one has answered.
+// In turn, as one process may have many contexts: what a turn answers is divided by those that wait, and who still
+// rings is behind them.
 SourceHabit* Doorbells::answer_rung(OwnCore& core, Instant now) {
   SourceHabit* ringer = nullptr;
-  int ringing = 0;
-  for (Context* const context : active_) {
-    const bool rings = context->rings(index_);
-    ringing += rings ? 1 : 0;
-    if (rings || context->watched.size() != 0) context->seen_at = now;
-  }
   const bool slept = std::exchange(slept_, false);
-  const int most = std::max(kBellsMin, Bells::kTurnMax / std::max(ringing, 1));
-  int places = Bells::kTurnMax / most;
-  for (std::size_t looks = active_.size(); looks != 0 && places != 0; --looks) {
-    if (next_answered_ >= active_.size()) next_answered_ = 0;
-    Context& context = *active_[next_answered_++];
-    if (!context.rings(index_)) continue;
-    --places;
+  const int most = std::max(kBellsMin, Bells::kTurnMax / std::max(static_cast<int>(ringing_count_), 1));
+  int left = Bells::kTurnMax;
+  for (std::size_t waiting = ringing_count_; waiting != 0 && left > 0; --waiting) {
+    Context& context = *ringing_.pop_front();
+    --ringing_count_;
+    context.seen_at = now;
     if (slept) hear_from(context, core, now);
-    if (answer(context, most)) ringer = &context.habit;
+    int bells = most;
+    if (answer(context, bells)) ringer = &context.habit;
+    left -= 1 + most - bells;
+    look_at(context);
   }
-  // Whoever rings now and does not see that it is active no more is found by the looks at those that are not.
+  return ringer;
+}
+
+// Whoever rings now and does not see that it is active no more is found by the looks at those that are not.
+void Doorbells::retire(Instant now) {
   const Duration active{kActive.ns * static_cast<std::int64_t>(kActiveUsual) /
                         static_cast<std::int64_t>(std::max(kActiveUsual, active_.size()))};
   std::erase_if(active_, [&](Context* context) {
-    context->is_active = now <= context->seen_at + active;
+    context->is_active = context->linked() || now <= context->seen_at + active;
     if (!context->is_active) context->memory->set_asleep(index_, true);
     return !context->is_active;
   });
-  return ringer;
 }
 
 // Who rings as if we slept says from which processor. What it said while we did not is of another time: set_asleep().
@@ -166,7 +172,7 @@ std::uint32_t Doorbells::take_rung_from(Context& context) {
   return from;
 }
 
-bool Doorbells::answer(Context& context, int left) {
+bool Doorbells::answer(Context& context, int& left) {
   bool busy = false;
   // Of shared receive queues of many queue pairs: those that were not told in the last turn.
   while (left > 0 && !context.untold.empty()) {
@@ -189,7 +195,9 @@ void Doorbells::ring(Context& context, std::size_t index, int& left) {
       break;
     case Bell::Kind::send:
       // Where others have all places it goes on ringing.
-      if (watched_ < kWatchedMax && context.watched.add(*bell.queue, static_cast<std::uint32_t>(index))) ++watched_;
+      if (context.is_active && watched_ < kWatchedMax &&
+          context.watched.add(*bell.queue, static_cast<std::uint32_t>(index)))
+        ++watched_;
       tell_posted(bell);
       break;
     case Bell::Kind::receive:

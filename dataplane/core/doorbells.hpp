@@ -6,8 +6,9 @@
 //
 // Of thousands of applications few ring at a time. Those that have rung lately are active: they are looked at in each
 // turn, all others within kQuietRound. An application that is not active rings as if we slept, so that nothing need be
-// written for it when we do: each has pages of its own, which are in its processor's cache. The more are active, the
-// sooner one that is silent is not: who can have thousands and rings each now and then is looked at as if it had not.
+// written for it when we do: each has pages of its own, which are in its processor's cache. So that somebody with
+// thousands that ring now and then costs little more than one with thousands that do not, no more than kActiveMax are
+// active, and the more are, the sooner one that is silent is not.
 //
 // Owned by one worker. The areas are shared (abi/rnic_shm.h).
 #pragma once
@@ -18,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/list.hpp"
 #include "core/bells.hpp"
 #include "core/device.hpp"
 #include "core/own_core.hpp"
@@ -35,11 +37,10 @@ class Doorbells {
   // So many applications are looked at in a turn whether they are active or not, one after the other...
   static constexpr std::size_t kQuietLooks = 64;
   // ...or as many more as it takes to come to each in this time.
-  static constexpr Duration kQuietRound = microseconds(500);
-  // How long one is active since it rang or had a queue watched, and how many are so long; of more each is a shorter
-  // time.
+  static constexpr Duration kQuietRound = milliseconds(2);
+  // How long one is active since it was answered or had a queue watched; where more than so many are, as much shorter.
   static constexpr Duration kActive = milliseconds(10);
-  static constexpr std::size_t kActiveUsual = 64;
+  static constexpr std::size_t kActiveUsual = 64, kActiveMax = 256;
 
   // ---- whose they are ----
   // Its area rings from now on.
@@ -90,7 +91,8 @@ class Doorbells {
     std::vector<std::pair<Device*, qp::QueuePair*>> shared{};
     std::size_t untold = 0, next = 0;  // of shared: how many wait to be told, and who is the next
   };
-  struct Context {
+  struct RingingTag;
+  struct Context : ListLink<RingingTag> {
     shm::ContextMemory* memory = nullptr;
     SpaceId space{};
     std::vector<Bell> bells{};
@@ -99,7 +101,7 @@ class Doorbells {
     WatchList watched{};
     SourceHabit habit{};
     bool is_active = false;
-    Instant seen_at{0};  // active ones: when it rang last, or had a queue that was watched
+    Instant seen_at{0};  // when it was answered last, or had a queue that was watched
 
     bool rings(unsigned worker) const { return Bells::any_rung(memory->doorbells(worker)) || !untold.empty(); }
   };
@@ -111,7 +113,8 @@ class Doorbells {
   SourceHabit* answer_rung(OwnCore& core, Instant now);
   void hear_from(Context& context, OwnCore& core, Instant now);
   std::uint32_t take_rung_from(Context& context);
-  bool answer(Context& context, int left);
+  void retire(Instant now);
+  bool answer(Context& context, int& left);
   void ring(Context& context, std::size_t index, int& left);
   static void tell_posted(const Bell& bell);
   static void tell_shared(Bell& bell, int& left);
@@ -121,9 +124,10 @@ class Doorbells {
   std::size_t watched_ = 0;  // of all applications, or some more
   std::uint32_t posts_ = 0;  // of this turn
   std::vector<std::unique_ptr<Context>> contexts_;
-  std::vector<Context*> active_;   // of these; all that have queues that are watched are among them
-  std::size_t next_quiet_ = 0;     // where look_at_quiet() goes on
-  std::size_t next_answered_ = 0;  // of active_: where answer_rung() does
+  std::vector<Context*> active_;       // of these; all that have queues that are watched are among them
+  List<Context, RingingTag> ringing_;  // those that wait for an answer
+  std::size_t ringing_count_ = 0;
+  std::size_t next_quiet_ = 0;  // where look_at_quiet() goes on
   Instant looked_at_{0};
   bool slept_ = false;  // and has not answered since
 };
