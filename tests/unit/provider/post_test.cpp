@@ -179,7 +179,8 @@ TEST_CASE("W-EXT-12: Write with Immediate carries its value as the application g
   wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   wr.imm_data = 0x11223344;
   REQUIRE(t.post(wr) == 0);
-  const rnic_sqe& sqe = t.app.view(t.qp).send.sqe(0);
+  const auto send = t.app.view(t.qp).send;
+  const rnic_sqe& sqe = send.sqe(0);
   CHECK(sqe.opcode == RNIC_OP_WRITE_IMMEDIATE);
   CHECK(sqe.invalidate == 0x11223344);
   CHECK(sqe.remote_address == wr.wr.rdma.remote_addr);
@@ -202,7 +203,8 @@ TEST_CASE("W-EXT-02: atomics have their values, and one place for the result", "
   REQUIRE(t.post(wr) == 0);
   const std::uint8_t opcodes[] = {RNIC_OP_FETCH_ADD, RNIC_OP_COMPARE_SWAP};
   for (std::uint32_t i = 0; i < 2; ++i) {
-    const rnic_sqe& sqe = t.app.view(t.qp).send.sqe(i);
+    const auto send = t.app.view(t.qp).send;
+    const rnic_sqe& sqe = send.sqe(i);
     CHECK(sqe.opcode == opcodes[i]);
     CHECK(sqe.remote_address == 0x1000);
     CHECK(sqe.argument == 0xA0A1A2A3);
@@ -252,7 +254,8 @@ TEST_CASE("V-WR-16: inline data is in the entry, whatever its lkey; one octet to
   ibv_sge one{reinterpret_cast<std::uintptr_t>(data.data()), inline_max, 0xDEAD};
   ibv_send_wr wr = t.write_of(one, 1, IBV_SEND_INLINE);
   REQUIRE(t.post(wr) == 0);
-  const rnic_sqe& sqe = t.app.view(t.qp).send.sqe(0);
+  const auto send = t.app.view(t.qp).send;
+  const rnic_sqe& sqe = send.sqe(0);
   CHECK((sqe.flags & RNIC_SQE_INLINE) != 0);
   CHECK(sqe.sge_count == 0);
   CHECK(sqe.length == inline_max);
@@ -294,7 +297,8 @@ TEST_CASE("gather at post: a small write travels in its entry, beside its SGE", 
   OneQp t(8);
   std::memcpy(t.buffer, "8 octets", 8);
   REQUIRE(t.post_write(1) == 0);
-  const rnic_sqe& sqe = t.app.view(t.qp).send.sqe(0);
+  const auto send = t.app.view(t.qp).send;
+  const rnic_sqe& sqe = send.sqe(0);
   CHECK(copied(t, 0));
   CHECK(sqe.sge_count == 1);
   CHECK(sqe.length == 8);
