@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace rnic::provider {
 
@@ -26,6 +27,12 @@ struct Mapping {
 
   bool is_file(std::uint64_t of_inode, unsigned of_major, unsigned of_minor) const {
     return inode == of_inode && major == of_major && minor == of_minor;
+  }
+  // Private: anonymous memory, the heap, or memory with a name of its own; no stack, no file, no kernel's page. What
+  // has no file is no device's memory and has no huge pages of its own.
+  bool is_plain() const {
+    return inode == 0 && !shared &&
+           (path[0] == '\0' || std::strcmp(path, "[heap]") == 0 || std::strncmp(path, "[anon:", 6) == 0);
   }
 };
 

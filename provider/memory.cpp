@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "huge_pages.hpp"
 #include "mappings.hpp"
 #include "memcheck.hpp"
 #include "page_swap.hpp"
@@ -242,6 +243,7 @@ int prepare(Context& context, const Range& range, Wish& wish) {
   } else {
     wish.shared = shared_file(range.address, range.length, write, request.shared_offset);
     request.shared = wish.shared >= 0 ? RNIC_MEMORY_SHARED : RNIC_MEMORY_APPLICATION;
+    if (wish.shared < 0) make_huge(range.address, range.length);
   }
   return 0;
 }

@@ -27,14 +27,6 @@ constexpr int kLooksMax = 64;
 
 // ---- what may be swapped ---------------------------------------------------------------------------
 
-// Anonymous memory, the heap, or memory with a name of its own; no stack, no file, no kernel's page.
-// What has no file is no device's memory and has no huge pages of its own.
-bool is_plain(const Mapping& mapping) {
-  return mapping.inode == 0 && !mapping.shared &&
-         (mapping.path[0] == '\0' || std::strcmp(mapping.path, "[heap]") == 0 ||
-          std::strncmp(mapping.path, "[anon:", 6) == 0);
-}
-
 struct Look {
   WholePages range;
   std::size_t count = 0;
@@ -56,7 +48,7 @@ bool look_at(const Mapping& mapping, void* context) {
   // Another's mapping with our rights is what takes its place.
   if (!mapping.readable || !mapping.writable || mapping.executable || mapping.huge) return false;
   SwapFile* file = file_of(mapping);
-  if (file == nullptr && !is_plain(mapping)) return false;
+  if (file == nullptr && !mapping.is_plain()) return false;
   const std::uintptr_t start = first_of(mapping, look.range);
   const std::uint64_t offset = mapping.offset + (start - mapping.start);
   if (look.count++ == 0) {
