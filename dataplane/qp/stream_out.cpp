@@ -167,7 +167,7 @@ bool StreamOut::go_locally(std::int64_t& budget_bytes, Instant now, rdmap::Verdi
   requester_.segment_taken(segment, next_);
   first_ = ++next_;
   requester_.carried_up_to(first_);
-  budget_bytes -= octets;
+  budget_bytes -= octets / kBesidePerOctet;
   beside_bytes_ += octets;
   return true;
 }

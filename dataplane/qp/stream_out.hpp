@@ -28,6 +28,8 @@ namespace rnic::qp {
 inline constexpr std::uint32_t kSegmentsMax = 256;
 // What a message, or work without one, costs of a turn besides its octets: many that have none are work, too.
 inline constexpr std::uint32_t kMessageCost = 256;
+// So many octets that go from memory to memory cost as much as one that is framed, or copied by the kernel.
+inline constexpr std::uint32_t kBesidePerOctet = 4;
 // FPDUs whose CRC waits for a gather.
 inline constexpr std::uint32_t kUnsealedMax = 1024;
 
