@@ -130,6 +130,48 @@ TEST_CASE("where more ring than a turn has room for, all are answered one after 
   CHECK_FALSE(w.doorbells.any_waits());
 }
 
+TEST_CASE("who has rung much is answered in parts, and waits in line for each of them", "[doorbells]") {
+  constexpr std::size_t kMany = Doorbells::kActiveMax + 4;
+  constexpr std::uint32_t kBells = 150;
+  World w(kMany);
+  const std::size_t loud = kMany - 1;
+  w.doorbells.unbind(*w.memories[loud], kBells);  // bells that mean nothing, but are taken back one by one
+  rnic_doorbells& bells = w.memories[loud]->doorbells(0);
+  for (std::uint32_t i = 0; i < kBells; ++i) bells.words[i / 64] |= std::uint64_t{1} << (i % 64);
+  bells.summary[0] = 7;
+  for (std::size_t i = 0; i < kMany; ++i) w.ring(i);
+  w.turn(Doorbells::kQuietRound);
+  // All that are active have been answered, and it is not one of them.
+  CHECK(w.rings(loud));
+  CHECK(w.sees_sleep(loud));
+  std::size_t turns = 0;
+  for (; w.rings(loud) && turns < 100; ++turns) w.turn();
+  CHECK(turns >= 2);
+  CHECK(turns <= 4);
+}
+
+TEST_CASE("an active application that waits for its answer stays active, however long it waits", "[doorbells]") {
+  constexpr std::uint32_t kBells = 200;
+  World w;
+  for (std::size_t i = 0; i < World::kContexts; ++i) w.doorbells.unbind(*w.memories[i], kBells);
+  const auto ring_all = [&] {
+    for (std::size_t i = 0; i < World::kContexts; ++i) {
+      rnic_doorbells& bells = w.memories[i]->doorbells(0);
+      for (std::uint32_t bell = 0; bell < kBells; ++bell) bells.words[bell / 64] |= std::uint64_t{1} << (bell % 64);
+      bells.summary[0] = 15;
+      w.ring(i);
+    }
+  };
+  ring_all();
+  w.turn(Doorbells::kQuietRound);
+  const std::size_t last = World::kContexts - 1;
+  REQUIRE(w.rings(last));
+  CHECK_FALSE(w.sees_sleep(last));
+  w.turn(Doorbells::kActive + nanoseconds(1));
+  REQUIRE(w.rings(last));
+  CHECK_FALSE(w.sees_sleep(last));
+}
+
 TEST_CASE("from where an application rings is heard behind a sleep alone: what it said before is of another time",
           "[doorbells]") {
   World w;
