@@ -13,7 +13,11 @@
 #include "wire/crc32c_powers.hpp"
 #include "wire/crc32c_words.hpp"
 
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("pclmul,sse4.2"))), apply_to = function)
+#else
 #pragma GCC target("pclmul,sse4.2")
+#endif
 
 namespace rnic::wire::detail {
 namespace {
@@ -46,4 +50,8 @@ std::uint32_t crc32c_128(std::uint32_t running, Bytes bytes) {
 }
 
 }  // namespace rnic::wire::detail
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
 #endif

@@ -12,7 +12,12 @@
 // g++ 12 takes the undefined register with which some of its own intrinsics begin for a mistake (GCC bug 105593).
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,vpclmulqdq,pclmul,sse4.2"))), \
+                             apply_to = function)
+#else
 #pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,vpclmulqdq,pclmul,sse4.2")
+#endif
 
 namespace rnic::wire::detail {
 namespace {
@@ -74,4 +79,8 @@ std::uint32_t crc32c_512(std::uint32_t running, Bytes bytes) {
 }
 
 }  // namespace rnic::wire::detail
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
 #endif
