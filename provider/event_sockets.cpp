@@ -92,12 +92,14 @@ std::uint32_t drop_events(Context& context, const EventSocket& socket, const voi
   if (context.control.in_forked_child()) return 0;
   std::uint32_t dropped = 0;
   pthread_mutex_lock(&in_use);
+  const int before = errno;  // who destroys an object that others failed to make tells why they did
   if (!is_empty(socket.reader)) {
     const rnic_hold_events request{socket.channel_cookie};
     const int error = context.control.call(RNIC_HOLD_EVENTS, &request, sizeof request, nullptr, 0);
     dropped = filter(socket.reader, socket.writer, reinterpret_cast<std::uintptr_t>(object));
     if (error == 0) context.control.call(RNIC_RELEASE_EVENTS, nullptr, 0, nullptr, 0);
   }
+  errno = before;
   pthread_mutex_unlock(&in_use);
   return dropped;
 }

@@ -100,6 +100,19 @@ TEST_CASE("V-PD-04: a region that is reregistered holds the parent domain that i
   CHECK(provider::dealloc_pd(pd) == 0);
 }
 
+TEST_CASE("objects that are destroyed leave errno as it was: librdmacm tells it as the reason of what failed before",
+          "[provider]") {
+  Domains t;
+  ibv_cq* const cq = t.app.make_cq(8);
+  ibv_srq* const srq = t.app.make_srq(4);
+  ibv_qp* const qp = t.app.make_qp(cq, cq, 4);
+  errno = EXDEV;
+  CHECK(provider::destroy_qp(qp) == 0);
+  CHECK(provider::destroy_srq(srq) == 0);
+  CHECK(provider::destroy_cq(cq) == 0);
+  CHECK(errno == EXDEV);
+}
+
 TEST_CASE("V-PD-04: each kind of object holds the parent domain by itself", "[provider][domains][V-PD-04]") {
   Domains t;
   ibv_cq* const cq = t.app.make_cq(8);
