@@ -68,6 +68,8 @@ mpa_revision = 1
 congestion = "newreno"
 rnr = "terminate"
 rnr_timeout_s = 0
+request_timeout_s = 3
+reply_timeout_s = 70
 read_sink = "strict"
 nagle = true
 keepalive_s = 7200
@@ -95,6 +97,10 @@ extensions = true
   CHECK_FALSE(d.ecn);
   CHECK_FALSE(d.queue_pairs.hold_without_receive);
   CHECK(d.queue_pairs.rnr_timeout == seconds(0));
+  CHECK(d.options.request_timeout == seconds(3));
+  CHECK(d.options.reply_timeout == seconds(70));
+  CHECK(c.devices[0].options.request_timeout == seconds(10));
+  CHECK(c.devices[0].options.reply_timeout == seconds(20));
   CHECK(d.queue_pairs.strict_read_sink);
   CHECK_FALSE(c.devices[0].queue_pairs.strict_read_sink);
   CHECK(d.options.tcp.nagle);
@@ -215,11 +221,14 @@ TEST_CASE("a number is taken from its least to its most, and no further", "[cont
     std::int64_t least, most;
   };
   constexpr Bound kOfDaemon[] = {{"sleep_delay_us", 0, 1'000'000}, {"page_wait_s", 0, 86'400}};
-  constexpr Bound kOfDevice[] = {
-      {"mtu", 576, 65'535},           {"vlan", 1, 4094},      {"keepalive_s", 0, 86'400},   {"retransmissions", 3, 100},
-      {"hop_limit", 1, 255},          {"mpa_revision", 1, 2}, {"rnr_timeout_s", 0, 86'400}, {"buffers", 512, 4'194'304},
-      {"streams_max", 16, 1'048'576}, {"core", 0, 4095},      {"oob_port", 1, 65'535},      {"rto_min_ms", 1, 60'000},
-      {"window_mib", 1, 256}};
+  constexpr Bound kOfDevice[] = {{"mtu", 576, 65'535},           {"vlan", 1, 4094},
+                                 {"keepalive_s", 0, 86'400},     {"retransmissions", 3, 100},
+                                 {"hop_limit", 1, 255},          {"mpa_revision", 1, 2},
+                                 {"rnr_timeout_s", 0, 86'400},   {"buffers", 512, 4'194'304},
+                                 {"streams_max", 16, 1'048'576}, {"core", 0, 4095},
+                                 {"oob_port", 1, 65'535},        {"rto_min_ms", 1, 60'000},
+                                 {"window_mib", 1, 256},         {"request_timeout_s", 1, 86'400},
+                                 {"reply_timeout_s", 1, 86'400}};
   const auto check = [](const std::string& head, const Bound& bound) {
     INFO(bound.key);
     const auto why = [&](std::int64_t value) {
