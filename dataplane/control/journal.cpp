@@ -51,7 +51,7 @@ const char* in_words(qp::Cause cause) {
     case qp::Cause::finished:
       return "the connection has ended in both directions";
     case qp::Cause::unreached:
-      return "its peer has not come";
+      return "its peer is not there";
   }
   return "";
 }

@@ -320,7 +320,7 @@ void Oob::give_up(QpNumber number) {
   if (!waited || !lines_.take(clock_now(), left_out)) return;
   const wire::Meeting& meeting = qp->meets->meeting;
   log_.info(in_words(*qp) + ": its peer, queue pair " + std::to_string(meeting.peer_number.value) + " at " +
-            wire::to_string(meeting.peer_gid) + ", has not come; what it has posted ends with an error");
+            wire::to_string(meeting.peer_gid) + ", is not there; what it has posted ends with an error");
 }
 
 void Oob::set_timer() {

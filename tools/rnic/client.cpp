@@ -29,7 +29,7 @@ bool Client::connect(const std::string& name) {
     return false;
   }
   const std::string directory = control::run_directory(name);
-  const std::string absent = "no daemon \"" + name + "\" is running (start one with: rnic up" +
+  const std::string absent = "no daemon \"" + name + "\" of yours is running (start one with: rnic up" +
                              (name == "default" ? std::string() : " --name " + name) + ")";
   char wrong[RNIC_WHY_MAX] = "";
   talk_.socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);

@@ -116,7 +116,9 @@ int main(int count, char** words) {
   rnic::tool::UpOptions up;
   std::vector<std::string> words_of_devices;  // go to the daemon as they stand
   auto* up_command = app.add_subcommand("up", "Start a daemon, and return when it is ready");
-  up_command->add_option("--name", up.name, "The daemon's name, in place of the file's; default");
+  up_command->add_option("--name", up.name, "The daemon's name, in place of the file's; default")
+      ->check(
+          [](const std::string& name) { return name.empty() ? std::string("it may not be empty") : std::string(); });
   up_command->add_option("--config", up.config, "A TOML file with [[device]] tables")->check(CLI::ExistingFile);
   for (const auto& each : rnic::control::kDeviceOptions) up_command->add_option(each.name, words_of_devices, each.says);
   up_command->add_flag("--foreground", up.foreground, "Stay in the foreground, log to the terminal");
