@@ -47,7 +47,7 @@ struct QueuePair::Impl final : LocalPeer {
 
   // ---- turns
   bool receive(Instant now);
-  bool transmit(Instant now, std::uint32_t budget_bytes);
+  bool transmit(Instant now, std::uint32_t budget_bytes, std::uint32_t beside_per_cost);
   bool settle(Instant now);
   bool idle() const;
   Instant next_deadline() const;
@@ -715,7 +715,7 @@ bool QueuePair::Impl::receive(Instant now) {
   return busy;
 }
 
-bool QueuePair::Impl::transmit(Instant now, std::uint32_t budget_bytes) {
+bool QueuePair::Impl::transmit(Instant now, std::uint32_t budget_bytes, std::uint32_t beside_per_cost) {
   if (!stream_ || state_ != State::rts) {
     const bool down = state_ == State::closing || state_ == State::terminate || state_ == State::error;
     return requester().may_be_posted() && down && go_down(now);
@@ -723,7 +723,7 @@ bool QueuePair::Impl::transmit(Instant now, std::uint32_t budget_bytes) {
   ++common_.turn;
   rdmap::Verdict verdict;
   std::int64_t left_bytes = budget_bytes;
-  bool busy = stream_->out.fill(now, left_bytes, verdict);
+  bool busy = stream_->out.fill(now, left_bytes, beside_per_cost, verdict);
   spent_bytes_ += static_cast<std::uint64_t>(budget_bytes - left_bytes);
   if (verdict) {
     obey(verdict, now);
@@ -907,7 +907,9 @@ QueuePair::Leftover QueuePair::detach(Instant now, BufferRef last_words) {
   return impl_->detach(now, std::move(last_words));
 }
 bool QueuePair::receive(Instant now) { return impl_->receive(now); }
-bool QueuePair::transmit(Instant now, std::uint32_t budget_bytes) { return impl_->transmit(now, budget_bytes); }
+bool QueuePair::transmit(Instant now, std::uint32_t budget_bytes, std::uint32_t beside_per_cost) {
+  return impl_->transmit(now, budget_bytes, beside_per_cost);
+}
 bool QueuePair::settle(Instant now) { return impl_->settle(now); }
 void QueuePair::work_posted() { impl_->requester().posted(); }
 void QueuePair::receive_posted() { impl_->receive_hint_ = true; }

@@ -34,7 +34,8 @@ StreamOut::StreamOut(const Parts& parts, mpa::Crc crc, mpa::Markers markers)
 
 // ---- messages and segments -----------------------------------------------------------------------------
 
-bool StreamOut::fill(Instant now, std::int64_t& budget_bytes, rdmap::Verdict& verdict) {
+bool StreamOut::fill(Instant now, std::int64_t& budget_bytes, std::uint32_t beside_per_cost, rdmap::Verdict& verdict) {
+  beside_per_cost_ = beside_per_cost;
   starved_ = false;
   requester_.look_again();
   needs_room_ = 0;
@@ -167,7 +168,7 @@ bool StreamOut::go_locally(std::int64_t& budget_bytes, Instant now, rdmap::Verdi
   requester_.segment_taken(segment, next_);
   first_ = ++next_;
   requester_.carried_up_to(first_);
-  budget_bytes -= octets / kBesidePerOctet;
+  budget_bytes -= octets / beside_per_cost_;
   beside_bytes_ += octets;
   return true;
 }

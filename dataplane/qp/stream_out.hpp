@@ -28,8 +28,6 @@ namespace rnic::qp {
 inline constexpr std::uint32_t kSegmentsMax = 256;
 // What a message, or work without one, costs of a turn besides its octets: many that have none are work, too.
 inline constexpr std::uint32_t kMessageCost = 256;
-// So many octets that go from memory to memory cost as much as one that is framed, or copied by the kernel.
-inline constexpr std::uint32_t kBesidePerOctet = 4;
 // FPDUs whose CRC waits for a gather.
 inline constexpr std::uint32_t kUnsealedMax = 1024;
 
@@ -47,8 +45,9 @@ class StreamOut {
 
   // ---- turns; each says whether it did something ----
   // Begins messages and fills segments with them while there is some of `budget_bytes`, of which it takes what they
-  // cost: what was the last may cost more than there was.
-  bool fill(Instant now, std::int64_t& budget_bytes, rdmap::Verdict& verdict);
+  // cost: what was the last may cost more than there was. Of what goes without the stream `beside_per_cost` octets cost
+  // one.
+  bool fill(Instant now, std::int64_t& budget_bytes, std::uint32_t beside_per_cost, rdmap::Verdict& verdict);
   // Seals what is gathered and hands it to the connection, or without the stream to the peer, in order. Where octets
   // could not be gathered it ends, and says for whom: Requester::gather_failed().
   bool push(Instant now, std::optional<std::uint32_t>& failed_work);
@@ -152,6 +151,7 @@ class StreamOut {
   Segment* open_ = nullptr;             // the last, within a turn
   std::uint32_t open_room_ = 0;         // octets that the open segment may still take
   std::uint32_t filling_bytes_ = 0;
+  std::uint32_t beside_per_cost_ = 1;
   std::uint64_t beside_bytes_ = 0;
   std::uint32_t room_ = 0;  // in this turn
   rdmap::Ring<UnsealedFpdu> unsealed_;

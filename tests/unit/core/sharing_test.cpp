@@ -131,7 +131,7 @@ TEST_CASE("a turn sends so many octets, however many streams have long messages"
   const std::uint64_t before = written();
   for (int turn = 0; turn < kTurns; ++turn) w.world.a.turn();
   const std::uint64_t a_turn = (written() - before) / kTurns;
-  // What goes from memory to memory costs a quarter.
+  // Of so many streams what goes from memory to memory costs a quarter.
   CHECK(a_turn <= (direct ? 4u * 256 + 64 : 256u + 64) * 1024);
   CHECK(a_turn >= (direct ? 4u * 64 : 64u) * 1024);
 }

@@ -58,7 +58,7 @@ struct StreamEnd : Joined, End {
     ++common.turn;
     verdict = {};
     std::int64_t left_bytes = budget_bytes;
-    return out.fill(wire.now, left_bytes, verdict);
+    return out.fill(wire.now, left_bytes, 1, verdict);
   }
   bool push() {
     failed_work.reset();
