@@ -340,7 +340,7 @@ constexpr Key<DeviceConfiguration> kDeviceKeys[] = {
        field.take_word<Face>({{"iwarp", Face::iwarp}, {"roce", Face::roce}}, device.options.face);
      }},
     {"oob_connect", "false", "connect queue pairs by ibv_modify_qp too, without rdma_cm; with other rnics only",
-     [](const Field& field, auto& device) { field.take(device.options.oob_connect); }},
+     [](const Field& field, auto& device) { field.take(device.oob_connect.emplace()); }},
     {"oob_port", "26580", "the TCP port where they meet, the same at both ends",
      [](const Field& field, auto& device) { field.take_number(1, 65'535, device.options.oob_port); }},
     {"ud_port", "26581", "the UDP port of the RoCE face's datagrams, the same at both ends",
@@ -524,6 +524,17 @@ std::string spread_general(Configuration& configuration) {
   return {};
 }
 
+// What an address of IPv4 is, if not a host's; null: it is one. Networks of two addresses, or one, have no other (RFC
+// 3021).
+const char* no_host(const core::DeviceAddress& each) {
+  constexpr std::uint8_t kPrefixMax = 30;
+  if (!each.address.is_v4() || each.prefix_length > kPrefixMax) return nullptr;
+  const std::uint32_t hosts = 0xFFFFFFFF >> each.prefix_length;
+  const std::uint32_t host = each.address.to_v4() & hosts;
+  if (host == 0) return "the address of a network";
+  return host == hosts ? "the broadcast address of its network" : nullptr;
+}
+
 std::string complete_device(DeviceConfiguration& device) {
   using Kind = port::PortSpec::Kind;
   const std::string port_text = port::to_string(*device.port);
@@ -549,10 +560,11 @@ std::string complete_device(DeviceConfiguration& device) {
   // Nobody but rnic is at the other end of such a port.
   if (device.options.face == Face::roce) {
     if (device.extensions == false) return called + ": a device of face \"roce\" has extensions, always";
-    device.extensions = true;
-    device.options.oob_connect = true;
+    if (device.oob_connect == false) return called + ": a device of face \"roce\" has oob_connect, always";
+    device.extensions = device.oob_connect = true;
     device.queue_pairs.face = Face::roce;
   }
+  device.options.oob_connect = device.oob_connect.value_or(false);
   if (!device.extensions) device.extensions = may_be_local;
   // An old segment comes late only on a wire (PAWS), and there SYN cookies need room for SACK and window scale.
   if (!device.timestamps) device.timestamps = !may_be_local;
@@ -561,6 +573,9 @@ std::string complete_device(DeviceConfiguration& device) {
     const std::string text = wire::to_string(each.address);
     if (each.address.is_unspecified() || each.address.is_multicast() || each.address.is_limited_broadcast())
       return called + ": " + text + " is no address for a device";
+    if (const char* const what = no_host(each); what != nullptr)
+      return called + ": " + text + "/" + std::to_string(each.prefix_length) + " is " + what +
+             "; a device needs one of its own";
     const bool local = each.address.is_loopback();
     some_local |= local;
     if (local && !may_be_local)

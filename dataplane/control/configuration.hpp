@@ -40,9 +40,10 @@ struct DeviceConfiguration {
   // As the user says; what he leaves out complete() decides, and it is in the options then.
   std::optional<core::AddressMode> mode;  // local for addresses of 127.0.0.0/8, otherwise own
   std::optional<bool> accept_ra, probe, timestamps;
-  std::optional<tcp::EcnUse> ecn;  // RFC 3168: on where dctcp is, else passive
-  std::optional<bool> extensions;  // RFC 7306: by default where both ends are known to be rnic (W-EXT-14)
-  bool of_command_line = false;    // from a --port there, not from a file
+  std::optional<bool> oob_connect;  // on a RoCE face always
+  std::optional<tcp::EcnUse> ecn;   // RFC 3168: on where dctcp is, else passive
+  std::optional<bool> extensions;   // RFC 7306: by default where both ends are known to be rnic (W-EXT-14)
+  bool of_command_line = false;     // from a --port there, not from a file
 };
 
 struct Configuration {

@@ -152,7 +152,30 @@ TEST_CASE("a device of face roce connects without rdma_cm, and has extensions on
     CHECK_FALSE(iwarp.queue_pairs.extensions);
   }
   device("face = \"roce\"\nextensions = false\n", "of face \"roce\" has extensions");
+  device("face = \"roce\"\noob_connect = false\n", "of face \"roce\" has oob_connect");
+  CHECK(device("face = \"roce\"\noob_connect = true\n").options.oob_connect);
+  CHECK(device("oob_connect = true\n").options.oob_connect);
   says(parse("[[device]]\nport = \"loopback\"\nface = \"ib\"\n"), "f.toml:3: face is \"iwarp\" or \"roce\"");
+}
+
+TEST_CASE("the first and the last address of a network are no device's, but where there are no others",
+          "[control][configuration]") {
+  const auto why = [](const std::string& address) {
+    Configuration c;
+    REQUIRE(
+        control::parse_configuration("[[device]]\nport = \"loopback\"\naddress = \"" + address + "\"\n", "f.toml", c)
+            .empty());
+    return control::complete(c);
+  };
+  says(why("10.77.0.0/24"), "10.77.0.0/24 is the address of a network; a device needs one of its own");
+  says(why("10.77.0.255/24"), "10.77.0.255/24 is the broadcast address of its network");
+  says(why("10.77.1.3/30"), "broadcast");
+  says(why("127.255.255.255/8"), "broadcast");
+  for (const char* good : {"10.77.0.1/24", "10.77.0.254/24", "10.77.0.255/23", "10.77.1.0/23", "10.77.0.0/31",
+                           "10.77.0.1/31", "10.77.0.0/32", "fd00::/64"}) {
+    CAPTURE(good);
+    CHECK(why(good) == "");
+  }
 }
 
 TEST_CASE("unknown keys are errors with their lines", "[control][configuration]") {
