@@ -78,44 +78,6 @@ TEST_CASE("whose peer never came fails the first of its work, and flushes the re
   CHECK(alone.side.qp.modify_state(State::idle, alone.now));
 }
 
-TEST_CASE("one that outlives its peer is in Idle with its receives when that merely goes", "[qp][oob]") {
-  for (const bool outlives : {true, false}) {
-    Options options;
-    options.start = default_start();
-    options.start.outlives_peer = outlives;
-    Pair pair(options);
-    pair.run();
-    pair.b->post_receive({});
-    REQUIRE(pair.a->qp.modify_state(State::terminate, pair.wire.now));  // 0x0000
-    pair.run();
-    CHECK(pair.b->app.events == Events{qp::Event::peer_gone});
-    CHECK(pair.b->qp.state() == (outlives ? State::idle : State::error));
-    CHECK(pair.b->app.completions.size() == (outlives ? 0u : 1u));
-    CHECK_FALSE(pair.b->qp.attached());
-  }
-}
-
-TEST_CASE("and when that is modified to Error, unless something was under way", "[qp][oob]") {
-  const bool under_way = GENERATE(false, true);
-  Options options;
-  options.start = default_start();
-  options.start.outlives_peer = true;
-  Pair pair(options);
-  pair.run();
-  pair.b->post_receive({});
-  if (under_way) {
-    Region& there = pair.a->region(100'000, 1);
-    pair.b->post(read({Side::sge(pair.b->region(100'000), 0, 100'000)}, there.stag, there.base));
-    pair.turn(*pair.b);
-  }
-  REQUIRE(pair.a->qp.modify_state(State::error, pair.wire.now));
-  pair.run();
-  CHECK(pair.b->app.events == Events{under_way ? qp::Event::connection_reset : qp::Event::peer_gone});
-  CHECK(pair.b->qp.state() == (under_way ? State::error : State::idle));
-  CHECK(pair.b->app.of_receives().size() == (under_way ? 1u : 0u));
-  CHECK_FALSE(pair.b->qp.attached());
-}
-
 TEST_CASE("V-ERRST-02: Error goes to Idle and nowhere else", "[qp][V-ERRST-02][V-ERRST-08][V-ERRST-11]") {
   Alone alone;
   REQUIRE(alone.side.qp.modify_state(State::error, alone.now));
