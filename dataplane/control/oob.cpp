@@ -299,7 +299,7 @@ void Oob::look(const Rendezvous::Act& act) {
       rendezvous_.forget(number);
   }
   machine_.devices[act.stream.device]->worker->call([&](Instant) {
-    for (auto& [qp, any] : looks) any = qp->send->has_work();
+    for (auto& [qp, any] : looks) any = qp->send->has_work() || qp->qp->has_begun_work();
   });
   const Instant now = clock_now();
   for (const auto& [qp, any] : looks) rendezvous_.posted(qp->number, any, now);

@@ -258,7 +258,7 @@ bool Rendezvous::on_ended(std::uint64_t cookie, qp::State state, Instant now) {
     waiter->look_pause = kLookFirst;
     change(*waiter, [&] {
       waiter->stage = Stage::left;
-      if (waiter->meeting.own_psn) waiter->look_at = now + kLookFirst;
+      if (waiter->meeting.own_psn) waiter->look_at = now;  // it may have left requests unanswered
     });
     return true;
   }

@@ -372,7 +372,7 @@ void Server::log_terminate(const Qp& qp, const core::WorkerEvent& event) {
   if (left_out != 0)
     log_.info(std::to_string(left_out) + " Terminates of peers are not told here: there were too many");
   if (event.event == qp::Event::peer_gone) {
-    log_.info(in_words_of(qp) + ": its peer is gone; nothing was under way");
+    log_.info(in_words_of(qp) + ": its peer is gone");
     return;
   }
   qp::TerminateRecord record;

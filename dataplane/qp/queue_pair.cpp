@@ -65,9 +65,9 @@ struct QueuePair::Impl final : LocalPeer {
   enum class Reset : std::uint8_t { stream, nothing };
   void to_error(std::optional<Event> event, Cause cause, Reset reset, Instant now);
   void to_idle();
-  void be_left_alone(Cause cause);
+  bool may_be_left_alone();
+  void be_left_alone(Event told, Cause cause);
   void changed(State from, Cause cause);
-  bool nothing_is_lost();
   bool is_between_messages();
   void apply(StreamStep step, Instant now);
   bool check_stream(Instant now);
@@ -334,10 +334,13 @@ void QueuePair::Impl::begin_terminate(rdmap::Fault fault, const rdmap::Culprit& 
 
 // A Terminate came: nothing is sent back (V-RTS-10), nor anything else any more (W-RDMAP-32).
 void QueuePair::Impl::stop_after_terminate(Instant now) {
-  const Event told = nothing_is_lost() ? Event::peer_gone : Event::terminate_received;
-  if (told == Event::peer_gone && outlives_peer_) return be_left_alone(Cause::peer_terminated);
+  const bool merely_goes = says_nothing(responder().terminate());
+  if (merely_goes && may_be_left_alone()) return be_left_alone(Event::peer_gone, Cause::peer_terminated);
   static_assert(sizeof record_.octets >= rdmap::kTerminateMax);
   record_ = TerminateRecord::heard(responder().terminate());
+  const Event told = merely_goes && is_between_messages() ? Event::peer_gone : Event::terminate_received;
+  if (told == Event::terminate_received) ++counters_.errors;
+  if (messages_->acknowledgements && may_be_left_alone()) return be_left_alone(told, Cause::peer_terminated);
   // Sends and Writes have completed long since. Of acknowledged streams it was said before what is done, and what is
   // refused.
   if (messages_->acknowledgements)
@@ -347,7 +350,6 @@ void QueuePair::Impl::stop_after_terminate(Instant now) {
   way_down_.terminate_due = false;
   way_down_.fin_due = way_down_.drop_unsent = true;
   way_down_.told_by_event = true;
-  if (told == Event::terminate_received) ++counters_.errors;
   leave_rts(State::terminate, now);
   host_.raise(told);
   changed(State::rts, Cause::peer_terminated);
@@ -356,7 +358,6 @@ void QueuePair::Impl::stop_after_terminate(Instant now) {
 // A peer that exits, or gives its queue pair up, says 0x0000 and no more. Where no work of ours is
 // outstanding, no Read of the peer's waits for its answer, and no message has been cut short or waits
 // for a receive, it took nothing with it. Receives that are posted lose nothing by it.
-bool QueuePair::Impl::nothing_is_lost() { return says_nothing(responder().terminate()) && is_between_messages(); }
 bool QueuePair::Impl::is_between_messages() {
   return quiet() && !responder().holds() && !responder().mid_write() && !responder().mid_send();
 }
@@ -384,12 +385,18 @@ void QueuePair::Impl::to_idle() {
   changed(State::closing, Cause::finished);
 }
 
-// Of one that outlives its peer: as it was before it had a stream, and its receives with it.
-void QueuePair::Impl::be_left_alone(Cause cause) {
+// Of one that outlives its peer. Where requests are acknowledged they may be under way: those of InfiniBand's RC fail
+// when their retries are over, and an application that has all it wanted ends before.
+bool QueuePair::Impl::may_be_left_alone() {
+  return outlives_peer_ && (messages_->acknowledgements || is_between_messages());
+}
+
+// As it was before it had a stream, and its receives with it; requests that the peer owes to us wait for give_up().
+void QueuePair::Impl::be_left_alone(Event told, Cause cause) {
   cancel_moves();
   forget_stream();
   state_ = State::idle;
-  host_.raise(Event::peer_gone);
+  host_.raise(told);
   changed(State::rts, cause);
 }
 
@@ -397,8 +404,8 @@ void QueuePair::Impl::apply(StreamStep step, Instant now) {
   const bool lost =
       step == StreamStep::bad_llp_close || step == StreamStep::connection_reset || step == StreamStep::connection_lost;
   // A peer that is modified to ERR resets the stream.
-  if (step == StreamStep::connection_reset && outlives_peer_ && state_ == State::rts && is_between_messages())
-    return be_left_alone(Cause::peer_reset);
+  if (step == StreamStep::connection_reset && state_ == State::rts && may_be_left_alone())
+    return be_left_alone(Event::peer_gone, Cause::peer_reset);
   if (lost && messages_->acknowledgements && state_ == State::rts)
     requester().peer_is_lost(rdmap::Status::retry_exceeded);
   switch (step) {
@@ -843,6 +850,7 @@ void QueuePair::attach(tcp::Connection& connection, const Start& start, Instant 
   impl_->attach(connection, start, now);
 }
 bool QueuePair::attached() const { return impl_->stream_.has_value(); }
+bool QueuePair::has_begun_work() const { return impl_->requester().has_begun_work(); }
 void QueuePair::join(QueuePair& peer, LocalSide& own, LocalSide& peers) {
   RNIC_ASSERT(&peer != this);
   impl_->join(*peer.impl_, own);
@@ -854,7 +862,7 @@ Result<Done, ModifyError> QueuePair::modify_state(State wanted, Instant now) {
 
 void QueuePair::give_up(Instant now) {
   RNIC_ASSERT(impl_->state_ == State::idle && !impl_->stream_);
-  impl_->requester().fail_next(Status::retry_exceeded);
+  impl_->requester().peer_is_lost(Status::retry_exceeded);
   impl_->to_error(std::nullopt, Cause::unreached, Impl::Reset::nothing, now);
 }
 

@@ -60,7 +60,10 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
   // messages go without it where they can (qp/local_path.hpp). The sides are theirs as long.
   void join(QueuePair& peer, LocalSide& own, LocalSide& peers);
   Result<Done, ModifyError> modify_state(State wanted, Instant now);
-  // From Idle to Error: nobody has come to whom what is posted could go, and the first of it says so.
+  // Of what is posted some is taken from its queue, and not complete; in Idle that of one whose peer has gone.
+  bool has_begun_work() const;
+  // From Idle to Error: nobody is there to whom what is posted could go, or who could answer what went before, and the
+  // first of it says so.
   void give_up(Instant now);
   // For a queue pair in Idle, until it comes to Idle again.
   void set_idle_name(IdleName name);

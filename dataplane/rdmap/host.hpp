@@ -48,7 +48,7 @@ enum class Event : std::uint8_t {
   receive_limit = 40,     // V-LIM-06
   last_wqe_reached = 60,  // V-LIM-08
   // terminate_received, of a peer that has merely gone: it said 0x0000, and nothing was under way in
-  // either direction but receives.
+  // either direction but receives, or what was waits for the end of its time (W-ACK-12).
   peer_gone = 61,
 };
 

@@ -70,6 +70,8 @@ class Requester {
   bool quiet() const {
     return !has_next_ && !sending() && work_.empty() && reads_.outstanding() == 0 && reads_.owed() == 0;
   }
+  // Work requests are taken from their queue, and not complete.
+  bool has_begun_work() const { return has_next_ || !work_.empty(); }
   // The next work request, if there is one: it is taken from its queue.
   bool look() {
     if (!has_next_ && common_.host.take_send(next_)) has_next_ = true;

@@ -5,12 +5,13 @@ import pathlib
 import re
 import shutil
 import signal
+import time
 
 import programs as stock
 import rsockets
 import ucx
 from harness import RNIC, Failed, Skipped, Wire, tail
-from oob import meets, perftest, pingpong
+from oob import EXCHANGE_PORT, meets, perftest, pingpong
 
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -132,6 +133,23 @@ def from_wc(wire, gids):
     return None
 
 
+def server_killed(wire):
+    """What is under way fails; and not before its time is over."""
+    words = ["ib_write_bw", "-F", "-D", "60"]
+    server = wire.world.start([*wire.server, *words])
+    server.until(lambda: stock.kernel_listens(EXCHANGE_PORT, wire.inside), "listens")
+    client = wire.start_client([*words, wire.exchange])
+    busy = lambda: any(qp["bytes_out"] > 1 << 20 for daemon in wire.daemons()
+                       for qp in wire.world.show(daemon, "qp")["qp"])
+    client.until(busy, "exchanges")
+    os.killpg(server.pid, signal.SIGKILL)
+    began = time.monotonic()
+    code = client.wait(20)
+    took = time.monotonic() - began
+    if code == 0 or "Failed status 12:" not in client.text() or took < 0.5:
+        raise Failed(f"after {took:.1f} s, exit code {code}:\n{tail(client.text())}")
+
+
 def nothing_lost(wire):
     """What has arrived was taken: no datagram was damaged, or for nobody."""
     for daemon in wire.daemons():
@@ -167,6 +185,7 @@ def suite(report, wire):
             test(f"{program}, without rdma_cm", lambda p=program: perftest(wire, p, "-n", "500"))
         test("ibv_rc_pingpong -g 1", lambda: pingpong(wire, "ibv_rc_pingpong", "-g", "1"))
         test("ibv_srq_pingpong -g 1", lambda: pingpong(wire, "ibv_srq_pingpong", "-g", "1"))
+        test("ib_write_bw, without rdma_cm, its server is killed", lambda: server_killed(wire))
     test("ibv_ud_pingpong -g 1", lambda: ud_pingpong(wire))
     test("ibv_ud_pingpong -g 1 -e -s 1024", lambda: ud_pingpong(wire, "-e", "-s", "1024"))
     test("ib_send_bw -c UD", lambda: perftest(wire, "ib_send_bw", "-c", "UD", "-n", "1000"))

@@ -208,7 +208,7 @@ TEST_CASE("callers that come and go do not make the waiting longer", "[control][
     CHECK(w.silent());
     w.rendezvous.on_established(answer.cookie);
     CHECK(w.rendezvous.on_ended(answer.cookie, State::idle, at_ms(30'700)));
-    CHECK(w.rendezvous.next_deadline() == at_ms(31'200));
+    CHECK(w.rendezvous.next_deadline() == at_ms(30'700));
   }
   SECTION("and where he never does it is as late as it was") {
     w.ask(peers(kLower), 30'400);
@@ -296,6 +296,23 @@ TEST_CASE("a queue pair that lives on when its connection ends waits for its pee
   }
 }
 
+TEST_CASE("W-ACK-12: what a peer that goes leaves unanswered fails when the application's patience is over",
+          "[control][oob][roce][W-ACK-12]") {
+  World w;
+  w.rendezvous.ready(0, meets(kHigher), at_ms(0), Face::roce);
+  const auto call = w.act();
+  w.rendezvous.on_established(call.cookie);
+  w.rendezvous.count_from(kOwn, 3, at_ms(0), milliseconds(540));
+  CHECK(w.rendezvous.on_ended(call.cookie, State::idle, at_ms(10)));
+  w.rendezvous.on_time(at_ms(10));
+  CHECK(w.act().kind == Kind::look);
+  w.rendezvous.posted(kOwn, true, at_ms(10));
+  w.rendezvous.on_time(at_ms(549));
+  CHECK(w.silent());
+  w.rendezvous.on_time(at_ms(550));
+  CHECK(w.act().kind == Kind::give_up);
+}
+
 TEST_CASE("one whose peer has gone calls nobody and answers nobody, and what it posts fails in time",
           "[control][oob]") {
   World w;
@@ -305,6 +322,10 @@ TEST_CASE("one whose peer has gone calls nobody and answers nobody, and what it 
   w.rendezvous.count_from(kOwn, 3, at_ms(0));
   CHECK(w.rendezvous.on_ended(call.cookie, State::idle, at_ms(0)));
   CHECK(w.rendezvous.stage(kOwn) == Stage::left);
+  w.rendezvous.on_time(at_ms(0));  // for what it has left unanswered
+  CHECK(w.act().kind == Kind::look);
+  w.rendezvous.posted(kOwn, false, at_ms(0));
+  CHECK(w.rendezvous.next_deadline() == at_ms(500));
   w.rendezvous.on_time(at_ms(500));
   CHECK(w.act().kind == Kind::look);
   w.rendezvous.posted(kOwn, true, at_ms(500));

@@ -116,3 +116,154 @@ TEST_CASE("W-ACK-12: who goes says before what it has performed", "[qp][acknowle
   CHECK(of_sends(*pair.a) == Statuses{kDone, kDone});
   CHECK(pair.a->app.events != std::vector<qp::Event>{qp::Event::bad_llp_close});
 }
+
+// ---- its requests wait for the end of its patience -----------------------------------------------------
+
+namespace {
+
+Options left_alone(Moves moves = Moves::direct) {
+  Options options = acknowledged(moves);
+  options.start.outlives_peer = true;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("W-ACK-12: of a peer that merely goes what it owes fails when that has lasted too long, and not before",
+          "[qp][acknowledged][oob][W-ACK-12]") {
+  const auto moves = GENERATE(Moves::direct, Moves::at_flush, Moves::late);
+  Pair pair(left_alone(moves));
+  pair.run();
+  Side& us = *pair.a;
+  Region& memory = us.region(100'000, 1);
+  Region& there = pair.b->region(100'000, 1);
+  us.post_receive({});
+  pair.b->post_receive({});
+  us.post(send());  // is acknowledged
+  pair.run();
+  REQUIRE(of_sends(us) == Statuses{kDone});
+  const qp::Sge whole = Side::sge(memory, 0, 100'000);
+  const auto kind = GENERATE(qp::Opcode::send, qp::Opcode::write, qp::Opcode::read);
+  qp::WorkRequest request = send({whole});
+  if (kind == qp::Opcode::write) request = write({whole}, there.stag, there.base);
+  if (kind == qp::Opcode::read) request = read({whole}, there.stag, there.base);
+  const auto first = us.post(request);
+  us.post(send());
+  pair.turn(us);
+  const bool destroyed = GENERATE(false, true);
+  if (destroyed)
+    (void)pair.b->qp.detach(pair.wire.now, BufferRef::take(pair.b->pool));
+  else
+    REQUIRE(pair.b->qp.modify_state(State::error, pair.wire.now));
+  for (int i = 0; i < 20; ++i) {
+    pair.wire.carry();
+    pair.turn(us);
+  }
+  CHECK(us.app.events == Events{qp::Event::peer_gone});
+  CHECK(us.qp.state() == State::idle);
+  CHECK_FALSE(us.qp.attached());
+  CHECK(us.qp.has_begun_work());
+  CHECK(of_sends(us) == Statuses{kDone});
+  CHECK(us.app.of_receives().empty());
+  us.post(send());  // later: it waits with them
+
+  SECTION("and then") {
+    us.qp.give_up(pair.wire.now);
+    CHECK(of_sends(us) == Statuses{kDone, Status::retry_exceeded, kFlushed, kFlushed});
+    CHECK(us.app.of_sends()[1].slot == first);
+  }
+  SECTION("or is flushed with the queue pair") {
+    REQUIRE(us.qp.modify_state(State::error, pair.wire.now));
+    CHECK(of_sends(us) == Statuses{kDone, kFlushed, kFlushed, kFlushed});
+  }
+  CHECK(us.qp.state() == State::error);
+  CHECK_FALSE(us.qp.has_begun_work());
+  REQUIRE(us.app.of_receives().size() == 1);
+  CHECK(us.app.of_receives()[0].status == kFlushed);
+  CHECK(us.qp.modify_state(State::idle, pair.wire.now));
+}
+
+TEST_CASE("W-ACK-12: what such a peer has said, and brought, before it went is told",
+          "[qp][acknowledged][oob][W-ACK-12]") {
+  Pair pair(left_alone(GENERATE(Moves::direct, Moves::at_flush, Moves::late)));
+  pair.run();
+  Side& us = *pair.a;
+  Region& sink = us.region(1000);
+  us.post_receive({Side::sge(sink, 0, 1000)});
+  us.post(send());
+  us.post(send());  // has no receive there
+  pair.turn(us);
+  pair.wire.carry();
+  pair.b->post_receive({});
+  pair.b->post(send({Side::sge(pair.b->region(1000, 1), 0, 1000)}));
+  pair.turn(*pair.b);  // takes the first of ours, says so, and sends one
+  REQUIRE(pair.b->app.of_receives().size() == 1);
+  (void)pair.b->qp.detach(pair.wire.now, BufferRef::take(pair.b->pool));
+  for (int i = 0; i < 20; ++i) {
+    pair.wire.carry();
+    pair.turn(us);
+  }
+  CHECK(us.qp.state() == State::idle);
+  CHECK(of_sends(us) == Statuses{kDone});
+  REQUIRE(us.app.of_receives().size() == 1);
+  CHECK(us.app.of_receives()[0].status == kDone);
+  us.qp.give_up(pair.wire.now);
+  CHECK(of_sends(us) == Statuses{kDone, Status::retry_exceeded});
+}
+
+TEST_CASE("W-ACK-12: half a message of a peer that goes keeps its receive, and what waits for one is forgotten",
+          "[qp][acknowledged][oob][W-ACK-12]") {
+  Options options = left_alone();
+  options.budget_bytes = 16'384;
+  Pair pair(options);
+  Side& us = *pair.a;
+  pair.b->post_receive({});
+  us.post(send());
+  pair.run();
+  Region& source = pair.b->region(100'000, 1);
+  const bool waits = GENERATE(false, true);
+  if (!waits) us.post_receive({Side::sge(us.region(100'000), 0, 100'000)});
+  pair.b->post(send({Side::sge(source, 0, 100'000)}));
+  for (int i = 0; i < 3; ++i) {
+    pair.turn(*pair.b);
+    pair.wire.carry();
+    pair.turn(us);
+  }
+  (void)pair.b->qp.detach(pair.wire.now, BufferRef::take(pair.b->pool));
+  pair.pass(seconds(1));
+  CHECK((us.qp.counters().bytes_in > 16'384) == !waits);
+  REQUIRE(us.qp.state() == State::idle);
+  CHECK(us.app.of_receives().empty());
+  CHECK_FALSE(us.qp.has_begun_work());
+  us.post_receive({});
+  REQUIRE(us.qp.modify_state(State::error, pair.wire.now));
+  CHECK(us.app.of_receives().size() == (waits ? 1u : 2u));
+  for (const auto& each : us.app.of_receives()) CHECK(each.status == kFlushed);
+}
+
+TEST_CASE("W-ACK-12: the same of one that ends with an error of its own, but what it has refused fails at once",
+          "[qp][acknowledged][oob][W-ACK-12]") {
+  Peer peer({}, Moves::direct, left_alone().start);
+  Region& source = peer.us->region(64, 1);
+  for (int i = 0; i < 3; ++i) peer.us->post(write({Side::sge(source, 0, 8)}, {9}, 0));
+  peer.run();
+  peer.acknowledge(1);
+  const bool refuses = GENERATE(false, true);
+  if (refuses) peer.refuse(2, 0x0101);
+  Octets error(4);
+  error[0] = std::byte{0x00};
+  error[1] = std::byte{0x01};  // not 0x0000
+  peer.say(untagged(7, true, 2, 1, 0, error));
+  peer.run();
+  if (refuses) {
+    CHECK(of_sends(*peer.us) == Statuses{kDone, kRefused, kFlushed});
+    return;
+  }
+  CHECK(peer.us->qp.state() == State::idle);
+  CHECK(of_sends(*peer.us) == Statuses{kDone});
+  CHECK(peer.us->app.events == Events{qp::Event::terminate_received});
+  CHECK(peer.us->qp.terminate_record().origin == qp::TerminateRecord::Origin::remote);
+  CHECK(peer.us->qp.counters().errors == 1);
+  peer.us->qp.give_up(peer.wire.now);
+  CHECK(of_sends(*peer.us) == Statuses{kDone, Status::retry_exceeded, kFlushed});
+}
