@@ -650,6 +650,11 @@ struct rnic_cm_create_id {
 };
 /* reply: rnic_handle_reply (id) */
 
+/* CM_DESTROY_ID: rnic_handle, with this in `reserved` or nothing. EAGAIN, and nothing is destroyed: an event of the id
+ * was told a moment ago, and a thread may be on its way to it, which would wait for ever for one that is gone
+ * (rping of rdma-core 59 and later). Who is told so asks again soon, and without it in the end. */
+#define RNIC_CM_NOT_JUST_TOLD 0x1u
+
 /* CM_DESTROY_ID, MIGRATE: how many events of this id were reported to the application. The
  * daemon has purged `purged` undelivered ones: the stand-in reads that many octets from the
  * channel's socket without blocking. */

@@ -188,6 +188,13 @@ std::optional<std::uint32_t> ConnectionManager::channel_of(std::uint32_t number)
   return id->channel;
 }
 
+bool ConnectionManager::has_events(std::uint32_t number) const {
+  const Id* id = find(number);
+  if (id == nullptr) return false;
+  const auto& events = channels_.at(id->channel).events;
+  return std::any_of(events.begin(), events.end(), [&](const Event& event) { return event.owner == number; });
+}
+
 void ConnectionManager::unlisten(Id& id, Left& left) {
   if (id.has_datagrams()) id.listening_on = 0;  // which no device knows of
   for (std::uint32_t device = 0; device < devices_.size(); ++device)

@@ -170,6 +170,8 @@ class ConnectionManager {
                                   DeviceSet devices);
   // Which channel's; nothing for an id that the application does not know (yet).
   std::optional<std::uint32_t> channel_of(std::uint32_t id) const;
+  // Its events, or, of a listener, its Requests, that the application has not fetched.
+  bool has_events(std::uint32_t id) const;
   Answer<rnic_cm_destroy_id_reply> destroy_id(std::uint32_t id);
   Answer<rnic_cm_migrate_id_reply> migrate_id(std::uint32_t id, std::uint32_t channel);
   int bind(std::uint32_t id, const rnic_address& address);

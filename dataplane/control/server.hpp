@@ -70,6 +70,7 @@ class Server final : private CmHost {
     Share share, descriptors;
     std::set<std::uint64_t> users;  // sessions
     std::unique_ptr<EventCount> events;
+    Instant told_at{};    // the last of them
     Descriptor lifeline;  // our end: hung up when no process has the channel any more
     Loop::Watch watch = Loop::kNone;
   };

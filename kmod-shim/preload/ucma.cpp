@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <rdma/rdma_user_cm.h>
@@ -98,6 +99,18 @@ int create_id(const Command& command) {
   return answer(command, in.response, rdma_ucm_create_id_resp{reply.handle});
 }
 
+// Once what was just told of it has been fetched, or nobody has come for it for a while.
+int ask_to_destroy(Channel& channel, std::uint32_t id, rnic_cm_destroy_id_reply& reply) {
+  constexpr int kTries = 20;
+  const timespec pause{0, 100'000};
+  for (int i = 0; i < kTries; ++i) {
+    const int error = ask(channel, RNIC_CM_DESTROY_ID, rnic_handle{id, RNIC_CM_NOT_JUST_TOLD}, reply);
+    if (error != EAGAIN) return error;
+    nanosleep(&pause, nullptr);
+  }
+  return ask(channel, RNIC_CM_DESTROY_ID, rnic_handle{id, 0}, reply);
+}
+
 // librdmacm waits until as many events are acknowledged as are said here to have been reported.
 // Of a daemon that has gone, our own count says it: ids must be destroyable.
 int destroy_id(const Command& command) {
@@ -105,9 +118,7 @@ int destroy_id(const Command& command) {
   if (command.out_size < sizeof(rdma_ucm_destroy_id_resp)) return ENOSPC;
   rnic_cm_destroy_id_reply reply{};
   int error = make_ready(command.channel);
-  if (error == 0) {
-    error = ask(command.channel, RNIC_CM_DESTROY_ID, rnic_handle{in.id, 0}, reply);
-  }
+  if (error == 0) error = ask_to_destroy(command.channel, in.id, reply);
   if (error != 0 && !is_lost(command.channel)) return error;
   const std::uint32_t counted = drop_id(command.channel, in.id);
   if (error != 0) reply = {counted, 0};

@@ -25,6 +25,19 @@ TEST_CASE("destroying an id tells how many events were reported, and purges the 
   CHECK(w.silent());
 }
 
+TEST_CASE("an id has events until they are fetched", "[control][cm]") {
+  CmWorld w;
+  const auto other = w.id();
+  const auto id = w.id();
+  CHECK_FALSE(w.cm.has_events(id));
+  w.cm.resolve_address(id, {}, ipv4(10, 0, 0, 2, 1));
+  CHECK(w.cm.has_events(id));
+  CHECK_FALSE(w.cm.has_events(other));
+  REQUIRE(w.cm.get_event(w.channel));
+  CHECK_FALSE(w.cm.has_events(id));
+  CHECK_FALSE(w.cm.has_events(id + 100));
+}
+
 TEST_CASE("a channel without events answers EAGAIN", "[control][cm]") {
   CmWorld w;
   const auto none = w.cm.get_event(w.channel);

@@ -97,6 +97,43 @@ TEST_CASE("a channel's descriptor counts the events that wait", "[control][serve
   CHECK(app.by_handle(RNIC_CM_GET_EVENT, app.reply.channel).status == EAGAIN);
 }
 
+TEST_CASE("an id of which something was told a moment ago is not destroyed yet, if that is asked for",
+          "[control][server_cm]") {
+  Daemon daemon;
+  CmApp app(daemon);
+  const auto told = [&] {
+    const auto id = app.id();
+    rnic_cm_resolve_address resolve{};
+    resolve.id = id;
+    resolve.destination = at(1, 1);
+    REQUIRE(app.ask(RNIC_CM_RESOLVE_ADDRESS, resolve).status == 0);
+    return id;
+  };
+  const auto destroy = [&](std::uint32_t id, std::uint32_t how) {
+    return app.ask(RNIC_CM_DESTROY_ID, rnic_handle{id, how}).status;
+  };
+  CHECK(destroy(app.id(), RNIC_CM_NOT_JUST_TOLD) == 0);  // nothing was
+  CHECK(destroy(told(), 0) == 0);
+  std::uint32_t id = 0;
+  int status = 0;
+  for (int i = 0; i < 1000 && status == 0; ++i) status = destroy(id = told(), RNIC_CM_NOT_JUST_TOLD);
+  REQUIRE(status == EAGAIN);  // where we were quick enough, once
+  const auto other = app.id();
+  CHECK(destroy(other, RNIC_CM_NOT_JUST_TOLD) == 0);  // it was not told of that one
+  SECTION("until a moment has passed") {
+    for (int i = 0; i < 1000 && status == EAGAIN; ++i) {
+      usleep(1000);
+      status = destroy(id, RNIC_CM_NOT_JUST_TOLD);
+    }
+    CHECK(status == 0);
+  }
+  SECTION("or it has been fetched") {
+    while (app.event().id != id) {
+    }
+    CHECK(destroy(id, RNIC_CM_NOT_JUST_TOLD) == 0);
+  }
+}
+
 TEST_CASE("a channel ends when its lifeline does, and so do its ids", "[control][server_cm]") {
   Daemon daemon;
   CmApp app(daemon);
