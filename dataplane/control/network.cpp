@@ -43,7 +43,7 @@ std::vector<std::string> address_changes(const OwnList& before, const OwnList& a
         lines.push_back(text + " is being asked for");
         break;
       case AddressState::preferred:
-        lines.push_back(text + " is in use");
+        lines.push_back(text + " is nobody else's: it may be used");
         break;
       case AddressState::deprecated:
         lines.push_back(text + " is deprecated");

@@ -68,6 +68,23 @@ void warn_of_link(const DeviceView& device, std::vector<std::string>& warnings) 
   }
 }
 
+// AF_XDP's program hands over all that comes to the queue. Who is logged in by that interface is cut off.
+void warn_of_kernel(const DeviceView& device, std::vector<std::string>& warnings) {
+  if (device.kernel_has.empty()) return;
+  warnings.push_back(device.name + ": what arrives at " + device.port.target +
+                     " (its first queue) is rnic's alone now, and the kernel, which has " + device.kernel_has +
+                     " there, hears nothing of it; where both are to be reached: af_packet:" + device.port.target);
+}
+
+// What would have been for the kernel, had it not been for the port.
+std::string address_of_kernel(const port::PortSpec& spec) {
+  if (spec.kind != Kind::af_xdp) return {};
+  for (const port::KernelAddress& each : port::kernel_addresses())
+    if (each.interface == spec.target && !(each.address.is_v6() && each.address.is_link_local()))
+      return wire::to_string(each.address);
+  return {};
+}
+
 }  // namespace
 
 std::uint32_t mtu_of(const port::Port& port) { return port.link_up() ? port.link_mtu() : port.facts().mtu_bytes; }
@@ -78,6 +95,7 @@ Report report_of(const std::vector<DeviceView>& devices) {
     report.devices.push_back(line_of(device));
     warn_of_link(device, report.warnings);
     warn_of_addresses(device, report.warnings);
+    warn_of_kernel(device, report.warnings);
   }
   return report;
 }
@@ -98,6 +116,7 @@ std::vector<DeviceView> views_of(const Machine& machine) {
     }
     view.has_mate = served->mate >= 0;
     view.own = served->own;
+    view.kernel_has = address_of_kernel(view.port);
     views.push_back(std::move(view));
   }
   return views;

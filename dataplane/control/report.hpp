@@ -21,6 +21,7 @@ struct DeviceView {
   bool link_up = false;
   bool interface_up = true;  // administratively; of ports on the kernel's interfaces
   bool has_mate = false;     // of pairs
+  std::string kernel_has;    // an address of the kernel's on an interface whose frames it hears no more; or empty
   OwnList own{};
 };
 

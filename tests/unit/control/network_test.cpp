@@ -31,7 +31,7 @@ TEST_CASE("an address's life in the log", "[control]") {
   const auto deprecated = one("10.0.0.1", AddressState::deprecated);
   CHECK(address_changes(none, none).empty());
   CHECK(address_changes(none, asked) == Lines{"10.0.0.1 is being asked for"});
-  CHECK(address_changes(asked, used) == Lines{"10.0.0.1 is in use"});
+  CHECK(address_changes(asked, used) == Lines{"10.0.0.1 is nobody else's: it may be used"});
   CHECK(address_changes(used, used).empty());
   CHECK(address_changes(used, deprecated) == Lines{"10.0.0.1 is deprecated"});
   CHECK(address_changes(deprecated, none) == Lines{"10.0.0.1 is gone"});

@@ -117,6 +117,15 @@ TEST_CASE("a pair with one end is warned of", "[control][report]") {
         Lines{"rnic0: pair:a has one end; a second device of this daemon must name the same pair"});
 }
 
+TEST_CASE("that the kernel hears no more of its own interface is warned of", "[control][report]") {
+  DeviceView view = device("af_xdp:eth1", "10.0.0.2");
+  CHECK(control::report_of({view}).warnings.empty());
+  view.kernel_has = "10.0.0.1";
+  CHECK(control::report_of({view}).warnings ==
+        Lines{"rnic0: what arrives at eth1 (its first queue) is rnic's alone now, and the kernel, which has 10.0.0.1 "
+              "there, hears nothing of it; where both are to be reached: af_packet:eth1"});
+}
+
 TEST_CASE("an address that the kernel has is refused on the kernel's interfaces", "[control][report]") {
   const std::vector<port::KernelAddress> kernel = {{"lo", *wire::parse_ip("127.0.0.1"), 8},
                                                    {"eth1", *wire::parse_ip("10.0.0.1"), 16},
