@@ -157,7 +157,13 @@ void configure() {
   const char* fast_memory = getenv("RNIC_FAST_MEMORY");
   g_settings.fast_memory = fast_memory != nullptr && strcmp(fast_memory, "1") == 0;
 
-  setenv("SYSFS_PATH", g_settings.tree, 0);
+  // The user's own stays; that of a `rnic run` around this one does not, as its daemon may be another.
+  const char* mine = getenv("RNIC_SYSFS_PATH");
+  const char* given = getenv("SYSFS_PATH");
+  if (given == nullptr || (mine != nullptr && strcmp(given, mine) == 0)) {
+    setenv("SYSFS_PATH", g_settings.tree, 1);
+    setenv("RNIC_SYSFS_PATH", g_settings.tree, 1);
+  }
   name_provider();
 }
 
