@@ -208,8 +208,7 @@ bool RdmaStreams::kill(StreamId id, Instant now) {
   if (stream == nullptr) return false;
   host_.activate(*stream);
   if (stream->attached()) {
-    (void)stream->qp->modify_state(qp::State::error, now);
-    if (stream->qp->attached()) stream->tcp.abort(now);
+    stream->qp->lose_stream(now);
     review(*stream);
   } else if (stream->phase() == Stream::Phase::waiting) {
     stream->tcp.abort(now);

@@ -860,6 +860,10 @@ Result<Done, ModifyError> QueuePair::modify_state(State wanted, Instant now) {
   return impl_->modify_state(wanted, now);
 }
 
+void QueuePair::lose_stream(Instant now) {
+  if (attached()) impl_->apply(stream_step(impl_->state_, StreamEvent::lost), now);
+}
+
 void QueuePair::give_up(Instant now) {
   RNIC_ASSERT(impl_->state_ == State::idle && !impl_->stream_);
   impl_->requester().peer_is_lost(Status::retry_exceeded);

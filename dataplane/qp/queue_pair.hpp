@@ -60,6 +60,8 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
   // messages go without it where they can (qp/local_path.hpp). The sides are theirs as long.
   void join(QueuePair& peer, LocalSide& own, LocalSide& peers);
   Result<Done, ModifyError> modify_state(State wanted, Instant now);
+  // Its stream is given up, and not by its application, which is told so.
+  void lose_stream(Instant now);
   // Of what is posted some is taken from its queue, and not complete; in Idle that of one whose peer has gone.
   bool has_begun_work() const;
   // From Idle to Error: nobody is there to whom what is posted could go, or who could answer what went before, and the

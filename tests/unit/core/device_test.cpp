@@ -357,6 +357,8 @@ TEST_CASE("an administrator's kill ends both sides", "[core]") {
   const auto pair = sim::connect(world, plain(), plain());
   REQUIRE(pair.established);
   CHECK(world.a.device.kill(pair.a->stream, world.clock.now));
+  CHECK(pair.a->host.events == std::vector{qp::Event::connection_lost});
+  CHECK(pair.a->qp->state() == qp::State::error);
   REQUIRE(run_until_heard(world, world.b, StreamEvent::Kind::disconnected));
   CHECK(count(world.a, StreamEvent::Kind::disconnected) == 1);
   world.run_for(milliseconds(10));

@@ -267,3 +267,26 @@ TEST_CASE("W-ACK-12: the same of one that ends with an error of its own, but wha
   peer.us->qp.give_up(peer.wire.now);
   CHECK(of_sends(*peer.us) == Statuses{kDone, Status::retry_exceeded, kFlushed});
 }
+
+TEST_CASE("W-ACK-12: where its own device ends the stream the first of its requests fails at once",
+          "[qp][acknowledged][W-ACK-12][V-TDN-05]") {
+  const bool roce = GENERATE(true, false);
+  Pair pair(roce ? left_alone() : Options{});
+  pair.run();
+  Side& us = *pair.a;
+  Region& memory = us.region(64);
+  Region& there = pair.b->region(64);
+  const qp::Sge whole = Side::sge(memory, 0, 64);
+  us.post(read({whole}, there.stag, there.base));
+  us.post(read({whole}, there.stag, there.base));
+  us.post_receive({});
+  pair.turn(us);
+  us.qp.lose_stream(pair.wire.now);
+  CHECK(us.qp.state() == State::error);
+  CHECK_FALSE(us.qp.attached());
+  CHECK(us.app.events == Events{qp::Event::connection_lost});
+  CHECK(of_sends(us) == (roce ? Statuses{Status::retry_exceeded, kFlushed} : Statuses{kFlushed, kFlushed}));
+  CHECK(us.app.of_receives().size() == 1);
+  us.qp.lose_stream(pair.wire.now);  // it has none
+  CHECK(us.app.events.size() == 1);
+}
