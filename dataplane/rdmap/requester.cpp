@@ -76,7 +76,7 @@ bool Requester::begin_atomic_response(Verdict& verdict) {
   if (atomics_.state() == Atomics::State::begun) return false;
   const std::optional<std::uint64_t> original = atomics_.take_result();
   if (!original) {
-    verdict = refuse(read, Fault::catastrophic);
+    verdict = Verdict::of(Fault::catastrophic, &read.culprit);  // memory that is gone: no refusal (W-ACK-12)
     return true;
   }
   sending_ = {};

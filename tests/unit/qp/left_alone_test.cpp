@@ -75,7 +75,7 @@ TEST_CASE("W-ACK-12: memory of the peer's that is gone, with its application, is
           "[qp][acknowledged][W-ACK-12]") {
   Pair pair(acknowledged(GENERATE(Moves::direct, Moves::at_flush, Moves::late)));
   Region& source = pair.a->region(64, 1);
-  Region& gone = pair.b->region(64);
+  Region& gone = pair.b->region(64, 0, kAtomicRights);
   pair.b->mover.unreachable.insert(gone.stag.value);
   pair.a->post(send());
   pair.b->post_receive({});
@@ -83,6 +83,10 @@ TEST_CASE("W-ACK-12: memory of the peer's that is gone, with its application, is
   SECTION("a Send") {
     pair.b->post_receive({Side::sge(gone, 0, 64)});
     pair.a->post(send({Side::sge(source, 0, 8)}));
+  }
+  SECTION("a Read") { pair.a->post(read({Side::sge(source, 0, 8)}, gone.stag, gone.base)); }
+  SECTION("an atomic operation") {
+    pair.a->post(fetch_add(Side::sge(source, 0, 8), gone.stag, (gone.base + 7) / 8 * 8, 1));
   }
   pair.a->post(send());
   pair.run();
