@@ -525,7 +525,8 @@ void QueuePair::Impl::look_at_peer(Instant now) {
                                     {acknowledged, messages_->reads.progress()},
                                     {.octets = stream_->connection.received() + counters_.direct_bytes_in,
                                      .mid_message = responder().mid_send() || responder().mid_write(),
-                                     .stands = stream_->in.waits() || stream_->in.paused()},
+                                     .stands = stream_->in.waits() || stream_->in.paused(),
+                                     .segments = stream_->connection.counters().segments_in},
                                     now);
 }
 
@@ -534,7 +535,9 @@ void QueuePair::Impl::judge_peer(Instant now) {
   rdmap::Acknowledgements& own = *messages_->acknowledgements;
   if (own.next_deadline() > now) return;
   look_at_peer(now);
-  if (own.retry_deadline() <= now) {
+  const auto life = own.judge_life(now);
+  if (life == rdmap::Acknowledgements::Life::to_ask) stream_->connection.probe();
+  if (own.retry_deadline() <= now || life == rdmap::Acknowledgements::Life::none) {
     requester().peer_is_lost(rdmap::Status::retry_exceeded);
     to_error(std::nullopt, Cause::lost, Reset::stream, now);
   } else if (own.receive_deadline() <= now) {

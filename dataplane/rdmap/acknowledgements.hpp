@@ -80,7 +80,8 @@ class Acknowledgements {
   struct Inbound {
     std::uint64_t octets = 0;  // that came
     bool mid_message = false;
-    bool stands = false;  // what has come has to wait for our own application, or for memory
+    bool stands = false;         // what has come has to wait for our own application, or for memory
+    std::uint64_t segments = 0;  // of TCP, that came
   };
   // As often as something may have changed. `awaits`: anything of the peer; `sending`: the stream's last octets, up to
   // `end`, are a request's.
@@ -96,12 +97,24 @@ class Acknowledgements {
     progress_ = progress;
     acknowledged_then_ = acknowledged_;
     look_at_inbound(inbound, now);
+    look_for_life(awaits && (peer_waits_ || inbound.stands), inbound.segments, now);
   }
   Instant retry_deadline() const { return deadline(quiet_, retry_time(patience_)); }
   Instant receive_deadline() const { return deadline(waits_, receive_time(patience_, timer_)); }
-  Instant next_deadline() const { return std::min(retry_deadline(), receive_deadline()); }
+  Instant next_deadline() const { return std::min({retry_deadline(), receive_deadline(), probe_at_}); }
   // That has been told.
   void give_up_waiting() { waits_.stop(); }
+  // While the peer waits for a receive, or its stream stands because of us, it owes us nothing that would be late.
+  // Whether it is there at all its TCP is asked then, so often, and in all for as long as it would have else.
+  static constexpr unsigned kProbes = 8;
+  enum class Life : std::uint8_t { expected, to_ask, none };
+  Life judge_life(Instant now) {
+    if (probe_at_ > now) return Life::expected;
+    if (probes_ == kProbes) return Life::none;
+    ++probes_;
+    probe_at_ = now + probe_pause();
+    return Life::to_ask;
+  }
 
   // ---- the peer's -------------------------------------------------------------------------------------
   // Of the request whose segments come now.
@@ -152,6 +165,16 @@ class Acknowledgements {
     void stop() { *this = {}; }
   };
 
+  Duration probe_pause() const { return {retry_time(patience_).ns / kProbes}; }
+  void look_for_life(bool matters, std::uint64_t segments, Instant now) {
+    if (!matters || retry_time(patience_) == kForever) {
+      probe_at_ = kNever;
+    } else if (probe_at_ == kNever || segments != segments_) {
+      probe_at_ = now + probe_pause() * 2;  // he has just been heard
+      probes_ = 0;
+    }
+    segments_ = segments;
+  }
   Instant deadline(const Clock& clock, Duration time) const {
     if (clock.since == kNever || time == kForever || stood_since_ != kNever) return kNever;
     return clock.since + (clock.excused ? std::max(time, kRetryTimeMin) : time);
@@ -192,6 +215,9 @@ class Acknowledgements {
   std::uint64_t requests_end_ = 0;  // of the stream, behind the last of them
   std::uint64_t octets_ = 0;        // that came
   Instant grew_at_ = kNever, stood_since_ = kNever;
+  Instant probe_at_ = kNever;  // the next probe, or the end of the last one's time
+  unsigned probes_ = 0;        // that nothing has answered
+  std::uint64_t segments_ = 0;
   std::optional<std::uint32_t> under_way_;  // the peer's message, a part of which has come
 
   std::uint32_t accepted_ = 0, delivered_ = 0;

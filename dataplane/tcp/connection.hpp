@@ -124,6 +124,9 @@ class Connection {
   std::uint64_t acknowledged() const;  // octets of our stream that the peer has acknowledged
   // No more octets from us: FIN after all that was appended (W-TCP-18).
   void close();
+  // Asks the peer for an acknowledgement, as a keep-alive does (RFC 9293 s3.8.4). What comes of it is for the caller to
+  // see, by counters().segments_in.
+  void probe();
   // RST now; everything is dropped.
   void abort(Instant now);
   // Of queues that are empty: the next segment takes their memory anew.

@@ -87,4 +87,8 @@ void Connection::on_keepalive(Instant now) {
   keepalive_due_ = true;
 }
 
+void Connection::probe() {
+  if (state_ >= State::established && state_ != State::time_wait) keepalive_due_ = true;
+}
+
 }  // namespace rnic::tcp

@@ -212,3 +212,62 @@ TEST_CASE("W-ACK-10: the timer's codes are InfiniBand's times", "[qp][acknowledg
                                        20480,  30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
   for (std::uint8_t code = 0; code < 32; ++code) CHECK(rdmap::rnr_time(code) == microseconds(kTimes[code]));
 }
+
+TEST_CASE("W-ACK-08: whom we wait for without a time of ours is to be there: his TCP is asked",
+          "[qp][acknowledged][W-ACK-08][W-ACK-10]") {
+  const bool waits = GENERATE(true, false);  // for a receive; else his own stream waits for one of ours
+  Peer peer([](qp::Config& c) {
+    c.patience.rnr_retry = 7;
+    c.held_bytes_max = 256;
+  });
+  peer.us->post(send());
+  peer.us->post(send());
+  peer.run();
+  if (waits)
+    peer.acknowledge(0, true, 12);
+  else
+    for (std::uint32_t i = 1; i <= 3; ++i) peer.say(untagged(3, true, 0, i, 0, filled(100)));
+  const auto before = peer.us->tcp.counters().segments_out;
+  peer.pass(seconds(20), milliseconds(50));
+  REQUIRE(peer.us->qp.state() == State::rts);
+  CHECK(of_sends(*peer.us).empty());
+  const auto asked = peer.us->tcp.counters().segments_out - before;
+  CHECK(asked > 60);  // four times in 537 ms
+  CHECK(asked < 200);
+  SECTION("is he") {}
+  SECTION("some of that may be lost") {
+    int lost = 0;
+    peer.wire.loses = [&](bool is_a, const tcp::SegmentOut&) { return is_a && lost++ % 7 != 0; };
+    peer.pass(seconds(20), milliseconds(50));
+    CHECK(peer.us->qp.state() == State::rts);
+  }
+  SECTION("or we did not run for a while") {
+    peer.pass(seconds(60), seconds(30));
+    CHECK(peer.us->qp.state() == State::rts);
+  }
+  SECTION("or he is not") {
+    (GENERATE(true, false) ? peer.wire.cut_a : peer.wire.cut_b) = true;
+    peer.pass(milliseconds(400), milliseconds(50));
+    CHECK(peer.us->qp.state() == State::rts);
+    peer.pass(milliseconds(800), milliseconds(50));
+    CHECK(of_sends(*peer.us) == Statuses{Status::retry_exceeded, kFlushed});
+    CHECK(peer.us->qp.state() == State::error);
+  }
+}
+
+TEST_CASE("W-ACK-08: who waits for ever, or for nothing, asks nobody", "[qp][acknowledged][W-ACK-08]") {
+  const bool awaits = GENERATE(true, false);
+  Peer peer([&](qp::Config& c) {
+    if (awaits) c.patience.timeout = 0;
+    c.patience.rnr_retry = 7;
+  });
+  if (awaits) peer.us->post(send());
+  peer.run();
+  if (awaits) peer.acknowledge(0, true, 12);
+  peer.run();
+  const auto before = peer.us->tcp.counters().segments_out;
+  peer.wire.cut_b = true;
+  peer.pass(seconds(20), milliseconds(50));
+  CHECK(peer.us->tcp.counters().segments_out == before);
+  CHECK(peer.us->qp.state() == State::rts);
+}
