@@ -260,10 +260,14 @@ TEST_CASE("W-ACK-08: who waits for ever, or for nothing, asks nobody", "[qp][ack
   Peer peer([&](qp::Config& c) {
     if (awaits) c.patience.timeout = 0;
     c.patience.rnr_retry = 7;
+    c.held_bytes_max = 256;
   });
   if (awaits) peer.us->post(send());
   peer.run();
-  if (awaits) peer.acknowledge(0, true, 12);
+  if (awaits)
+    peer.acknowledge(0, true, 12);
+  else  // the peer's stream stands, and we want nothing of it
+    for (std::uint32_t i = 1; i <= 3; ++i) peer.say(untagged(3, true, 0, i, 0, filled(100)));
   peer.run();
   const auto before = peer.us->tcp.counters().segments_out;
   peer.wire.cut_b = true;
