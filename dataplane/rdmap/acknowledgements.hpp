@@ -105,7 +105,7 @@ class Acknowledgements {
   // That has been told.
   void give_up_waiting() { waits_.stop(); }
   // While the peer waits for a receive, or its stream stands because of us, it owes us nothing that would be late.
-  // Whether it is there at all its TCP is asked then, so often, and in all for as long as it would have else.
+  // Its TCP is asked meanwhile whether it is there at all: each eighth of the retry time, until so many have no answer.
   static constexpr unsigned kProbes = 8;
   enum class Life : std::uint8_t { expected, to_ask, none };
   Life judge_life(Instant now) {

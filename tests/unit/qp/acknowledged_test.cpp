@@ -1,12 +1,8 @@
 // Acknowledged streams (docs/wire.md s8.1): what completes when, and whose error it is.
-#include <algorithm>
-#include <array>
-#include <utility>
-
+#include "unit/qp/acknowledged.hpp"
 #include "kit/catch.hpp"
 #include "kit/qp_world.hpp"
 #include "rdmap/acknowledgements.hpp"
-#include "unit/qp/acknowledged.hpp"
 #include "unit/qp/extended.hpp"
 #include "wire/acknowledge.hpp"
 

@@ -1,16 +1,10 @@
 // Of streams without rdma_cm: what becomes of a queue pair whose peer goes, and, where requests are acknowledged
 // (docs/wire.md s8.1), of those that it owes.
-#include <algorithm>
-#include <array>
-#include <utility>
-
 #include "kit/catch.hpp"
 #include "kit/qp_world.hpp"
-#include "rdmap/acknowledgements.hpp"
 #include "unit/qp/acknowledged.hpp"
 #include "unit/qp/extended.hpp"
 #include "unit/qp/states.hpp"
-#include "wire/acknowledge.hpp"
 
 using namespace rnic;
 using namespace rnic::test;

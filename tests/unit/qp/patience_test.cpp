@@ -1,14 +1,11 @@
 // Acknowledged streams (docs/wire.md s8.1): who is how patient with a peer that does nothing, or has no receive.
-#include <algorithm>
 #include <array>
-#include <utility>
 
 #include "kit/catch.hpp"
 #include "kit/qp_world.hpp"
 #include "rdmap/acknowledgements.hpp"
 #include "unit/qp/acknowledged.hpp"
 #include "unit/qp/extended.hpp"
-#include "wire/acknowledge.hpp"
 
 using namespace rnic;
 using namespace rnic::test;
