@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kit/catch.hpp"
 #include "kit/qp_world.hpp"
 #include "unit/qp/extended.hpp"
 #include "wire/acknowledge.hpp"
