@@ -16,6 +16,8 @@ enum class IbvEvent : std::uint32_t {
   qp_request_error = 2,
   qp_access_error = 3,
   device_fatal = 8,
+  port_active = 9,
+  port_error = 10,
   srq_error = 14,
   srq_limit_reached = 15,
   qp_last_wqe_reached = 16,

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "control/async_events.hpp"
 #include "control/descriptor.hpp"
 #include "control/doorbell_slots.hpp"
 #include "control/event_socket.hpp"
@@ -234,7 +235,7 @@ class Context {
   void on_cq_overflow(Cq& cq);
   void on_completions(Cq& cq);
   void on_stream_event(DirectStream& stream, const core::StreamEvent& event, Shares& streams);
-  void on_addresses_changed();  // GID_CHANGE
+  void on_port_event(IbvEvent event);  // GID_CHANGE, PORT_ACTIVE, PORT_ERR
   void drop_dead_memory();
 
   // Ends the process, where we may.

@@ -822,9 +822,9 @@ void Context::on_cq_overflow(Cq& cq) {
   });
 }
 
-void Context::on_addresses_changed() {
+void Context::on_port_event(IbvEvent event) {
   constexpr std::uint64_t kPort = 1;
-  async_->send_async(port_events_, kPort, static_cast<std::uint32_t>(IbvEvent::gid_change));
+  async_->send_async(port_events_, kPort, static_cast<std::uint32_t>(event));
 }
 
 void Context::on_completions(Cq& cq) {

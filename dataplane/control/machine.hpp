@@ -67,6 +67,7 @@ struct ServedDevice {
   // Its network, as it was when it last had news of it: control's own copy.
   std::array<ip::OwnAddress, ip::OwnAddresses::kMax> own{};
   ip::Routes routes;
+  bool link_up = false;
   std::uint32_t scope = 0;                             // sin6_scope_id of its link-local addresses
   std::vector<core::DeviceAddress> addresses() const;  // those in use
 

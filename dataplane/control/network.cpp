@@ -5,6 +5,7 @@ namespace rnic::control {
 using ip::AddressState;
 
 void refresh_network(ServedDevice& device) {
+  device.link_up = device.port->link_up();
   device.worker->call([&](Instant) {
     device.own = device.device->addresses();
     device.routes = device.device->routes();
@@ -51,6 +52,12 @@ std::vector<std::string> address_changes(const OwnList& before, const OwnList& a
     }
   }
   return lines;
+}
+
+std::string link_change(bool up, const std::string& netdev) {
+  if (up) return "the link is up";
+  if (netdev.empty() || port::find_netdev(netdev)) return "the link is down";
+  return "the interface " + netdev + " is gone, and the link with it; once there is one again, restart the daemon";
 }
 
 std::string taken_by_kernel(const DeviceConfiguration& device, const std::vector<port::KernelAddress>& kernel) {

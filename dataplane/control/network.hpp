@@ -18,6 +18,8 @@ using OwnList = std::array<ip::OwnAddress, ip::OwnAddresses::kMax>;
 void refresh_network(ServedDevice& device);
 // Lines for the log: addresses that came, may be used now, are others', or went; and who claims them.
 std::vector<std::string> address_changes(const OwnList& before, const OwnList& after);
+// The line for the log when a link came or went; `netdev`: the kernel's interface, if there is one.
+std::string link_change(bool up, const std::string& netdev);
 // "10.0.0.1/24", and what is to be said of it.
 std::string describe(const ip::OwnAddress& address);
 // A device on an interface of the kernel's hears what the kernel hears, and the kernel answers for each address

@@ -507,14 +507,23 @@ void Server::refresh_networks() {
 
 void Server::on_network_change(ServedDevice& device) {
   const auto before = device.own;
+  const bool was_up = device.link_up;
   refresh_network(device);
+  if (device.link_up != was_up) {
+    log_.info(device.name + ": " + link_change(device.link_up, device.port->facts().netdev));
+    tell_contexts(device, device.link_up ? IbvEvent::port_active : IbvEvent::port_error);
+  }
   cm_.set_device(device.index, cm_device(machine_, device));
   const std::vector<std::string> changes = address_changes(before, device.own);
   for (const std::string& change : changes) log_.info(device.name + ": " + change);
   if (changes.empty()) return;
   if (const std::string why = rewrite_gids(machine_, device); !why.empty()) log_.info(why);
+  tell_contexts(device, IbvEvent::gid_change);
+}
+
+void Server::tell_contexts(const ServedDevice& device, IbvEvent event) {
   for (const auto& [number, session] : sessions_)
-    if (session->context != nullptr && &session->context->device() == &device) session->context->on_addresses_changed();
+    if (session->context != nullptr && &session->context->device() == &device) session->context->on_port_event(event);
 }
 
 }  // namespace rnic::control

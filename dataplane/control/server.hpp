@@ -110,6 +110,7 @@ class Server final : private CmHost {
   void on_worker_news(core::Worker& worker);
   void on_streaming_event(const core::StreamEvent& event);
   void on_network_change(ServedDevice& device);
+  void tell_contexts(const ServedDevice& device, IbvEvent event);
   void on_memory_gone();
   std::string in_words_of(const Qp& qp) const;
   void log_terminate(const Qp& qp, const core::WorkerEvent& event);

@@ -55,6 +55,14 @@ TEST_CASE("an address that was made up anew names the one that was taken", "[con
       Lines{"fe80::1 is gone", "fe80::1 is taken by 02:00:00:00:00:09: it is not used", "fe80::2 is being asked for"});
 }
 
+TEST_CASE("a link in the log, and an interface that is no more", "[control]") {
+  CHECK(control::link_change(true, "lo") == "the link is up");
+  CHECK(control::link_change(false, "lo") == "the link is down");
+  CHECK(control::link_change(false, "") == "the link is down");  // memif's
+  CHECK(control::link_change(false, "rnic-none") ==
+        "the interface rnic-none is gone, and the link with it; once there is one again, restart the daemon");
+}
+
 TEST_CASE("an address with what is to be said of it", "[control]") {
   CHECK(control::describe(one("10.0.0.1", AddressState::preferred)[0]) == "10.0.0.1/24");
   CHECK(control::describe(one("10.0.0.1", AddressState::duplicate)[0]) == "10.0.0.1/24 duplicate");
