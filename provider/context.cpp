@@ -107,8 +107,9 @@ int introduce(Context& context, const char* device_name) {
   if (doorbells >= 0) close(doorbells);
   fds.close_rest();
 
+  if (context.async_writer < 0) return EMFILE;  // the kernel gives what RLIMIT_NOFILE lets it
   if (context.doorbells.status == nullptr || context.doorbells.workers == nullptr) return EPROTO;
-  if (context.async_writer < 0 || context.doorbells.eventfds[workers - 1] < 0) return EPROTO;
+  if (context.doorbells.eventfds[workers - 1] < 0) return EMFILE;
   return context.doorbells.status->abi_version == RNIC_ABI_VERSION ? 0 : EPROTO;
 }
 

@@ -156,7 +156,7 @@ int open_channel(int flags) {
   }
   rnic_fds received{};
   int error = open_at_daemon(nullptr, *channel, received);
-  if (error == 0 && received.count < 1) error = EPROTO;
+  if (error == 0 && received.count < 1) error = EMFILE;  // RLIMIT_NOFILE
   if (error != 0) {
     if (error < 0) complain_of_no_daemon();
     rnic_fds_close(&libc().for_abi, &received);

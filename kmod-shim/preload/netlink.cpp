@@ -152,7 +152,7 @@ int ask(const rnic_netlink& request, Answer& answer) {
   if (error != 0) return error < 0 ? ECONNREFUSED : error;
   const int memory = received.count > 0 ? rnic_fds_take(&received) : -1;
   rnic_fds_close(&libc().for_abi, &received);
-  if (memory < 0) return EPROTO;
+  if (memory < 0) return EMFILE;  // RLIMIT_NOFILE
   void* const mapped = reply.handle == 0 ? nullptr : mmap(nullptr, reply.handle, PROT_READ, MAP_PRIVATE, memory, 0);
   const int why = mapped == MAP_FAILED ? errno : 0;
   libc().close(memory);

@@ -57,7 +57,7 @@ int create_completion_channel(int& fd) {
   rnic_fds received{};
   Call call{.type = RNIC_CREATE_CHANNEL, .reply = &reply, .reply_room = sizeof reply, .received = &received};
   int error = process_call(call);
-  if (error == 0 && received.count < 1) error = EPROTO;
+  if (error == 0 && received.count < 1) error = EMFILE;  // RLIMIT_NOFILE
   if (error != 0) {
     free(channel);
     return error < 0 ? EIO : error;

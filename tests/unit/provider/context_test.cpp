@@ -67,6 +67,16 @@ TEST_CASE("an answer that is too short, or comes without its memory, is an error
   CHECK(errno == EPROTO);
 }
 
+TEST_CASE("a process that may have no more descriptors is told so when it opens a device", "[provider][context]") {
+  TestDaemon daemon;
+  for (const std::size_t came : {0, 1, 3, 4}) {
+    daemon.relay().harm(RNIC_OPEN_CONTEXT, [came](const Asked&, Passing& reply) { reply.fds.resize(came); });
+    daemon.client = daemon.introduce();
+    Application app(daemon);
+    CHECK(app.error == EMFILE);
+  }
+}
+
 TEST_CASE("a signal does not keep a context from its answer", "[provider][context]") {
   TestDaemon daemon;
   Application app(daemon);
