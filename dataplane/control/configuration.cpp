@@ -448,7 +448,11 @@ std::string add_port(Configuration& configuration, const std::string& spec) {
 
 std::string add_address(Configuration& configuration, const std::string& text) {
   const auto address = parse_cidr(text);
-  if (!address) return "\"" + text + "\" is no address; one is written as 10.0.0.1/24 or 2001:db8::1/64";
+  if (!address) {
+    const bool prefix = wire::parse_ip(text.substr(0, text.find('/'))).has_value();
+    return "\"" + text + (prefix ? "\": no such prefix" : "\" is no address") +
+           "; one is written as 10.0.0.1/24 or 2001:db8::1/64";
+  }
   addressee(configuration).addresses.push_back(*address);
   return {};
 }
@@ -456,7 +460,8 @@ std::string add_address(Configuration& configuration, const std::string& text) {
 std::string set_mtu(Configuration& configuration, const std::string& text) {
   std::uint32_t value = 0;
   for (const char c : text) {
-    if (c < '0' || c > '9' || value > port::kMtuMax) return "\"" + text + "\" is no MTU";
+    if (c < '0' || c > '9' || value > port::kMtuMax)
+      return "\"" + text + "\" is no MTU: it is a number of octets, as 9000";
     value = value * 10 + static_cast<std::uint32_t>(c - '0');
   }
   if (value < port::kMtuMin || value > port::kMtuMax)

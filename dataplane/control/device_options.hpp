@@ -16,7 +16,8 @@ struct DeviceOptionRow {
 
 inline constexpr DeviceOptionRow kDeviceOptions[] = {
     {DeviceOption::port, "--port", "A device on this port (see below); may be given again"},
-    {DeviceOption::address, "--address", "An address (CIDR) of the device before it; may be given again"},
+    {DeviceOption::address, "--address",
+     "An address (CIDR; /24 or /64 without a prefix) of the device before it; may be given again"},
     {DeviceOption::mtu, "--mtu", "The MTU of the device before it; before the first --port of all"},
     {DeviceOption::vlan, "--vlan", "The VLAN of the device before it; before the first --port of all"},
     {DeviceOption::gateway, "--gateway",

@@ -112,6 +112,11 @@ int main(int count, char** words) {
   CLI::App app{"rnic: a software RNIC in user space. Unmodified RDMA programs over any Ethernet port."};
   app.require_subcommand(1);
   app.set_version_flag("--version", RNIC_VERSION);
+  app.failure_message([](const CLI::App* top, const CLI::Error& error) {
+    const auto chosen = top->get_subcommands();
+    const std::string name = chosen.empty() ? "rnic" : "rnic " + chosen.front()->get_name();
+    return name + ": " + error.what() + "\n" + name + " --help says more\n";
+  });
 
   rnic::tool::UpOptions up;
   std::vector<std::string> words_of_devices;  // go to the daemon as they stand
@@ -152,7 +157,8 @@ int main(int count, char** words) {
   kill_command->add_option("REMOTE", kill.remote, "Its peer's")->required();
   kill_command->add_option("--name", kill.name, "The daemon's name")->capture_default_str();
   kill_command->footer(
-      "Its queue pair goes to Error, and what is posted there is flushed; the peer gets a RST.\n"
+      "Its queue pair goes to Error, of which it is told, and what is posted there is flushed (on a RoCE face the\n"
+      "first request fails as IBV_WC_RETRY_EXC_ERR); the peer gets a RST.\n"
       "Example:\n"
       "  rnic kill 10.0.0.101:7174 10.0.0.7:40312\n");
 
