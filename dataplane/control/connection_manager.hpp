@@ -14,8 +14,9 @@
 // and so a stream lasts as long as a question has no answer.
 //
 // Large, as each command of rdma_cm and each of its events has a function here, and all of them go by the same ids, in
-// all forms. What of calls is a RoCE face's alone is in connection_manager_roce.cpp, what datagrams have in
-// connection_manager_datagrams.cpp.
+// all forms. connection_manager_ids.cpp has channels and ids, connection_manager_addresses.cpp what they are bound to and
+// how they find their peers, connection_manager.cpp connections; what of calls is a RoCE face's alone is in
+// connection_manager_roce.cpp, what datagrams have in connection_manager_datagrams.cpp.
 //
 // Pure: no descriptor, no clock, no lock. Owned by the control thread.
 #pragma once
@@ -135,6 +136,7 @@ class CmHost {
   virtual void abandon(std::uint32_t device, const std::vector<Abandoned>& streams) = 0;
   // So many more events wait in the channel.
   virtual void events_added(std::uint32_t channel, std::uint32_t count) = 0;
+  virtual Instant now() const = 0;
 
  protected:
   ~CmHost() = default;
@@ -170,8 +172,9 @@ class ConnectionManager {
                                   DeviceSet devices);
   // Which channel's; nothing for an id that the application does not know (yet).
   std::optional<std::uint32_t> channel_of(std::uint32_t id) const;
-  // Its events, or, of a listener, its Requests, that the application has not fetched.
-  bool has_events(std::uint32_t id) const;
+  // Whether it has events, or, of a listener, Requests, which the application has not fetched, and the last of them was
+  // told after `since`.
+  bool was_told_after(std::uint32_t id, Instant since) const;
   Answer<rnic_cm_destroy_id_reply> destroy_id(std::uint32_t id);
   Answer<rnic_cm_migrate_id_reply> migrate_id(std::uint32_t id, std::uint32_t channel);
   int bind(std::uint32_t id, const rnic_address& address);
@@ -243,7 +246,8 @@ class ConnectionManager {
     std::uint32_t scope = 0;  // of the link-local address that it named, where it did
     DeviceSet listening_on = 0;
     core::StreamId stream;
-    std::uint32_t events_reported = 0;
+    std::uint32_t events_reported = 0, events_waiting = 0;
+    Instant told_at{};  // the last of them
     // Of a RoCE face: what it says, and what it has been told. Without a peer its number is 0.
     wire::Greeting own, peer;
     bool calls = false;

@@ -70,7 +70,6 @@ class Server final : private CmHost {
     Share share, descriptors;
     std::set<std::uint64_t> users;  // sessions
     std::unique_ptr<EventCount> events;
-    Instant told_at{};    // the last of them
     Descriptor lifeline;  // our end: hung up when no process has the channel any more
     Loop::Watch watch = Loop::kNone;
   };
@@ -162,6 +161,7 @@ class Server final : private CmHost {
   void disconnect(std::uint32_t device, core::StreamId stream, core::Disconnect how) override;
   void abandon(std::uint32_t device, const std::vector<Abandoned>& streams) override;
   void events_added(std::uint32_t channel, std::uint32_t count) override;
+  Instant now() const override;
 
   Closer closer_;  // the first: it outlives all that it closes
   Machine& machine_;

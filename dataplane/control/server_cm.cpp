@@ -93,11 +93,10 @@ void Server::close_cm_channel(std::uint32_t number) {
 }
 
 void Server::events_added(std::uint32_t channel, std::uint32_t count) {
-  const auto found = cm_channels_.find(channel);
-  if (found == cm_channels_.end()) return;
-  found->second.told_at = core::clock_now();
-  found->second.events->add(count);
+  if (const auto found = cm_channels_.find(channel); found != cm_channels_.end()) found->second.events->add(count);
 }
+
+Instant Server::now() const { return core::clock_now(); }
 
 // Events of a channel that will not come, of which so many are to be taken off its descriptor by the application.
 std::uint32_t Server::withdraw_events(std::uint32_t channel, std::uint32_t count) {
@@ -129,9 +128,10 @@ Reply Server::serve_cm_create_id(Session& session, Request&, const rnic_cm_creat
 Reply Server::serve_cm_destroy_id(Session& session, Request&, const rnic_handle& body) {
   if (!may_use_id(session, body.handle)) return Reply::error(ENOENT);
   const std::uint32_t channel = *cm_.channel_of(body.handle);
-  constexpr Duration kAMoment = milliseconds(2);
-  const bool just_told = core::clock_now() < cm_channels_.at(channel).told_at + kAMoment;
-  if (body.reserved == RNIC_CM_NOT_JUST_TOLD && just_told && cm_.has_events(body.handle)) return Reply::error(EAGAIN);
+  // For so long a thread that an event has woken may be on its way to it.
+  constexpr Duration kEventPickup = milliseconds(2);
+  const bool waits = body.reserved == RNIC_CM_UNLESS_JUST_TOLD;
+  if (waits && cm_.was_told_after(body.handle, now() - kEventPickup)) return Reply::error(EAGAIN);
   auto gone = cm_.destroy_id(body.handle);
   if (gone) gone->purged = withdraw_events(channel, gone->purged);
   return answer(gone);

@@ -101,10 +101,11 @@ int create_id(const Command& command) {
 
 // Once what was just told of it has been fetched, or nobody has come for it for a while.
 int ask_to_destroy(Channel& channel, std::uint32_t id, rnic_cm_destroy_id_reply& reply) {
-  constexpr int kTries = 20;
-  const timespec pause{0, 100'000};
+  // Longer than the daemon says so of one event: others may be told meanwhile.
+  constexpr int kTries = 16;
+  const timespec pause{0, 200'000};
   for (int i = 0; i < kTries; ++i) {
-    const int error = ask(channel, RNIC_CM_DESTROY_ID, rnic_handle{id, RNIC_CM_NOT_JUST_TOLD}, reply);
+    const int error = ask(channel, RNIC_CM_DESTROY_ID, rnic_handle{id, RNIC_CM_UNLESS_JUST_TOLD}, reply);
     if (error != EAGAIN) return error;
     nanosleep(&pause, nullptr);
   }

@@ -25,17 +25,35 @@ TEST_CASE("destroying an id tells how many events were reported, and purges the 
   CHECK(w.silent());
 }
 
-TEST_CASE("an id has events until they are fetched", "[control][cm]") {
+TEST_CASE("when an id was told something last is known until all of that is fetched", "[control][cm]") {
   CmWorld w;
   const auto other = w.id();
   const auto id = w.id();
-  CHECK_FALSE(w.cm.has_events(id));
+  w.host.time = Instant{100};
+  CHECK_FALSE(w.cm.was_told_after(id, Instant{0}));
   w.cm.resolve_address(id, {}, ipv4(10, 0, 0, 2, 1));
-  CHECK(w.cm.has_events(id));
-  CHECK_FALSE(w.cm.has_events(other));
+  CHECK(w.cm.was_told_after(id, Instant{99}));
+  CHECK_FALSE(w.cm.was_told_after(id, Instant{100}));
+  w.host.time = Instant{200};
+  w.cm.resolve_route(id);
+  CHECK(w.cm.was_told_after(id, Instant{199}));
+  w.host.time = Instant{300};
+  w.cm.resolve_address(other, {}, ipv4(10, 0, 0, 2, 1));
+  CHECK_FALSE(w.cm.was_told_after(id, Instant{200}));  // that was another
   REQUIRE(w.cm.get_event(w.channel));
-  CHECK_FALSE(w.cm.has_events(id));
-  CHECK_FALSE(w.cm.has_events(id + 100));
+  CHECK(w.cm.was_told_after(id, Instant{199}));
+  SECTION("as fetched from its channel") {}
+  SECTION("or from another that it has gone to") {
+    const auto there = w.cm.open_channel(1);
+    REQUIRE(w.cm.migrate_id(id, there));
+    CHECK(w.cm.was_told_after(id, Instant{199}));
+    REQUIRE(w.cm.get_event(there));
+  }
+  while (w.cm.get_event(w.channel)) {
+  }
+  CHECK_FALSE(w.cm.was_told_after(id, Instant{0}));
+  CHECK_FALSE(w.cm.was_told_after(other, Instant{0}));
+  CHECK_FALSE(w.cm.was_told_after(id + 100, Instant{0}));
 }
 
 TEST_CASE("a channel without events answers EAGAIN", "[control][cm]") {

@@ -51,6 +51,7 @@ struct FakeCmHost final : control::CmHost {
   // What the next commands answer, first of each kind first.
   std::vector<core::StreamError> connect_errors, accept_errors, listen_errors;
   std::uint64_t next_stream = 1;
+  Instant time{1};
 
   Result<Done, core::StreamError> listen(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port,
                                          std::uint32_t backlog, std::uint64_t cookie, bool v6_only) override {
@@ -120,6 +121,7 @@ struct FakeCmHost final : control::CmHost {
         disconnect(device, each.stream, core::Disconnect::abrupt);
   }
   void events_added(std::uint32_t channel, std::uint32_t count) override { counts[channel] += count; }
+  Instant now() const override { return time; }
 
  private:
   static core::StreamError take(std::vector<core::StreamError>& errors) {

@@ -112,25 +112,25 @@ TEST_CASE("an id of which something was told a moment ago is not destroyed yet, 
   const auto destroy = [&](std::uint32_t id, std::uint32_t how) {
     return app.ask(RNIC_CM_DESTROY_ID, rnic_handle{id, how}).status;
   };
-  CHECK(destroy(app.id(), RNIC_CM_NOT_JUST_TOLD) == 0);  // nothing was
+  CHECK(destroy(app.id(), RNIC_CM_UNLESS_JUST_TOLD) == 0);  // nothing was
   CHECK(destroy(told(), 0) == 0);
   std::uint32_t id = 0;
   int status = 0;
-  for (int i = 0; i < 1000 && status == 0; ++i) status = destroy(id = told(), RNIC_CM_NOT_JUST_TOLD);
+  for (int i = 0; i < 1000 && status == 0; ++i) status = destroy(id = told(), RNIC_CM_UNLESS_JUST_TOLD);
   REQUIRE(status == EAGAIN);  // where we were quick enough, once
   const auto other = app.id();
-  CHECK(destroy(other, RNIC_CM_NOT_JUST_TOLD) == 0);  // it was not told of that one
+  CHECK(destroy(other, RNIC_CM_UNLESS_JUST_TOLD) == 0);  // it was not told of that one
   SECTION("until a moment has passed") {
     for (int i = 0; i < 1000 && status == EAGAIN; ++i) {
       usleep(1000);
-      status = destroy(id, RNIC_CM_NOT_JUST_TOLD);
+      status = destroy(id, RNIC_CM_UNLESS_JUST_TOLD);
     }
     CHECK(status == 0);
   }
   SECTION("or it has been fetched") {
     while (app.event().id != id) {
     }
-    CHECK(destroy(id, RNIC_CM_NOT_JUST_TOLD) == 0);
+    CHECK(destroy(id, RNIC_CM_UNLESS_JUST_TOLD) == 0);
   }
 }
 

@@ -194,6 +194,18 @@ TEST_CASE("events of a destroyed id leave the channel unreadable", "[preload][uc
   CHECK_FALSE(readable(one.fd));
 }
 
+TEST_CASE("an id that was just told something is destroyed when that is fetched, or nobody comes for it",
+          "[preload][ucma]") {
+  Relay& relay = daemon_at_work().relay();
+  const bool fetched = GENERATE(true, false);
+  OneId one;
+  relay.refuse_if(RNIC_CM_DESTROY_ID, EAGAIN, fetched ? 3 : 16,
+                  [](const Asked& asked) { return asked.as<rnic_handle>().reserved == RNIC_CM_UNLESS_JUST_TOLD; });
+  std::uint32_t reported = 9;
+  CHECK(destroy_id(one.fd, one.id, reported) == 0);
+  CHECK((relay.last(RNIC_CM_DESTROY_ID).as<rnic_handle>().reserved == RNIC_CM_UNLESS_JUST_TOLD) == fetched);
+}
+
 TEST_CASE("destroying an id does not wait for counts that another thread has taken", "[preload][ucma]") {
   OneId one;
   one.post();
