@@ -267,12 +267,12 @@ void read_window(const Field& field, DeviceConfiguration& device) {
 }
 
 constexpr Key<DeviceConfiguration> kDeviceKeys[] = {
-    {"port", R"("af_xdp:eth1")", "what `rnic --help` lists", read_port},
+    {"port", R"("af_packet:eth1")", "what `rnic --help` lists", read_port},
     {"address", R"(["10.0.0.1/24", "2001:db8::1/64"])", "loopback, left out: 127.0.1.1/24", read_addresses},
     {"name", R"("rnic0")", "begins with \"rnic\"; left out: rnic0, rnic1, … in order",
      [](const Field& field, auto& device) { field.take(device.name); }},
     {"mode", R"("own")", "addresses are the device's alone; \"local\": 127.x.x.x, for this host only", read_mode},
-    {"mtu", "9000", "in memory 65535; else the interface's, otherwise 1500",
+    {"mtu", "9000", "in memory 65535; else the interface's, otherwise 1500; 576 at least, with IPv6 1280",
      [](const Field& field, auto& device) {
        field.take_number(port::kMtuMin, port::kMtuMax, device.port_options.mtu_bytes);
      }},
@@ -303,7 +303,7 @@ constexpr Key<DeviceConfiguration> kDeviceKeys[] = {
     {"rto_min_ms", "200",
      "the least time after which what is not acknowledged is sent again; less only in a data centre",
      [](const Field& field, auto& device) { read_rto_min(field, device); }},
-    {"window_mib", "256", "a connection's windows begin with 1 and grow up to it where the path is long",
+    {"window_mib", "256", "a connection's windows begin with 1 and grow up to it where the path is long; 1 to 256",
      [](const Field& field, auto& device) { read_window(field, device); }},
     {"hop_limit", "64", "TTL; of IPv6 what a router advertises, else 64",
      [](const Field& field, auto& device) { field.take_number(1, 255, device.options.hop_limit.emplace()); }},

@@ -1,5 +1,7 @@
 #include "control/network.hpp"
 
+#include <algorithm>
+
 namespace rnic::control {
 
 using ip::AddressState;
@@ -44,7 +46,8 @@ std::vector<std::string> address_changes(const OwnList& before, const OwnList& a
         lines.push_back(text + " is being asked for");
         break;
       case AddressState::preferred:
-        lines.push_back(text + " is nobody else's: it may be used");
+        lines.push_back(text + (same && was.state == AddressState::tentative ? " is nobody else's: it may be used"
+                                                                             : " may be used"));
         break;
       case AddressState::deprecated:
         lines.push_back(text + " is deprecated");
@@ -58,6 +61,15 @@ std::string link_change(bool up, const std::string& netdev) {
   if (up) return "the link is up";
   if (netdev.empty() || port::find_netdev(netdev)) return "the link is down";
   return "the interface " + netdev + " is gone, and the link with it; once there is one again, restart the daemon";
+}
+
+std::string kernel_address_on(const std::vector<std::string>& interfaces,
+                              const std::vector<port::KernelAddress>& kernel) {
+  for (const port::KernelAddress& each : kernel) {
+    const bool there = std::find(interfaces.begin(), interfaces.end(), each.interface) != interfaces.end();
+    if (there && !(each.address.is_v6() && each.address.is_link_local())) return wire::to_string(each.address);
+  }
+  return {};
 }
 
 std::string taken_by_kernel(const DeviceConfiguration& device, const std::vector<port::KernelAddress>& kernel) {

@@ -27,4 +27,8 @@ std::string describe(const ip::OwnAddress& address);
 // address of the device's the kernel has, and what to do.
 std::string taken_by_kernel(const DeviceConfiguration& device, const std::vector<port::KernelAddress>& kernel);
 
+// One that the kernel has on these interfaces, or empty. Link-local ones do not count: every interface has one.
+std::string kernel_address_on(const std::vector<std::string>& interfaces,
+                              const std::vector<port::KernelAddress>& kernel);
+
 }  // namespace rnic::control

@@ -68,21 +68,12 @@ void warn_of_link(const DeviceView& device, std::vector<std::string>& warnings) 
   }
 }
 
-// AF_XDP's program hands over all that comes to the queue. Who is logged in by that interface is cut off.
+// AF_XDP's program hands over all that comes. Who is logged in by that interface is cut off.
 void warn_of_kernel(const DeviceView& device, std::vector<std::string>& warnings) {
-  if (device.kernel_has.empty()) return;
+  if (device.kernel_address.empty()) return;
   warnings.push_back(device.name + ": what arrives at " + device.port.target +
-                     " (its first queue) is rnic's alone now, and the kernel, which has " + device.kernel_has +
+                     " is rnic's alone now, and the kernel, which has " + device.kernel_address +
                      " there, hears nothing of it; where both are to be reached: af_packet:" + device.port.target);
-}
-
-// What would have been for the kernel, had it not been for the port.
-std::string address_of_kernel(const port::PortSpec& spec) {
-  if (spec.kind != Kind::af_xdp) return {};
-  for (const port::KernelAddress& each : port::kernel_addresses())
-    if (each.interface == spec.target && !(each.address.is_v6() && each.address.is_link_local()))
-      return wire::to_string(each.address);
-  return {};
 }
 
 }  // namespace
@@ -116,7 +107,8 @@ std::vector<DeviceView> views_of(const Machine& machine) {
     }
     view.has_mate = served->mate >= 0;
     view.own = served->own;
-    view.kernel_has = address_of_kernel(view.port);
+    if (view.port.kind == Kind::af_xdp)
+      view.kernel_address = kernel_address_on(port::netdev_and_uppers(view.port.target), port::kernel_addresses());
     views.push_back(std::move(view));
   }
   return views;

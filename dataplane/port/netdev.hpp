@@ -32,6 +32,9 @@ struct KernelAddress {
 };
 std::vector<KernelAddress> kernel_addresses();
 
+// The interface, and those above it, which hear of it what they hear: the bridge or bond that it is of, VLANs on it.
+std::vector<std::string> netdev_and_uppers(const std::string& interface);
+
 // How many receive queues share its traffic; 1 where it does not say.
 unsigned netdev_queues(const std::string& interface);
 

@@ -32,6 +32,8 @@ TEST_CASE("an address's life in the log", "[control]") {
   CHECK(address_changes(none, none).empty());
   CHECK(address_changes(none, asked) == Lines{"10.0.0.1 is being asked for"});
   CHECK(address_changes(asked, used) == Lines{"10.0.0.1 is nobody else's: it may be used"});
+  CHECK(address_changes(none, used) == Lines{"10.0.0.1 may be used"});  // nobody was asked
+  CHECK(address_changes(deprecated, used) == Lines{"10.0.0.1 may be used"});
   CHECK(address_changes(used, used).empty());
   CHECK(address_changes(used, deprecated) == Lines{"10.0.0.1 is deprecated"});
   CHECK(address_changes(deprecated, none) == Lines{"10.0.0.1 is gone"});

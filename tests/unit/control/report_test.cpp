@@ -120,10 +120,20 @@ TEST_CASE("a pair with one end is warned of", "[control][report]") {
 TEST_CASE("that the kernel hears no more of its own interface is warned of", "[control][report]") {
   DeviceView view = device("af_xdp:eth1", "10.0.0.2");
   CHECK(control::report_of({view}).warnings.empty());
-  view.kernel_has = "10.0.0.1";
+  view.kernel_address = "10.0.0.1";
   CHECK(control::report_of({view}).warnings ==
-        Lines{"rnic0: what arrives at eth1 (its first queue) is rnic's alone now, and the kernel, which has 10.0.0.1 "
+        Lines{"rnic0: what arrives at eth1 is rnic's alone now, and the kernel, which has 10.0.0.1 "
               "there, hears nothing of it; where both are to be reached: af_packet:eth1"});
+}
+
+TEST_CASE("an address of the kernel's is found on an interface and on those above it", "[control][report]") {
+  const std::vector<port::KernelAddress> kernel = {{"eth0", *wire::parse_ip("10.1.0.1"), 24},
+                                                   {"eth1", *wire::parse_ip("fe80::1"), 64},
+                                                   {"br0", *wire::parse_ip("10.0.0.1"), 24}};
+  CHECK(control::kernel_address_on({"eth1", "br0"}, kernel) == "10.0.0.1");
+  CHECK(control::kernel_address_on({"eth0"}, kernel) == "10.1.0.1");
+  // Each interface has a link-local address: nobody is reached by it but from that link.
+  CHECK(control::kernel_address_on({"eth1"}, kernel).empty());
 }
 
 TEST_CASE("an address that the kernel has is refused on the kernel's interfaces", "[control][report]") {
