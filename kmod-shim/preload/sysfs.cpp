@@ -135,6 +135,11 @@ const Settings& settings() { return g_settings; }
 void configure() {
   g_settings = {};
   g_complained = false;
+  // The user's own stays; that of a `rnic run` around this one does not, as its daemon may be another, or none here.
+  const char* given = getenv("SYSFS_PATH");
+  const char* outer = getenv("RNIC_SYSFS_PATH");
+  const bool of_outer = given != nullptr && outer != nullptr && strcmp(given, outer) == 0;
+  if (of_outer) unsetenv("SYSFS_PATH");
   const char* run_dir = getenv("RNIC_RUN_DIR");
   if (run_dir != nullptr && *run_dir == '/') {
     snprintf(g_settings.run_dir, sizeof g_settings.run_dir, "%s", run_dir);
@@ -157,10 +162,7 @@ void configure() {
   const char* fast_memory = getenv("RNIC_FAST_MEMORY");
   g_settings.fast_memory = fast_memory != nullptr && strcmp(fast_memory, "1") == 0;
 
-  // The user's own stays; that of a `rnic run` around this one does not, as its daemon may be another.
-  const char* mine = getenv("RNIC_SYSFS_PATH");
-  const char* given = getenv("SYSFS_PATH");
-  if (given == nullptr || (mine != nullptr && strcmp(given, mine) == 0)) {
+  if (given == nullptr || of_outer) {
     setenv("SYSFS_PATH", g_settings.tree, 1);
     setenv("RNIC_SYSFS_PATH", g_settings.tree, 1);
   }
