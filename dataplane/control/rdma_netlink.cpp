@@ -336,9 +336,11 @@ class Answer {
       entry(it.qp->number.value, [&] {
         out_.put32(RDMA_NLDEV_ATTR_PORT_INDEX, kPort);
         out_.put32(RDMA_NLDEV_ATTR_RES_LQPN, it.qp->number.value);
-        out_.put32(RDMA_NLDEV_ATTR_RES_RQPN, 0);
-        out_.put32(RDMA_NLDEV_ATTR_RES_RQ_PSN, 0);
-        out_.put32(RDMA_NLDEV_ATTR_RES_SQ_PSN, 0);
+        // rdma_cm's peers on an iWARP face have no numbers.
+        const wire::Meeting meeting = it.qp->meets ? it.qp->meets->meeting : wire::Meeting{};
+        out_.put32(RDMA_NLDEV_ATTR_RES_RQPN, meeting.peer_number.value);
+        out_.put32(RDMA_NLDEV_ATTR_RES_RQ_PSN, meeting.due_psn);
+        out_.put32(RDMA_NLDEV_ATTR_RES_SQ_PSN, meeting.own_psn.value_or(0));
         out_.put8(RDMA_NLDEV_ATTR_RES_PATH_MIG_STATE, 0);
         out_.put8(RDMA_NLDEV_ATTR_RES_TYPE, it.qp->ud != nullptr ? kTypeUd : kTypeRc);
         out_.put8(RDMA_NLDEV_ATTR_RES_STATE, it.state);

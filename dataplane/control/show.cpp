@@ -145,6 +145,7 @@ Json queue_pairs(const std::vector<Context*>& contexts) {
       put_owner(row, *context);
       row["type"] = it.datagrams ? "UD" : "RC";
       row["state"] = it.datagrams ? ud::name(*it.datagrams) : qp::name(it.state);
+      row["peer_qp"] = it.qp->meets ? Json(it.qp->meets->meeting.peer_number.value) : Json();
       row["send_cq"] = it.qp->send_cq->handle;
       row["recv_cq"] = it.qp->recv_cq->handle;
       row["srq"] = it.qp->srq != nullptr ? Json(it.qp->srq->handle) : Json();

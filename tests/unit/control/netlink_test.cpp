@@ -331,6 +331,45 @@ TEST_CASE("the states of queue pairs and ids are those of the kernel's lists", "
   CHECK(source.sin_addr.s_addr == to_big(std::uint32_t{0x7f000901}));
 }
 
+TEST_CASE("a queue pair is told with the peer that its application has named", "[control][netlink][oob]") {
+  Daemon daemon(
+      "sched_fifo = false\n[[device]]\nport = \"loopback\"\naddress = \"127.0.9.1/24\"\noob_connect = true\n");
+  App app(daemon);
+  const auto qp = app.qp(app.pd(), app.cq());
+  Asker asker(daemon);
+  const auto told = [&] {
+    const auto all =
+        table_of(asker.with(RDMA_NLDEV_ATTR_DEV_INDEX, 0).dump(RDMA_NLDEV_CMD_RES_QP_GET), RDMA_NLDEV_ATTR_RES_QP);
+    REQUIRE(all.size() == 1);
+    return std::vector{Message::number<std::uint32_t>(all[0], RDMA_NLDEV_ATTR_RES_RQPN),
+                       Message::number<std::uint32_t>(all[0], RDMA_NLDEV_ATTR_RES_RQ_PSN),
+                       Message::number<std::uint32_t>(all[0], RDMA_NLDEV_ATTR_RES_SQ_PSN)};
+  };
+  CHECK(told() == std::vector<std::uint32_t>{0, 0, 0});
+  rnic_modify_qp modify{};
+  modify.qp_number = qp;
+  modify.mask = RNIC_MODIFY_STATE;
+  modify.state = RNIC_QP_IDLE;
+  modify.idle_name = RNIC_IDLE_INIT;
+  REQUIRE(app.ask(RNIC_MODIFY_QP, modify).status == 0);
+  modify.mask = RNIC_MODIFY_STATE | RNIC_MODIFY_PEER;
+  modify.idle_name = RNIC_IDLE_RTR;
+  modify.psn = 55;
+  modify.peer_number = 1234;
+  modify.has_route = 1;
+  modify.peer_gid[10] = modify.peer_gid[11] = 0xFF;
+  modify.peer_gid[12] = 127;
+  modify.peer_gid[14] = 9;
+  modify.peer_gid[15] = 2;
+  REQUIRE(app.ask(RNIC_MODIFY_QP, modify).status == 0);
+  CHECK(told() == std::vector<std::uint32_t>{1234, 55, 0});
+  modify.mask = RNIC_MODIFY_STATE | RNIC_MODIFY_PSN;
+  modify.idle_name = RNIC_IDLE_RTS;
+  modify.psn = 77;
+  REQUIRE(app.ask(RNIC_MODIFY_QP, modify).status == 0);
+  CHECK(told() == std::vector<std::uint32_t>{1234, 55, 77});
+}
+
 TEST_CASE("an id for datagrams is told with its port space", "[control][netlink][datagrams]") {
   Daemon daemon("sched_fifo = false\n[[device]]\nport = \"loopback\"\nface = \"roce\"\n");
   CmApp app(daemon);
