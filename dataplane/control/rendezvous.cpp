@@ -266,10 +266,15 @@ bool Rendezvous::on_ended(std::uint64_t cookie, qp::State state, Instant now) {
   waiter->call.reset();
   if (waiter->role == mpa::Role::answers) return true;
   count_failing(*waiter, true);
-  const Duration of_all = kPauseOfEach * static_cast<std::int64_t>(failing_[waiter->holder]);
+  const Duration of_all = pause_of_all(*waiter);
   const Duration pause = of_all > kPauseMax ? of_all : pause_after(waiter->calls);
   change(*waiter, [&] { waiter->call_at = now + pause; });
   return true;
+}
+
+Duration Rendezvous::pause_of_all(const Waiter& waiter) const {
+  const auto found = failing_.find(waiter.holder);
+  return found == failing_.end() ? Duration{} : kPauseOfEach * static_cast<std::int64_t>(found->second);
 }
 
 void Rendezvous::count_failing(Waiter& waiter, bool fails) {
@@ -292,9 +297,15 @@ void Rendezvous::posted(QpNumber qp, bool any, Instant now) {
   Waiter* waiter = find(qp);
   if (waiter == nullptr || waiter->stage == Stage::together) return;
   if (!any || waiter->give_up_at != kNever || !waiter->patience) return;
-  const bool may_be_called = waiter->role == mpa::Role::answers && waiter->stage != Stage::left;
-  const Duration patience = may_be_called ? std::max(*waiter->patience, kCalledMin) : *waiter->patience;
-  change(*waiter, [&] { waiter->give_up_at = now + patience; });
+  Duration patience = *waiter->patience;
+  if (waiter->stage != Stage::left) patience = std::max({patience, kMeetMin, pause_of_all(*waiter) + seconds(1)});
+  change(*waiter, [&] {
+    waiter->give_up_at = now + patience;
+    // The peer may have come in the middle of a pause.
+    if (waiter->role != mpa::Role::calls) return;
+    waiter->calls = 0;
+    waiter->call_at = std::min(waiter->call_at, now);
+  });
 }
 
 // ---- time ------------------------------------------------------------------------------------------

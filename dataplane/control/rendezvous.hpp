@@ -40,8 +40,9 @@ class Rendezvous {
   // Of one process's queue pairs whose calls fail, so many that each would call after kPauseMax make longer pauses: a
   // call each kPauseOfEach. Others' queue pairs are not concerned.
   static constexpr Duration kPauseOfEach = milliseconds(1);
-  // So whoever is called waits for as long as a caller that is there may be silent, however impatient his application.
-  static constexpr Duration kCalledMin = kPauseMax + seconds(1);
+  // So long, at least, one waits for a peer that was not there yet, however impatient its application: a caller may
+  // pause for kPauseMax, and a SYN that is lost is sent again after a second.
+  static constexpr Duration kMeetMin = kPauseMax + seconds(1);
   // A Request whose queue pair is not in RTR yet is kept for so long, so many of them, so many of a caller's address
   // and for a queue pair: who is refused calls again.
   static constexpr Duration kRequestKept = seconds(5);
@@ -71,8 +72,8 @@ class Rendezvous {
       refuse,  // reject the stream, saying `mark` if there is one
       drop,    // end the queue pair's call
       join,    // connect the queue pair with itself
-      look,    // at each of the device's `qps`, whether anything is posted: posted()
-      give_up  // the peer has not come: the first that is posted fails
+      look,    // at each of the device's `qps`, whether anything is posted, or was under way: posted()
+      give_up  // the peer has not come, or has gone: the first of that fails
     } kind = Kind::look;
     QpNumber qp{};
     Stream stream{};
@@ -156,6 +157,7 @@ class Rendezvous {
   void serve(Waiter& waiter, Instant now, Looks& looks);
   void look(Looks looks);
   void count_failing(Waiter& waiter, bool fails);
+  Duration pause_of_all(const Waiter& waiter) const;  // of its process's
   template <typename Change>
   void change(Waiter& waiter, Change&& change);
   void call(Waiter& waiter);

@@ -46,6 +46,72 @@ TEST_CASE("W-ACK-08: who is called waits until a caller that pauses has called a
   }
 }
 
+TEST_CASE("who calls does so at once when something is posted, and not when a pause is over", "[control][oob][roce]") {
+  World w;
+  w.rendezvous.ready(0, meets(kHigher), at_ms(0), Face::roce);
+  w.rendezvous.count_from(kOwn, 3, at_ms(0), milliseconds(540));
+  std::int64_t now = 0;
+  const auto calls = [&] {
+    const auto all = w.acts();
+    return std::count_if(all.begin(), all.end(), [&](const Rendezvous::Act& act) {
+      if (act.kind == Kind::call) w.rendezvous.on_ended(act.cookie, State::idle, at_ms(now));
+      return act.kind == Kind::call;
+    });
+  };
+  for (; now < 6'500; now += 10) {
+    w.rendezvous.on_time(at_ms(now));
+    calls();
+  }
+  REQUIRE(w.rendezvous.next_deadline() > at_ms(7'000));  // it looks, or calls, much later
+  w.rendezvous.posted(kOwn, true, at_ms(6'500));
+  w.rendezvous.on_time(at_ms(6'500));
+  CHECK(calls() == 1);
+  // As after ready(), and no more often.
+  unsigned more = 0;
+  for (; now < 7'500; now += 10) {
+    w.rendezvous.posted(kOwn, true, at_ms(now));
+    w.rendezvous.on_time(at_ms(now));
+    more += static_cast<unsigned>(calls());
+  }
+  CHECK(more >= 4);
+  CHECK(more <= 6);
+  // The patience is not over while it pauses, and over then.
+  for (; now < 11'490; now += 10) {
+    w.rendezvous.on_time(at_ms(now));
+    calls();
+  }
+  CHECK(w.rendezvous.known() == 1);
+  w.rendezvous.on_time(at_ms(11'500));
+  CHECK(w.rendezvous.known() == 0);
+  CHECK(w.act().kind == Kind::give_up);
+}
+
+TEST_CASE("of a process with thousands of calls that fail each waits for longer than it pauses",
+          "[control][oob][roce]") {
+  constexpr std::uint32_t kMany = 10'000;
+  World w;
+  for (std::uint32_t i = 0; i < kMany; ++i) {
+    w.rendezvous.ready(0, meets(kHigher, {1000 + i}), at_ms(0), Face::roce, 7);
+    w.rendezvous.count_from({1000 + i}, 3, at_ms(0), milliseconds(540));
+    for (const auto& act : w.acts())
+      if (act.kind == Kind::call) w.rendezvous.on_ended(act.cookie, State::idle, at_ms(0));
+  }
+  w.rendezvous.posted({1000}, true, at_ms(100));
+  const auto gives_up = [&](std::int64_t ms) {
+    bool given_up = false;
+    for (int i = 0; i < 2'000; ++i) {
+      w.rendezvous.on_time(at_ms(ms));
+      for (const auto& act : w.acts()) {
+        if (act.kind == Kind::call) w.rendezvous.on_ended(act.cookie, State::idle, at_ms(ms));
+        given_up |= act.kind == Kind::give_up;
+      }
+    }
+    return given_up;
+  };
+  CHECK_FALSE(gives_up(11'000));
+  CHECK(gives_up(11'200));
+}
+
 TEST_CASE("what is posted waits for 30 s, then it fails", "[control][oob]") {
   World w;
   w.rendezvous.ready(0, meets(kLower), at_ms(0));
