@@ -526,7 +526,7 @@ void QueuePair::Impl::look_at_peer(Instant now) {
                                     {.octets = stream_->connection.received() + counters_.direct_bytes_in,
                                      .mid_message = responder().mid_send() || responder().mid_write(),
                                      .stands = stream_->in.waits() || stream_->in.paused(),
-                                     .segments = stream_->connection.counters().segments_in},
+                                     .heard = stream_->connection.heard()},
                                     now);
 }
 
@@ -535,9 +535,10 @@ void QueuePair::Impl::judge_peer(Instant now) {
   rdmap::Acknowledgements& own = *messages_->acknowledgements;
   if (own.next_deadline() > now) return;
   look_at_peer(now);
-  const auto life = own.judge_life(now);
-  if (life == rdmap::Acknowledgements::Life::to_ask) stream_->connection.probe();
-  if (own.retry_deadline() <= now || life == rdmap::Acknowledgements::Life::none) {
+  using Liveness = rdmap::Acknowledgements::Liveness;
+  const Liveness liveness = own.judge_liveness(now);
+  if (liveness == Liveness::to_probe) stream_->connection.send_keepalive();
+  if (own.retry_deadline() <= now || liveness == Liveness::none) {
     requester().peer_is_lost(rdmap::Status::retry_exceeded);
     to_error(std::nullopt, Cause::lost, Reset::stream, now);
   } else if (own.receive_deadline() <= now) {

@@ -80,8 +80,8 @@ class Acknowledgements {
   struct Inbound {
     std::uint64_t octets = 0;  // that came
     bool mid_message = false;
-    bool stands = false;         // what has come has to wait for our own application, or for memory
-    std::uint64_t segments = 0;  // of TCP, that came
+    bool stands = false;      // what has come has to wait for our own application, or for memory
+    std::uint64_t heard = 0;  // how often, be it without octets
   };
   // As often as something may have changed. `awaits`: anything of the peer; `sending`: the stream's last octets, up to
   // `end`, are a request's.
@@ -97,7 +97,7 @@ class Acknowledgements {
     progress_ = progress;
     acknowledged_then_ = acknowledged_;
     look_at_inbound(inbound, now);
-    look_for_life(awaits && (peer_waits_ || inbound.stands), inbound.segments, now);
+    set_probe(awaits && (peer_waits_ || inbound.stands), inbound.heard, now);
   }
   Instant retry_deadline() const { return deadline(quiet_, retry_time(patience_)); }
   Instant receive_deadline() const { return deadline(waits_, receive_time(patience_, timer_)); }
@@ -105,15 +105,16 @@ class Acknowledgements {
   // That has been told.
   void give_up_waiting() { waits_.stop(); }
   // While the peer waits for a receive, or its stream stands because of us, it owes us nothing that would be late.
-  // Its TCP is asked meanwhile whether it is there at all: each eighth of the retry time, until so many have no answer.
+  // Its TCP is asked meanwhile whether it is there at all: when it was silent for the retry time, and from then on each
+  // eighth of that, until so many have no answer.
   static constexpr unsigned kProbes = 8;
-  enum class Life : std::uint8_t { expected, to_ask, none };
-  Life judge_life(Instant now) {
-    if (probe_at_ > now) return Life::expected;
-    if (probes_ == kProbes) return Life::none;
+  enum class Liveness : std::uint8_t { assumed, to_probe, none };
+  Liveness judge_liveness(Instant now) {
+    if (probe_at_ > now) return Liveness::assumed;
+    if (probes_ == kProbes) return Liveness::none;
     ++probes_;
-    probe_at_ = now + probe_pause();
-    return Life::to_ask;
+    probe_at_ = now + Duration{retry_time(patience_).ns / kProbes};
+    return Liveness::to_probe;
   }
 
   // ---- the peer's -------------------------------------------------------------------------------------
@@ -165,15 +166,14 @@ class Acknowledgements {
     void stop() { *this = {}; }
   };
 
-  Duration probe_pause() const { return {retry_time(patience_).ns / kProbes}; }
-  void look_for_life(bool matters, std::uint64_t segments, Instant now) {
+  void set_probe(bool matters, std::uint64_t heard, Instant now) {
     if (!matters || retry_time(patience_) == kForever) {
       probe_at_ = kNever;
-    } else if (probe_at_ == kNever || segments != segments_) {
-      probe_at_ = now + probe_pause() * 2;  // he has just been heard
+    } else if (probe_at_ == kNever || heard != heard_) {
+      probe_at_ = now + retry_time(patience_);  // it has just been heard
       probes_ = 0;
     }
-    segments_ = segments;
+    heard_ = heard;
   }
   Instant deadline(const Clock& clock, Duration time) const {
     if (clock.since == kNever || time == kForever || stood_since_ != kNever) return kNever;
@@ -217,7 +217,7 @@ class Acknowledgements {
   Instant grew_at_ = kNever, stood_since_ = kNever;
   Instant probe_at_ = kNever;  // the next probe, or the end of the last one's time
   unsigned probes_ = 0;        // that nothing has answered
-  std::uint64_t segments_ = 0;
+  std::uint64_t heard_ = 0;
   std::optional<std::uint32_t> under_way_;  // the peer's message, a part of which has come
 
   std::uint32_t accepted_ = 0, delivered_ = 0;

@@ -167,6 +167,7 @@ void Connection::on_segment(SegmentIn&& segment, Instant now) {
     if (!check_reset(in, now) || !check_syn(in, now)) return;
   }
   if (!process_ack(in, now)) return;
+  ++heard_;
   if (in.tells_timestamp) receiver_.take_timestamp(segment.header, now);
   receiver_.take_marks(segment);
   if (!in.payload.empty() && state_ <= State::fin_wait_2) receiver_.take_payload(in, now);  // seventh

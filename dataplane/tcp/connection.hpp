@@ -125,8 +125,11 @@ class Connection {
   // No more octets from us: FIN after all that was appended (W-TCP-18).
   void close();
   // Asks the peer for an acknowledgement, as a keep-alive does (RFC 9293 s3.8.4). What comes of it is for the caller to
-  // see, by counters().segments_in.
-  void probe();
+  // see, by heard().
+  void send_keepalive();
+  // How many segments of the peer's came that could be nobody else's who does not see the wire: their sequence numbers
+  // and acknowledgements were acceptable.
+  std::uint64_t heard() const { return heard_; }
   // RST now; everything is dropped.
   void abort(Instant now);
   // Of queues that are empty: the next segment takes their memory anew.
@@ -329,6 +332,7 @@ class Connection {
   TailProbe tail_probe_;
   Ecn ecn_;
   Counters counters_;
+  std::uint64_t heard_ = 0;
   Receiver receiver_;  // counts, too
   Options options_;
 

@@ -89,7 +89,8 @@ Receiver::Place Receiver::trim(Incoming& in, Instant now) {
     in.sequence = next_;
     return Place::acceptable;
   }
-  if (length > 0 || empty_answers_.allows(now)) owe_ack();
+  const bool answered = length > 0 && !in.segment.header.has(flag::kSyn);
+  if (answered || empty_answers_.allows(now)) owe_ack();
   return Place::outside;
 }
 

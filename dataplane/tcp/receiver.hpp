@@ -237,9 +237,8 @@ class Receiver {
   std::uint64_t round_began_ = 0;
   std::uint32_t timestamp_recent_ = 0;
   Instant timestamp_recent_at_{};
-  // Against two ends that ACK each other's ACKs. A peer may ask whether we are there some 16 times in a second
-  // (W-ACK-08).
-  RateLimit empty_answers_{32, seconds(1)};
+  // Against two ends that ACK each other's ACKs. A peer may ask whether we are there that often.
+  RateLimit empty_answers_{16, seconds(1)};
 };
 
 }  // namespace rnic::tcp

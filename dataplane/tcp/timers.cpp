@@ -87,7 +87,7 @@ void Connection::on_keepalive(Instant now) {
   keepalive_due_ = true;
 }
 
-void Connection::probe() {
+void Connection::send_keepalive() {
   if (state_ >= State::established && state_ != State::time_wait) keepalive_due_ = true;
 }
 

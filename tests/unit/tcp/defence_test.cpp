@@ -195,3 +195,38 @@ TEST_CASE("W-TCP-01: the peer's keepalive probe is answered", "[tcp][W-TCP-01]")
   c.hears(Line{.flags = flag::kAck, .sequence = 0, .ack_ = 1, .text = "?"});
   CHECK(c->received() == 0);
 }
+
+TEST_CASE("W-TCP-01: SYNs from behind the window, and ACKs of ACKs, are answered so often and no more",
+          "[tcp][W-TCP-01]") {
+  const bool syns = GENERATE(true, false);
+  auto c = Conversation::established();
+  unsigned answers = 0;
+  for (int ms = 0; ms < 1'000; ms += 10) {
+    c.at(10 + ms).hears(syns ? Line{.flags = flag::kSyn, .sequence = 100'000}
+                             : Line{.flags = flag::kAck, .sequence = 100'000, .ack_ = 1});
+    while (c.next()) ++answers;
+  }
+  CHECK(answers == 16);
+  c.at(1'100).hears(data(100'000, "x"));
+  c.says(ack(1));
+}
+
+TEST_CASE("W-ACK-08: only what the peer alone can have said shows that it is there", "[tcp][W-ACK-08]") {
+  auto c = Conversation::established();
+  c.appends("abc");
+  c.says(data(1, "abc"));
+  const std::uint64_t before = c->heard();
+  c.hears(Line{.flags = flag::kAck, .sequence = 100'000, .ack_ = 1});
+  c.hears(Line{.flags = flag::kAck, .sequence = 1, .ack_ = 100'000});
+  c.hears(Line{.flags = flag::kSyn, .sequence = 100'000});
+  c.hears(Line{.flags = flag::kRst, .sequence = 7});
+  CHECK(c->heard() == before);
+  const Line good{.flags = flag::kAck, .sequence = 1, .ack_ = 4};
+  c.hears(good);
+  CHECK(c->heard() == before + 1);
+  c->send_keepalive();
+  while (c.next()) {
+  }
+  c.hears(good);  // its answer
+  CHECK(c->heard() == before + 2);
+}
