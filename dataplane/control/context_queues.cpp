@@ -538,7 +538,7 @@ Reply Context::modify_qp(const rnic_modify_qp& request) {
     }
     if ((request.mask & RNIC_MODIFY_PEER) != 0 &&
         (machine.state() != qp::State::idle || machine.idle_name() != qp::IdleName::init ||
-         device_.device->has_stream(machine))) {
+         device_.device->has_stream(machine) || machine.has_begun_work())) {
       error = EINVAL;
       return;
     }
@@ -599,6 +599,7 @@ Reply Context::modify_qp(const rnic_modify_qp& request) {
     qp->meets->traffic_class = static_cast<std::uint8_t>(request.traffic_class);
   } else if (counts) {
     qp->meets->counts = true;
+    qp->meets->meeting.own_psn = request.psn;
   } else if (names_idle) {
     qp->meets.reset();
   }

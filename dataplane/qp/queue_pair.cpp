@@ -65,7 +65,7 @@ struct QueuePair::Impl final : LocalPeer {
   enum class Reset : std::uint8_t { stream, nothing };
   void to_error(std::optional<Event> event, Cause cause, Reset reset, Instant now);
   void to_idle();
-  bool may_be_left_alone();
+  bool may_be_left_alone(bool merely);
   void be_left_alone(Event told, Cause cause);
   void changed(State from, Cause cause);
   bool is_between_messages();
@@ -128,6 +128,7 @@ struct QueuePair::Impl final : LocalPeer {
 
   State state_ = State::idle;
   bool outlives_peer_ = false;  // of this stream
+  bool last_wqe_due_ = false;   // one with a shared receive queue that was connected is to say when it takes no more
   // A new one's, as that of every iWARP device in the kernel, and of every other.
   IdleName idle_name_ = config_.face == Face::roce ? IdleName::reset : IdleName::init;
   TerminateRecord record_;
@@ -160,7 +161,8 @@ void QueuePair::Impl::attach(tcp::Connection& connection, const Start& start, In
   RNIC_ASSERT(state_ == State::idle && !stream_);
   config_.ird = start.ird;
   config_.ord = start.ord;
-  outlives_peer_ = start.outlives_peer;
+  outlives_peer_ = start.outlives_peer || start.acknowledged;
+  last_wqe_due_ = config_.shared_receive;
   record_ = {};
   way_down_ = {};
   deadline_ = kNever;
@@ -335,18 +337,17 @@ void QueuePair::Impl::begin_terminate(rdmap::Fault fault, const rdmap::Culprit& 
 // A Terminate came: nothing is sent back (V-RTS-10), nor anything else any more (W-RDMAP-32).
 void QueuePair::Impl::stop_after_terminate(Instant now) {
   const bool merely_goes = says_nothing(responder().terminate());
-  if (merely_goes && may_be_left_alone()) return be_left_alone(Event::peer_gone, Cause::peer_terminated);
+  const bool left_alone = may_be_left_alone(merely_goes);
   static_assert(sizeof record_.octets >= rdmap::kTerminateMax);
-  record_ = TerminateRecord::heard(responder().terminate());
-  const Event told = merely_goes && is_between_messages() ? Event::peer_gone : Event::terminate_received;
-  if (told == Event::terminate_received) ++counters_.errors;
-  if (messages_->acknowledgements && may_be_left_alone()) return be_left_alone(told, Cause::peer_terminated);
+  if (!merely_goes || !left_alone) record_ = TerminateRecord::heard(responder().terminate());
+  const bool lost_nothing = merely_goes && (left_alone || is_between_messages());
+  const Event told = lost_nothing ? Event::peer_gone : Event::terminate_received;
+  if (!lost_nothing) ++counters_.errors;
+  if (left_alone) return be_left_alone(told, Cause::peer_terminated);
   // Sends and Writes have completed long since. Of acknowledged streams it was said before what is done, and what is
   // refused.
-  if (messages_->acknowledgements)
-    requester().peer_is_lost(rdmap::Status::retry_exceeded);
-  else if (const auto read = refused_read(record_.bytes()))
-    requester().blame_read(read->msn, read->code);
+  const auto read = messages_->acknowledgements ? std::nullopt : refused_read(record_.bytes());
+  if (read) requester().blame_read(read->msn, read->code);
   way_down_.terminate_due = false;
   way_down_.fin_due = way_down_.drop_unsent = true;
   way_down_.told_by_event = true;
@@ -368,12 +369,11 @@ void QueuePair::Impl::to_error(std::optional<Event> event, Cause cause, Reset re
   cancel_moves();
   if (stream_ && reset == Reset::stream && stream_->connection.ended() == tcp::Ended::no)
     stream_->connection.abort(now);
-  const bool had_shared = config_.shared_receive && state_ != State::idle;
   forget_stream();
   state_ = State::error;
   if (event) host_.raise(*event);
   flush();
-  if (had_shared) host_.raise(Event::last_wqe_reached);  // V-LIM-08
+  if (std::exchange(last_wqe_due_, false)) host_.raise(Event::last_wqe_reached);  // V-LIM-08
   changed(from, cause);
 }
 
@@ -381,14 +381,18 @@ void QueuePair::Impl::to_idle() {
   forget_stream();
   state_ = State::idle;
   idle_name_ = IdleName::reset;
+  // Of a RoCE face the application sees RTS, and waits for the event when it modifies that to ERR.
+  if (config_.face != Face::roce) last_wqe_due_ = false;
   host_.raise(Event::close_complete);
   changed(State::closing, Cause::finished);
 }
 
-// Of one that outlives its peer. Where requests are acknowledged they may be under way: those of InfiniBand's RC fail
-// when their retries are over, and an application that has all it wanted ends before.
-bool QueuePair::Impl::may_be_left_alone() {
-  return outlives_peer_ && (messages_->acknowledgements || is_between_messages());
+// Of one that outlives its peer, when that goes, and `merely` goes. Where requests are acknowledged they may be under
+// way: those of InfiniBand's RC fail when their retries are over, and an application that has all it wanted ends
+// before. But what the peer has refused is told at once.
+bool QueuePair::Impl::may_be_left_alone(bool merely) {
+  if (!outlives_peer_ || requester().has_failed()) return false;
+  return messages_->acknowledgements || (merely && is_between_messages());
 }
 
 // As it was before it had a stream, and its receives with it; requests that the peer owes to us wait for give_up().
@@ -404,8 +408,11 @@ void QueuePair::Impl::apply(StreamStep step, Instant now) {
   const bool lost =
       step == StreamStep::bad_llp_close || step == StreamStep::connection_reset || step == StreamStep::connection_lost;
   // A peer that is modified to ERR resets the stream.
-  if (step == StreamStep::connection_reset && state_ == State::rts && may_be_left_alone())
+  if (step == StreamStep::connection_reset && state_ == State::rts && may_be_left_alone(true))
     return be_left_alone(Event::peer_gone, Cause::peer_reset);
+  // Nobody is told of it by the requests that it costs: what is posted next is.
+  if (step == StreamStep::connection_lost && messages_->acknowledgements && state_ == State::rts && quiet())
+    return be_left_alone(Event::peer_gone, Cause::lost);
   if (lost && messages_->acknowledgements && state_ == State::rts)
     requester().peer_is_lost(rdmap::Status::retry_exceeded);
   switch (step) {
@@ -479,7 +486,10 @@ bool QueuePair::Impl::check_stream(Instant now) {
   // Sends that wait for a receive came before the FIN, and completed at the peer: they are delivered
   // first, within rnr_timeout (W-DDP-13). Work that the FIN cuts short does not wait for them.
   if (!cut && quiet() && responder().holds()) return false;
-  if (cut)
+  // A peer that was to say a Terminate before its FIN, and had no buffer for it.
+  if (messages_->acknowledgements && (cut || !quiet()) && may_be_left_alone(true))
+    be_left_alone(Event::peer_gone, Cause::peer_closed);
+  else if (cut)
     apply(stream_step(state_, StreamEvent::lost), now);
   else
     apply(stream_step(state_, quiet() ? StreamEvent::closed_quiet : StreamEvent::closed_busy), now);
@@ -547,7 +557,7 @@ void QueuePair::Impl::judge_peer(Instant now) {
   }
 }
 
-// ---- the way down ------------------------------------------------------------------------------------
+// ---- the way down
 
 // Closing and Terminate: what is under way comes to its end, the Terminate and the FIN leave, work is
 // flushed. Error: what is posted late is flushed.

@@ -15,10 +15,11 @@ struct Start {
   enum class Rtr : std::uint8_t { none, write, read, send } rtr = Rtr::none;
   bool peer_to_peer = false;  // responder: a first FPDU is due in time (W-MPA-90)
   std::uint32_t ird = 0, ord = 0;
-  // A peer that merely goes is no error: the queue pair is in Idle then, and what is posted stays (InfiniBand's RC
-  // notices nothing).
+  // A peer that goes with nothing under way is no error: the queue pair is in Idle then, and what is posted stays
+  // (InfiniBand's RC notices nothing).
   bool outlives_peer = false;
-  // Requests are complete when the peer says that it has performed them (docs/wire.md s8.1): of RoCE faces.
+  // Requests are complete when the peer says that it has performed them (docs/wire.md s8.1): of RoCE faces. So it
+  // outlives its peer, and what is under way stays, too, until its time is over.
   bool acknowledged = false;
 };
 

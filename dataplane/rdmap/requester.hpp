@@ -145,6 +145,8 @@ class Requester {
   void blame_read(std::optional<std::uint32_t> msn, wire::TerminateCode code);
   // Of what is posted and not begun the first is done, with this status.
   void fail_next(Status status);
+  // Something has, and waits for its turn to be told.
+  bool has_failed() const { return failed_; }
   // What is told first of a flush is an error.
   bool first_has_failed() { return work_.first_has_failed(); }
   // All that is begun, and `count_max` of what is posted; the rest is for the next call.

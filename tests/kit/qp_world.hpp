@@ -212,12 +212,15 @@ struct Pair {
     attach();
   }
   bool turn(Side& side) {
+    const bool was_attached = side.qp.attached();
     bool busy = side.qp.receive(wire.now);
     side.mover.flush();
     busy |= side.qp.settle(wire.now);
     busy |= side.qp.transmit(wire.now, options.budget_bytes);
     side.mover.flush();
     busy |= side.qp.settle(wire.now);
+    // What it has let go of is the device's to close.
+    if (was_attached && !side.qp.attached()) side.tcp.close();
     return busy | !side.mover.idle();
   }
   bool step() {

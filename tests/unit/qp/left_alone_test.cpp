@@ -28,7 +28,8 @@ TEST_CASE("one that outlives its peer is in Idle with its receives when that mer
   }
 }
 
-TEST_CASE("and when that is modified to Error, unless something was under way", "[qp][oob]") {
+TEST_CASE("one that outlives its peer is in Idle when that is modified to Error, unless something was under way",
+          "[qp][oob]") {
   const bool under_way = GENERATE(false, true);
   Options options;
   options.start = default_start();
@@ -49,8 +50,9 @@ TEST_CASE("and when that is modified to Error, unless something was under way", 
   CHECK_FALSE(pair.b->qp.attached());
 }
 
-TEST_CASE("W-ACK-12: a peer that goes with requests of ours unacknowledged fails the first of them",
-          "[qp][acknowledged][W-ACK-12]") {
+TEST_CASE(
+    "W-ACK-12: a peer that goes with requests of ours unacknowledged, however, fails the first of them in the end",
+    "[qp][acknowledged][W-ACK-12]") {
   Peer peer;
   Region& source = peer.us->region(64, 1);
   for (int i = 0; i < 3; ++i) peer.us->post(write({Side::sge(source, 0, 8)}, {9}, 0));
@@ -59,8 +61,16 @@ TEST_CASE("W-ACK-12: a peer that goes with requests of ours unacknowledged fails
   SECTION("by a FIN") { peer.tcp.close(); }
   SECTION("by a RST") { peer.tcp.abort(peer.wire.now); }
   SECTION("by a Terminate") { peer.say(untagged(7, true, 2, 1, 0, Octets(4))); }
+  SECTION("in the middle of a message of its own") {
+    peer.say(untagged(3, false, 0, 1, 0, filled(8)));
+    peer.tcp.close();
+  }
   peer.run();
   peer.pass(seconds(6), milliseconds(500));
+  CHECK(peer.us->app.events == Events{qp::Event::peer_gone});
+  CHECK(of_sends(*peer.us) == Statuses{kDone});
+  REQUIRE(peer.us->qp.state() == State::idle);
+  peer.us->qp.give_up(peer.wire.now);
   CHECK(of_sends(*peer.us) == Statuses{kDone, Status::retry_exceeded, kFlushed});
   CHECK(peer.us->qp.state() == State::error);
 }
@@ -85,7 +95,54 @@ TEST_CASE("W-ACK-12: memory of the peer's that is gone, with its application, is
   pair.a->post(send());
   pair.run();
   pair.pass(milliseconds(100));
+  CHECK(of_sends(*pair.a) == Statuses{kDone});
+  REQUIRE(pair.a->qp.state() == State::idle);
+  pair.a->qp.give_up(pair.wire.now);
   CHECK(of_sends(*pair.a) == Statuses{kDone, Status::retry_exceeded, kFlushed});
+}
+
+TEST_CASE("W-ACK-12: where nothing was under way when the connection was lost, what is posted next fails",
+          "[qp][acknowledged][oob][W-ACK-12]") {
+  Peer peer;
+  peer.us->post_receive({});
+  const bool under_way = GENERATE(true, false);
+  if (under_way) peer.us->post(send());
+  peer.run();
+  peer.us->qp.lose_stream(peer.wire.now);
+  if (!under_way) {
+    REQUIRE(peer.us->qp.state() == State::idle);
+    CHECK(peer.us->app.of_receives().empty());
+    peer.us->post(send());
+    peer.us->qp.give_up(peer.wire.now);
+  }
+  CHECK(of_sends(*peer.us) == Statuses{Status::retry_exceeded});
+  CHECK(peer.us->app.of_receives().size() == 1);
+  CHECK(peer.us->qp.state() == State::error);
+}
+
+TEST_CASE("V-LIM-08: one with a shared receive queue whose peer has gone says once that it takes no more of it",
+          "[qp][acknowledged][oob][V-LIM-08]") {
+  Peer peer([](qp::Config& c) { c.shared_receive = true; });
+  const bool asks = GENERATE(true, false);
+  if (asks) peer.us->post(send());
+  peer.run();
+  const auto ending = GENERATE(0, 1, 2);
+  if (ending == 0) peer.tcp.abort(peer.wire.now);
+  if (ending == 1) peer.say(untagged(7, true, 2, 1, 0, Octets(4)));
+  if (ending == 2) peer.tcp.close();
+  peer.run();
+  peer.pass(seconds(6), milliseconds(500));
+  REQUIRE(peer.us->qp.state() == State::idle);
+  peer.us->app.events.clear();
+  SECTION("when its requests' time is over") {
+    if (!asks) peer.us->post(send());
+    peer.us->qp.give_up(peer.wire.now);
+  }
+  SECTION("when it is modified to ERR") { REQUIRE(peer.us->qp.modify_state(State::error, peer.wire.now)); }
+  CHECK(peer.us->app.events == Events{qp::Event::last_wqe_reached});
+  REQUIRE(peer.us->qp.modify_state(State::idle, peer.wire.now));
+  REQUIRE(peer.us->qp.modify_state(State::error, peer.wire.now));
+  CHECK(peer.us->app.events.size() == 1);  // it had no peer
 }
 
 TEST_CASE("W-ACK-12: who goes says before what it has performed", "[qp][acknowledged][W-ACK-12]") {
@@ -117,20 +174,10 @@ TEST_CASE("W-ACK-12: who goes says before what it has performed", "[qp][acknowle
 
 // ---- its requests wait for the end of its patience -----------------------------------------------------
 
-namespace {
-
-Options left_alone(Moves moves = Moves::direct) {
-  Options options = acknowledged(moves);
-  options.start.outlives_peer = true;
-  return options;
-}
-
-}  // namespace
-
 TEST_CASE("W-ACK-12: of a peer that merely goes what it owes fails when that has lasted too long, and not before",
           "[qp][acknowledged][oob][W-ACK-12]") {
   const auto moves = GENERATE(Moves::direct, Moves::at_flush, Moves::late);
-  Pair pair(left_alone(moves));
+  Pair pair(acknowledged(moves));
   pair.run();
   Side& us = *pair.a;
   Region& memory = us.region(100'000, 1);
@@ -183,7 +230,7 @@ TEST_CASE("W-ACK-12: of a peer that merely goes what it owes fails when that has
 
 TEST_CASE("W-ACK-12: what such a peer has said, and brought, before it went is told",
           "[qp][acknowledged][oob][W-ACK-12]") {
-  Pair pair(left_alone(GENERATE(Moves::direct, Moves::at_flush, Moves::late)));
+  Pair pair(acknowledged(GENERATE(Moves::direct, Moves::at_flush, Moves::late)));
   pair.run();
   Side& us = *pair.a;
   Region& sink = us.region(1000);
@@ -211,7 +258,7 @@ TEST_CASE("W-ACK-12: what such a peer has said, and brought, before it went is t
 
 TEST_CASE("W-ACK-12: half a message of a peer that goes keeps its receive, and what waits for one is forgotten",
           "[qp][acknowledged][oob][W-ACK-12]") {
-  Options options = left_alone();
+  Options options = acknowledged();
   options.budget_bytes = 16'384;
   Pair pair(options);
   Side& us = *pair.a;
@@ -241,7 +288,7 @@ TEST_CASE("W-ACK-12: half a message of a peer that goes keeps its receive, and w
 
 TEST_CASE("W-ACK-12: the same of one that ends with an error of its own, but what it has refused fails at once",
           "[qp][acknowledged][oob][W-ACK-12]") {
-  Peer peer({}, Moves::direct, left_alone().start);
+  Peer peer;
   Region& source = peer.us->region(64, 1);
   for (int i = 0; i < 3; ++i) peer.us->post(write({Side::sge(source, 0, 8)}, {9}, 0));
   peer.run();
@@ -269,7 +316,7 @@ TEST_CASE("W-ACK-12: the same of one that ends with an error of its own, but wha
 TEST_CASE("W-ACK-12: where its own device ends the stream the first of its requests fails at once",
           "[qp][acknowledged][W-ACK-12][V-TDN-05]") {
   const bool roce = GENERATE(true, false);
-  Pair pair(roce ? left_alone() : Options{});
+  Pair pair(roce ? acknowledged() : Options{});
   pair.run();
   Side& us = *pair.a;
   Region& memory = us.region(64);
