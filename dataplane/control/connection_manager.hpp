@@ -14,8 +14,8 @@
 // and so a stream lasts as long as a question has no answer.
 //
 // Large, as each command of rdma_cm and each of its events has a function here, and all of them go by the same ids, in
-// all forms. connection_manager_ids.cpp has channels and ids, connection_manager_addresses.cpp what they are bound to and
-// how they find their peers, connection_manager.cpp connections; what of calls is a RoCE face's alone is in
+// all forms. connection_manager_ids.cpp has channels and ids, connection_manager_addresses.cpp what they are bound to
+// and how they find their peers, connection_manager.cpp connections; what of calls is a RoCE face's alone is in
 // connection_manager_roce.cpp, what datagrams have in connection_manager_datagrams.cpp.
 //
 // Pure: no descriptor, no clock, no lock. Owned by the control thread.
