@@ -32,7 +32,8 @@ struct KernelAddress {
 };
 std::vector<KernelAddress> kernel_addresses();
 
-// The interface, and those above it, which hear of it what they hear: the bridge or bond that it is of, VLANs on it.
+// The interface, and those above it that hear what it hears: the bridge or bond that it is of, VLANs on it. As /sys
+// shows them, which is of the network namespace in which it was mounted.
 std::vector<std::string> netdev_and_uppers(const std::string& interface);
 
 // How many receive queues share its traffic; 1 where it does not say.

@@ -1,6 +1,8 @@
 // af_packet and af_xdp on a veth pair between two network namespaces. Needs root.
 #include <poll.h>
 #include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -286,6 +288,29 @@ TEST_CASE("W-TCP-24: where an interface cuts nothing the kernel does, and the se
     CHECK(got == segments[i]);
     CHECK(wire::checksum_of(frames[i]->bytes().subspan(14, 20)) == 0);
   }
+}
+
+TEST_CASE("an interface is known with the bridge that it is of", "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE(why);
+  REQUIRE(run("ip link add here type veth peer name there"));
+  CHECK(netdev_and_uppers("here") == std::vector<std::string>{"here"});
+  CHECK(netdev_and_uppers("nowhere") == std::vector<std::string>{"nowhere"});
+  if (!run("ip link add over type bridge")) SKIP_BECAUSE("this kernel has no bridges");
+  REQUIRE(run("ip link set here master over"));
+  // /sys shows the network namespace in which it was mounted.
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool mounted = unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                         mount("sysfs", "/sys", "sysfs", 0, nullptr) == 0;
+    const bool found = netdev_and_uppers("here") == std::vector<std::string>{"here", "over"} &&
+                       netdev_and_uppers("there") == std::vector<std::string>{"there"};
+    _exit(!mounted ? 2 : found ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WEXITSTATUS(status) == 0);
+  run("ip link del over");
+  run("ip link del here");
 }
 
 TEST_CASE("a VLAN's tag crosses af_packet ports where it was", "[port][veth]") {

@@ -145,6 +145,27 @@ TEST_CASE("V-LIM-08: one with a shared receive queue whose peer has gone says on
   CHECK(peer.us->app.events.size() == 1);  // it had no peer
 }
 
+TEST_CASE("V-LIM-08: on a RoCE face also one that a disconnect has brought to Idle says so, and on an iWARP face none",
+          "[qp][acknowledged][V-LIM-08]") {
+  const bool roce = GENERATE(true, false);
+  const auto shared = [&](qp::Config& c) {
+    if (roce) as_roce(c);
+    c.shared_receive = true;
+  };
+  Options options;
+  options.start = roce ? acknowledged_start() : default_start();
+  options.a = options.b = shared;
+  Pair pair(options);
+  pair.run();
+  REQUIRE(pair.a->qp.modify_state(State::closing, pair.wire.now));
+  pair.run();
+  pair.pass(seconds(6), milliseconds(500));
+  REQUIRE(pair.b->qp.state() == State::idle);
+  pair.b->app.events.clear();
+  REQUIRE(pair.b->qp.modify_state(State::error, pair.wire.now));
+  CHECK(pair.b->app.events == (roce ? Events{qp::Event::last_wqe_reached} : Events{}));
+}
+
 TEST_CASE("W-ACK-12: who goes says before what it has performed", "[qp][acknowledged][W-ACK-12]") {
   Pair pair(acknowledged());
   Region& source = pair.a->region(64, 1);
