@@ -356,7 +356,7 @@ bool QueuePair::Impl::check_stream(Instant now) {
   // first, within rnr_timeout (W-DDP-13). Work that the FIN cuts short does not wait for them.
   if (!cut && quiet() && responder().holds()) return false;
   // A peer that was to say a Terminate before its FIN, and had no buffer for it.
-  if (messages_->acknowledgements && (cut || !quiet()) && may_be_left_alone(true))
+  if (messages_->acknowledgements && !quiet() && may_be_left_alone(true))
     be_left_alone(Event::peer_gone, Cause::peer_closed);
   else if (cut)
     apply(stream_step(state_, StreamEvent::lost), now);
