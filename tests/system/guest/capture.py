@@ -3,6 +3,7 @@ import collections
 import json
 import re
 import signal
+import struct
 import subprocess
 import time
 
@@ -28,6 +29,54 @@ class Capture:
         self.process.end(signal.SIGINT)
         if "\n0 packets dropped by kernel" not in self.process.text():
             raise Failed(f"the capture is not whole:\n{tail(self.process.text())}")
+
+
+def tcp_headers(capture):
+    """(source, destination, where its TCP header is) of each TCP segment over Ethernet in a file of tcpdump's."""
+    if struct.unpack_from("<I", capture)[0] != 0xA1B2C3D4:
+        raise Failed("the capture is not as tcpdump writes it on this machine")
+    at = 24
+    while at + 16 <= len(capture):
+        frame = at + 16
+        at = frame + struct.unpack_from("<I", capture, at + 8)[0]
+        kind, ip = capture[frame + 12:frame + 14], frame + 14
+        if kind == b"\x08\x00" and capture[ip + 9] == 6:
+            yield bytes(capture[ip + 12:ip + 16]), bytes(capture[ip + 16:ip + 20]), ip + (capture[ip] & 15) * 4
+        elif kind == b"\x86\xdd" and capture[ip + 6] == 6:
+            yield bytes(capture[ip + 8:ip + 24]), bytes(capture[ip + 24:ip + 40]), ip + 40
+
+
+def give_ports_of_their_own(path):
+    """Where a client's port came again toward the same server, tshark goes on with what it knows of the connection
+    before, and takes the startup frames for FPDUs: each later connection has a port in the file that nobody else has.
+    How many there were."""
+    with open(path, "rb") as file:
+        capture = bytearray(file.read())
+    segments = [(source, destination, *struct.unpack_from("!HHI", capture, tcp), capture[tcp + 13] & 0x12, tcp)
+                for source, destination, tcp in tcp_headers(capture)]
+    taken = {port for segment in segments for port in segment[2:4]}
+    free = (port for port in range(20000, 65536) if port not in taken)
+    began, later, count = {}, {}, 0
+    for source, destination, source_port, destination_port, sequence, flags, tcp in segments:
+        ends = (source, source_port), (destination, destination_port)
+        connection = frozenset(ends)
+        if flags == 0x02 and began.setdefault(connection, sequence) != sequence:  # a SYN, and not the first again
+            began[connection] = sequence
+            later[connection] = ends[0], next(free)
+            count += 1
+        if connection not in later:
+            continue
+        client, port = later[connection]
+        where = tcp if ends[0] == client else tcp + 2
+        old, checksum = struct.unpack_from("!H", capture, where)[0], struct.unpack_from("!H", capture, tcp + 16)[0]
+        total = (~checksum & 0xFFFF) + (~old & 0xFFFF) + port  # RFC 1624
+        total = (total & 0xFFFF) + (total >> 16)
+        struct.pack_into("!H", capture, where, port)
+        struct.pack_into("!H", capture, tcp + 16, ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF)
+    if count:
+        with open(path, "wb") as file:
+            file.write(capture)
+    return count
 
 
 class Direction:
@@ -162,6 +211,7 @@ def requests_are(units, ours, expected):
 def judge(path, ours, requests):
     """Every octet of both directions is in an FPDU that both decode alike, and every CRC is good where one is asked
     for. `ours`: the addresses whose FPDUs are rnic's; `requests`: members of both sides' Requests."""
+    give_ports_of_their_own(path)
     text = tshark(path, "-O", "iwarp_mpa", "-Y", "iwarp_mpa.fpdu || _ws.malformed")
     for frame in text.split("\n\n"):
         if "Malformed" in frame and any(f"Src: {address}," in frame for address in ours):
