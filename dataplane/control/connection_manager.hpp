@@ -18,7 +18,7 @@
 // and how they find their peers, connection_manager.cpp connections; what of calls is a RoCE face's alone is in
 // connection_manager_roce.cpp, what datagrams have in connection_manager_datagrams.cpp.
 //
-// Pure: no descriptor, no clock, no lock. Owned by the control thread.
+// Pure: no descriptor, no lock, and its time is its host's. Owned by the control thread.
 #pragma once
 
 #include <cstdint>

@@ -279,7 +279,7 @@ void QueuePair::Impl::apply(StreamStep step, Instant now) {
   // A peer that is modified to ERR resets the stream.
   if (step == StreamStep::connection_reset && state_ == State::rts && may_be_left_alone(true))
     return be_left_alone(Event::peer_gone, Cause::peer_reset);
-  // Nobody is told of it by the requests that it costs: what is posted next is.
+  // It costs no request that could tell of it: the next that is posted does.
   if (step == StreamStep::connection_lost && messages_->acknowledgements && state_ == State::rts && quiet())
     return be_left_alone(Event::peer_gone, Cause::lost);
   if (lost && messages_->acknowledgements && state_ == State::rts)
