@@ -268,7 +268,12 @@ bool Rendezvous::on_ended(std::uint64_t cookie, qp::State state, Instant now) {
   count_failing(*waiter, true);
   const Duration of_all = pause_of_all(*waiter);
   const Duration pause = of_all > kPauseMax ? of_all : pause_after(waiter->calls);
-  change(*waiter, [&] { waiter->call_at = now + pause; });
+  change(*waiter, [&] {
+    waiter->call_at = now + pause;
+    // Others' calls may have begun to fail since it was told how long to wait.
+    const Instant last = waiter->give_up_at - kLastCall;
+    if (waiter->give_up_at != kNever && last > now) waiter->call_at = std::min(waiter->call_at, last);
+  });
   return true;
 }
 

@@ -43,6 +43,8 @@ class Rendezvous {
   // So long, at least, one waits for a peer that was not there yet, however impatient its application: a caller may
   // pause for kPauseMax, and a SYN that is lost is sent again after a second.
   static constexpr Duration kMeetMin = kPauseMax + seconds(1);
+  // And so long before the waiting is over the last call is made, whatever the pause.
+  static constexpr Duration kLastCall = seconds(1);
   // A Request whose queue pair is not in RTR yet is kept for so long, so many of them, so many of a caller's address
   // and for a queue pair: who is refused calls again.
   static constexpr Duration kRequestKept = seconds(5);

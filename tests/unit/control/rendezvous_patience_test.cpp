@@ -112,6 +112,35 @@ TEST_CASE("of a process with thousands of calls that fail each waits for longer 
   CHECK(gives_up(11'200));
 }
 
+TEST_CASE("one that has posted calls once more before it gives up, however many of its process fail meanwhile",
+          "[control][oob][roce]") {
+  constexpr std::uint32_t kMany = 10'000;
+  World w;
+  w.rendezvous.ready(0, meets(kHigher), at_ms(0), Face::roce, 7);
+  w.rendezvous.count_from(kOwn, 3, at_ms(0), milliseconds(540));
+  w.rendezvous.posted(kOwn, true, at_ms(0));
+  const auto first = w.act();
+  REQUIRE(first.kind == Kind::call);
+  for (std::uint32_t i = 0; i < kMany; ++i) {
+    w.rendezvous.ready(0, meets(kHigher, {1000 + i}), at_ms(0), Face::roce, 7);
+    w.rendezvous.on_ended(w.act().cookie, State::idle, at_ms(0));
+  }
+  w.rendezvous.on_ended(first.cookie, State::idle, at_ms(10));
+  std::vector<std::int64_t> calls_ms, ends_ms;
+  for (std::int64_t ms = 10; ms <= 5'010; ms += 10)
+    while (w.rendezvous.next_deadline() <= at_ms(ms)) {
+      w.rendezvous.on_time(at_ms(ms));
+      for (const auto& act : w.acts()) {
+        if (act.kind == Kind::call) w.rendezvous.on_ended(act.cookie, State::idle, at_ms(ms));
+        if (act.qp != kOwn) continue;
+        if (act.kind == Kind::call) calls_ms.push_back(ms);
+        if (act.kind == Kind::give_up) ends_ms.push_back(ms);
+      }
+    }
+  CHECK(calls_ms == std::vector<std::int64_t>{4'000});
+  CHECK(ends_ms == std::vector<std::int64_t>{5'000});
+}
+
 TEST_CASE("what is posted waits for 30 s, then it fails", "[control][oob]") {
   World w;
   w.rendezvous.ready(0, meets(kLower), at_ms(0));
