@@ -145,15 +145,19 @@ void Connection::on_echo(const wire::TcpHeader& header, const Delivered& deliver
   spurious_.forget();  // there was congestion
   // What is acknowledged up to where it was reduced left before that.
   if (recovering() || queue_.acknowledged() <= reduced_until_) return;
-  // Less than one segment for each round trip is one for each timeout.
-  if (congestion_.window_bytes() <= emss_) {
-    ecn_pause_ = true;
-    rto_at_ = now + rtt_.rto();
-  }
+  if (congestion_.window_bytes() <= emss_) pause_for_mark(now);
   ++counters_.ecn_reductions;
   congestion_.on_mark(flight_before);
   reduced_until_ = queue_.sent();
   on_window_reduced();
+}
+
+// Less than one segment for each round trip: one for each timeout. RFC 8257 leaves it open for DCTCP, whose switches
+// mark long before a queue is full, and where a timeout is a thousand round trips: one for two of them.
+void Connection::pause_for_mark(Instant now) {
+  if (options_.congestion == Algorithm::dctcp) return pacer_.hold(now + rtt_.smoothed());
+  ecn_pause_ = true;
+  rto_at_ = now + rtt_.rto();
 }
 
 void Connection::restart_retransmission_timer(Instant now) {

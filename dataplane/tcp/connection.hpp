@@ -236,6 +236,7 @@ class Connection {
   Delivered nothing_delivered_yet(const wire::TcpHeader& header, Instant now) const;
   Instant echoed_until(const wire::TcpHeader& header, Instant now) const;
   void on_echo(const wire::TcpHeader& header, const Delivered& delivered, std::uint32_t flight_before, Instant now);
+  void pause_for_mark(Instant now);
   void restart_retransmission_timer(Instant now);
 
   // recovery.cpp: losses, and the way back from them.

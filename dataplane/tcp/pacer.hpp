@@ -34,6 +34,11 @@ class Pacer {
     return true;
   }
   void on_sent(std::uint32_t octets) { left_bytes_ -= octets; }
+  // No portion begins before that.
+  void hold(Instant until) {
+    left_bytes_ = std::min<std::int64_t>(left_bytes_, 0);
+    next_at_ = std::max(next_at_, until);
+  }
   // When may_send() says yes; a time that has passed: now.
   Instant due() const { return left_bytes_ > 0 ? Instant{} : next_at_; }
 

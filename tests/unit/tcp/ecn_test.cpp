@@ -483,6 +483,35 @@ TEST_CASE("W-TCP-01: DCTCP: the window gives up half of the share that was marke
   CHECK(c->congestion_window_bytes() == Approx(before * (1 - 15.0 / 32)).epsilon(0.01));
 }
 
+TEST_CASE("W-TCP-01: DCTCP: a window of one segment that is marked sends one in two round trips",
+          "[tcp][rfc8257][W-TCP-01]") {
+  auto c = agreed(tcp::Algorithm::dctcp);
+  c.appends(40, 1460);
+  std::uint32_t sent = 0;
+  double now = 0;
+  while (c->congestion_window_bytes() > 1460) {
+    while (c.next()) ++sent;
+    c.at(now += 40).hears(ack(1 + 1460 * sent).ece());
+    REQUIRE(now < 1000);
+  }
+  CHECK(c.next());
+  c.is_silent();
+  c.at(now += 40).hears(ack(1 + 1460 * ++sent).ece());
+  for (unsigned i = 0; i < 3; ++i) {
+    c.is_silent_until(now += 40);  // the smoothed round trip, which is always the same here
+    CHECK(c.next());
+    ++sent;
+    c.is_silent();
+    c.at(now += 40).hears(ack(1 + 1460 * sent).ece());
+  }
+  CHECK(c->counters().timeouts == 0);
+  // And one in each where there is no mark any more.
+  c.is_silent_until(now += 40);
+  CHECK(c.next());
+  c.at(now += 40).hears(ack(1 + 1460 * ++sent));
+  CHECK(c.next());
+}
+
 TEST_CASE("W-TCP-01: DCTCP: SYN, SYN-ACK and RST may be marked", "[tcp][rfc8257][W-TCP-01]") {
   Conversation c(with(EcnUse::on, tcp::Algorithm::dctcp));
   c.opens();
