@@ -6,6 +6,8 @@
 #include <map>
 #include <tuple>
 
+#include "sim/incast.hpp"
+
 namespace rnic::sim {
 
 namespace {
@@ -238,7 +240,7 @@ std::string goodput_page(std::vector<std::string>& broken) {
             }
           page += "\n";
         }
-  return page + long_paths();
+  return page + long_paths() + incast_page();
 }
 
 }  // namespace rnic::sim

@@ -1,6 +1,7 @@
 // Cells of docs/goodput.md that must stay good, whatever becomes of the others.
 #include "sim/goodput.hpp"
 #include "kit/catch.hpp"
+#include "sim/incast.hpp"
 
 using namespace rnic;
 using sim::goodput_mbps;
@@ -29,6 +30,15 @@ TEST_CASE("goodput: one flow fills a path that holds twelve megabytes, whatever 
     CAPTURE(mtu, figures.start_mbps);
     CHECK(figures.mbps > 8'000);
   }
+}
+
+// A share of the queue is a few segments, and for those moments one.
+TEST_CASE("goodput: thirty-two DCTCP flows that begin at once fill the wire, and nobody waits for a timer",
+          "[sim][goodput][W-TCP-01]") {
+  const sim::IncastFigures figures = sim::incast(
+      {.message_bytes = 1 << 20, .rounds = 10, .mark_above = microseconds(80), .congestion = tcp::Algorithm::dctcp});
+  CHECK(figures.mbps > 9'000);
+  CHECK(figures.longest_us < 35'000);
 }
 
 TEST_CASE("goodput: the same wire gives the same figure", "[sim][goodput]") {

@@ -147,7 +147,11 @@ bool Link::carry(Bytes frame, Instant now, bool spare) {
 }
 
 void Link::deliver(Frame frame, Instant now) {
-  if (options_.queue_max.ns > 0 && free_at_ > now + options_.queue_max) return;
+  if (options_.queue_max.ns > 0 && free_at_ > now + options_.queue_max) {
+    ++dropped_;
+    return;
+  }
+  if (options_.mark_above.ns > 0 && free_at_ > now + options_.mark_above) mark(frame);
   free_at_ =
       std::max(free_at_, now) + options_.per_frame + options_.per_octet * static_cast<std::int64_t>(frame.size());
   if (options_.line_mbps > 0)

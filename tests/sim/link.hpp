@@ -31,6 +31,7 @@ struct LinkOptions {
   Duration per_octet;               // what an octet occupies the wire for
   double line_mbps = 0;             // the same, of faster wires; 0: no limit
   Duration queue_max;               // a frame that would wait longer for the wire is dropped; 0: none is
+  Duration mark_above;              // a frame that will wait longer for the wire is marked, if it may be; 0: none is
   std::uint32_t late_per_1000 = 0;  // frames that are overtaken: `late` is added to their delay
   Duration late;
   std::uint32_t frame_max_bytes = 0;  // larger ones are dropped; 0: none is
@@ -65,6 +66,7 @@ class Link {
   // Checksums are not made right: both sides need checksums = false.
   void edit(std::function<void(Frame&)> editor) { editor_ = std::move(editor); }
   std::uint64_t frames() const { return frames_; }
+  std::uint64_t dropped() const { return dropped_; }  // as the queue was full
 
  private:
   struct InFlight {
@@ -83,7 +85,7 @@ class Link {
   Watcher watcher_;
   Tap tap_, too_large_;
   std::function<void(Frame&)> editor_;
-  std::uint64_t frames_ = 0;
+  std::uint64_t frames_ = 0, dropped_ = 0;
   std::uint64_t order_ = 0;
   std::uint16_t fragmented_ = 0;
   Instant free_at_{};
