@@ -101,6 +101,7 @@ Result<Done, StreamError> RdmaStreams::welcome(StreamId id, const AcceptOptions&
   if (!answer) return Failure{answer.error()};
   Stream& stream = **answer;
   stream.enter(Stream::Phase::held);
+  stream.serving = true;
   stream.deadline = now + kConfirmationTimeout;
   return Done{};
 }

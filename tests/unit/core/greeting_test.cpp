@@ -114,6 +114,34 @@ TEST_CASE("a caller that never confirms is given up", "[core][roce]") {
   REQUIRE(c.until(c.world.a, Kind::disconnected));
 }
 
+TEST_CASE("a server that has been greeted may take its time to listen again", "[core][roce]") {
+  Call c;
+  REQUIRE(c.until(c.world.a, Kind::established));
+  c.world.b.device.unlisten({}, kPort, c.world.clock.now);
+  c.world.run_for(host::Listeners::kAfterlife * 4);
+  core::ConnectOptions again;
+  again.remote = sim::kAddressB;
+  again.remote_port = kPort;
+  again.private_data = saying(8);
+  REQUIRE(c.world.a.device.greet(again, c.world.clock.now));
+  c.world.run_for(milliseconds(500));
+  CHECK(c.world.b.device.counters().no_listener == 0);
+  SECTION("it does") {
+    REQUIRE(c.world.b.device.listen({}, kPort, 8, 78));
+    CHECK(c.world.run_until([&] {
+      const auto& events = c.world.b.events;
+      return std::any_of(events.begin(), events.end(), [](const StreamEvent& event) {
+        return event.kind == Kind::connect_request && event.cookie == 78;
+      });
+    }));
+  }
+  SECTION("it has ended the first") {
+    c.world.b.device.disconnect(c.called, core::Disconnect::abrupt, c.world.clock.now);
+    CHECK(c.until(c.world.a, Kind::failed));
+    CHECK(c.world.b.device.counters().no_listener == 1);
+  }
+}
+
 TEST_CASE("an answer that is no greeting is none", "[core][roce]") {
   Call c(core::PrivateData{});
   REQUIRE(c.until(c.world.a, Kind::failed));
