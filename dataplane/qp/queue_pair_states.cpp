@@ -258,9 +258,9 @@ void QueuePair::Impl::to_idle() {
 
 // Of one that outlives its peer, when that goes, and `merely` goes. Where requests are acknowledged they may be under
 // way: those of InfiniBand's RC fail when their retries are over, and an application that has all it wanted ends
-// before. But what the peer has refused is told at once.
+// before. But what the peer has refused, or found no receive for, is told at once.
 bool QueuePair::Impl::may_be_left_alone(bool merely) {
-  if (!outlives_peer_ || requester().has_failed()) return false;
+  if (!outlives_peer_ || requester().was_refused()) return false;
   return messages_->acknowledgements || (merely && is_between_messages());
 }
 
@@ -279,9 +279,12 @@ void QueuePair::Impl::apply(StreamStep step, Instant now) {
   // A peer that is modified to ERR resets the stream.
   if (step == StreamStep::connection_reset && state_ == State::rts && may_be_left_alone(true))
     return be_left_alone(Event::peer_gone, Cause::peer_reset);
-  // It costs no request that could tell of it: the next that is posted does.
-  if (step == StreamStep::connection_lost && messages_->acknowledgements && state_ == State::rts && quiet())
+  // It costs no request that could tell of it: the next that is posted does. The peer hears of it at once, where it was
+  // we who ended it.
+  if (step == StreamStep::connection_lost && messages_->acknowledgements && state_ == State::rts && quiet()) {
+    if (stream_->connection.ended() == tcp::Ended::no) stream_->connection.abort(now);
     return be_left_alone(Event::peer_gone, Cause::lost);
+  }
   if (lost && messages_->acknowledgements && state_ == State::rts)
     requester().peer_is_lost(rdmap::Status::retry_exceeded);
   switch (step) {

@@ -111,7 +111,7 @@ bool Requester::on_acknowledge(const wire::AcknowledgeHeader& said, Instant now,
 bool Requester::on_negative_acknowledge(const wire::NegativeAcknowledgeHeader& said, Verdict& verdict) {
   if (!acknowledgements_->may_refuse(said.request)) return false;
   if (!work_.fail_first(Status::remote_termination, said.request, said.code)) return false;
-  failed_ = true;
+  failed_ = refused_ = true;
   complete(verdict);
   return true;
 }
@@ -120,7 +120,7 @@ Verdict Requester::peer_found_no_receive() {
   acknowledgements_->give_up_waiting();
   Verdict verdict;
   if (!work_.fail_first(Status::rnr_retry_exceeded, acknowledgements_->acknowledged() + 1)) return verdict;
-  failed_ = true;
+  failed_ = refused_ = true;
   complete(verdict);
   return verdict;
 }
@@ -540,7 +540,7 @@ void Requester::fail_next(Status status) {
 }
 
 void Requester::flush(std::uint32_t count_max) {
-  failed_ = false;
+  failed_ = refused_ = false;
   work_.flush();
   reads_.give_up_ours();
   stop();

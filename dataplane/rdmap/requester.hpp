@@ -145,8 +145,8 @@ class Requester {
   void blame_read(std::optional<std::uint32_t> msn, wire::TerminateCode code);
   // Of what is posted and not begun the first is done, with this status.
   void fail_next(Status status);
-  // Something has, and waits for its turn to be told.
-  bool has_failed() const { return failed_; }
+  // By the peer, and it waits for its turn to be told.
+  bool was_refused() const { return refused_; }
   // What is told first of a flush is an error.
   bool first_has_failed() { return work_.first_has_failed(); }
   // All that is begun, and `count_max` of what is posted; the rest is for the next call.
@@ -232,6 +232,7 @@ class Requester {
   bool waits_ = false;   // next_: for a Read, a fence, or a place among the work begun
   bool has_next_ = false;
   bool failed_ = false;      // something has, which waits for its turn to be told: nothing is begun any more
+  bool refused_ = false;     // by the peer, or for want of a receive there
   bool holds_ = false;       // a Send of the peer's, for want of a receive
   bool reading_on_ = false;  // next_ is a Read that is begun, and not asked for in whole
   std::uint32_t reading_work_ = 0, reading_sge_ = 0;  // then: which of the begun; where it goes on

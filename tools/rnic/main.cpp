@@ -158,7 +158,7 @@ int main(int count, char** words) {
   kill_command->add_option("--name", kill.name, "The daemon's name")->capture_default_str();
   kill_command->footer(
       "Its queue pair goes to Error, of which it is told, and what is posted there is flushed (on a RoCE face the\n"
-      "first request fails as IBV_WC_RETRY_EXC_ERR); the peer gets a RST.\n"
+      "first request fails as IBV_WC_RETRY_EXC_ERR, or the next that is posted, with ERR then); the peer gets a RST.\n"
       "Example:\n"
       "  rnic kill 10.0.0.101:7174 10.0.0.7:40312\n");
 

@@ -109,6 +109,8 @@ TEST_CASE("W-ACK-12: where nothing was under way when the connection was lost, w
   if (under_way) peer.us->post(send());
   peer.run();
   peer.us->qp.lose_stream(peer.wire.now);
+  peer.run();
+  CHECK(peer.tcp.ended() == tcp::Ended::reset);
   if (!under_way) {
     REQUIRE(peer.us->qp.state() == State::idle);
     CHECK(peer.us->app.of_receives().empty());
@@ -332,6 +334,27 @@ TEST_CASE("W-ACK-12: the same of one that ends with an error of its own, but wha
   CHECK(peer.us->qp.counters().errors == 1);
   peer.us->qp.give_up(peer.wire.now);
   CHECK(of_sends(*peer.us) == Statuses{kDone, Status::retry_exceeded, kFlushed});
+}
+
+TEST_CASE("W-ACK-12: a request that failed here, and waits for its turn, takes no patience from those before it",
+          "[qp][acknowledged][W-ACK-12]") {
+  Peer peer;
+  Region& source = peer.us->region(64, 1);
+  peer.us->post(write({Side::sge(source, 0, 8)}, {9}, 0));
+  qp::Sge wrong = Side::sge(source, 0, 8);
+  wrong.lkey = {0x12345600};
+  peer.us->post(send({wrong}));
+  peer.us->post(send());
+  peer.run();
+  REQUIRE(of_sends(*peer.us).empty());
+  SECTION("by a FIN") { peer.tcp.close(); }
+  SECTION("by a RST") { peer.tcp.abort(peer.wire.now); }
+  SECTION("by a Terminate") { peer.say(untagged(7, true, 2, 1, 0, Octets(4))); }
+  peer.run();
+  CHECK(of_sends(*peer.us).empty());
+  REQUIRE(peer.us->qp.state() == State::idle);
+  peer.us->qp.give_up(peer.wire.now);
+  CHECK(of_sends(*peer.us) == Statuses{Status::retry_exceeded, kFlushed, kFlushed});
 }
 
 TEST_CASE("W-ACK-12: where its own device ends the stream the first of its requests fails at once",
