@@ -97,8 +97,11 @@ Receiver::Place Receiver::trim(Incoming& in, Instant now) {
 // All of it is before RCV.NXT.
 void Receiver::on_old(const Incoming& in, std::uint32_t length, Instant now) {
   ++counters_.duplicates;
-  if (length == 0) {  // a keepalive probe, or an ACK that was overtaken
-    if (empty_answers_.allows(now)) owe_ack();
+  if (length == 0) {
+    // A keepalive probe, or an ACK that was overtaken. Whoever does not know our sequence numbers takes no probe of the
+    // peer's its answer.
+    tcp::RateLimit& limit = in.sequence == next_ - 1 ? probe_answers_ : empty_answers_;
+    if (limit.allows(now)) owe_ack();
     return;
   }
   owe_ack();

@@ -237,8 +237,9 @@ class Receiver {
   std::uint64_t round_began_ = 0;
   std::uint32_t timestamp_recent_ = 0;
   Instant timestamp_recent_at_{};
-  // Against two ends that ACK each other's ACKs. A peer may ask whether we are there that often.
-  RateLimit empty_answers_{16, seconds(1)};
+  // Against two ends that ACK each other's ACKs, and SYNs from outside of the window. A peer may ask that often whether
+  // we are there.
+  RateLimit empty_answers_{16, seconds(1)}, probe_answers_{16, seconds(1)};
 };
 
 }  // namespace rnic::tcp

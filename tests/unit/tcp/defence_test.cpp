@@ -207,6 +207,9 @@ TEST_CASE("W-TCP-01: SYNs from behind the window, and ACKs of ACKs, are answered
     while (c.next()) ++answers;
   }
   CHECK(answers == 16);
+  // The peer's own question whether we are there is no stranger's to use up.
+  c.hears(Line{.flags = flag::kAck, .sequence = 0, .ack_ = 1});
+  c.says(ack(1));
   c.at(1'100).hears(data(100'000, "x"));
   c.says(ack(1));
 }
