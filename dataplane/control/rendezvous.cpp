@@ -245,6 +245,7 @@ void Rendezvous::on_established(std::uint64_t cookie) {
     waiter->stage = Stage::together;
     waiter->call_at = waiter->look_at = waiter->give_up_at = kNever;
   });
+  waiter->has_posted = false;
 }
 
 bool Rendezvous::on_ended(std::uint64_t cookie, qp::State state, Instant now) {
@@ -301,11 +302,13 @@ void Rendezvous::on_not_answered(std::uint64_t cookie) {
 void Rendezvous::posted(QpNumber qp, bool any, Instant now) {
   Waiter* waiter = find(qp);
   if (waiter == nullptr || waiter->stage == Stage::together) return;
-  if (!any || waiter->give_up_at != kNever || !waiter->patience) return;
-  Duration patience = *waiter->patience;
-  if (waiter->stage != Stage::left) patience = std::max({patience, kMeetMin, pause_of_all(*waiter) + seconds(1)});
+  if (!any || waiter->has_posted) return;
+  waiter->has_posted = true;
+  std::optional<Duration> patience = waiter->patience;
+  if (patience && waiter->stage != Stage::left)
+    patience = std::max({*patience, kMeetMin, pause_of_all(*waiter) + seconds(1)});
   change(*waiter, [&] {
-    waiter->give_up_at = now + patience;
+    if (patience) waiter->give_up_at = now + *patience;
     // The peer may have come in the middle of a pause.
     if (waiter->role != mpa::Role::calls) return;
     waiter->calls = 0;
@@ -341,8 +344,8 @@ void Rendezvous::serve(Waiter& waiter, Instant now, Looks& looks) {
     return;
   }
   if (waiter.look_at <= now) {
-    // Once it is known when the patience ends there is nothing more to look for.
-    const bool known = waiter.give_up_at != kNever;
+    // Once something is known to be posted there is nothing more to look for.
+    const bool known = waiter.has_posted;
     change(waiter, [&] { waiter.look_at = known ? kNever : now + waiter.look_pause; });
     waiter.look_pause = std::min(waiter.look_pause * 2, kLookMax);
     if (!known) looks[waiter.device].push_back(number);

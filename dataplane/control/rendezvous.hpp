@@ -132,7 +132,8 @@ class Rendezvous {
   struct Waiter {
     std::uint32_t device = 0;
     std::uint64_t holder = 0;
-    bool fails = false;  // counted in failing_
+    bool fails = false;       // counted in failing_
+    bool has_posted = false;  // and waits for its peer; known since the last connection
     Face face = Face::iwarp;
     wire::Meeting meeting;
     mpa::Role role = mpa::Role::answers;

@@ -141,6 +141,38 @@ TEST_CASE("one that has posted calls once more before it gives up, however many 
   CHECK(ends_ms == std::vector<std::int64_t>{5'000});
 }
 
+TEST_CASE("one whose application waits for ever calls at once when something is posted, too, once",
+          "[control][oob][roce]") {
+  World w;
+  w.rendezvous.ready(0, meets(kHigher), at_ms(0), Face::roce);
+  w.rendezvous.count_from(kOwn, 3, at_ms(0), std::nullopt);
+  std::int64_t now = 0;
+  for (; now < 6'500; now += 10) {
+    w.rendezvous.on_time(at_ms(now));
+    for (const auto& act : w.acts())
+      if (act.kind == Kind::call) w.rendezvous.on_ended(act.cookie, State::idle, at_ms(now));
+  }
+  REQUIRE(w.rendezvous.next_deadline() > at_ms(7'000));
+  w.rendezvous.posted(kOwn, true, at_ms(6'500));
+  w.rendezvous.on_time(at_ms(6'500));
+  const auto call = w.act();
+  CHECK(call.kind == Kind::call);
+  w.rendezvous.on_ended(call.cookie, State::idle, at_ms(6'510));
+  w.rendezvous.posted(kOwn, true, at_ms(6'515));
+  CHECK(w.rendezvous.next_deadline() == at_ms(6'510) + Rendezvous::kPauseFirst);
+  // Then it is known, and it waits.
+  std::size_t looks = 0;
+  for (now = 6'520; now < 120'000; now += 10) {
+    w.rendezvous.on_time(at_ms(now));
+    for (const auto& act : w.acts()) {
+      looks += act.kind == Kind::look;
+      if (act.kind == Kind::call) w.rendezvous.on_ended(act.cookie, State::idle, at_ms(now));
+      CHECK(act.kind != Kind::give_up);
+    }
+  }
+  CHECK(looks <= 1);
+}
+
 TEST_CASE("what is posted waits for 30 s, then it fails", "[control][oob]") {
   World w;
   w.rendezvous.ready(0, meets(kLower), at_ms(0));
