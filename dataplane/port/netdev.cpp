@@ -118,9 +118,10 @@ std::vector<std::string> netdev_and_uppers(const std::string& interface) {
   constexpr std::string_view kUpper = "upper_";
   std::vector<std::string> found{interface};
   for (std::size_t i = 0; i < found.size(); ++i) {
-    std::error_code none;
-    for (const auto& entry : std::filesystem::directory_iterator("/sys/class/net/" + found[i], none)) {
-      const std::string name = entry.path().filename();
+    std::error_code gone;  // an interface that goes meanwhile
+    std::filesystem::directory_iterator entry("/sys/class/net/" + found[i], gone);
+    for (; !gone && entry != std::filesystem::directory_iterator(); entry.increment(gone)) {
+      const std::string name = entry->path().filename();
       if (!name.starts_with(kUpper)) continue;
       const std::string upper = name.substr(kUpper.size());
       if (std::find(found.begin(), found.end(), upper) == found.end()) found.push_back(upper);
