@@ -150,6 +150,11 @@ class ConnectionManager {
   // Inquiries without an answer: of a listener as many as its backlog, and so many; of a device so many, shared as
   // everything is. Others of its port's backlog are for queue pairs that meet (control/rendezvous.hpp).
   static constexpr std::uint32_t kInquiriesOfListener = 128, kInquiriesMax = 512;
+  // An inquiry that finds nobody waits so long for who is about to listen, so many of them, so many of a caller's: a
+  // server may have told its client where to ask a moment before it listens there (perftest -c UD -R), and takes
+  // longer on a busy machine.
+  static constexpr Duration kEarlyInquiryKept = seconds(1);
+  static constexpr std::size_t kEarlyInquiriesMax = 64, kEarlyInquiriesOfCaller = 16;
   static constexpr std::size_t kMembershipsMax = 64;  // of an id, in groups
 
   ConnectionManager(std::vector<CmDevice> devices, CmHost& host, std::uint64_t seed);
@@ -202,7 +207,10 @@ class ConnectionManager {
   void on_stream_event(const core::StreamEvent& event, Instant now = {});
   // What is due: news of ids that have been apart for long enough.
   void on_time(Instant now);
-  Instant next_deadline() const { return time_waits_.empty() ? kNever : time_waits_.front().until; }
+  Instant next_deadline() const {
+    const Instant time_wait = time_waits_.empty() ? kNever : time_waits_.front().until;
+    return early_inquiries_.empty() ? time_wait : std::min(time_wait, early_inquiries_.front().until);
+  }
   // Its addresses or routes have changed. Ids that are bound to what is gone stay so.
   void set_device(std::uint32_t index, CmDevice device) { devices_[index] = std::move(device); }
 
@@ -333,6 +341,9 @@ class ConnectionManager {
   void end_inquiry(Id& id);
   void leave_listener(Id& id);
   void on_inquiry(const core::StreamEvent& event);
+  bool keep_early(const core::StreamEvent& event);
+  void ask_again();
+  void refuse_early(Instant now);
   void on_withdrawn(const core::StreamEvent& event);
   void on_answer_event(Id& id, const core::StreamEvent& event);
   rnic_cm_way way_to(const Id& id, const wire::IpAddress& gid, std::uint32_t qkey) const;
@@ -351,6 +362,11 @@ class ConnectionManager {
   std::unordered_map<std::uint32_t, std::unique_ptr<Id>> ids_;
   std::uint32_t next_channel_ = 1;
   std::map<std::pair<std::uint32_t, core::StreamId>, std::uint32_t> unanswered_;  // inquiries, by device and stream
+  struct EarlyInquiry {
+    Instant until{};
+    core::StreamEvent event;
+  };
+  std::deque<EarlyInquiry> early_inquiries_;
   std::unordered_map<std::uint32_t, Membership> memberships_;
   std::uint32_t next_membership_ = 1;
   std::uint64_t next_cookie_ = 1;

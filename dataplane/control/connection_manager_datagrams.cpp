@@ -120,6 +120,7 @@ int ConnectionManager::listen_for_inquiries(Id& id, std::uint32_t backlog) {
   id.listening_on = devices;
   id.backlog = backlog == 0 ? kInquiriesOfListener : std::min(backlog, kInquiriesOfListener);
   id.state = IdState::listening;
+  ask_again();
   return 0;
 }
 
@@ -150,7 +151,10 @@ void ConnectionManager::on_inquiry(const StreamEvent& event) {
   }
   if (const auto why = mpa::unfit(device.face, *mark)) return refuse(*why, Rejects::unfit);
   Id* listener = listener_for(mark->inquiry, event.device, event.local);
-  if (listener == nullptr) return refuse(wire::MarkRefusal::nobody, Rejects::nobody_listens);
+  if (listener == nullptr) {
+    if (keep_early(event)) return;
+    return refuse(wire::MarkRefusal::nobody, Rejects::nobody_listens);
+  }
 
   const Holder holder = channels_[listener->channel].holder;
   if (listener->unanswered >= listener->backlog) return refuse(wire::MarkRefusal::busy, Rejects::too_many_streams);
@@ -184,9 +188,47 @@ void ConnectionManager::on_inquiry(const StreamEvent& event) {
   fill_private_data(told.parameters, behind_mark(data), kInquiryDataMax);
 }
 
+// False: there is no room.
+bool ConnectionManager::keep_early(const StreamEvent& event) {
+  const auto of_caller = std::count_if(early_inquiries_.begin(), early_inquiries_.end(),
+                                       [&](const EarlyInquiry& each) { return each.event.remote == event.remote; });
+  if (early_inquiries_.size() >= kEarlyInquiriesMax || of_caller >= std::ptrdiff_t{kEarlyInquiriesOfCaller})
+    return false;
+  early_inquiries_.push_back({host_.now() + kEarlyInquiryKept, event});
+  return true;
+}
+
+// Somebody listens.
+void ConnectionManager::ask_again() {
+  for (std::size_t left = early_inquiries_.size(); left > 0; --left) {
+    EarlyInquiry early = std::move(early_inquiries_.front());
+    early_inquiries_.pop_front();
+    const auto mark = wire::parse_mark(core::bytes_of(early.event.private_data));
+    if (listener_for(mark->inquiry, early.event.device, early.event.local) != nullptr)
+      on_inquiry(early.event);
+    else
+      early_inquiries_.push_back(std::move(early));  // in its order
+  }
+}
+
+void ConnectionManager::refuse_early(Instant now) {
+  for (; !early_inquiries_.empty() && early_inquiries_.front().until <= now; early_inquiries_.pop_front()) {
+    const StreamEvent& event = early_inquiries_.front().event;
+    (void)host_.reject(event.device, event.stream, refusal_data(Face::roce, wire::MarkRefusal::nobody),
+                       Rejects::nobody_listens);
+  }
+}
+
 // Its caller has gone. What it had of the device is free at once; its listener's place, when the application has heard
 // of it: the event stays, whose octet it has been sent, and with it the id, which it may answer or destroy.
 void ConnectionManager::on_withdrawn(const StreamEvent& event) {
+  const auto is_early = [&](const EarlyInquiry& each) {
+    return each.event.device == event.device && each.event.stream == event.stream;
+  };
+  if (std::erase_if(early_inquiries_, is_early) != 0) {
+    (void)host_.reject(event.device, event.stream, {}, Rejects::gone);
+    return;
+  }
   const auto found = unanswered_.find({event.device, event.stream});
   if (found == unanswered_.end()) return;
   Id& id = *find(found->second);
@@ -368,6 +410,7 @@ Result<rnic_cm_leave_reply, int> ConnectionManager::leave(std::uint32_t membersh
   reply.events_reported = found->second.events_reported;
   reply.purged = static_cast<std::uint32_t>(
       std::erase_if(channels_[id.channel].events, [&](const Event& event) { return event.membership == membership; }));
+  id.events_waiting -= reply.purged;
   std::erase(id.memberships, membership);
   memberships_.erase(found);
   return reply;

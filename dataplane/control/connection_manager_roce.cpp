@@ -159,6 +159,7 @@ void ConnectionManager::on_greeting_event(Id& id, const StreamEvent& event, Inst
 }
 
 void ConnectionManager::on_time(Instant now) {
+  refuse_early(now);
   while (!time_waits_.empty() && time_waits_.front().until <= now) {
     const std::uint64_t cookie = time_waits_.front().cookie;
     time_waits_.pop_front();

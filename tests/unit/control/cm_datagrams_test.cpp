@@ -13,6 +13,7 @@
 using namespace rnic;
 using namespace rnic::test;
 using Kind = core::StreamEvent::Kind;
+using control::ConnectionManager;
 using control::IdState;
 using core::StreamFailure;
 
@@ -427,9 +428,63 @@ TEST_CASE("W-INQ-03: nobody is told of what is asked of another port, port space
   SECTION("bound, and does not listen") { REQUIRE(w.cm.bind(w.datagram_id(), ipv4(0, 0, 0, 0, kPort)) == 0); }
   SECTION("on another device") { w.listener(5, ipv4(127, 0, 2, 1, kPort)); }
   w.cm.on_stream_event(w.inquiry(asked));
+  CHECK(w.refusal() == std::nullopt);
+  CHECK(w.cm.next_deadline() == w.host.time + ConnectionManager::kEarlyInquiryKept);
+  w.cm.on_time(w.cm.next_deadline());
   CHECK(w.silent());
   CHECK(w.refusal() == wire::MarkRefusal::nobody);
   CHECK(w.streams_used() == 0);
+  CHECK(w.cm.next_deadline() == kNever);
+}
+
+TEST_CASE("W-INQ-03: who asks before anybody listens waits for who does, for a second",
+          "[control][cm][datagrams][W-INQ-03]") {
+  DatagramWorld w;
+  w.cm.on_stream_event(w.inquiry({.port_space = kUdp, .port = kPort + 1, .own_port = 1}, {76}));
+  w.cm.on_stream_event(w.inquiry());
+  CHECK(w.silent());
+  SECTION("he comes") {
+    w.host.time = w.host.time + milliseconds(999);
+    w.listener();
+    const auto told = w.event();
+    CHECK(told.event == RNIC_CM_CONNECT_REQUEST);
+    CHECK(text_of(told.parameters) == "hello");
+    CHECK(w.host.rejects.empty());
+    CHECK(w.streams_used() == 1);
+    w.cm.on_time(w.host.time + milliseconds(1));
+    CHECK(w.host.rejects.size() == 1);  // the other
+  }
+  SECTION("he comes too late") {
+    w.cm.on_time(w.host.time + ConnectionManager::kEarlyInquiryKept);
+    CHECK(w.host.rejects.size() == 2);
+    w.listener();
+    CHECK(w.silent());
+  }
+  SECTION("the caller goes") {
+    core::StreamEvent gone = w.inquiry();
+    gone.kind = Kind::withdrawn;
+    w.cm.on_stream_event(gone);
+    CHECK(w.host.rejects.size() == 1);
+    w.listener();
+    CHECK(w.silent());
+  }
+}
+
+TEST_CASE("W-INQ-05: those that wait for who is to listen are few, and fewer of one caller's",
+          "[control][cm][datagrams][W-INQ-05]") {
+  DatagramWorld w;
+  std::uint32_t number = 100;
+  for (unsigned caller = 0; caller < 5; ++caller)
+    for (std::size_t i = 0; i < ConnectionManager::kEarlyInquiriesOfCaller + 1; ++i) {
+      core::StreamEvent asks = w.inquiry({.port_space = kUdp, .port = kPort, .own_port = 1}, {++number});
+      asks.remote = wire::IpAddress::v4(10, 0, 1, static_cast<std::uint8_t>(caller));
+      w.cm.on_stream_event(asks);
+    }
+  // One too many of each of four, and all of the fifth.
+  CHECK(w.host.rejects.size() == 4 + ConnectionManager::kEarlyInquiriesOfCaller + 1);
+  CHECK(w.refusal() == wire::MarkRefusal::nobody);
+  w.cm.on_time(w.cm.next_deadline());
+  CHECK(w.host.rejects.size() == 5 * (ConnectionManager::kEarlyInquiriesOfCaller + 1));
 }
 
 TEST_CASE("a listener on :: is asked by IPv4 too, unless for IPv6 alone", "[control][cm][datagrams]") {
@@ -714,7 +769,9 @@ TEST_CASE("an id is in so many groups, and may leave them", "[control][cm][datag
   const auto unheard = w.cm.leave(*again);
   CHECK(unheard->events_reported == 0);
   CHECK(unheard->purged == 1);
+  CHECK(w.cm.was_told_after(id, w.host.time - seconds(1)));
   for (int i = 0; i < 63; ++i) CHECK(w.event().event == RNIC_CM_MULTICAST_JOIN);
+  CHECK_FALSE(w.cm.was_told_after(id, w.host.time - seconds(1)));  // no event waits any more
   CHECK(w.silent());
   const auto gone = w.cm.destroy_id(id);
   REQUIRE(gone);
