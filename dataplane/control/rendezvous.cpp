@@ -269,18 +269,14 @@ bool Rendezvous::on_ended(std::uint64_t cookie, qp::State state, Instant now) {
   count_failing(*waiter, true);
   const Duration of_all = pause_of_all(*waiter);
   const Duration pause = of_all > kPauseMax ? of_all : pause_after(waiter->calls);
-  change(*waiter, [&] {
-    waiter->call_at = now + pause;
-    // Others' calls may have begun to fail since it was told how long to wait.
-    const Instant last = waiter->give_up_at - kLastCall;
-    if (waiter->give_up_at != kNever && last > now) waiter->call_at = std::min(waiter->call_at, last);
-  });
+  change(*waiter, [&] { waiter->call_at = now + pause; });
   return true;
 }
 
 Duration Rendezvous::pause_of_all(const Waiter& waiter) const {
   const auto found = failing_.find(waiter.holder);
-  return found == failing_.end() ? Duration{} : kPauseOfEach * static_cast<std::int64_t>(found->second);
+  if (found == failing_.end()) return Duration{};
+  return std::min(kPauseOfEach * static_cast<std::int64_t>(found->second), kPauseMost);
 }
 
 void Rendezvous::count_failing(Waiter& waiter, bool fails) {
@@ -305,8 +301,7 @@ void Rendezvous::posted(QpNumber qp, bool any, Instant now) {
   if (!any || waiter->has_posted) return;
   waiter->has_posted = true;
   std::optional<Duration> patience = waiter->patience;
-  if (patience && waiter->stage != Stage::left)
-    patience = std::max({*patience, kMeetMin, pause_of_all(*waiter) + seconds(1)});
+  if (patience && waiter->stage != Stage::left) patience = std::max(*patience, kMeetMin);
   change(*waiter, [&] {
     if (patience) waiter->give_up_at = now + *patience;
     // The peer may have come in the middle of a pause.

@@ -38,13 +38,11 @@ class Rendezvous {
   // Between a call that failed and the next: twice as long each time.
   static constexpr Duration kPauseFirst = milliseconds(20), kPauseMax = seconds(4);
   // Of one process's queue pairs whose calls fail, so many that each would call after kPauseMax make longer pauses: a
-  // call each kPauseOfEach. Others' queue pairs are not concerned.
-  static constexpr Duration kPauseOfEach = milliseconds(1);
+  // call each kPauseOfEach, but kPauseMost. Others' queue pairs are not concerned.
+  static constexpr Duration kPauseOfEach = milliseconds(1), kPauseMost = seconds(10);
   // So long, at least, one waits for a peer that was not there yet, however impatient its application: a caller may
-  // pause for kPauseMax, and a SYN that is lost is sent again after a second.
-  static constexpr Duration kMeetMin = kPauseMax + seconds(1);
-  // And so long before the waiting is over the last call is made, whatever the pause.
-  static constexpr Duration kLastCall = seconds(1);
+  // pause for kPauseMost, and a SYN that is lost is sent again after a second.
+  static constexpr Duration kMeetMin = kPauseMost + seconds(1);
   // A Request whose queue pair is not in RTR yet is kept for so long, so many of them, so many of a caller's address
   // and for a queue pair: who is refused calls again.
   static constexpr Duration kRequestKept = seconds(5);
