@@ -266,7 +266,7 @@ struct Qp : QpFace {
   bool binds;  // Binds are let: on every queue pair that ibverbs makes
   std::uint32_t async_taken;
   bool told_of_death;
-  bool told_last_wqe;
+  bool told_last_wqe;  // since it was in RESET; by whoever takes events, and the watcher
   Link in_context;
 
   SendQueue send;

@@ -61,6 +61,8 @@ void forget_completion_events(Cq& cq) {
 void cq_event(ibv_cq* cq) { count_event(of(cq).events_taken); }
 
 void async_event(ibv_context* /*context*/, ibv_async_event* event) {
+  if (event->event_type == IBV_EVENT_QP_LAST_WQE_REACHED)
+    store(of(event->element.qp).told_last_wqe, true, std::memory_order_relaxed);
   switch (event->event_type) {
     case IBV_EVENT_CQ_ERR:
       count_event(of(event->element.cq).async_taken);

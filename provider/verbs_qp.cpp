@@ -539,6 +539,7 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
   if ((mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET) {
     discard_work(qp);
     forget_peer(qp);
+    store(qp.told_last_wqe, false, std::memory_order_relaxed);
   } else {
     keep(qp, *attributes, mask);
   }

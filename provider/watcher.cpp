@@ -61,11 +61,13 @@ bool tell(Context& context, Tidings& tidings) {
     if (!qp.told_of_death) {
       qp.told_of_death = send_async(context, pointer_value(&qp.ibv), IBV_EVENT_QP_FATAL);
     }
-    // V-LIM-08: whoever drains a shared queue waits for this one.
-    if (qp.srq != nullptr && qp.told_of_death && !qp.told_last_wqe) {
-      qp.told_last_wqe = send_async(context, pointer_value(&qp.ibv), IBV_EVENT_QP_LAST_WQE_REACHED);
+    // V-LIM-08: whoever drains a shared queue waits for this one, unless the daemon has told him.
+    bool told_last_wqe = qp.srq == nullptr || load(qp.told_last_wqe, std::memory_order_relaxed);
+    if (qp.told_of_death && !told_last_wqe) {
+      told_last_wqe = send_async(context, pointer_value(&qp.ibv), IBV_EVENT_QP_LAST_WQE_REACHED);
+      store(qp.told_last_wqe, told_last_wqe, std::memory_order_relaxed);
     }
-    const bool told = qp.told_of_death && (qp.srq == nullptr || qp.told_last_wqe);
+    const bool told = qp.told_of_death && told_last_wqe;
     all = all && told;
     if (!told) break;
   }

@@ -220,6 +220,9 @@ void QueuePair::give_up(Instant now) {
 void QueuePair::set_idle_name(IdleName name) {
   RNIC_ASSERT(impl_->state_ == State::idle);
   impl_->idle_name_ = name;
+  // Its peer may never come, and it be modified to ERR: as InfiniBand's, in RTR and RTS.
+  const bool takes_receives = name == IdleName::rtr || name == IdleName::rts;
+  impl_->last_wqe_due_ = takes_receives && impl_->config_.shared_receive;
 }
 
 // In Idle; in RTS what they are may be said again (V-MOD-01). InfiniBand has them change in RTS, too: from the next

@@ -128,6 +128,33 @@ TEST_CASE("the daemon's death is a fatal event of the device, and of each QP", "
   CHECK(message.element == reinterpret_cast<std::uintptr_t>(t.qp));
 }
 
+TEST_CASE("V-LIM-08: after the death one with a shared receive queue says that it takes no more, unless it has said so",
+          "[provider][death][V-LIM-08]") {
+  TestDaemon daemon;
+  Application app(daemon);
+  ibv_cq* cq = app.make_cq(4);
+  ibv_qp* qp = app.make_qp(cq, cq, 4, app.make_srq(4));
+  const bool has_said_so = GENERATE(true, false);
+  if (has_said_so) {
+    ibv_async_event event{};
+    event.event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
+    event.element.qp = qp;
+    provider::async_event(&app.context->verbs.context, &event);
+  }
+  daemon.die();
+  std::vector<int> told;
+  while (told.size() < (has_said_so ? 2u : 3u)) {
+    REQUIRE(readable(app.context->async_fd, 5000));
+    AsyncMessage message{};
+    REQUIRE(read(app.context->async_fd, &message, sizeof message) == sizeof message);
+    told.push_back(static_cast<int>(message.type));
+  }
+  CHECK_FALSE(readable(app.context->async_fd, 50));
+  std::vector<int> due{IBV_EVENT_DEVICE_FATAL, IBV_EVENT_QP_FATAL};
+  if (!has_said_so) due.push_back(IBV_EVENT_QP_LAST_WQE_REACHED);
+  CHECK(told == due);
+}
+
 TEST_CASE("without a daemon requests fail, and destructions succeed", "[provider][death]") {
   OneQp t;
   t.daemon.die();

@@ -122,6 +122,24 @@ TEST_CASE("W-ACK-12: where nothing was under way when the connection was lost, w
   CHECK(peer.us->qp.state() == State::error);
 }
 
+TEST_CASE("V-LIM-08: one with a shared receive queue whose peer never came says that it takes no more of it",
+          "[qp][oob][V-LIM-08]") {
+  const auto name = GENERATE(qp::IdleName::reset, qp::IdleName::init, qp::IdleName::rtr, qp::IdleName::rts);
+  const bool gives_up = GENERATE(true, false);
+  qp::Config config = default_config(1);
+  config.shared_receive = true;
+  Side alone(config, Moves::direct, 1, {});
+  alone.qp.set_idle_name(name);
+  alone.post(send());
+  if (gives_up)
+    alone.qp.give_up(Instant{1});
+  else
+    REQUIRE(alone.qp.modify_state(State::error, Instant{1}));
+  CHECK(of_sends(alone) == Statuses{gives_up ? Status::retry_exceeded : kFlushed});
+  const bool took = name == qp::IdleName::rtr || name == qp::IdleName::rts;  // as InfiniBand's
+  CHECK(alone.app.events == (took ? Events{qp::Event::last_wqe_reached} : Events{}));
+}
+
 TEST_CASE("V-LIM-08: one with a shared receive queue whose peer has gone says once that it takes no more of it",
           "[qp][acknowledged][oob][V-LIM-08]") {
   Peer peer([](qp::Config& c) { c.shared_receive = true; });
