@@ -84,6 +84,10 @@ int stat_node(const char* path, struct stat& info) {
   if (node.node == Node::none) return kNotOurs;
   const NoCancel no_cancel;
   if (!daemon_listens()) {
+    if (errno == EMFILE || errno == ENFILE) {
+      complain("there is no descriptor left to ask the daemon with (ulimit -n)");
+      return -1;
+    }
     complain_of_no_daemon();
     errno = ENOENT;
     return -1;
