@@ -25,6 +25,7 @@ namespace {
 constexpr const char* kDefaultPort = "loopback";
 constexpr const char* kDefaultAddress = "127.0.1.1/24";
 constexpr std::uint32_t kVlanMin = 1, kVlanMax = 4094;  // IEEE 802.1Q s9.6
+constexpr std::uint16_t kRoceV2Port = 4791;             // of UDP, assigned by IANA
 constexpr std::size_t kAddressesMax = ip::OwnAddresses::kMax;
 
 // The first thing that is wrong, and where.
@@ -344,7 +345,11 @@ constexpr Key<DeviceConfiguration> kDeviceKeys[] = {
     {"oob_port", "26580", "the TCP port where they meet, the same at both ends",
      [](const Field& field, auto& device) { field.take_number(1, 65'535, device.options.oob_port); }},
     {"ud_port", "26581", "the UDP port of the RoCE face's datagrams, the same at both ends",
-     [](const Field& field, auto& device) { field.take_number(1, 65'535, device.options.ud_port); }},
+     [](const Field& field, auto& device) {
+       field.take_number(1, 65'535, device.options.ud_port);
+       if (device.options.ud_port == kRoceV2Port)
+         field.fail("ud_port is not 4791: that is RoCE v2's, and these are none");
+     }},
     {"local", R"("direct")",
      "between queue pairs of one worker: without the wire; \"wire\": by it, as is usual on ports but loopback and pair",
      [](const Field& field, auto& device) { field.take_choice("direct", "wire", device.local_direct.emplace()); }},
@@ -601,6 +606,9 @@ std::string complete_device(DeviceConfiguration& device) {
   for (const wire::IpAddress& gateway : device.gateways) {
     gateway_v6 |= gateway.is_v6();
     if (!on_link(gateway)) return called + ": its gateway " + wire::to_string(gateway) + " is on none of its networks";
+    if (std::any_of(device.addresses.begin(), device.addresses.end(),
+                    [&](const core::DeviceAddress& own) { return own.address == gateway; }))
+      return called + ": its gateway " + wire::to_string(gateway) + " is an address of its own";
   }
   for (const ip::Route& route : device.routes)
     if (!on_link(route.gateway))

@@ -155,6 +155,7 @@ TEST_CASE("a device of face roce connects without rdma_cm, and has extensions on
   device("face = \"roce\"\noob_connect = false\n", "of face \"roce\" has oob_connect");
   CHECK(device("face = \"roce\"\noob_connect = true\n").options.oob_connect);
   CHECK(device("oob_connect = true\n").options.oob_connect);
+  says(parse("[[device]]\nport = \"loopback\"\nud_port = 4791\n"), "f.toml:3: ud_port is not 4791");
   says(parse("[[device]]\nport = \"loopback\"\nface = \"ib\"\n"), "f.toml:3: face is \"iwarp\" or \"roce\"");
 }
 
@@ -551,6 +552,8 @@ TEST_CASE("what is wrong with a network is said", "[control][configuration]") {
   says(parse(head + "gateway = [\"fe80::2\", \"fe80::3\"]\n"), "one gateway of IPv6");
   says(parse(head + "gateway = \"2001:db8:1::1\"\n"), "none of its networks");
   says(parse(head + "gateway = 3\n"), "gateway is a text");
+  says(parse(head + "gateway = \"10.0.0.1\"\n"), "its gateway 10.0.0.1 is an address of its own");
+  says(parse(head + "gateway = \"2001:db8::1\"\n"), "its gateway 2001:db8::1 is an address of its own");
   for (const char* route : {"192.168.0.0/16", "192.168.0.0 via 10.0.0.2", "192.168.0.0/16 by 10.0.0.2",
                             "192.168.0.0/16 via 10.0.0.2 x", "192.168.0.0/33 via 10.0.0.2", "via", ""})
     says(parse(head + "routes = \"" + route + "\"\n"), "f.toml:4: a route is written as");
