@@ -315,6 +315,16 @@ void QueuePair::Impl::apply(StreamStep step, Instant now) {
   }
 }
 
+void QueuePair::lose_stream(Instant now) {
+  if (attached()) impl_->apply(stream_step(impl_->state_, StreamEvent::lost), now);
+}
+
+void QueuePair::give_up(Instant now) {
+  RNIC_ASSERT(impl_->state_ == State::idle && !impl_->stream_);
+  impl_->requester().peer_is_lost(Status::retry_exceeded);
+  impl_->to_error(std::nullopt, Cause::unreached, Impl::Reset::nothing, now);
+}
+
 // SQ and IRRQ are empty (V-RTS-07). What is posted but not yet seen counts.
 bool QueuePair::Impl::quiet() {
   requester().look();

@@ -207,16 +207,6 @@ Result<Done, ModifyError> QueuePair::modify_state(State wanted, Instant now) {
   return impl_->modify_state(wanted, now);
 }
 
-void QueuePair::lose_stream(Instant now) {
-  if (attached()) impl_->apply(stream_step(impl_->state_, StreamEvent::lost), now);
-}
-
-void QueuePair::give_up(Instant now) {
-  RNIC_ASSERT(impl_->state_ == State::idle && !impl_->stream_);
-  impl_->requester().peer_is_lost(Status::retry_exceeded);
-  impl_->to_error(std::nullopt, Cause::unreached, Impl::Reset::nothing, now);
-}
-
 void QueuePair::set_idle_name(IdleName name) {
   RNIC_ASSERT(impl_->state_ == State::idle);
   impl_->idle_name_ = name;
