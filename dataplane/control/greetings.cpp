@@ -101,6 +101,7 @@ int reject_reason_in(Bytes private_data) {
     case wire::MarkRefusal::not_the_peer:
       return reject_reason::kInvalidGid;
     case wire::MarkRefusal::not_able:
+    case wire::MarkRefusal::there:
     case wire::MarkRefusal::unknown:
       break;
   }
@@ -122,6 +123,7 @@ int inquiry_status_in(Bytes private_data) {
     case wire::MarkRefusal::other_face:
     case wire::MarkRefusal::other_ece:
     case wire::MarkRefusal::not_able:
+    case wire::MarkRefusal::there:
     case wire::MarkRefusal::unknown:
       break;
   }

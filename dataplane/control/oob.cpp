@@ -104,6 +104,10 @@ void Oob::gone(QpNumber qp) {
 
 void Oob::on_stream_event(const StreamEvent& event) {
   const Instant now = clock_now();
+  if (probes_.contains(event.cookie)) {
+    on_probe_event(event, now);
+    return act();
+  }
   switch (event.kind) {
     case StreamEvent::Kind::connect_request: {
       const Rendezvous::Request request{.stream = {event.device, event.stream},
@@ -173,6 +177,12 @@ void Oob::act() {
         break;
       case Kind::refuse:
         refuse(*next);
+        break;
+      case Kind::probe:
+        probe(*next);
+        break;
+      case Kind::unprobe:
+        unprobe(*next);
         break;
       case Kind::drop: {
         ServedDevice& served = *machine_.devices[next->stream.device];
@@ -272,6 +282,46 @@ void Oob::answer(const Rendezvous::Act& act) {
   else
     rendezvous_.on_not_answered(act.cookie);
   if (accepted.error() != core::StreamError::unknown) refuse({.stream = act.stream});
+}
+
+void Oob::probe(const Rendezvous::Act& act) {
+  Qp* qp = find(act.qp);
+  if (qp == nullptr) return rendezvous_.forget(act.qp);
+  Share share = cm_.streams_of(act.stream.device).take(holder_of(qp->context->peer()));
+  if (!share) return rendezvous_.on_probed(act.cookie, false, clock_now());
+  ServedDevice& served = *machine_.devices[act.stream.device];
+  core::ConnectOptions options;
+  options.local = act.mark->meeting.own_gid;
+  options.remote = act.mark->meeting.peer_gid;
+  options.remote_port = served.device->options().oob_port;
+  options.cookie = act.cookie;
+  options.traffic_class = qp->meets->traffic_class;
+  options.private_data = to_private_data(*act.mark);
+  Result<core::StreamId, core::StreamError> called = Failure{core::StreamError::wrong_state};
+  served.worker->call([&](Instant now) { called = served.device->greet(options, now); });
+  if (!called) return rendezvous_.on_probed(act.cookie, false, clock_now());
+  probes_.try_emplace(act.cookie, Probe{*called, std::move(share)});
+}
+
+void Oob::end_probe(std::uint32_t device, core::StreamId stream) {
+  ServedDevice& served = *machine_.devices[device];
+  served.worker->call([&](Instant now) { served.device->disconnect(stream, core::Disconnect::abrupt, now); });
+}
+
+void Oob::unprobe(const Rendezvous::Act& act) {
+  const auto found = probes_.find(act.cookie);
+  if (found == probes_.end()) return;
+  end_probe(act.stream.device, found->second.stream);
+  probes_.erase(found);
+}
+
+void Oob::on_probe_event(const StreamEvent& event, Instant now) {
+  const auto mark = wire::parse_mark(bytes_of(event.private_data));
+  const bool refused = event.kind == StreamEvent::Kind::rejected && mark && mark->kind == wire::Mark::Kind::refusal;
+  // Nobody accepts one that is a rnic.
+  if (event.kind == StreamEvent::Kind::established) end_probe(event.device, event.stream);
+  probes_.erase(event.cookie);
+  rendezvous_.on_probed(event.cookie, refused && mark->refusal == wire::MarkRefusal::there, now);
 }
 
 void Oob::refuse(const Rendezvous::Act& act) {

@@ -4,6 +4,9 @@
 // Owned by the control thread.
 #pragma once
 
+#include <cstdint>
+#include <unordered_map>
+
 #include "control/connection_manager.hpp"
 #include "control/context.hpp"
 #include "control/descriptor.hpp"
@@ -11,6 +14,7 @@
 #include "control/loop.hpp"
 #include "control/machine.hpp"
 #include "control/rendezvous.hpp"
+#include "control/shares.hpp"
 
 namespace rnic::control {
 
@@ -38,6 +42,10 @@ class Oob {
   void act();
   void call(const Rendezvous::Act& act);
   void answer(const Rendezvous::Act& act);
+  void probe(const Rendezvous::Act& act);
+  void unprobe(const Rendezvous::Act& act);
+  void end_probe(std::uint32_t device, core::StreamId stream);
+  void on_probe_event(const core::StreamEvent& event, Instant now);
   void refuse(const Rendezvous::Act& act);
   void look(const Rendezvous::Act& act);
   void give_up(QpNumber number);
@@ -52,6 +60,11 @@ class Oob {
   const Log& log_;
   LineLimit lines_;
   Rendezvous rendezvous_;
+  struct Probe {
+    core::StreamId stream{};
+    Share share;
+  };
+  std::unordered_map<std::uint64_t, Probe> probes_;  // by cookie: that have no answer yet
   Descriptor timer_;
   Instant timer_at_ = kNever;  // it is set to
   Loop::Watch watch_ = Loop::kNone;

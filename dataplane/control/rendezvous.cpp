@@ -12,8 +12,9 @@ using wire::MarkRefusal;
 constexpr unsigned kNumberBits = 24;
 
 // One without the face refuses as unable, if it does not know what a face is.
-Mark mark_of(const wire::Meeting& meeting, Face face) {
+Mark mark_of(const wire::Meeting& meeting, Face face, Mark::Kind kind = Mark::Kind::meeting) {
   Mark mark;
+  mark.kind = kind;
   mark.capabilities = mark.needed = mpa::mark_capabilities(face);
   mark.meeting = meeting;
   return mark;
@@ -104,6 +105,8 @@ void Rendezvous::forget(QpNumber qp) {
   if (waiter == nullptr) return;
   if (waiter->stage == Stage::calling && waiter->call)
     acts_.push_back({.kind = Act::Kind::drop, .qp = qp, .stream = *waiter->call});
+  if (waiter->probe != 0)
+    acts_.push_back({.kind = Act::Kind::unprobe, .qp = qp, .stream = {waiter->device, {}}, .cookie = waiter->probe});
   remove(qp);
 }
 
@@ -116,7 +119,8 @@ void Rendezvous::remove(QpNumber qp) {
   for (Act& act : acts_) std::erase(act.qps, qp);
   std::erase_if(acts_, [&](const Act& act) {
     if (act.kind == Act::Kind::look) return act.qps.empty();
-    return act.qp == qp && (act.kind == Act::Kind::call || act.kind == Act::Kind::join);
+    using Kind = Act::Kind;
+    return act.qp == qp && (act.kind == Kind::call || act.kind == Kind::join || act.kind == Kind::probe);
   });
 }
 
@@ -137,6 +141,16 @@ void Rendezvous::call(Waiter& waiter) {
     act.mark = mark_of(waiter.meeting, waiter.face);
   }
   acts_.push_back(act);
+}
+
+void Rendezvous::probe(Waiter& waiter) {
+  if (waiter.probe != 0) return;
+  waiter.probe = next_cookie(waiter.meeting.own_number);
+  acts_.push_back({.kind = Act::Kind::probe,
+                   .qp = waiter.meeting.own_number,
+                   .stream = {waiter.device, {}},
+                   .cookie = waiter.probe,
+                   .mark = mark_of(waiter.meeting, waiter.face, Mark::Kind::probe)});
 }
 
 void Rendezvous::answer(Waiter& waiter, const Stream& stream) {
@@ -184,13 +198,13 @@ void Rendezvous::look_through_requests(Waiter& waiter, Instant now) {
 
 std::optional<QpNumber> Rendezvous::number_asked(const Request& request) {
   const auto mark = wire::parse_mark(request.private_data);
-  if (!mark || mark->kind != Mark::Kind::meeting) return std::nullopt;
+  if (!mark || (mark->kind != Mark::Kind::meeting && mark->kind != Mark::Kind::probe)) return std::nullopt;
   return mark->meeting.peer_number;
 }
 
 void Rendezvous::on_request(const Request& request, bool exists, Instant now) {
   const auto mark = wire::parse_mark(request.private_data);
-  if (!mark || mark->kind != Mark::Kind::meeting) {
+  if (!mark || (mark->kind != Mark::Kind::meeting && mark->kind != Mark::Kind::probe)) {
     // Who does not speak our language is answered in his own; who speaks a later one, that we do not.
     if (wire::has_mark(request.private_data)) return refuse(request.stream, request.face, MarkRefusal::not_able);
     acts_.push_back({.kind = Act::Kind::refuse, .qp = {}, .stream = request.stream});
@@ -203,6 +217,7 @@ void Rendezvous::on_request(const Request& request, bool exists, Instant now) {
   Waiter* waiter = find(theirs.peer_number);
   if (waiter != nullptr && waiter->device != request.stream.device)
     return refuse(request.stream, request.face, MarkRefusal::no_such_queue_pair);
+  if (mark->kind == Mark::Kind::probe) return on_probe(request, theirs, exists, now);
   if (waiter == nullptr || waiter->stage == Stage::together || waiter->stage == Stage::left) {
     // Its application may be about to name this peer.
     if (!exists) return refuse(request.stream, request.face, MarkRefusal::no_such_queue_pair);
@@ -213,6 +228,28 @@ void Rendezvous::on_request(const Request& request, bool exists, Instant now) {
     return refuse(request.stream, request.face, MarkRefusal::not_the_peer);
   if (fits == mpa::Match::not_yet) return keep(request, theirs, now + kUnprovenKept);
   answer(*waiter, request.stream);
+}
+
+void Rendezvous::on_probe(const Request& request, const wire::Meeting& theirs, bool exists, Instant now) {
+  const auto say = [&](MarkRefusal why) { refuse(request.stream, request.face, why); };
+  Waiter* waiter = find(theirs.peer_number);
+  if (waiter == nullptr || waiter->stage == Stage::left)
+    return say(exists ? MarkRefusal::not_ready : MarkRefusal::no_such_queue_pair);
+  const mpa::Match fits = mpa::match(waiter->meeting, theirs);
+  if (fits != mpa::Match::yes) return say(fits == mpa::Match::no ? MarkRefusal::not_the_peer : MarkRefusal::not_ready);
+  // One that calls may ask this beside its call, which has been answered meanwhile; one that is called asks while it
+  // has no connection: then this is another one's, from before.
+  if (waiter->stage == Stage::together && waiter->role == mpa::Role::calls) return say(MarkRefusal::not_ready);
+  say(MarkRefusal::there);
+  call_soon(*waiter, now);
+}
+
+// What comes of it is told by its pauses no more: it is known that the peer is there.
+void Rendezvous::call_soon(Waiter& waiter, Instant now) {
+  if (waiter.role != mpa::Role::calls) return;
+  waiter.calls = 0;
+  if (waiter.stage == Stage::calling) waiter.is_wanted = true;
+  if (waiter.stage == Stage::apart) change(waiter, [&] { waiter.call_at = std::min(waiter.call_at, now); });
 }
 
 void Rendezvous::keep(const Request& request, const wire::Meeting& theirs, Instant until) {
@@ -240,6 +277,8 @@ void Rendezvous::on_established(std::uint64_t cookie) {
   Waiter* waiter = of(cookie);
   if (waiter == nullptr) return;
   waiter->calls = 0;
+  waiter->probe = 0;
+  waiter->is_wanted = waiter->asks_once_more = false;
   count_failing(*waiter, false);
   change(*waiter, [&] {
     waiter->stage = Stage::together;
@@ -268,7 +307,8 @@ bool Rendezvous::on_ended(std::uint64_t cookie, qp::State state, Instant now) {
   if (waiter->role == mpa::Role::answers) return true;
   count_failing(*waiter, true);
   const Duration of_all = pause_of_all(*waiter);
-  const Duration pause = of_all > kPauseMax ? of_all : pause_after(waiter->calls);
+  Duration pause = of_all > kPauseMax ? of_all : pause_after(waiter->calls);
+  if (std::exchange(waiter->is_wanted, false)) pause = Duration{};
   change(*waiter, [&] { waiter->call_at = now + pause; });
   return true;
 }
@@ -300,15 +340,27 @@ void Rendezvous::posted(QpNumber qp, bool any, Instant now) {
   if (waiter == nullptr || waiter->stage == Stage::together) return;
   if (!any || waiter->has_posted) return;
   waiter->has_posted = true;
-  std::optional<Duration> patience = waiter->patience;
-  if (patience && waiter->stage != Stage::left) patience = std::max(*patience, kMeetMin);
   change(*waiter, [&] {
-    if (patience) waiter->give_up_at = now + *patience;
-    // The peer may have come in the middle of a pause.
-    if (waiter->role != mpa::Role::calls) return;
-    waiter->calls = 0;
-    waiter->call_at = std::min(waiter->call_at, now);
+    if (waiter->patience) waiter->give_up_at = now + *waiter->patience;
   });
+  // The peer may have come in the middle of a pause, or be in one.
+  call_soon(*waiter, now);
+  if (waiter->stage == Stage::apart && waiter->role == mpa::Role::answers) probe(*waiter);
+}
+
+void Rendezvous::on_probed(std::uint64_t cookie, bool there, Instant now) {
+  Waiter* waiter = find(qp_of(cookie));
+  if (waiter == nullptr || waiter->probe != cookie) return;
+  waiter->probe = 0;
+  if (waiter->stage == Stage::together || waiter->stage == Stage::left) return;
+  if (!there) {
+    if (waiter->asks_once_more) give_up(waiter->meeting.own_number);
+    return;
+  }
+  change(*waiter, [&] {
+    if (waiter->give_up_at != kNever) waiter->give_up_at = std::max(waiter->give_up_at, now + kComesMost);
+  });
+  call_soon(*waiter, now);
 }
 
 // ---- time ------------------------------------------------------------------------------------------
@@ -334,9 +386,10 @@ void Rendezvous::on_time(Instant now) {
 void Rendezvous::serve(Waiter& waiter, Instant now, Looks& looks) {
   const QpNumber number = waiter.meeting.own_number;
   if (waiter.give_up_at <= now) {
-    forget(number);
-    acts_.push_back({.kind = Act::Kind::give_up, .qp = number});
-    return;
+    const bool has_nobody = waiter.stage == Stage::left || waiter.role == mpa::Role::itself;
+    if (has_nobody || std::exchange(waiter.asks_once_more, true)) return give_up(number);
+    change(waiter, [&] { waiter.give_up_at = now + kAnswerMost; });
+    probe(waiter);
   }
   if (waiter.look_at <= now) {
     // Once something is known to be posted there is nothing more to look for.
@@ -349,6 +402,11 @@ void Rendezvous::serve(Waiter& waiter, Instant now, Looks& looks) {
     change(waiter, [&] { waiter.call_at = kNever; });
     if (waiter.stage == Stage::apart) call(waiter);
   }
+}
+
+void Rendezvous::give_up(QpNumber qp) {
+  forget(qp);
+  acts_.push_back({.kind = Act::Kind::give_up, .qp = qp});
 }
 
 void Rendezvous::look(Looks looks) {

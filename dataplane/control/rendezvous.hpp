@@ -4,7 +4,8 @@
 //   Modify to RTR  ->  the lower (GID, number) calls, again and again; the other waits for its Request
 //   Request        ->  answered if queue pair and caller mean each other; kept for a while if the queue pair is not in
 //                      RTR yet; else refused
-//   Modify to RTS  ->  what is posted from then on waits for the peer, kPatience long or what count_from() says
+//   Modify to RTS  ->  what is posted from then on waits for the peer, kPatience long or what count_from() says; before
+//                      that is over the peer's rnic is asked whether it is there (a probe), as a caller may pause
 //
 // Pure: values and an Instant in, acts out (next_act()). Owned by the control thread.
 #pragma once
@@ -40,9 +41,10 @@ class Rendezvous {
   // Of one process's queue pairs whose calls fail, so many that each would call after kPauseMax make longer pauses: a
   // call each kPauseOfEach, but kPauseMost. Others' queue pairs are not concerned.
   static constexpr Duration kPauseOfEach = milliseconds(1), kPauseMost = seconds(10);
-  // So long, at least, one waits for a peer that was not there yet, however impatient its application: a caller may
-  // pause for kPauseMost, and a SYN that is lost is sent again after a second.
-  static constexpr Duration kMeetMin = kPauseMost + seconds(1);
+  // Of the last probe: a SYN that is lost is sent again after a second, and after two more.
+  static constexpr Duration kAnswerMost = seconds(4);
+  // A peer that is there, as it says, comes in that time.
+  static constexpr Duration kComesMost = seconds(10);
   // A Request whose queue pair is not in RTR yet is kept for so long, so many of them, so many of a caller's address
   // and for a queue pair: who is refused calls again.
   static constexpr Duration kRequestKept = seconds(5);
@@ -67,13 +69,15 @@ class Rendezvous {
   };
   struct Act {
     enum class Kind : std::uint8_t {
-      call,    // connect the queue pair with meeting.peer_gid, saying `mark`; the cookie comes with what becomes of it
-      answer,  // accept the stream for the queue pair, saying `mark`
-      refuse,  // reject the stream, saying `mark` if there is one
-      drop,    // end the queue pair's call
-      join,    // connect the queue pair with itself
-      look,    // at each of the device's `qps`, whether anything is posted, or was under way: posted()
-      give_up  // the peer has not come, or has gone: the first of that fails
+      call,     // connect the queue pair with meeting.peer_gid, saying `mark`; the cookie comes with what becomes of it
+      answer,   // accept the stream for the queue pair, saying `mark`
+      refuse,   // reject the stream, saying `mark` if there is one
+      drop,     // end the queue pair's call
+      probe,    // as `call`, but no queue pair is connected: on_probed() when it is answered
+      unprobe,  // end the probe of that cookie, which has no answer yet
+      join,     // connect the queue pair with itself
+      look,     // at each of the device's `qps`, whether anything is posted, or was under way: posted()
+      give_up   // the peer has not come, or has gone: the first of that fails
     } kind = Kind::look;
     QpNumber qp{};
     Stream stream{};
@@ -110,6 +114,8 @@ class Rendezvous {
   bool on_ended(std::uint64_t cookie, qp::State state, Instant now);
   // The caller was gone when it was answered.
   void on_not_answered(std::uint64_t cookie);
+  // A probe's answer, or that there is none.
+  void on_probed(std::uint64_t cookie, bool there, Instant now);
   // What was looked for.
   void posted(QpNumber qp, bool any, Instant now);
 
@@ -139,6 +145,9 @@ class Rendezvous {
     std::uint64_t cookie = 0;  // of the last call or answer
     std::optional<Stream> call;
     unsigned calls = 0;
+    bool is_wanted = false;       // the peer has asked for it while its call was under way
+    std::uint64_t probe = 0;      // the cookie of one that has no answer yet
+    bool asks_once_more = false;  // its patience is over, but for that answer
     Duration look_pause = kLookFirst;
     std::optional<Duration> patience = kPatience;  // nothing: for ever
     Instant call_at = kNever, look_at = kNever, give_up_at = kNever;
@@ -163,6 +172,10 @@ class Rendezvous {
   void change(Waiter& waiter, Change&& change);
   void call(Waiter& waiter);
   void answer(Waiter& waiter, const Stream& stream);
+  void probe(Waiter& waiter);
+  void on_probe(const Request& request, const wire::Meeting& theirs, bool exists, Instant now);
+  void call_soon(Waiter& waiter, Instant now);
+  void give_up(QpNumber qp);
   void refuse(const Stream& stream, Face face, wire::MarkRefusal why);
   void keep(const Request& request, const wire::Meeting& meeting, Instant until);
   void look_through_requests(Waiter& waiter, Instant now);

@@ -7,7 +7,8 @@
 //       10   length of the mark
 //       12   capabilities: what the sender can
 //       16   needed: what the receiver must be able to, or refuse
-//       20   of a meeting: | sender's GID 16 | receiver's GID 16 | P Res(7) sender's QPN(24) |
+//       20   of a meeting or a probe:
+//                          | sender's GID 16 | receiver's GID 16 | P Res(7) sender's QPN(24) |
 //                          | Res(8) receiver's QPN(24) | Res(8) sender's PSN(24) | Res(8) PSN that is due(24) |
 //            of a greeting: | sender's GID 16 | S F Res(6) sender's QPN(24) | path MTU(8) sender's PSN(24) |
 //                           | responder resources 1 | initiator depth 1 | retry count 1 | RNR retry count 1 |
@@ -99,6 +100,7 @@ enum class MarkRefusal : std::uint32_t {
   its_own_wish = 7,  // of a greeting or inquiry: its application's, whose private data follow
   nobody = 8,        // of a greeting or inquiry: nobody listens
   other_ece = 9,     // of a greeting: its application does not want these ECE options; its private data follow
+  there = 10,        // of a probe: it is there, and if it is the one that calls it does so now
 };
 
 constexpr const char* in_words(MarkRefusal refusal) {
@@ -123,6 +125,8 @@ constexpr const char* in_words(MarkRefusal refusal) {
       return "nobody listens";
     case MarkRefusal::other_ece:
       return "its application does not want these ECE options";
+    case MarkRefusal::there:
+      return "it is there";
   }
   return "unknown";
 }
@@ -132,7 +136,10 @@ struct Mark {
   static constexpr std::size_t kSizeMax = kHeaderSize + Meeting::kSize;
   static constexpr std::uint8_t kVersion = 1;
   static constexpr std::array<std::uint8_t, 8> kKey{'r', 'n', 'i', 'c', '-', 'm', 'p', 'a'};
-  enum class Kind : std::uint8_t { meeting = 1, refusal = 2, greeting = 3, inquiry = 4, answer = 5 };
+  // A probe has a meeting's fields, and asks whether the queue pair that it means is there. It is never accepted.
+  enum class Kind : std::uint8_t { meeting = 1, refusal = 2, greeting = 3, inquiry = 4, answer = 5, probe = 6 };
+  static constexpr auto kLastKind = Kind::probe;
+  static constexpr auto kLastRefusal = MarkRefusal::there;
 
   std::uint8_t version = kVersion;
   Kind kind = Kind::meeting;
@@ -155,6 +162,7 @@ constexpr std::uint32_t number_at(Bytes at, std::size_t offset) {
 constexpr std::size_t mark_size(Mark::Kind kind) {
   switch (kind) {
     case Mark::Kind::meeting:
+    case Mark::Kind::probe:
       return Mark::kHeaderSize + Meeting::kSize;
     case Mark::Kind::greeting:
       return Mark::kHeaderSize + Greeting::kSize;
@@ -232,7 +240,7 @@ constexpr bool has_mark(Bytes private_data) {
 constexpr std::optional<Mark> parse_mark(Bytes private_data) {
   if (!has_mark(private_data) || load_be<std::uint8_t>(private_data, 8) != Mark::kVersion) return std::nullopt;
   const auto kind = load_be<std::uint8_t>(private_data, 9);
-  if (kind < std::uint8_t{1} || kind > std::uint8_t{5}) return std::nullopt;
+  if (kind < std::uint8_t{1} || kind > static_cast<std::uint8_t>(Mark::kLastKind)) return std::nullopt;
   Mark mark{.kind = static_cast<Mark::Kind>(kind),
             .length = load_be<std::uint16_t>(private_data, 10),
             .capabilities = load_be<std::uint32_t>(private_data, 12),
@@ -241,8 +249,8 @@ constexpr std::optional<Mark> parse_mark(Bytes private_data) {
   const Bytes body = private_data.subspan(Mark::kHeaderSize);
   if (mark.kind == Mark::Kind::refusal) {
     const auto why = load_be<std::uint32_t>(body, 0);
-    mark.refusal = why <= static_cast<std::uint32_t>(MarkRefusal::other_ece) ? static_cast<MarkRefusal>(why)
-                                                                             : MarkRefusal::unknown;
+    mark.refusal =
+        why <= static_cast<std::uint32_t>(Mark::kLastRefusal) ? static_cast<MarkRefusal>(why) : MarkRefusal::unknown;
     return mark;
   }
   if (mark.kind == Mark::Kind::greeting) {

@@ -12,10 +12,28 @@
 using namespace rnic;
 using namespace rnic::test::rendezvous;
 
+namespace {
+
+// Nobody is there.
+void answer_probes(World& w, std::int64_t ms) {
+  for (const auto& act : w.acts())
+    if (act.kind == Kind::probe) w.rendezvous.on_probed(act.cookie, false, at_ms(ms));
+}
+
+// Its patience is over then.
+bool gives_up(World& w, std::int64_t ms, QpNumber qp = kOwn) {
+  w.rendezvous.on_time(at_ms(ms));
+  answer_probes(w, ms);
+  const auto all = w.acts();
+  return !all.empty() && all.back().kind == Kind::give_up && all.back().qp == qp && w.rendezvous.known() == 0;
+}
+
+}  // namespace
+
 // ---- the end of waiting ----------------------------------------------------------------------------
 
-TEST_CASE("W-ACK-08: who is called waits until a caller that pauses has called again",
-          "[control][oob][roce][W-ACK-08]") {
+TEST_CASE("W-MEET-02, W-MEET-03: who is called and posts asks whether his caller is there, and is called at once",
+          "[control][oob][roce][W-MEET-02][W-MEET-03]") {
   // The caller has called a few times before this one is there, and pauses for the longest time.
   World caller, called;
   caller.rendezvous.ready(0, meets(kHigher), at_ms(-100'000), Face::roce);
@@ -24,27 +42,114 @@ TEST_CASE("W-ACK-08: who is called waits until a caller that pauses has called a
     const auto call = caller.act();
     REQUIRE(call.kind == Kind::call);
     caller.rendezvous.on_ended(call.cookie, State::idle, at_ms(now));
+    if (i == 11) break;
     now = (caller.rendezvous.next_deadline() - at_ms(0)).ns / 1'000'000;
-    if (i != 11) caller.rendezvous.on_time(at_ms(now));
+    caller.rendezvous.on_time(at_ms(now));
   }
-  const std::int64_t pause = 4'000, arrives = now - pause + 1;
-  called.rendezvous.ready(0, meets(kLower), at_ms(arrives), Face::roce);
-  called.rendezvous.count_from(kOwn, 3, at_ms(arrives), milliseconds(540));
-  called.rendezvous.posted(kOwn, true, at_ms(arrives));
-  called.rendezvous.on_time(at_ms(now));
-  for (const auto& act : called.acts()) CHECK(act.kind == Kind::look);
-  caller.rendezvous.on_time(at_ms(now));
-  CHECK(caller.act().kind == Kind::call);
-  SECTION("and meets it") {
-    called.ask(peers(kLower), now + 50);
-    CHECK(called.act().kind == Kind::answer);
-  }
-  SECTION("but not for ever, when there is none") {
-    called.rendezvous.on_time(at_ms(arrives + 10'999));
+  const std::int64_t posts = now + 1;
+  REQUIRE(caller.rendezvous.next_deadline() > at_ms(posts + 3'000));
+  called.rendezvous.ready(0, meets(kLower), at_ms(posts), Face::roce);
+  called.rendezvous.count_from(kOwn, 3, at_ms(posts), milliseconds(540));
+  called.rendezvous.posted(kOwn, true, at_ms(posts));
+  const auto probe = called.act();
+  CHECK(probe.kind == Kind::probe);
+  CHECK(probe.mark->kind == wire::Mark::Kind::probe);
+  CHECK(probe.mark->meeting.own_psn == 3u);
+  SECTION("by a caller that is there") {
+    Meeting theirs = peers(kHigher);
+    CHECK(caller.refused(caller.probe(theirs, posts + 1), MarkRefusal::there));
+    caller.rendezvous.on_time(at_ms(posts + 1));
+    const auto call = caller.act();
+    CHECK(call.kind == Kind::call);
+    called.rendezvous.on_probed(probe.cookie, true, at_ms(posts + 2));
+    // It comes, though the application's patience were over.
+    called.rendezvous.on_time(at_ms(posts + 5'000));
     for (const auto& act : called.acts()) CHECK(act.kind == Kind::look);
-    called.rendezvous.on_time(at_ms(arrives + 11'000));
-    CHECK(called.act().kind == Kind::give_up);
+    called.ask(peers(kLower), posts + 5'000);
+    CHECK(called.act().kind == Kind::answer);
+    called.rendezvous.on_probed(probe.cookie, false, at_ms(posts + 5'001));
+    CHECK(called.silent());
   }
+  SECTION("or fails when its patience is over, where none is there") {
+    called.rendezvous.on_probed(probe.cookie, false, at_ms(posts + 2));
+    CHECK(called.silent());
+    called.rendezvous.on_time(at_ms(posts + 539));
+    for (const auto& act : called.acts()) CHECK(act.kind == Kind::look);
+    // It may be there now.
+    called.rendezvous.on_time(at_ms(posts + 540));
+    const auto last = called.act();
+    CHECK(last.kind == Kind::probe);
+    CHECK(last.cookie != probe.cookie);
+    called.rendezvous.on_probed(probe.cookie, false, at_ms(posts + 541));  // nobody's
+    CHECK(called.silent());
+    called.rendezvous.on_probed(last.cookie, false, at_ms(posts + 541));
+    CHECK(called.act().kind == Kind::give_up);
+    CHECK(called.rendezvous.known() == 0);
+  }
+  SECTION("or a while later, where nobody answers") {
+    called.rendezvous.on_time(at_ms(posts + 540));
+    CHECK(called.silent());  // it is under way
+    for (std::int64_t ms = 600; ms < 4'540; ms += 10) called.rendezvous.on_time(at_ms(posts + ms));
+    for (const auto& act : called.acts()) CHECK(act.kind == Kind::look);
+    called.rendezvous.on_time(at_ms(posts + 4'540));
+    const auto all = called.acts();
+    REQUIRE(all.size() == 2);
+    CHECK(all[0].kind == Kind::unprobe);
+    CHECK(all[0].cookie == probe.cookie);
+    CHECK(all[1].kind == Kind::give_up);
+  }
+  SECTION("or later, where one that says it is there never comes") {
+    called.rendezvous.on_probed(probe.cookie, true, at_ms(posts + 2));
+    std::int64_t ms = posts + 2;
+    std::size_t probes = 0;
+    for (; ms < posts + 60'000 && called.rendezvous.known() != 0; ms += 10) {
+      called.rendezvous.on_time(at_ms(ms));
+      for (const auto& act : called.acts()) {
+        if (act.kind != Kind::probe) continue;
+        ++probes;
+        called.rendezvous.on_probed(act.cookie, true, at_ms(ms));
+      }
+    }
+    CHECK(probes == 1);
+    CHECK(ms < posts + 21'000);
+  }
+}
+
+TEST_CASE("W-MEET-03: a probe is of the one who is meant, and is never accepted nor kept",
+          "[control][oob][W-MEET-03]") {
+  World w;
+  CHECK(w.refused(w.probe(peers(kHigher), 0, false), MarkRefusal::no_such_queue_pair));
+  CHECK(w.refused(w.probe(peers(kHigher)), MarkRefusal::not_ready));
+  w.rendezvous.ready(0, meets(kHigher), at_ms(0));
+  const auto call = w.act();
+  Meeting other = peers(kHigher);
+  other.own_psn = 8;
+  CHECK(w.refused(w.probe(other), MarkRefusal::not_the_peer));
+  other.own_psn.reset();
+  CHECK(w.refused(w.probe(other), MarkRefusal::not_ready));
+  // While a call is under way: the next one is made at once, should this one come to nothing.
+  CHECK(w.refused(w.probe(peers(kHigher)), MarkRefusal::there));
+  w.rendezvous.on_time(at_ms(1));
+  CHECK(w.silent());
+  w.rendezvous.on_ended(call.cookie, State::idle, at_ms(2));
+  CHECK(w.rendezvous.next_deadline() == at_ms(2));
+  w.rendezvous.on_time(at_ms(2));
+  const auto again = w.act();
+  CHECK(again.kind == Kind::call);
+  w.rendezvous.on_ended(again.cookie, State::idle, at_ms(3));
+  CHECK(w.rendezvous.next_deadline() == at_ms(3) + Rendezvous::kPauseFirst);
+  // It has a connection, and the one who asks has none.
+  w.rendezvous.ready(0, meets(kHigher), at_ms(10));
+  w.rendezvous.on_established(w.act().cookie);
+  CHECK(w.refused(w.probe(peers(kHigher), 11), MarkRefusal::not_ready));
+  // One that calls asks beside its call.
+  w.rendezvous.ready(0, meets(kLower, {101}), at_ms(20));
+  CHECK(w.refused(w.probe(peers(kLower, {101}), 20), MarkRefusal::there));
+  CHECK(w.silent());
+  w.ask(peers(kLower, {101}), 20);
+  CHECK(w.act().kind == Kind::answer);
+  CHECK(w.refused(w.probe(peers(kLower, {101}), 21), MarkRefusal::there));
+  CHECK(w.rendezvous.waiting_requests() == 0);
 }
 
 TEST_CASE("who calls does so at once when something is posted, and not when a pause is over", "[control][oob][roce]") {
@@ -76,66 +181,37 @@ TEST_CASE("who calls does so at once when something is posted, and not when a pa
   }
   CHECK(more >= 4);
   CHECK(more <= 6);
-  // The patience is not over while it pauses, and over then.
-  for (; now < 17'490; now += 10) {
-    w.rendezvous.on_time(at_ms(now));
-    calls();
-  }
-  CHECK(w.rendezvous.known() == 1);
-  w.rendezvous.on_time(at_ms(17'500));
-  CHECK(w.rendezvous.known() == 0);
-  CHECK(w.act().kind == Kind::give_up);
 }
 
-TEST_CASE("who is called, and has posted, is there when a caller of thousands calls again", "[control][oob][roce]") {
-  constexpr std::uint32_t kMany = 30'000;
-  World caller, called;
-  for (std::uint32_t i = 0; i < kMany; ++i) {
-    caller.rendezvous.ready(0, meets(kHigher, {1000 + i}), at_ms(0), Face::roce, 7);
-    caller.rendezvous.on_ended(caller.act().cookie, State::idle, at_ms(0));
-  }
-  called.rendezvous.ready(0, meets(kLower), at_ms(1), Face::roce);
-  called.rendezvous.count_from(kOwn, 3, at_ms(1), milliseconds(540));
-  called.rendezvous.posted(kOwn, true, at_ms(1));
-  std::set<std::uint32_t> later;
-  while (caller.rendezvous.next_deadline() <= at_ms(10'010)) {
-    const std::int64_t now = (caller.rendezvous.next_deadline() - at_ms(0)).ns / 1'000'000;
-    caller.rendezvous.on_time(at_ms(now));
-    for (const auto& act : caller.acts()) {
-      if (act.kind != Kind::call) continue;
-      later.insert(act.qp.value);
-      caller.rendezvous.on_ended(act.cookie, State::idle, at_ms(now));
-    }
-  }
-  CHECK(later.size() == kMany);
-  called.rendezvous.on_time(at_ms(10'900));
-  CHECK(called.rendezvous.known() == 1);
-}
-
-TEST_CASE("of a process with thousands of calls that fail each waits for longer than it pauses",
-          "[control][oob][roce]") {
-  constexpr std::uint32_t kMany = 10'000;
+TEST_CASE("W-MEET-02: who calls asks, when his patience is over, whether the peer has come in a pause",
+          "[control][oob][W-MEET-02][roce]") {
   World w;
-  for (std::uint32_t i = 0; i < kMany; ++i) {
-    w.rendezvous.ready(0, meets(kHigher, {1000 + i}), at_ms(0), Face::roce, 7);
-    w.rendezvous.count_from({1000 + i}, 3, at_ms(0), milliseconds(540));
-    for (const auto& act : w.acts())
-      if (act.kind == Kind::call) w.rendezvous.on_ended(act.cookie, State::idle, at_ms(0));
-  }
-  w.rendezvous.posted({1000}, true, at_ms(100));
-  const auto gives_up = [&](std::int64_t ms) {
-    bool given_up = false;
-    for (int i = 0; i < 2'000; ++i) {
-      w.rendezvous.on_time(at_ms(ms));
-      for (const auto& act : w.acts()) {
-        if (act.kind == Kind::call) w.rendezvous.on_ended(act.cookie, State::idle, at_ms(ms));
-        given_up |= act.kind == Kind::give_up;
+  w.rendezvous.ready(0, meets(kHigher), at_ms(0), Face::roce);
+  w.rendezvous.on_ended(w.act().cookie, State::idle, at_ms(0));
+  w.rendezvous.count_from(kOwn, 3, at_ms(0), milliseconds(540));
+  w.rendezvous.posted(kOwn, true, at_ms(10));
+  std::optional<std::uint64_t> probe;
+  for (std::int64_t now = 10; now <= 550; now += 10) {
+    w.rendezvous.on_time(at_ms(now));
+    for (const auto& act : w.acts()) {
+      if (act.kind == Kind::call) w.rendezvous.on_ended(act.cookie, State::idle, at_ms(now));
+      if (act.kind == Kind::probe) {
+        CHECK(now == 550);
+        probe = act.cookie;
       }
     }
-    return given_up;
-  };
-  CHECK_FALSE(gives_up(11'000));
-  CHECK(gives_up(11'200));
+  }
+  REQUIRE(probe);
+  SECTION("and calls at once") {
+    w.rendezvous.on_probed(*probe, true, at_ms(551));
+    w.rendezvous.on_time(at_ms(551));
+    CHECK(w.act().kind == Kind::call);
+  }
+  SECTION("or gives up") {
+    w.rendezvous.on_probed(*probe, false, at_ms(551));
+    CHECK(w.act().kind == Kind::give_up);
+    CHECK(w.rendezvous.known() == 0);
+  }
 }
 
 TEST_CASE("one whose application waits for ever calls at once when something is posted, too, once",
@@ -170,7 +246,7 @@ TEST_CASE("one whose application waits for ever calls at once when something is 
   CHECK(looks <= 1);
 }
 
-TEST_CASE("what is posted waits for 30 s, then it fails", "[control][oob]") {
+TEST_CASE("W-MEET-02: what is posted waits for 30 s, then it fails", "[control][oob][W-MEET-02]") {
   World w;
   w.rendezvous.ready(0, meets(kLower), at_ms(0));
   w.rendezvous.count_from(kOwn, 3, at_ms(0));
@@ -184,6 +260,7 @@ TEST_CASE("what is posted waits for 30 s, then it fails", "[control][oob]") {
   look(500, false);
   look(1000, false);  // twice as long after each
   look(2000, true);
+  w.rendezvous.on_probed(w.act().cookie, false, at_ms(2000));
   std::int64_t now = 2000;
   while (now < 31'999) {
     now = std::min<std::int64_t>(31'999, (w.rendezvous.next_deadline() - at_ms(0)).ns / 1'000'000);
@@ -192,11 +269,7 @@ TEST_CASE("what is posted waits for 30 s, then it fails", "[control][oob]") {
     if (w.rendezvous.next_deadline() > at_ms(31'999)) break;
   }
   CHECK(w.rendezvous.next_deadline() == at_ms(32'000));
-  w.rendezvous.on_time(at_ms(32'000));
-  const auto end = w.act();
-  CHECK(end.kind == Kind::give_up);
-  CHECK(end.qp == kOwn);
-  CHECK(w.rendezvous.known() == 0);
+  CHECK(gives_up(w, 32'000));
 }
 
 TEST_CASE("of many that are due at once so many are seen to at a time, in one look of a device", "[control][oob]") {
@@ -226,6 +299,7 @@ TEST_CASE("of many that are due at once so many are seen to at a time, in one lo
       seen += act.qps.size();
     }
     CHECK(seen <= Rendezvous::kDueAtOnce);
+    answer_probes(w, 500);
   }
   CHECK(std::count(looked.begin(), looked.end(), true) == kMany - 2);
   CHECK(w.rendezvous.next_deadline() > at_ms(500));
@@ -235,6 +309,7 @@ TEST_CASE("of many that are due at once so many are seen to at a time, in one lo
   for (std::size_t turn = 0; w.rendezvous.known() > 0; ++turn) {
     REQUIRE(turn < kTurns);
     w.rendezvous.on_time(at_ms(30'500));
+    answer_probes(w, 30'500);
     const auto acts = w.acts();
     CHECK(acts.size() <= Rendezvous::kDueAtOnce);
     for (const auto& act : acts) given_up += act.kind == Kind::give_up;
@@ -293,8 +368,9 @@ void waits_with_work(World& w) {
   w.rendezvous.ready(0, meets(kLower), at_ms(0));
   w.rendezvous.count_from(kOwn, 3, at_ms(0));
   w.rendezvous.on_time(at_ms(500));
-  w.rendezvous.posted(kOwn, true, at_ms(500));
   w.acts();
+  w.rendezvous.posted(kOwn, true, at_ms(500));
+  w.rendezvous.on_probed(w.act().cookie, false, at_ms(501));
 }
 
 }  // namespace
@@ -321,8 +397,7 @@ TEST_CASE("callers that come and go do not make the waiting longer", "[control][
   }
   SECTION("it gives up when it would have") {
     CHECK(w.rendezvous.next_deadline() == at_ms(30'500));
-    w.rendezvous.on_time(at_ms(30'500));
-    CHECK(w.act().kind == Kind::give_up);
+    CHECK(gives_up(w, 30'500));
   }
   SECTION("one that has been answered by then may still speak") {
     w.ask(peers(kLower), 30'400);
@@ -355,6 +430,7 @@ TEST_CASE("one that gives up ends its call", "[control][oob]") {
   w.rendezvous.on_time(at_ms(1000));
   w.acts();
   w.rendezvous.on_time(at_ms(30'500));
+  w.rendezvous.on_probed(w.act().cookie, false, at_ms(30'500));
   const auto all = w.acts();
   REQUIRE(all.size() == 2);
   CHECK(all[0].kind == Kind::drop);
@@ -395,6 +471,11 @@ TEST_CASE("nothing that was begun for one that is forgotten is done", "[control]
   w.rendezvous.on_time(w.rendezvous.next_deadline());  // to be looked at
   w.rendezvous.forget(kOwn);
   CHECK(w.silent());
+  w.rendezvous.ready(0, meets(kLower), at_ms(0));
+  w.rendezvous.count_from(kOwn, 3, at_ms(0));
+  w.rendezvous.posted(kOwn, true, at_ms(0));  // to be asked for
+  w.rendezvous.forget(kOwn);
+  for (const auto& act : w.acts()) CHECK(act.kind == Kind::unprobe);
 }
 
 TEST_CASE("the end of a connection is the end of the waiting", "[control][oob]") {

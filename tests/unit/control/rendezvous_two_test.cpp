@@ -28,6 +28,12 @@ struct TwoDaemons {
     bool dropped = false, answered = false;
     unsigned lives[2] = {0, 0};  // which of the daemons of either side it is of
   };
+  struct Probe {
+    unsigned from = 0;
+    std::uint64_t cookie = 0;
+    Meeting meeting;
+  };
+  static constexpr std::size_t kProbes = 1'000'000;  // their streams
   struct Due {
     Instant at;
     std::function<void()> what;
@@ -37,6 +43,9 @@ struct TwoDaemons {
   static constexpr QpNumber kNumber[] = {{100}, {200}};
   Rendezvous daemon[2];
   std::vector<Connection> connections;
+  std::vector<Probe> probes;
+  bool posts[2] = {false, false};
+  unsigned given_up = 0;
   std::vector<Due> due;
   Instant now = at_ms(0);
   std::mt19937_64 random;
@@ -69,16 +78,30 @@ struct TwoDaemons {
           later([=, this, theirs = act->mark->meeting] { reply(index, theirs); });
           break;
         case Kind::refuse:
-          later([=, this] { tell_end(index, connections[index].caller); });
+          if (index >= kProbes)
+            later([=, this, there = act->mark->refusal == MarkRefusal::there] {
+              const Probe& it = probes[index - kProbes];
+              daemon[it.from].on_probed(it.cookie, there, now);
+            });
+          else
+            later([=, this] { tell_end(index, connections[index].caller); });
           break;
         case Kind::drop:
           drop(index);
           break;
         case Kind::look:
-          for (const QpNumber qp : act->qps) daemon[who].posted(qp, false, now);
+          for (const QpNumber qp : act->qps) daemon[who].posted(qp, posts[who], now);
+          break;
+        case Kind::probe:
+          probes.push_back({who, act->cookie, act->mark->meeting});
+          later([=, this, index = probes.size() - 1] { arrive_probe(index); });
+          break;
+        case Kind::unprobe:
+          break;
+        case Kind::give_up:
+          ++given_up;
           break;
         case Kind::join:
-        case Kind::give_up:
           FAIL("nobody asked for that");
       }
     }
@@ -95,6 +118,20 @@ struct TwoDaemons {
     daemon[1 - it.caller].on_request(
         {.stream = {0, {index}}, .from = kAddress[it.caller], .to = kAddress[1 - it.caller], .private_data = data},
         true, now);
+  }
+  void arrive_probe(std::size_t index) {
+    const Probe& it = probes[index];
+    std::array<std::byte, wire::Mark::kSizeMax> octets;
+    wire::Mark mark;
+    mark.kind = wire::Mark::Kind::probe;
+    mark.capabilities = wire::mark_capability::kOob;
+    mark.meeting = it.meeting;
+    const Bytes data = Bytes(octets).first(wire::emit(mark, octets));
+    daemon[1 - it.from].on_request({.stream = {0, {kProbes + index}},
+                                    .from = kAddress[it.from],
+                                    .to = kAddress[1 - it.from],
+                                    .private_data = data},
+                                   true, now);
   }
   void reply(std::size_t index, const Meeting& theirs) {
     Connection& it = connections[index];
@@ -159,6 +196,24 @@ struct TwoDaemons {
 };
 
 }  // namespace
+
+TEST_CASE("W-MEET-02: who posts meets a peer that is there, whoever of the two calls and however long he pauses",
+          "[control][oob][roce][W-MEET-02]") {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    TwoDaemons w(seed);
+    const unsigned first = static_cast<unsigned>(w.random() % 2), posts = static_cast<unsigned>(w.random() % 2);
+    w.name_peer(first);
+    w.run(milliseconds(static_cast<std::int64_t>(w.random() % 20'000)));
+    w.name_peer(1 - first);
+    w.posts[posts] = true;
+    w.daemon[posts].count_from(TwoDaemons::kNumber[posts], w.psn[posts], w.now, milliseconds(540));
+    w.run(seconds(3));  // it is noticed, and answered
+    INFO("seed " << seed);
+    CHECK(w.given_up == 0);
+    CHECK(w.daemon[0].stage(TwoDaemons::kNumber[0]) == Stage::together);
+    CHECK(w.daemon[1].stage(TwoDaemons::kNumber[1]) == Stage::together);
+  }
+}
 
 TEST_CASE("whatever happened before, two that mean each other come together", "[control][oob]") {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {

@@ -62,6 +62,13 @@ struct World {
     mark.meeting = meeting;
     return ask(Bytes(octets).first(wire::emit(mark, octets)), meeting.own_gid, ms, exists, device);
   }
+  Rendezvous::Stream probe(const Meeting& meeting, std::int64_t ms = 0, bool exists = true) {
+    wire::Mark mark;
+    mark.kind = wire::Mark::Kind::probe;
+    mark.capabilities = mark.needed = wire::mark_capability::kOob;
+    mark.meeting = meeting;
+    return ask(Bytes(octets).first(wire::emit(mark, octets)), meeting.own_gid, ms, exists);
+  }
   // Refused, for that.
   bool refused(const Rendezvous::Stream& stream, MarkRefusal why) {
     const auto all = acts();

@@ -130,11 +130,32 @@ TEST_CASE("W-ACK-10: a Send without a receive ends as rnr_retry has it", "[wired
 TEST_CASE("W-ACK-08: a peer that does not come costs the first request RETRY_EXC_ERR, and the others a flush",
           "[wired][roce][W-ACK-08]") {
   TwoEnds t(kTwoRoce);
-  t.x.ready(t.y);
-  REQUIRE(t.x.send(1) == 0);
-  REQUIRE(t.x.send(2) == 0);
-  expect(t.x.cq, 1, IBV_WC_RETRY_EXC_ERR);
-  expect(t.x.cq, 2, IBV_WC_WR_FLUSH_ERR);
+  End& there = GENERATE(true, false) ? t.x : t.y;  // the lower address calls
+  there.ready(&there == &t.x ? t.y : t.x);
+  REQUIRE(there.send(1) == 0);
+  REQUIRE(there.send(2) == 0);
+  expect(there.cq, 1, IBV_WC_RETRY_EXC_ERR);
+  expect(there.cq, 2, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST_CASE("W-MEET-03: what is posted toward a caller in a pause that is longer than the retry time arrives",
+          "[wired][roce][W-MEET-03]") {
+  TwoEnds t(kTwoRoce);
+  REQUIRE(t.x.to_init() == 0);
+  REQUIRE(t.x.receive(9) == 0);
+  REQUIRE(t.x.to_rtr(t.y) == 0);
+  REQUIRE(t.x.to_rts() == 0);
+  // It is refused again and again, and its pauses become longer than a second.
+  REQUIRE(t.y.to_init() == 0);
+  ibv_qp_attr other = t.y.rtr(t.x);
+  ++other.rq_psn;
+  REQUIRE(t.y.modify(other, kRtrMask) == 0);
+  usleep(1'350'000);
+  REQUIRE(t.y.reset() == 0);
+  t.y.ready(t.x);
+  REQUIRE(t.y.send(1) == 0);
+  expect(t.y.cq, 1);
+  expect(t.x.cq, 9);
 }
 
 TEST_CASE("W-ACK-11: a Read takes as many SGEs as a Send, into memory of Local Write only", "[wired][roce][W-ACK-11]") {

@@ -138,8 +138,18 @@ TEST_CASE("a RoCE face is a capability, and another face is a reason of its own"
 
 TEST_CASE("each reason has words of its own", "[wire][mark]") {
   std::set<std::string> words;
-  for (std::uint32_t why = 0; why <= 8; ++why) words.insert(wire::in_words(static_cast<wire::MarkRefusal>(why)));
-  CHECK(words.size() == 9);
+  for (std::uint32_t why = 0; why <= 10; ++why) words.insert(wire::in_words(static_cast<wire::MarkRefusal>(why)));
+  CHECK(words.size() == 11);
+}
+
+TEST_CASE("a probe is a meeting of another kind", "[wire][mark]") {
+  Mark mark = meeting_mark();
+  mark.kind = Mark::Kind::probe;
+  auto octets = test::hex(kMeeting);
+  octets[9] = std::byte{6};
+  CHECK(emitted(mark) == octets);
+  CHECK(wire::parse_mark(octets)->kind == Mark::Kind::probe);
+  CHECK(wire::parse_mark(octets)->meeting == mark.meeting);
 }
 
 TEST_CASE("a PSN that has not been named is no PSN", "[wire][mark]") {
@@ -170,6 +180,8 @@ TEST_CASE("a refusal says why, and what it does not know is unknown", "[wire][ma
   octets[23] = std::byte{9};
   CHECK(wire::parse_mark(octets)->refusal == wire::MarkRefusal::other_ece);
   octets[23] = std::byte{10};
+  CHECK(wire::parse_mark(octets)->refusal == wire::MarkRefusal::there);
+  octets[23] = std::byte{11};
   CHECK(wire::parse_mark(octets)->refusal == wire::MarkRefusal::unknown);
 }
 
@@ -180,7 +192,7 @@ TEST_CASE("what is cut off, of another version or kind, or too long for its fram
       CHECK_FALSE(wire::parse_mark(Bytes(whole).first(size)).has_value());
     CHECK(wire::parse_mark(whole).has_value());
     for (const auto& [at, value] : std::vector<std::pair<std::size_t, unsigned>>{
-             {0, 'R'}, {7, 'b'}, {8, 0}, {8, 2}, {9, 0}, {9, 6}, {11, 0x13}, {10, 1}}) {
+             {0, 'R'}, {7, 'b'}, {8, 0}, {8, 2}, {9, 0}, {9, 7}, {11, 0x13}, {10, 1}}) {
       auto other = whole;
       other[at] = std::byte(value);
       CHECK_FALSE(wire::parse_mark(other).has_value());

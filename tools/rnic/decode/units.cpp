@@ -203,6 +203,8 @@ const char* kind_name(wire::Mark::Kind kind) {
       return "inquiry";
     case wire::Mark::Kind::answer:
       return "answer";
+    case wire::Mark::Kind::probe:
+      return "probe";
   }
   return "";
 }
