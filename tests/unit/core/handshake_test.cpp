@@ -71,6 +71,35 @@ TEST_CASE("W-TCP-16: a Request on the handshake's third ACK is heard, through a 
   CHECK(world.b.device.streams().at(0).tcp.bytes_in == request.size() + 3);
 }
 
+TEST_CASE("a flood at a port whose listener has just closed makes nothing, and the next listener hears its callers",
+          "[core][V-SEC-23]") {
+  World world({});
+  REQUIRE(world.b.device.listen({}, kPort, 8, 77));
+  world.b.device.unlisten({}, kPort, world.clock.now);
+  Stranger stranger(world);
+  Flood flood;
+  for (int i = 0; i < 100; ++i) {
+    flood.send(stranger, 200);
+    world.run_for(milliseconds(1));
+  }
+  CHECK(stranger.heard.empty());
+  CHECK(world.b.device.half_open_count() == 0);
+  CHECK(world.b.device.stream_count() == 0);
+  REQUIRE(world.b.device.listen({}, kPort, 8, 78));
+  stranger.says(syn(100));
+  REQUIRE(stranger.heard.size() == 1);
+  stranger.says(third(stranger.take()[0].header, 101));
+  CHECK(world.b.device.stream_count() == 1);
+  // When it is nobody's, each is told so.
+  world.b.device.unlisten({}, kPort, world.clock.now);
+  world.run_for(host::Listeners::kAfterlifeServing);
+  stranger.heard.clear();
+  flood.send(stranger, 10);
+  world.run_for(milliseconds(1));
+  CHECK(std::count_if(stranger.heard.begin(), stranger.heard.end(),
+                      [](const Stranger::Heard& heard) { return heard.header.has(flag::kRst); }) == 10);
+}
+
 TEST_CASE("a listener that is closed resets connections whose Request has not come", "[core]") {
   World world({});
   REQUIRE(world.b.device.listen({}, kPort, 8, 77));
