@@ -3,8 +3,9 @@
 //
 //   scale server ADDRESS PORT COUNT
 //   scale client ADDRESS PORT COUNT MESSAGES DAEMON
-//     COUNT connections of one process with another; MESSAGES Sends of 8 octets over one of them, and as many over all
-//     of them in turn, 16 under way at a time; then all are ended. The server checks that all came.
+//     COUNT connections of one process with another; MESSAGES Sends of 8 octets, 16 under way at a time: over 16 of
+//     them while there are no others, over 16 among all, over one, over all in turn; then all are ended. The server
+//     checks that all came.
 //   scale objects ADDRESS QPS REGIONS DAEMON
 //     so many queue pairs, of one shared receive queue, and regions, made and destroyed
 //
@@ -24,6 +25,7 @@ namespace {
 
 constexpr std::uint32_t kDepth = 16;
 constexpr std::size_t kConnecting = 64;  // at a time
+constexpr std::size_t kActive = 16;      // beside those that are silent
 constexpr std::uint32_t kOctets = 8;
 
 double now_us() {
@@ -218,6 +220,7 @@ struct Client {
   Shared shared;
   rdma_event_channel* channel = rdma_create_event_channel();
   std::vector<rdma_cm_id*> ids;
+  std::size_t there = 0;  // of them are connected
 
   void call(const char* address, const char* port) {
     rdma_cm_id* id = nullptr;
@@ -249,11 +252,20 @@ struct Client {
         std::exit(1);
     }
   }
+  void connect(const char* address, const char* port, std::size_t count, const std::string& daemon) {
+    Stage stage("connected", count - there, daemon);
+    const std::size_t before = there;
+    while (there < count) {
+      while (ids.size() < count && ids.size() - there < kConnecting) call(address, port);
+      if (take_event()) stage.done(++there - before);
+    }
+  }
   void send(const char* what, std::uint64_t messages, std::size_t over, const std::string& daemon) {
     const double start = now_us(), before = cpu_us(daemon);
     std::uint64_t sent = 0, done = 0;
     while (done < messages) {
-      for (; sent < messages && sent - done < kDepth; ++sent) post_send(ids[sent % over]->qp, sent);
+      for (; sent < messages && sent - done < kDepth; ++sent)
+        post_send(ids[sent % over * (ids.size() / over)]->qp, sent);
       std::array<ibv_wc, 16> all;
       const int got = ibv_poll_cq(shared.cq, all.size(), all.data());
       for (int i = 0; i < got; ++i) expect_good(all[static_cast<std::size_t>(i)]);
@@ -268,12 +280,15 @@ struct Client {
 
 int ask(const char* address, const char* port, std::size_t count, std::uint64_t messages, const std::string& daemon) {
   Client client;
-  {
-    Stage stage("connected", count, daemon);
-    for (std::size_t there = 0; there < count;) {
-      while (client.ids.size() < count && client.ids.size() - there < kConnecting) client.call(address, port);
-      if (client.take_event()) stage.done(++there);
-    }
+  if (count > kActive) {
+    client.connect(address, port, kActive, daemon);
+    client.send("16 alone", messages, kActive, daemon);
+    client.send("16 alone again", messages, kActive, daemon);
+  }
+  client.connect(address, port, count, daemon);
+  if (count > kActive) {
+    client.send("16 among all", messages, kActive, daemon);
+    client.send("16 among all again", messages, kActive, daemon);
   }
   client.send("one", messages, 1, daemon);
   client.send("all in turn", messages, count, daemon);
