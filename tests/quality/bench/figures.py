@@ -136,9 +136,9 @@ class Rnic:
         at = [self.wire.address, "7404"]
         said, text = self.wire.pair([program, "server", *at, str(connections)],
                                     [program, "client", *at, str(connections), str(messages), pid], 900)
-        sent = messages * text.count("messages over")
-        if f"{sent} messages came" not in said:
-            raise Failed(f"not all of {sent} messages came:\n{said}")
+        sent = messages * text.count("Sends over")
+        if f"{sent} Sends came" not in said:
+            raise Failed(f"not all of {sent} Sends came:\n{said}")
         objects = [program, "objects", self.wire.address, str(queue_pairs), str(regions), pid]
         return [*text.splitlines(), *self.world.run([*self.wire.server, *objects], 900).splitlines()]
 

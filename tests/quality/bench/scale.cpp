@@ -16,6 +16,7 @@
 #include <array>
 #include <chrono>
 #include <cinttypes>
+#include <cstring>
 #include <fstream>
 #include <functional>
 
@@ -102,7 +103,7 @@ struct Shared {
     pd = ibv_alloc_pd(device);
     cq = ibv_create_cq(device, static_cast<int>(entries), nullptr, nullptr, 0);
     if (pd == nullptr || cq == nullptr) app::fail("queues");
-    mr = ibv_reg_mr(pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+    mr = ibv_reg_mr(pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     if (mr == nullptr) app::fail("ibv_reg_mr");
   }
   ibv_qp_init_attr queues(ibv_srq* srq = nullptr) const {
@@ -129,13 +130,23 @@ void post_receive(const Shared& shared, ibv_qp* qp) {
   if ((errno = ibv_post_recv(qp, &wr, &bad)) != 0) app::fail("ibv_post_recv");
 }
 
-void post_send(ibv_qp* qp, std::uint64_t number) {
+// Where the server is to be written to; in its Reply.
+struct Target {
+  std::uint64_t address = 0;
+  std::uint32_t rkey = 0;
+};
+
+void post_send(ibv_qp* qp, std::uint64_t number, const Target* target) {
   ibv_sge sge{reinterpret_cast<std::uint64_t>(&number), kOctets, 0};
   ibv_send_wr wr{};
   wr.wr_id = number;
   wr.sg_list = &sge;
   wr.num_sge = 1;
-  wr.opcode = IBV_WR_SEND;
+  wr.opcode = target != nullptr ? IBV_WR_RDMA_WRITE : IBV_WR_SEND;
+  if (target != nullptr) {
+    wr.wr.rdma.remote_addr = target->address;
+    wr.wr.rdma.rkey = target->rkey;
+  }
   wr.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
   ibv_send_wr* bad = nullptr;
   if ((errno = ibv_post_send(qp, &wr, &bad)) != 0) app::fail("ibv_post_send");
@@ -148,7 +159,7 @@ void expect_good(const ibv_wc& wc) {
 }
 
 // The next event, taken and acknowledged; of a channel that does not block perhaps none.
-bool next_event(rdma_event_channel* channel, rdma_cm_event_type& type, rdma_cm_id*& id) {
+bool next_event(rdma_event_channel* channel, rdma_cm_event_type& type, rdma_cm_id*& id, Target* target = nullptr) {
   rdma_cm_event* event = nullptr;
   if (rdma_get_cm_event(channel, &event) != 0) {
     if (errno == EAGAIN) return false;
@@ -156,6 +167,8 @@ bool next_event(rdma_event_channel* channel, rdma_cm_event_type& type, rdma_cm_i
   }
   type = event->event;
   id = event->id;
+  if (target != nullptr && type == RDMA_CM_EVENT_ESTABLISHED && event->param.conn.private_data_len >= sizeof *target)
+    std::memcpy(target, event->param.conn.private_data, sizeof *target);
   rdma_ack_cm_event(event);
   return true;
 }
@@ -172,7 +185,10 @@ struct Server {
       shared.make(id->verbs, 2 * kDepth * count < 65536 ? 2 * kDepth * count : 65536);
       shared.make_qp(id);
       for (std::uint32_t i = 0; i < kDepth; ++i) post_receive(shared, id->qp);
+      const Target target{reinterpret_cast<std::uint64_t>(shared.memory.data()), shared.mr->rkey};
       rdma_conn_param parameters{};
+      parameters.private_data = &target;
+      parameters.private_data_len = sizeof target;
       if (rdma_accept(id, &parameters) != 0) app::fail("rdma_accept");
     } else if (type == RDMA_CM_EVENT_DISCONNECTED) {
       while (poll() != 0) {  // what came before it is there, and goes with its queue pair
@@ -210,7 +226,7 @@ int serve(const char* address, const char* port, std::size_t count) {
     for (int i = 0; i < 16 && next_event(listener->channel, type, id); ++i) server.take(type, id);
     for (int i = 0; i < 16; ++i) server.poll();
   }
-  std::printf("%" PRIu64 " messages came\n", server.came);
+  std::printf("%" PRIu64 " Sends came\n", server.came);
   return 0;
 }
 
@@ -221,6 +237,7 @@ struct Client {
   rdma_event_channel* channel = rdma_create_event_channel();
   std::vector<rdma_cm_id*> ids;
   std::size_t there = 0;  // of them are connected
+  Target target;          // the same for all
 
   void call(const char* address, const char* port) {
     rdma_cm_id* id = nullptr;
@@ -233,7 +250,7 @@ struct Client {
   bool take_event() {
     rdma_cm_event_type type{};
     rdma_cm_id* id = nullptr;
-    next_event(channel, type, id);
+    next_event(channel, type, id, &target);
     rdma_conn_param parameters{};
     switch (type) {
       case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -260,20 +277,21 @@ struct Client {
       if (take_event()) stage.done(++there - before);
     }
   }
-  void send(const char* what, std::uint64_t messages, std::size_t over, const std::string& daemon) {
+  void send(const char* what, std::uint64_t messages, std::size_t over, const std::string& daemon,
+            bool writes = false) {
     const double start = now_us(), before = cpu_us(daemon);
     std::uint64_t sent = 0, done = 0;
     while (done < messages) {
       for (; sent < messages && sent - done < kDepth; ++sent)
-        post_send(ids[sent % over * (ids.size() / over)]->qp, sent);
+        post_send(ids[sent % over * (ids.size() / over)]->qp, sent, writes ? &target : nullptr);
       std::array<ibv_wc, 16> all;
       const int got = ibv_poll_cq(shared.cq, all.size(), all.data());
       for (int i = 0; i < got; ++i) expect_good(all[static_cast<std::size_t>(i)]);
       done += static_cast<std::uint64_t>(got);
     }
     const auto count = static_cast<double>(messages);
-    std::printf("%s: %" PRIu64 " messages over %zu; us each: %.2f, of the daemon's CPU %.2f\n", what, messages, over,
-                (now_us() - start) / count, (cpu_us(daemon) - before) / count);
+    std::printf("%s: %" PRIu64 " %s over %zu; us each: %.2f, of the daemon's CPU %.2f\n", what, messages,
+                writes ? "Writes" : "Sends", over, (now_us() - start) / count, (cpu_us(daemon) - before) / count);
     std::fflush(stdout);
   }
 };
@@ -282,13 +300,13 @@ int ask(const char* address, const char* port, std::size_t count, std::uint64_t 
   Client client;
   if (count > kActive) {
     client.connect(address, port, kActive, daemon);
-    client.send("16 alone", messages, kActive, daemon);
-    client.send("16 alone again", messages, kActive, daemon);
+    client.send("16 alone", messages, kActive, daemon, true);
+    client.send("16 alone again", messages, kActive, daemon, true);
   }
   client.connect(address, port, count, daemon);
   if (count > kActive) {
-    client.send("16 among all", messages, kActive, daemon);
-    client.send("16 among all again", messages, kActive, daemon);
+    client.send("16 among all", messages, kActive, daemon, true);
+    client.send("16 among all again", messages, kActive, daemon, true);
   }
   client.send("one", messages, 1, daemon);
   client.send("all in turn", messages, count, daemon);
