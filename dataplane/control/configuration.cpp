@@ -602,17 +602,21 @@ std::string complete_device(DeviceConfiguration& device) {
     return std::any_of(device.addresses.begin(), device.addresses.end(),
                        [&](const auto& each) { return wire::same_network(each.address, gateway, each.prefix_length); });
   };
+  const auto is_own = [&](const wire::IpAddress& gateway) {
+    return std::any_of(device.addresses.begin(), device.addresses.end(),
+                       [&](const core::DeviceAddress& own) { return own.address == gateway; });
+  };
   bool gateway_v6 = false;
   for (const wire::IpAddress& gateway : device.gateways) {
     gateway_v6 |= gateway.is_v6();
     if (!on_link(gateway)) return called + ": its gateway " + wire::to_string(gateway) + " is on none of its networks";
-    if (std::any_of(device.addresses.begin(), device.addresses.end(),
-                    [&](const core::DeviceAddress& own) { return own.address == gateway; }))
-      return called + ": its gateway " + wire::to_string(gateway) + " is an address of its own";
+    if (is_own(gateway)) return called + ": its gateway " + wire::to_string(gateway) + " is an address of its own";
   }
-  for (const ip::Route& route : device.routes)
-    if (!on_link(route.gateway))
-      return called + ": the gateway " + wire::to_string(route.gateway) + " of a route is on none of its networks";
+  for (const ip::Route& route : device.routes) {
+    const std::string words = called + ": the gateway " + wire::to_string(route.gateway) + " of a route is ";
+    if (!on_link(route.gateway)) return words + "on none of its networks";
+    if (is_own(route.gateway)) return words + "an address of its own";
+  }
   // Where nobody but rnic is on the wire there is no router, and the daemon's own addresses are looked
   // through below.
   if (!device.accept_ra) device.accept_ra = device.options.ipv6 && !may_be_local && !gateway_v6;

@@ -51,6 +51,18 @@ std::optional<Duration> patience_of(const Qp& qp) {
   return patience;
 }
 
+Rendezvous::Found found_by(const StreamEvent& event) {
+  using Found = Rendezvous::Found;
+  if (event.kind == StreamEvent::Kind::failed)  // where there is no listener there is no rnic
+    return event.failure == core::StreamFailure::refused ? Found::not_there : Found::no_answer;
+  const auto mark = wire::parse_mark(bytes_of(event.private_data));
+  if (event.kind != StreamEvent::Kind::rejected || !mark || mark->kind != wire::Mark::Kind::refusal)
+    return Found::no_answer;
+  if (mark->refusal == wire::MarkRefusal::there) return Found::there;
+  // One that knows no probes.
+  return mark->refusal == wire::MarkRefusal::not_able ? Found::no_answer : Found::not_there;
+}
+
 }  // namespace
 
 Oob::Oob(Machine& machine, Loop& loop, ConnectionManager& cm, const Log& log)
@@ -181,6 +193,10 @@ void Oob::act() {
       case Kind::probe:
         probe(*next);
         break;
+      case Kind::renew:
+        machine_.devices[next->stream.device]->worker->call(
+            [&](Instant now) { machine_.devices[next->stream.device]->device->renew_call(next->stream.id, now); });
+        break;
       case Kind::unprobe:
         unprobe(*next);
         break;
@@ -288,7 +304,7 @@ void Oob::probe(const Rendezvous::Act& act) {
   Qp* qp = find(act.qp);
   if (qp == nullptr) return rendezvous_.forget(act.qp);
   Share share = cm_.streams_of(act.stream.device).take(holder_of(qp->context->peer()));
-  if (!share) return rendezvous_.on_probed(act.cookie, false, clock_now());
+  if (!share) return rendezvous_.on_probed(act.cookie, Rendezvous::Found::no_answer, clock_now());
   ServedDevice& served = *machine_.devices[act.stream.device];
   core::ConnectOptions options;
   options.local = act.mark->meeting.own_gid;
@@ -299,7 +315,7 @@ void Oob::probe(const Rendezvous::Act& act) {
   options.private_data = to_private_data(*act.mark);
   Result<core::StreamId, core::StreamError> called = Failure{core::StreamError::wrong_state};
   served.worker->call([&](Instant now) { called = served.device->greet(options, now); });
-  if (!called) return rendezvous_.on_probed(act.cookie, false, clock_now());
+  if (!called) return rendezvous_.on_probed(act.cookie, Rendezvous::Found::no_answer, clock_now());
   probes_.try_emplace(act.cookie, Probe{*called, std::move(share)});
 }
 
@@ -316,20 +332,19 @@ void Oob::unprobe(const Rendezvous::Act& act) {
 }
 
 void Oob::on_probe_event(const StreamEvent& event, Instant now) {
-  const auto mark = wire::parse_mark(bytes_of(event.private_data));
-  const bool refused = event.kind == StreamEvent::Kind::rejected && mark && mark->kind == wire::Mark::Kind::refusal;
-  // Nobody accepts one that is a rnic.
-  if (event.kind == StreamEvent::Kind::established) end_probe(event.device, event.stream);
+  if (event.kind == StreamEvent::Kind::established) end_probe(event.device, event.stream);  // no rnic accepts a probe
   probes_.erase(event.cookie);
-  rendezvous_.on_probed(event.cookie, refused && mark->refusal == wire::MarkRefusal::there, now);
+  rendezvous_.on_probed(event.cookie, found_by(event), now);
 }
 
 void Oob::refuse(const Rendezvous::Act& act) {
   ServedDevice& served = *machine_.devices[act.stream.device];
   const core::PrivateData data = act.mark ? to_private_data(*act.mark) : core::PrivateData{};
-  const auto words = [&] {
-    return served.name + ": a Request of another rnic's queue pair is refused: " +
-           (act.mark ? wire::in_words(act.mark->refusal) : "it has no mark");
+  const auto words = [&]() -> std::string {
+    if (!act.mark) return served.name + ": a Request without a mark is refused";
+    if (act.mark->refusal == wire::MarkRefusal::there)
+      return served.name + ": another rnic asks for a queue pair that waits for it";
+    return served.name + ": a Request of another rnic's queue pair is refused: " + wire::in_words(act.mark->refusal);
   };
   std::uint64_t left_out = 0;
   if (act.mark && act.mark->refusal == wire::MarkRefusal::other_face && lines_.take(clock_now(), left_out))

@@ -20,6 +20,8 @@ Mark mark_of(const wire::Meeting& meeting, Face face, Mark::Kind kind = Mark::Ki
   return mark;
 }
 
+bool names_a_queue_pair(const Mark& mark) { return mark.kind == Mark::Kind::meeting || mark.kind == Mark::Kind::probe; }
+
 Duration pause_after(unsigned calls) {
   Duration pause = Rendezvous::kPauseFirst;
   for (unsigned i = 1; i < calls && pause < Rendezvous::kPauseMax; ++i) pause = pause * 2;
@@ -29,7 +31,7 @@ Duration pause_after(unsigned calls) {
 }  // namespace
 
 Instant Rendezvous::Waiter::due() const {
-  return stage == Stage::together ? kNever : std::min({call_at, look_at, give_up_at});
+  return stage == Stage::together ? kNever : std::min({call_at, look_at, give_up_at, unprobe_at});
 }
 
 Rendezvous::Waiter* Rendezvous::find(QpNumber qp) {
@@ -101,12 +103,11 @@ void Rendezvous::count_from(QpNumber qp, std::uint32_t psn, Instant now, std::op
 }
 
 void Rendezvous::forget(QpNumber qp) {
-  const Waiter* waiter = find(qp);
+  Waiter* waiter = find(qp);
   if (waiter == nullptr) return;
   if (waiter->stage == Stage::calling && waiter->call)
     acts_.push_back({.kind = Act::Kind::drop, .qp = qp, .stream = *waiter->call});
-  if (waiter->probe != 0)
-    acts_.push_back({.kind = Act::Kind::unprobe, .qp = qp, .stream = {waiter->device, {}}, .cookie = waiter->probe});
+  unprobe(*waiter);
   remove(qp);
 }
 
@@ -143,8 +144,9 @@ void Rendezvous::call(Waiter& waiter) {
   acts_.push_back(act);
 }
 
-void Rendezvous::probe(Waiter& waiter) {
-  if (waiter.probe != 0) return;
+void Rendezvous::probe(Waiter& waiter, Instant now) {
+  unprobe(waiter);
+  change(waiter, [&] { waiter.unprobe_at = now + kAnswerMost; });
   waiter.probe = next_cookie(waiter.meeting.own_number);
   acts_.push_back({.kind = Act::Kind::probe,
                    .qp = waiter.meeting.own_number,
@@ -153,7 +155,18 @@ void Rendezvous::probe(Waiter& waiter) {
                    .mark = mark_of(waiter.meeting, waiter.face, Mark::Kind::probe)});
 }
 
+// Nobody waits for its answer any more.
+void Rendezvous::unprobe(Waiter& waiter) {
+  change(waiter, [&] { waiter.unprobe_at = kNever; });
+  if (waiter.probe == 0) return;
+  acts_.push_back({.kind = Act::Kind::unprobe,
+                   .qp = waiter.meeting.own_number,
+                   .stream = {waiter.device, {}},
+                   .cookie = std::exchange(waiter.probe, 0)});
+}
+
 void Rendezvous::answer(Waiter& waiter, const Stream& stream) {
+  unprobe(waiter);
   waiter.cookie = next_cookie(waiter.meeting.own_number);
   // Its patience stays as it is: a caller that has gone meanwhile was not there.
   change(waiter, [&] {
@@ -198,13 +211,13 @@ void Rendezvous::look_through_requests(Waiter& waiter, Instant now) {
 
 std::optional<QpNumber> Rendezvous::number_asked(const Request& request) {
   const auto mark = wire::parse_mark(request.private_data);
-  if (!mark || (mark->kind != Mark::Kind::meeting && mark->kind != Mark::Kind::probe)) return std::nullopt;
+  if (!mark || !names_a_queue_pair(*mark)) return std::nullopt;
   return mark->meeting.peer_number;
 }
 
 void Rendezvous::on_request(const Request& request, bool exists, Instant now) {
   const auto mark = wire::parse_mark(request.private_data);
-  if (!mark || (mark->kind != Mark::Kind::meeting && mark->kind != Mark::Kind::probe)) {
+  if (!mark || !names_a_queue_pair(*mark)) {
     // Who does not speak our language is answered in his own; who speaks a later one, that we do not.
     if (wire::has_mark(request.private_data)) return refuse(request.stream, request.face, MarkRefusal::not_able);
     acts_.push_back({.kind = Act::Kind::refuse, .qp = {}, .stream = request.stream});
@@ -244,11 +257,15 @@ void Rendezvous::on_probe(const Request& request, const wire::Meeting& theirs, b
   call_soon(*waiter, now);
 }
 
-// What comes of it is told by its pauses no more: it is known that the peer is there.
+// There is more reason to than the end of a pause.
 void Rendezvous::call_soon(Waiter& waiter, Instant now) {
   if (waiter.role != mpa::Role::calls) return;
   waiter.calls = 0;
-  if (waiter.stage == Stage::calling) waiter.is_wanted = true;
+  if (waiter.stage == Stage::calling) {
+    waiter.is_wanted = true;
+    if (waiter.call)
+      acts_.push_back({.kind = Act::Kind::renew, .qp = waiter.meeting.own_number, .stream = *waiter.call});
+  }
   if (waiter.stage == Stage::apart) change(waiter, [&] { waiter.call_at = std::min(waiter.call_at, now); });
 }
 
@@ -277,8 +294,8 @@ void Rendezvous::on_established(std::uint64_t cookie) {
   Waiter* waiter = of(cookie);
   if (waiter == nullptr) return;
   waiter->calls = 0;
-  waiter->probe = 0;
-  waiter->is_wanted = waiter->asks_once_more = false;
+  unprobe(*waiter);
+  waiter->is_wanted = waiter->patience_is_over = false;
   count_failing(*waiter, false);
   change(*waiter, [&] {
     waiter->stage = Stage::together;
@@ -345,21 +362,21 @@ void Rendezvous::posted(QpNumber qp, bool any, Instant now) {
   });
   // The peer may have come in the middle of a pause, or be in one.
   call_soon(*waiter, now);
-  if (waiter->stage == Stage::apart && waiter->role == mpa::Role::answers) probe(*waiter);
+  if (waiter->stage == Stage::apart && waiter->role == mpa::Role::answers) probe(*waiter, now);
 }
 
-void Rendezvous::on_probed(std::uint64_t cookie, bool there, Instant now) {
+void Rendezvous::on_probed(std::uint64_t cookie, Found found, Instant now) {
   Waiter* waiter = find(qp_of(cookie));
   if (waiter == nullptr || waiter->probe != cookie) return;
   waiter->probe = 0;
-  if (waiter->stage == Stage::together || waiter->stage == Stage::left) return;
-  if (!there) {
-    if (waiter->asks_once_more) give_up(waiter->meeting.own_number);
-    return;
+  change(*waiter, [&] { waiter->unprobe_at = kNever; });
+  if (found == Found::not_there && waiter->patience_is_over) return give_up(waiter->meeting.own_number);
+  if (found != Found::there) return;
+  const Instant comes_by = now + kComesMost;
+  if (waiter->give_up_at < comes_by) {
+    waiter->patience_is_over = true;
+    change(*waiter, [&] { waiter->give_up_at = comes_by; });
   }
-  change(*waiter, [&] {
-    if (waiter->give_up_at != kNever) waiter->give_up_at = std::max(waiter->give_up_at, now + kComesMost);
-  });
   call_soon(*waiter, now);
 }
 
@@ -387,10 +404,11 @@ void Rendezvous::serve(Waiter& waiter, Instant now, Looks& looks) {
   const QpNumber number = waiter.meeting.own_number;
   if (waiter.give_up_at <= now) {
     const bool has_nobody = waiter.stage == Stage::left || waiter.role == mpa::Role::itself;
-    if (has_nobody || std::exchange(waiter.asks_once_more, true)) return give_up(number);
+    if (has_nobody || std::exchange(waiter.patience_is_over, true)) return give_up(number);
     change(waiter, [&] { waiter.give_up_at = now + kAnswerMost; });
-    probe(waiter);
+    probe(waiter, now);
   }
+  if (waiter.unprobe_at <= now) unprobe(waiter);
   if (waiter.look_at <= now) {
     // Once something is known to be posted there is nothing more to look for.
     const bool known = waiter.has_posted;

@@ -4,8 +4,10 @@
 //   Modify to RTR  ->  the lower (GID, number) calls, again and again; the other waits for its Request
 //   Request        ->  answered if queue pair and caller mean each other; kept for a while if the queue pair is not in
 //                      RTR yet; else refused
-//   Modify to RTS  ->  what is posted from then on waits for the peer, kPatience long or what count_from() says; before
-//                      that is over the peer's rnic is asked whether it is there (a probe), as a caller may pause
+//   Modify to RTS  ->  what is posted from then on waits for the peer, kPatience long or what count_from() says
+//   posted()       ->  who calls does so at once; who is called asks the peer's rnic whether it is there (a probe), as
+//   a
+//                      caller may pause. When the patience is over either asks once more before it gives up
 //
 // Pure: values and an Instant in, acts out (next_act()). Owned by the control thread.
 #pragma once
@@ -41,10 +43,10 @@ class Rendezvous {
   // Of one process's queue pairs whose calls fail, so many that each would call after kPauseMax make longer pauses: a
   // call each kPauseOfEach, but kPauseMost. Others' queue pairs are not concerned.
   static constexpr Duration kPauseOfEach = milliseconds(1), kPauseMost = seconds(10);
-  // Of the last probe: a SYN that is lost is sent again after a second, and after two more.
+  // For the answer to a probe: a SYN that is lost is sent again after a second, and after two more.
   static constexpr Duration kAnswerMost = seconds(4);
-  // A peer that is there, as it says, comes in that time.
-  static constexpr Duration kComesMost = seconds(10);
+  // And then for a peer that is there, as it says, to come: one that has not heard the question calls after its pause.
+  static constexpr Duration kComesMost = kPauseMost;
   // A Request whose queue pair is not in RTR yet is kept for so long, so many of them, so many of a caller's address
   // and for a queue pair: who is refused calls again.
   static constexpr Duration kRequestKept = seconds(5);
@@ -74,6 +76,7 @@ class Rendezvous {
       refuse,   // reject the stream, saying `mark` if there is one
       drop,     // end the queue pair's call
       probe,    // as `call`, but no queue pair is connected: on_probed() when it is answered
+      renew,    // the queue pair's call, if it waits for the answer to a SYN: the peer is there
       unprobe,  // end the probe of that cookie, which has no answer yet
       join,     // connect the queue pair with itself
       look,     // at each of the device's `qps`, whether anything is posted, or was under way: posted()
@@ -114,8 +117,9 @@ class Rendezvous {
   bool on_ended(std::uint64_t cookie, qp::State state, Instant now);
   // The caller was gone when it was answered.
   void on_not_answered(std::uint64_t cookie);
-  // A probe's answer, or that there is none.
-  void on_probed(std::uint64_t cookie, bool there, Instant now);
+  // What became of a probe. `no_answer`: the peer may be there or not; for want of places here, too.
+  enum class Found : std::uint8_t { there, not_there, no_answer };
+  void on_probed(std::uint64_t cookie, Found found, Instant now);
   // What was looked for.
   void posted(QpNumber qp, bool any, Instant now);
 
@@ -137,7 +141,7 @@ class Rendezvous {
     std::uint32_t device = 0;
     std::uint64_t holder = 0;
     bool fails = false;       // counted in failing_
-    bool has_posted = false;  // and waits for its peer; known since the last connection
+    bool has_posted = false;  // and waits for its peer; it is not looked for any more
     Face face = Face::iwarp;
     wire::Meeting meeting;
     mpa::Role role = mpa::Role::answers;
@@ -145,12 +149,12 @@ class Rendezvous {
     std::uint64_t cookie = 0;  // of the last call or answer
     std::optional<Stream> call;
     unsigned calls = 0;
-    bool is_wanted = false;       // the peer has asked for it while its call was under way
-    std::uint64_t probe = 0;      // the cookie of one that has no answer yet
-    bool asks_once_more = false;  // its patience is over, but for that answer
+    bool is_wanted = false;         // to call at once should the call under way come to nothing
+    std::uint64_t probe = 0;        // the cookie of one that has no answer yet
+    bool patience_is_over = false;  // and the last probe, or the peer, is waited for
     Duration look_pause = kLookFirst;
     std::optional<Duration> patience = kPatience;  // nothing: for ever
-    Instant call_at = kNever, look_at = kNever, give_up_at = kNever;
+    Instant call_at = kNever, look_at = kNever, give_up_at = kNever, unprobe_at = kNever;
     Instant due() const;
   };
   struct Asked {
@@ -172,7 +176,8 @@ class Rendezvous {
   void change(Waiter& waiter, Change&& change);
   void call(Waiter& waiter);
   void answer(Waiter& waiter, const Stream& stream);
-  void probe(Waiter& waiter);
+  void probe(Waiter& waiter, Instant now);
+  void unprobe(Waiter& waiter);
   void on_probe(const Request& request, const wire::Meeting& theirs, bool exists, Instant now);
   void call_soon(Waiter& waiter, Instant now);
   void give_up(QpNumber qp);

@@ -97,7 +97,7 @@ struct ConnectOptions {
   std::uint8_t traffic_class = 0;  // DSCP, where IP has it; ECN's two bits in it are not looked at
   // The peer is to be a rnic that answers with the mark of the one whom this means; else the call fails.
   std::optional<wire::Meeting> meeting;
-  // Of rdma_cm between RoCE faces: no queue pair ever has the connection (RdmaStreams::greet()).
+  // No queue pair ever has the connection (RdmaStreams::greet(), which sets it).
   bool greets = false;
   // Called by its own queue pair, from the port that it calls: a TCP connection with itself, and no startup frames.
   bool itself = false;

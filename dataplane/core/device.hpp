@@ -73,7 +73,7 @@ class Device {
   Result<Done, StreamError> accept(StreamId stream, const AcceptOptions& options, qp::QueuePair& qp, Instant now) {
     return streams_.accept(stream, options, qp, now);
   }
-  // Of rdma_cm between RoCE faces (core/rdma_streams.hpp).
+  // Of connections that no queue pair ever has (core/rdma_streams.hpp).
   Result<StreamId, StreamError> greet(const ConnectOptions& options, Instant now) {
     return streams_.greet(options, now);
   }
@@ -103,6 +103,7 @@ class Device {
   }
   // Ends a running stream, drops one that is not yet.
   void disconnect(StreamId stream, Disconnect how, Instant now) { streams_.disconnect(stream, how, now); }
+  void renew_call(StreamId stream, Instant now) { streams_.renew_call(stream, now); }
   // The QP is about to be destroyed: it is detached; what TCP holds is still delivered (orphan).
   void release(qp::QueuePair& qp, Instant now);
   // The same of one of type UD. It is in `datagrams()` from its making on.

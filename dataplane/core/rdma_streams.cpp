@@ -157,6 +157,13 @@ Result<Done, StreamError> RdmaStreams::reject(StreamId id, const PrivateData& pr
   return Done{};
 }
 
+void RdmaStreams::renew_call(StreamId id, Instant now) {
+  Stream* stream = find(id);
+  if (stream == nullptr || stream->phase() != Stream::Phase::opening) return;
+  host_.activate(*stream);
+  stream->tcp.renew_syn(now);
+}
+
 void RdmaStreams::disconnect(StreamId id, Disconnect how, Instant now) {
   Stream* stream = find(id);
   if (stream == nullptr) return;

@@ -41,13 +41,16 @@ class RdmaStreams final : public host::StreamUser {
   // ---- connection commands (core/device.hpp) ----
   Result<StreamId, StreamError> connect(const ConnectOptions& options, qp::QueuePair& qp, Instant now);
   Result<Done, StreamError> accept(StreamId id, const AcceptOptions& options, qp::QueuePair& qp, Instant now);
-  // Of rdma_cm between RoCE faces: a connection whose two startup frames greet, and that no queue pair has. The caller
-  // confirms when its application has heard the answer; the FIN of either ends it for both.
+  // A connection that no queue pair ever has. Of rdma_cm between RoCE faces: its two startup frames greet, the caller
+  // confirms when its application has heard the answer, and the FIN of either ends it for both. Inquiries and probes
+  // (docs/wire.md s8) are such calls, too, whose answer is always a rejection.
   Result<StreamId, StreamError> greet(const ConnectOptions& options, Instant now);
   Result<Done, StreamError> welcome(StreamId id, const AcceptOptions& options, Instant now);
   Result<Done, StreamError> confirm(StreamId id, Instant now);
   Result<Done, StreamError> reject(StreamId id, const PrivateData& private_data, Instant now);
   void disconnect(StreamId id, Disconnect how, Instant now);
+  // A call whose peer is known to be there by now does not wait for the next of its SYNs.
+  void renew_call(StreamId id, Instant now);
   void release(qp::QueuePair& qp, Instant now);
 
   // ---- streams in streaming mode (core/streaming.cpp); disconnect() ends them, too ----

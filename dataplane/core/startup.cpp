@@ -59,7 +59,7 @@ mpa::StartupOptions options_of_call(const DeviceOptions& device, const ConnectOp
     startup.revision = 2;
     startup.peer_to_peer = true;
   }
-  if (wishes.greets) {  // the greeting says the depths
+  if (wishes.greets) {  // a greeting says the depths, and others have none
     startup.negotiate_depths = false;
     startup.markers = mpa::MarkerUse::send;
   }

@@ -124,6 +124,9 @@ class Connection {
   std::uint64_t acknowledged() const;  // octets of our stream that the peer has acknowledged
   // No more octets from us: FIN after all that was appended (W-TCP-18).
   void close();
+  // It is known that the peer is there by now: a SYN whose answer would be waited for longer than that of the first
+  // goes again at once, and the waits begin anew.
+  void renew_syn(Instant now);
   // Asks the peer for an acknowledgement, as a keep-alive does (RFC 9293 s3.8.4). What comes of it is for the caller to
   // see, by heard().
   void send_keepalive();

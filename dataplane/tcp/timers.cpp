@@ -27,6 +27,13 @@ void Connection::run_timers(Instant now) {
   if (time_wait_at_ <= now) end(Ended::gracefully);
 }
 
+void Connection::renew_syn(Instant now) {
+  if (state_ != State::syn_sent || rto_at_ == kNever || rto_at_ - now <= options_.rto_initial) return;
+  rto_at_ = kNever;
+  retransmissions_ = 0;
+  syn_due_ = true;
+}
+
 // RFC 6298 s5.4 to s5.7, RFC 8985 s6.3.
 void Connection::on_retransmission_timeout(Instant now) {
   rto_at_ = kNever;

@@ -554,6 +554,8 @@ TEST_CASE("what is wrong with a network is said", "[control][configuration]") {
   says(parse(head + "gateway = 3\n"), "gateway is a text");
   says(parse(head + "gateway = \"10.0.0.1\"\n"), "its gateway 10.0.0.1 is an address of its own");
   says(parse(head + "gateway = \"2001:db8::1\"\n"), "its gateway 2001:db8::1 is an address of its own");
+  says(parse(head + "routes = \"192.168.0.0/16 via 10.0.0.1\"\n"),
+       "the gateway 10.0.0.1 of a route is an address of its own");
   for (const char* route : {"192.168.0.0/16", "192.168.0.0 via 10.0.0.2", "192.168.0.0/16 by 10.0.0.2",
                             "192.168.0.0/16 via 10.0.0.2 x", "192.168.0.0/33 via 10.0.0.2", "via", ""})
     says(parse(head + "routes = \"" + route + "\"\n"), "f.toml:4: a route is written as");

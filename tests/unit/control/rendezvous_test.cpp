@@ -217,7 +217,7 @@ TEST_CASE("W-MEET-02: how long what is posted waits for a peer that does not com
   if (!endless) {
     CHECK(w.silent());
     w.rendezvous.on_time(at_ms(end_ms));
-    w.rendezvous.on_probed(w.act().cookie, false, at_ms(end_ms));
+    w.rendezvous.on_probed(w.act().cookie, Found::not_there, at_ms(end_ms));
     CHECK(w.act().kind == Kind::give_up);
     return;
   }

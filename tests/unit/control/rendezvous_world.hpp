@@ -12,6 +12,7 @@ namespace rnic::test::rendezvous {
 using control::Rendezvous;
 using Kind = Rendezvous::Act::Kind;
 using Stage = Rendezvous::Stage;
+using Found = Rendezvous::Found;
 using qp::State;
 using wire::MarkRefusal;
 using wire::Meeting;

@@ -127,8 +127,8 @@ TEST_CASE("W-ACK-10: a Send without a receive ends as rnr_retry has it", "[wired
   }
 }
 
-TEST_CASE("W-ACK-08: a peer that does not come costs the first request RETRY_EXC_ERR, and the others a flush",
-          "[wired][roce][W-ACK-08]") {
+TEST_CASE("W-MEET-02: a peer that does not come costs the first request RETRY_EXC_ERR, and the others a flush",
+          "[wired][roce][W-MEET-02]") {
   TwoEnds t(kTwoRoce);
   End& there = GENERATE(true, false) ? t.x : t.y;  // the lower address calls
   there.ready(&there == &t.x ? t.y : t.x);

@@ -64,6 +64,27 @@ TEST_CASE("W-TCP-01: a SYN that nobody answers is sent again, then given up", "[
   CHECK(c->next_deadline() == kNever);
 }
 
+TEST_CASE("W-TCP-01: a SYN goes again at once when its peer is known to be there, and the waits begin anew",
+          "[tcp][W-TCP-01]") {
+  Conversation c;
+  c.opens();
+  c.at(0).says(syn());
+  c.at(10);
+  c->renew_syn(c.now());  // the next is due soon anyway
+  c.is_silent_until(1000).says(syn());
+  c.is_silent_until(3000).says(syn());
+  c.is_silent_until(5000);
+  c->renew_syn(c.now());
+  c.says(syn());
+  c.is_silent_until(6000).says(syn());
+  c.is_silent_until(8000).says(syn());
+  c.hears(syn_ack());
+  CHECK(c->established());
+  c->renew_syn(c.now());
+  c.says(ack(1));
+  c.is_silent();
+}
+
 TEST_CASE("W-TCP-01: the peer's SYN again gets our SYN-ACK again", "[tcp][W-TCP-01]") {
   Conversation c;
   c.answers(syn());
