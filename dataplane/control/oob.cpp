@@ -163,6 +163,14 @@ void Oob::tell_no_route(const Qp& qp) {
             "index 1 (ibv_rc_pingpong -g 1, perftest -x 1), or connect by rdma_cm (perftest -R, qperf -cm1)");
 }
 
+void Oob::tell_not_here(const Qp& qp) {
+  std::uint64_t left_out = 0;
+  if (qp.context->device().device->options().oob_connect || !lines_.take(clock_now(), left_out)) return;
+  log_.info(in_words(qp) + " (" + qp.context->program() +
+            "): RTS by ibv_modify_qp: this device connects by rdma_cm alone (perftest -R, qperf -cm1), or, with other "
+            "rnics, with oob_connect = true in its [[device]] table");
+}
+
 // Its peer will not come as long as it is what it is; other refusals may pass.
 void Oob::tell_refused(const Qp& qp, const StreamEvent& event) {
   const auto mark = wire::parse_mark(bytes_of(event.private_data));
@@ -385,7 +393,8 @@ void Oob::give_up(QpNumber number) {
   if (!waited || !lines_.take(clock_now(), left_out)) return;
   const wire::Meeting& meeting = qp->meets->meeting;
   log_.info(in_words(*qp) + ": its peer, queue pair " + std::to_string(meeting.peer_number.value) + " at " +
-            wire::to_string(meeting.peer_gid) + ", is not there; what it has posted ends with an error");
+            wire::to_string(meeting.peer_gid) + ", is not there, at port " +
+            std::to_string(served.device->options().oob_port) + "; what it has posted ends with an error");
 }
 
 void Oob::set_timer() {

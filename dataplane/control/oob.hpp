@@ -32,6 +32,8 @@ class Oob {
   void on_stream_event(const core::StreamEvent& event);
   // One that a Modify to RTR names has no GRH: what its user can do.
   void tell_no_route(const Qp& qp);
+  // One that is to be in RTS by a Modify, on a device where only rdma_cm connects.
+  void tell_not_here(const Qp& qp);
 
   const Rendezvous& rendezvous() const { return rendezvous_; }
 

@@ -347,6 +347,8 @@ Reply Server::serve_modify_qp(Session& session, Request&, const rnic_modify_qp& 
     oob_.modified(*found->second, body);
   else if (Context::names_nobody(body))
     oob_.tell_no_route(*found->second);
+  else if ((body.mask & RNIC_MODIFY_STATE) != 0 && body.state == RNIC_QP_IDLE && body.idle_name == RNIC_IDLE_RTS)
+    oob_.tell_not_here(*found->second);
   return reply;
 }
 

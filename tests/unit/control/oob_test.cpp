@@ -45,6 +45,9 @@ TEST_CASE("without oob_connect a peer is refused, and nobody listens", "[control
   REQUIRE(app.ask(RNIC_MODIFY_QP, to_idle(qp, RNIC_IDLE_INIT)).status == 0);
   CHECK(app.ask(RNIC_MODIFY_QP, to_rtr(qp, 1234)).status == EINVAL);
   CHECK(app.ask(RNIC_MODIFY_QP, to_idle(qp, RNIC_IDLE_RTS)).status == EINVAL);
+  REQUIRE(!daemon.log.empty());
+  for (const char* needed : {"-R", "-cm1", "oob_connect = true"})
+    CHECK(daemon.log.back().second.find(needed) != std::string::npos);
   CHECK(app.ask(RNIC_MODIFY_QP, to_idle(qp, RNIC_IDLE_RTR)).status == 0);  // as ever
   CHECK((app.opened.as<rnic_open_context_reply>().attributes.capabilities & RNIC_CAP_OOB_CONNECT) == 0);
   App other(daemon, "rnic0");
