@@ -148,7 +148,10 @@ void Oob::on_stream_event(const StreamEvent& event) {
       // Of a call that came to nothing the queue pair knows nothing.
       const bool was_together = rendezvous_.stage(Rendezvous::qp_of(event.cookie)) == Rendezvous::Stage::together;
       const qp::State state = qp != nullptr && was_together ? state_of(*qp) : qp::State::error;
-      if (rendezvous_.on_ended(event.cookie, state, now) && qp != nullptr) qp->stream_share = {};
+      // One that was accepted, and then nothing came: nobody was there.
+      const bool was_nobody = event.kind == StreamEvent::Kind::failed && was_together && state == qp::State::idle;
+      if (was_nobody) rendezvous_.on_not_answered(event.cookie);
+      if ((was_nobody || rendezvous_.on_ended(event.cookie, state, now)) && qp != nullptr) qp->stream_share = {};
       break;
     }
   }

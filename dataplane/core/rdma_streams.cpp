@@ -497,7 +497,8 @@ void RdmaStreams::attach(Stream& stream, const qp::Start& start, Instant now) {
 void RdmaStreams::review(Stream& stream) {
   if (!stream.attached()) return;
   // One that is in Idle again has been connected, if for no longer than its peer's first word and Terminate take.
-  const bool was_connected = stream.qp->gate_open() || stream.qp->state() == qp::State::idle;
+  const bool is_idle = stream.qp->state() == qp::State::idle;
+  const bool was_connected = stream.qp->gate_open() || (is_idle && stream.qp->was_open());
   if (stream.phase() == Stream::Phase::starting && was_connected) {
     stream.enter(Stream::Phase::running);
     stream.deadline = kNever;
@@ -564,7 +565,7 @@ void RdmaStreams::on_deadline(host::Stream& due, Instant now) {
       break;
     case Stream::Phase::starting:
       news_.tell_failed(stream, StreamFailure::timed_out);
-      (void)stream.qp->modify_state(qp::State::error, now);
+      if (!stream.qp->leave_unopened(now)) (void)stream.qp->modify_state(qp::State::error, now);
       break;
     case Stream::Phase::held:
       news_.tell_failed(stream, StreamFailure::timed_out);

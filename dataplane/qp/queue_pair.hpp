@@ -60,6 +60,11 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
   // messages go without it where they can (qp/local_path.hpp). The sides are theirs as long.
   void join(QueuePair& peer, LocalSide& own, LocalSide& peers);
   Result<Done, ModifyError> modify_state(State wanted, Instant now);
+  // In Idle: something came on its last stream, so that it was connected.
+  bool was_open() const;
+  // Nothing has come on its stream in time. One that outlives its peer is in Idle again, as if nobody had called; else
+  // false, and nothing is done.
+  bool leave_unopened(Instant now);
   // Its stream is given up, and not by its application, which is told so.
   void lose_stream(Instant now);
   // Of what is posted some is taken from its queue, and not complete; in Idle that of one whose peer has gone.

@@ -56,6 +56,7 @@ struct QueuePair::Impl final : LocalPeer {
   void to_error(std::optional<Event> event, Cause cause, Reset reset, Instant now);
   void to_idle();
   bool may_be_left_alone(bool merely);
+  bool leaves_unopened(Instant now);
   void be_left_alone(Event told, Cause cause);
   void changed(State from, Cause cause);
   bool is_between_messages();
@@ -118,6 +119,7 @@ struct QueuePair::Impl final : LocalPeer {
 
   State state_ = State::idle;
   bool outlives_peer_ = false;  // of this stream
+  bool was_open_ = false;       // the gate of the last stream
   bool last_wqe_due_ = false;   // one with a shared receive queue that was connected is to say when it takes no more
   // A new one's, as that of every iWARP device in the kernel, and of every other.
   IdleName idle_name_ = config_.face == Face::roce ? IdleName::reset : IdleName::init;

@@ -123,6 +123,7 @@ void QueuePair::Impl::forget_stream() {
   let_carriers_go();
   part();
   if (stream_) {
+    was_open_ = stream_->gate.open();
     stream_->out.drop();
     stream_->in.let_acknowledgements_go();
     stream_.reset();
@@ -276,6 +277,8 @@ void QueuePair::Impl::be_left_alone(Event told, Cause cause) {
 void QueuePair::Impl::apply(StreamStep step, Instant now) {
   const bool lost =
       step == StreamStep::bad_llp_close || step == StreamStep::connection_reset || step == StreamStep::connection_lost;
+  // Nothing has gone either way: it is as if nobody had called.
+  if (lost && leaves_unopened(now)) return;
   // A peer that is modified to ERR resets the stream.
   if (step == StreamStep::connection_reset && state_ == State::rts && may_be_left_alone(true))
     return be_left_alone(Event::peer_gone, Cause::peer_reset);
@@ -313,6 +316,17 @@ void QueuePair::Impl::apply(StreamStep step, Instant now) {
     case StreamStep::error:
       return to_error(std::nullopt, Cause::finished, Reset::nothing, now);
   }
+}
+
+bool QueuePair::was_open() const { return impl_->was_open_; }
+
+bool QueuePair::leave_unopened(Instant now) { return impl_->leaves_unopened(now); }
+
+bool QueuePair::Impl::leaves_unopened(Instant now) {
+  if (!stream_ || stream_->gate.open() || state_ != State::rts || !outlives_peer_) return false;
+  if (stream_->connection.ended() == tcp::Ended::no) stream_->connection.abort(now);
+  be_left_alone(Event::peer_gone, Cause::lost);
+  return true;
 }
 
 void QueuePair::lose_stream(Instant now) {

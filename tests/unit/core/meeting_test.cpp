@@ -48,12 +48,15 @@ struct Meet {
     REQUIRE(world.b.device.listen({}, kPort, 8, 77));
     world.b.on_event = [this, answer](const StreamEvent& event) {
       if (event.kind != StreamEvent::Kind::connect_request) return;
-      b = &world.b.make_qp(plain());
+      if (b == nullptr) b = &world.b.make_qp(plain());
       REQUIRE(world.b.device.accept(event.stream,
                                     {.ird = 4, .ord = 4, .private_data = answer, .cookie = 5, .outlives_peer = true},
                                     *b->qp, world.clock.now));
       if (first_is_lost) set_loss(1000);
     };
+    call();
+  }
+  void call() {
     a = &world.a.make_qp(plain());
     core::ConnectOptions options_of_call;
     options_of_call.remote = sim::kAddressB;
@@ -119,6 +122,37 @@ TEST_CASE("a peer that says a word and goes, both of which come at once, was the
   for (const StreamEvent& event : m.world.b.events) told.push_back(event.kind);
   using Kind = StreamEvent::Kind;
   CHECK(told == std::vector{Kind::connect_request, Kind::established, Kind::disconnected});
+}
+
+TEST_CASE("W-MEET-02: one that is accepted and says nothing was not there", "[core][oob][W-MEET-02]") {
+  Meet m(saying(of_b()));
+  m.first_is_lost = true;
+  REQUIRE(m.until(m.world.a, StreamEvent::Kind::established));
+  qp::WorkRequest send;
+  send.signaled = true;
+  m.world.b.post_send(*m.b, send);
+  SECTION("for long") { m.world.run_for(seconds(11)); }
+  SECTION("and ends") {
+    m.world.run_for(milliseconds(1));
+    m.set_loss(0);
+    REQUIRE(m.a->qp->modify_state(qp::State::error, m.world.clock.now));
+    m.world.a.device.touch(*m.a->qp);
+    m.world.run_for(seconds(3));
+  }
+  CHECK(m.b->qp->state() == qp::State::idle);
+  CHECK(m.b->host.completions.empty());
+  CHECK(Meet::heard(m.world.b, StreamEvent::Kind::established) == nullptr);
+  CHECK(Meet::heard(m.world.b, StreamEvent::Kind::disconnected) == nullptr);
+  REQUIRE(Meet::heard(m.world.b, StreamEvent::Kind::failed) != nullptr);
+  // So it may be called again, and what was posted is there.
+  m.set_loss(0);
+  m.world.b.events.clear();
+  m.world.a.events.clear();
+  m.first_is_lost = false;
+  m.call();
+  REQUIRE(m.until(m.world.b, StreamEvent::Kind::established));
+  m.world.a.post_receive(*m.a, {});
+  CHECK(m.world.run_until([&] { return !m.b->host.completions.empty(); }, seconds(5)));
 }
 
 TEST_CASE("an answer of anybody else is none: the queue pair never has that connection", "[core][oob]") {

@@ -38,6 +38,9 @@ TEST_CASE("one that outlives its peer is in Idle when that is modified to Error,
   pair.run();
   pair.b->post_receive({});
   if (under_way) {
+    pair.a->post(write({Side::sge(pair.a->region(64, 1), 0, 0)}, {0},
+                       0));  // whoever is called speaks when he has been spoken to
+    pair.run();
     Region& there = pair.a->region(100'000, 1);
     pair.b->post(read({Side::sge(pair.b->region(100'000), 0, 100'000)}, there.stag, there.base));
     pair.turn(*pair.b);
