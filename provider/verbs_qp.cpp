@@ -310,9 +310,9 @@ int stay_in_rts(Qp& qp, std::uint32_t mask, const ibv_qp_attr& attributes) {
   rnic_query_qp_reply now{};
   const int error = ask_state(qp, now);
   if (error != 0) return error;
+  // The daemon refuses, and its log says what would help.
   if (now.state == RNIC_QP_IDLE && !connects_oob(*qp.context))
-    (void)modify(qp, RNIC_MODIFY_STATE, RNIC_QP_IDLE,
-                 attributes);  // the daemon refuses, and its log says what would help
+    (void)modify(qp, RNIC_MODIFY_STATE, RNIC_QP_IDLE, attributes);
   if (now.state != RNIC_QP_RTS) return EINVAL;
   return mask == 0 ? 0 : modify(qp, mask, RNIC_QP_RTS, attributes);
 }

@@ -150,8 +150,9 @@ void Oob::on_stream_event(const StreamEvent& event) {
       const qp::State state = qp != nullptr && was_together ? state_of(*qp) : qp::State::error;
       // One that was accepted, and then nothing came: nobody was there.
       const bool was_nobody = event.kind == StreamEvent::Kind::failed && was_together && state == qp::State::idle;
-      if (was_nobody) rendezvous_.on_not_answered(event.cookie);
-      if ((was_nobody || rendezvous_.on_ended(event.cookie, state, now)) && qp != nullptr) qp->stream_share = {};
+      const bool is_over =
+          was_nobody ? rendezvous_.on_not_answered(event.cookie) : rendezvous_.on_ended(event.cookie, state, now);
+      if (is_over && qp != nullptr) qp->stream_share = {};
       break;
     }
   }
@@ -281,7 +282,7 @@ void Oob::answer(const Rendezvous::Act& act) {
   Qp* qp = find(act.qp);
   ServedDevice& served = *machine_.devices[act.stream.device];
   if (qp != nullptr && !take_share(*qp)) {  // later there may be one: the peer calls again
-    rendezvous_.on_not_answered(act.cookie);
+    (void)rendezvous_.on_not_answered(act.cookie);
     return refuse({.stream = act.stream});
   }
   Result<Done, core::StreamError> accepted = Failure{core::StreamError::wrong_state};
@@ -307,7 +308,7 @@ void Oob::answer(const Rendezvous::Act& act) {
   if (accepted.error() == core::StreamError::wrong_state)
     rendezvous_.forget(act.qp);
   else
-    rendezvous_.on_not_answered(act.cookie);
+    (void)rendezvous_.on_not_answered(act.cookie);
   if (accepted.error() != core::StreamError::unknown) refuse({.stream = act.stream});
 }
 

@@ -343,13 +343,14 @@ void Rendezvous::count_failing(Waiter& waiter, bool fails) {
   if (count == 0) failing_.erase(waiter.holder);
 }
 
-void Rendezvous::on_not_answered(std::uint64_t cookie) {
+bool Rendezvous::on_not_answered(std::uint64_t cookie) {
   Waiter* waiter = of(cookie);
-  if (waiter == nullptr) return;
+  if (waiter == nullptr) return false;
   change(*waiter, [&] {
     waiter->stage = Stage::apart;
     if (waiter->meeting.own_psn) waiter->look_at = Instant{0};
   });
+  return true;
 }
 
 void Rendezvous::posted(QpNumber qp, bool any, Instant now) {

@@ -5,9 +5,8 @@
 //   Request        ->  answered if queue pair and caller mean each other; kept for a while if the queue pair is not in
 //                      RTR yet; else refused
 //   Modify to RTS  ->  what is posted from then on waits for the peer, kPatience long or what count_from() says
-//   posted()       ->  who calls does so at once; who is called asks the peer's rnic whether it is there (a probe), as
-//   a
-//                      caller may pause. When the patience is over either asks once more before it gives up
+//   posted()       ->  who calls does so at once; who is called asks the peer's rnic whether it is there (a probe), for
+//                      a caller may pause. When the patience is over either asks once more before it gives up
 //
 // Pure: values and an Instant in, acts out (next_act()). Owned by the control thread.
 #pragma once
@@ -115,8 +114,8 @@ class Rendezvous {
   // FIN on the way there, where its peer went and took nothing with it. What it posts from now on waits for one who
   // does not come. False: it is one that had been given up before.
   bool on_ended(std::uint64_t cookie, qp::State state, Instant now);
-  // The caller was gone when it was answered.
-  void on_not_answered(std::uint64_t cookie);
+  // The caller was gone when it was answered, or said nothing from then on. False: of an earlier answer.
+  bool on_not_answered(std::uint64_t cookie);
   // What became of a probe. `no_answer`: the peer may be there or not; for want of places here, too.
   enum class Found : std::uint8_t { there, not_there, no_answer };
   void on_probed(std::uint64_t cookie, Found found, Instant now);

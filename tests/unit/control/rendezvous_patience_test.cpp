@@ -452,7 +452,7 @@ TEST_CASE("callers that come and go do not make the waiting longer", "[control][
     w.ask(peers(kLower), ms);
     const auto answer = w.act();
     REQUIRE(answer.kind == Kind::answer);
-    w.rendezvous.on_not_answered(answer.cookie);
+    CHECK(w.rendezvous.on_not_answered(answer.cookie));
     w.rendezvous.on_time(at_ms(ms));
     CHECK(w.silent());
   }

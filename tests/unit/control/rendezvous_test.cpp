@@ -413,7 +413,9 @@ TEST_CASE("a caller that is gone when it is answered leaves the queue pair waiti
   w.rendezvous.ready(0, meets(kLower), at_ms(0));
   w.ask(peers(kLower));
   const auto answer = w.act();
-  w.rendezvous.on_not_answered(answer.cookie);
+  CHECK_FALSE(w.rendezvous.on_not_answered(answer.cookie - (std::uint64_t{1} << 24)));  // an earlier one's
+  CHECK(w.rendezvous.stage(answer.qp) == Stage::together);
+  CHECK(w.rendezvous.on_not_answered(answer.cookie));
   CHECK(w.rendezvous.stage(kOwn) == Stage::apart);
   CHECK(w.answered(w.ask(peers(kLower))));
 }

@@ -70,7 +70,7 @@ struct TwoDaemons {
           break;
         case Kind::answer:
           if (connections[index].dropped) {
-            daemon[who].on_not_answered(act->cookie);
+            CHECK(daemon[who].on_not_answered(act->cookie));
             break;
           }
           connections[index].answered = true;

@@ -42,6 +42,7 @@ core::PrivateData saying(const Meeting& meeting) {
 struct Meet {
   World world;
   sim::Endpoint *a = nullptr, *b = nullptr;
+  core::StreamId stream_of_a{};
   bool first_is_lost = false;  // what A says first behind its Request
 
   explicit Meet(const core::PrivateData& answer, WorldOptions options = {}) : world(options) {
@@ -64,7 +65,9 @@ struct Meet {
     options_of_call.ird = options_of_call.ord = 4;
     options_of_call.meeting = of_a();
     options_of_call.private_data = saying(of_a());
-    REQUIRE(world.a.device.connect(options_of_call, *a->qp, world.clock.now));
+    const auto called = world.a.device.connect(options_of_call, *a->qp, world.clock.now);
+    REQUIRE(called);
+    stream_of_a = *called;
   }
   void set_loss(std::uint32_t per_1000) {
     sim::LinkOptions options;
@@ -122,6 +125,22 @@ TEST_CASE("a peer that says a word and goes, both of which come at once, was the
   for (const StreamEvent& event : m.world.b.events) told.push_back(event.kind);
   using Kind = StreamEvent::Kind;
   CHECK(told == std::vector{Kind::connect_request, Kind::established, Kind::disconnected});
+}
+
+TEST_CASE("W-MEET-03: a call that is renewed does not wait for the next of its SYNs", "[core][oob][W-MEET-03]") {
+  Meet m(saying(of_b()));
+  REQUIRE(m.until(m.world.a, StreamEvent::Kind::established));  // and the neighbour is known
+  m.b = nullptr;
+  m.set_loss(1000);
+  m.call();
+  m.world.a.events.clear();
+  m.world.run_for(seconds(8));  // since the seventh second its SYN waits for eight
+  m.set_loss(0);
+  m.world.run_for(seconds(4));
+  REQUIRE(m.world.a.events.empty());
+  m.world.a.device.renew_call(m.stream_of_a, m.world.clock.now);
+  m.world.run_for(seconds(1));
+  CHECK(Meet::heard(m.world.a, StreamEvent::Kind::established) != nullptr);
 }
 
 TEST_CASE("W-MEET-02: one that is accepted and says nothing was not there", "[core][oob][W-MEET-02]") {
