@@ -505,13 +505,13 @@ void Connection::on_path_probe_answered(Instant now) {
   path_.on_probe_lost(how, rtt_.smoothed() * window, now);
 }
 
-bool Connection::append(BufferRef payload) {
+bool Connection::append(BufferRef payload, std::uint16_t unit_bytes) {
   if (fin_appended_) return false;
   if (state_ != State::established && state_ != State::close_wait) return false;
   if (payload->length == 0) return true;
   const std::uint32_t length = payload->length;
-  if (!queue_.append(std::move(payload))) return false;
-  if (length > emss_ && path_.on_probe_handed(length + option_bytes())) [[unlikely]] {
+  if (!queue_.append(std::move(payload), unit_bytes)) return false;
+  if (unit_bytes == 0 && length > emss_ && path_.on_probe_handed(length + option_bytes())) [[unlikely]] {
     ++counters_.path_probes;
     queue_.mark_probe();
   }

@@ -116,8 +116,11 @@ class Connection {
   // work with. 0 when the queue has no slot, or the state takes no data.
   std::uint32_t room_bytes() const;
   // Takes a segment's payload (all octets of the buffer, at most emss() of them, or more when the
-  // EMSS has shrunk since: then it is cut). False if there is no slot or the stream is closed.
-  bool append(BufferRef payload);
+  // EMSS has shrunk since: then it is cut). `unit_bytes` not 0: those of a run of segments, each of so many but for the
+  // last. False if there is no slot or the stream is closed.
+  bool append(BufferRef payload, std::uint16_t unit_bytes = 0);
+  // Octets that a run appended now should have at most, and its segments kRunSegmentsMax; 0: there are to be none.
+  std::uint32_t run_bytes() const;
   // The same for the last before close(): a queue that is full has room for it yet.
   bool append_last(BufferRef payload);
   std::uint64_t appended() const;      // octets of our stream handed over, ever
@@ -275,9 +278,11 @@ class Connection {
   std::uint32_t pipe_bytes() const;
   std::uint32_t window_room() const;
   std::uint32_t sendable_bytes() const;
+  std::uint32_t sendable_of_run(std::uint32_t first_bytes) const;
   bool may_send_fin() const;
   bool may_retransmit(SendQueue::Index i) const;
   bool paces_out(Instant now);
+  Pacer::Pace pace() const { return {congestion_.window_bytes(), congestion_.pace_bytes(), emss_, rtt_.smoothed()}; }
   void fill(wire::TcpHeader& header, std::uint8_t flags, Seq sequence, Instant now);
   void fill_handshake(SegmentOut& out, Instant now);
   void fill_acknowledgement(SegmentOut& out, Instant now);

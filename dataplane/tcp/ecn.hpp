@@ -71,6 +71,7 @@ class Ecn {
   void on_window_reduced() {
     if (marks_) tell_reduced_ = true;
   }
+  bool tells_reduced() const { return tell_reduced_; }
   std::uint8_t take_data_flags() {
     const std::uint8_t flags = tell_reduced_ ? wire::tcp_flags::kCwr : std::uint8_t{0};
     tell_reduced_ = false;

@@ -15,6 +15,7 @@ struct Options {
   std::uint32_t mss_default_bytes = 536;          // of a peer that names none (RFC 9293 s3.7.1); IPv6: 1220
   std::uint32_t headers_bytes = 40;               // IP's and TCP's without options; IPv6: 60
   std::uint32_t path_floor_bytes = 512;           // an MSS that every path has room for; IPv6: 1220
+  std::uint32_t run_bytes_max = 0;                // payload and TCP options of a run of segments; 0: none leave so
   std::uint32_t receive_window_bytes = 1u << 20;  // at first
   // Up to where it grows with what comes in a round trip, and with it, and with the congestion window, the three below.
   std::uint32_t window_max_bytes = 0;                         // less than the first: it does not

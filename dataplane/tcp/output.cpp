@@ -41,13 +41,14 @@ std::uint32_t Connection::window_room() const {
   return send_edge_.after(next) ? send_edge_.since(next) : 0;
 }
 
-// Octets of the first unsent segment that may go now; less than all of it where it must be cut.
+// Octets of the first unsent segment that may go now, of a run those of its first; less than all of it where it must be
+// cut.
 std::uint32_t Connection::sendable_bytes() const {
   if (!queue_.has_unsent()) return 0;
   const QueuedSegment& segment = queue_.at(queue_.first_unsent());
   if (ecn_pause_) [[unlikely]]
     return 0;
-  std::uint32_t piece = segment.length;
+  std::uint32_t piece = segment.first_bytes();
   if (piece > emss_ && !queue_.is_probe(queue_.first_unsent())) [[unlikely]] {  // the EMSS has shrunk
     if (!queue_.can_cut()) return 0;                                            // an ACK will make room
     piece = emss_;
@@ -70,6 +71,20 @@ std::uint32_t Connection::sendable_bytes() const {
   return piece;
 }
 
+// Of a run as many of its segments as may go, where its first may. RFC 3168 s6.1.2: CWR is said by one segment.
+std::uint32_t Connection::sendable_of_run(std::uint32_t first_bytes) const {
+  const QueuedSegment& segment = queue_.at(queue_.first_unsent());
+  if (first_bytes != segment.unit_bytes || ecn_.tells_reduced()) return first_bytes;
+  const std::uint32_t pipe = pipe_bytes();
+  std::uint32_t window = congestion_.window_bytes();
+  if (spurious_.frto() == SpuriousCheck::Frto::second) [[unlikely]]
+    window = std::min(window, 2 * emss_);
+  const std::uint32_t room = std::min(window_room(), window > pipe ? window - pipe : 0);
+  if (room >= segment.length) [[likely]]
+    return segment.length;
+  return std::max(first_bytes, room / first_bytes * first_bytes);
+}
+
 // All octets have gone. The FIN asks no window: at worst it is not taken and goes again.
 bool Connection::may_send_fin() const {
   return fin_appended_ && queue_.has_unsent() && queue_.at(queue_.first_unsent()).has(QueuedSegment::kFin);
@@ -82,7 +97,7 @@ bool Connection::may_retransmit(SendQueue::Index i) const {
   if (spurious_.frto() == SpuriousCheck::Frto::second) return false;  // new data first
   const std::uint32_t pipe = pipe_bytes();
   // Of one that is too long and finds no slot to be cut in, its front goes.
-  return pipe == 0 || pipe + std::min(segment.length, emss_) <= congestion_.window_bytes();
+  return pipe == 0 || pipe + std::min(segment.first_bytes(), emss_) <= congestion_.window_bytes();
 }
 
 // A time that has passed means: now.
@@ -100,9 +115,13 @@ Instant Connection::next_deadline() const {
 }
 
 bool Connection::paces_out(Instant now) {
-  return !pacer_.may_send(now, [this] {
-    return Pacer::Pace{congestion_.window_bytes(), congestion_.pace_bytes(), emss_, rtt_.smoothed()};
-  });
+  return !pacer_.may_send(now, [this] { return pace(); });
+}
+
+// Without SACK the peer's duplicate ACKs are counted by the segment.
+std::uint32_t Connection::run_bytes() const {
+  if (options_.run_bytes_max <= option_bytes() || !sack_ || !queue_.takes_runs()) return 0;
+  return std::min(options_.run_bytes_max - option_bytes(), Pacer::burst_bytes(pace()));
 }
 
 std::uint32_t Connection::room_bytes() const {
@@ -177,7 +196,8 @@ void Connection::fill_data(SegmentOut& out, SendQueue::Index i, bool first_time,
   receiver_.on_data_sent();
   // W-TCP-25: only where there is room for blocks.
   if (receiver_.tells_sack()) [[unlikely]]
-    receiver_.add_sack(out.header, emss_ - std::min(emss_, segment.length));
+    receiver_.add_sack(out.header, segment.unit_bytes != 0 ? 0 : emss_ - std::min(emss_, segment.length));
+  counters_.segments_out += segment.segments() - 1;
   last_sent_at_ = now;
   if (recovery_ == Recovery::fast) [[unlikely]]
     congestion_.on_sent_in_recovery(segment.length);
@@ -193,6 +213,7 @@ void Connection::fill_data(SegmentOut& out, SendQueue::Index i, bool first_time,
   ++buffer->refs;
   out.buffer = BufferRef(buffer);
   out.payload = segment.octets();
+  out.unit_bytes = segment.unit_bytes;
 }
 
 // ---- sending -------------------------------------------------------------------------------
@@ -220,6 +241,7 @@ void Connection::send_first_unsent(SegmentOut& out, std::uint32_t octets, Instan
 
 void Connection::retransmit(SegmentOut& out, SendQueue::Index i, Instant now) {
   send_one_anyway_ = false;
+  if (const std::uint32_t unit = queue_.at(i).unit_bytes; unit != 0) queue_.cut(i, unit);  // each segment by itself
   ++counters_.retransmitted;
   congestion_.on_sent_again(queue_.at(i).length);
   if (queue_.is_probe(i)) [[unlikely]] {  // it was the tail, and the tail is not answered
@@ -266,12 +288,13 @@ std::optional<SegmentOut> Connection::next_segment(Instant now) {
     out.reset();
   }
   if (queue_.has_unsent()) {
-    const std::uint32_t octets = sendable_bytes();
-    if (octets > 0) {
+    const std::uint32_t first = sendable_bytes();
+    if (first > 0) {
       const SendQueue::Index i = queue_.first_unsent();
       if (paces_out(now)) {
         // Its time will come.
-      } else if (octets == queue_.at(i).length || queue_.cut(i, octets)) [[likely]] {
+      } else if (const std::uint32_t octets = sendable_of_run(first);
+                 octets == queue_.at(i).length || queue_.cut(i, octets)) [[likely]] {
         send_first_unsent(out.emplace(), octets, now);
         return out;
       }

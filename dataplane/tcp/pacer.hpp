@@ -34,6 +34,11 @@ class Pacer {
     return true;
   }
   void on_sent(std::uint32_t octets) { left_bytes_ -= octets; }
+  // So many octets at once are not more than a portion may be.
+  static std::uint32_t burst_bytes(const Pace& pace) {
+    return paces(pace) ? static_cast<std::uint32_t>(std::min<std::int64_t>(portion_bytes(pace), UINT32_MAX))
+                       : UINT32_MAX;
+  }
   // No portion begins before that.
   void hold(Instant until) {
     left_bytes_ = std::min<std::int64_t>(left_bytes_, 0);
@@ -47,18 +52,23 @@ class Pacer {
   // Of a portion that begins late, so much is made up for; more would be a burst.
   static constexpr Duration kLate = milliseconds(1);
 
+  static bool paces(const Pace& pace) { return pace.round_trip >= kShortPath && pace.window_bytes > kSmallWindow; }
+  static std::int64_t portion_bytes(const Pace& pace) {
+    const Duration lasting = std::min(kPortion, pace.round_trip / 32);
+    return std::max(
+        static_cast<std::int64_t>(static_cast<double>(std::max(pace.rate_bytes, 1u)) * static_cast<double>(lasting.ns) /
+                                  static_cast<double>(pace.round_trip.ns)),
+        std::int64_t{2} * pace.segment_bytes);
+  }
+
   void begin(Instant now, const Pace& pace) {
-    if (pace.round_trip < kShortPath || pace.window_bytes <= kSmallWindow) {
+    if (!paces(pace)) {
       left_bytes_ = std::max(pace.window_bytes, 1u);
       next_at_ = now;
       return;
     }
     const std::int64_t rate = std::max(pace.rate_bytes, 1u);
-    const Duration lasting = std::min(kPortion, pace.round_trip / 32);
-    const std::int64_t portion =
-        std::max(static_cast<std::int64_t>(static_cast<double>(rate) * static_cast<double>(lasting.ns) /
-                                           static_cast<double>(pace.round_trip.ns)),
-                 std::int64_t{2} * pace.segment_bytes);
+    const std::int64_t portion = portion_bytes(pace);
     left_bytes_ = std::min<std::int64_t>(left_bytes_, 0) + portion;
     next_at_ = std::max(next_at_, now - std::min(kLate, pace.round_trip / 32)) +
                Duration{static_cast<std::int64_t>(static_cast<double>(portion) *

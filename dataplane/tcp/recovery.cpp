@@ -115,7 +115,7 @@ bool Connection::may_try_new_data() const {
   if (!queue_.has_unsent()) return false;
   const QueuedSegment& segment = queue_.at(queue_.first_unsent());
   if (segment.has(QueuedSegment::kFin) || (options_.nagle && segment.length < emss_)) return false;
-  return std::min(segment.length, emss_) <= window_room();
+  return std::min(segment.first_bytes(), emss_) <= window_room();
 }
 
 bool Connection::recovery_was_spurious(const Delivered& delivered, bool advances) {
@@ -171,7 +171,8 @@ void Connection::schedule_tail_probe(Instant now) {
   tail_probe_at_ = kNever;
   if (!sack_ || !options_.tail_loss_probe || tail_probe_.out() || recovering()) return;
   if (queue_.all_acknowledged() || queue_.any_sacked() || !queue_.una().before(send_edge_)) return;
-  const Duration wait = TailProbe::wait(rtt_.smoothed(), queue_.sent_count() == 1, options_.delayed_ack);
+  const bool single = queue_.sent_count() == 1 && queue_.at(queue_.oldest()).unit_bytes == 0;
+  const Duration wait = TailProbe::wait(rtt_.smoothed(), single, options_.delayed_ack);
   tail_probe_at_ = std::min(now + wait, rto_at_);
 }
 
@@ -189,7 +190,7 @@ bool Connection::send_tail_probe(SegmentOut& out, Instant now) {
   ++counters_.tail_probes;
   if (queue_.has_unsent()) {
     const SendQueue::Index i = queue_.first_unsent();
-    const std::uint32_t octets = std::min(queue_.at(i).length, emss_);
+    const std::uint32_t octets = std::min(queue_.at(i).first_bytes(), emss_);
     if (octets <= window_room() && (octets == queue_.at(i).length || queue_.cut(i, octets))) {
       tail_probe_.on_sent(false, queue_.at(i).end());
       send_first_unsent(out, octets, now);
@@ -198,6 +199,9 @@ bool Connection::send_tail_probe(SegmentOut& out, Instant now) {
     }
   }
   tail_probe_.on_sent(true, queue_.nxt());
+  const SendQueue::Index run = queue_.first_unsent() - 1;
+  if (const std::uint32_t unit = queue_.at(run).unit_bytes; unit != 0)
+    queue_.cut(run, (queue_.at(run).segments() - 1) * unit);
   retransmit(out, queue_.first_unsent() - 1, now);
   rto_at_ = now + rtt_.rto();
   return true;

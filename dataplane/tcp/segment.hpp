@@ -27,13 +27,15 @@ struct Incoming {
 // and link headers.
 // `payload` empty: `buffer` is null, take a control buffer. `whole`: payload is all of the
 // buffer's octets and nobody else holds the buffer, so headers may be put in its headroom;
-// otherwise the octets are to be copied into a fresh buffer.
+// otherwise the octets are to be copied into a fresh buffer. `unit_bytes` not 0: they are those of several segments,
+// each of so many but for the last, of which this is the first's header (tcp/send_queue.hpp).
 struct SegmentOut {
   SegmentOut() {}  // members say their own defaults; zeroing the whole first would cost as much again
 
   wire::TcpHeader header;
   BufferRef buffer;  // a counted reference; the retransmit queue keeps its own
   Bytes payload;
+  std::uint32_t unit_bytes = 0;
   bool whole = false;
   bool may_be_marked = false;  // IP is to say ECT(0)
 };

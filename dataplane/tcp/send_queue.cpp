@@ -55,32 +55,37 @@ void SendQueue::clear() {
   Returns returns;
   for (; head_ != tail_; ++head_) returns.add(std::exchange(slot(head_).buffer, nullptr));
   next_ = judged_ = highest_sacked_ = lost_from_ = head_;
-  unsent_bytes_ = pipe_bytes_ = sacked_count_ = lost_waiting_ = resent_count_ = large_count_ = 0;
+  unsent_bytes_ = pipe_bytes_ = sacked_count_ = lost_waiting_ = resent_count_ = 0;
+  in_runs_ = large_count_ = large_slots_ = 0;
   una_ = nxt_;
   end_probe();
 }
 
-bool SendQueue::append(BufferRef payload) {
-  if (!has_slot()) return false;
-  push(std::move(payload));
+bool SendQueue::append(BufferRef payload, std::uint16_t unit_bytes) {
+  const std::uint32_t segments = unit_bytes != 0 ? (payload->length + unit_bytes - 1) / unit_bytes : 1;
+  if (used() + segments > usable_) return false;
+  push(std::move(payload), unit_bytes);
   return true;
 }
 
 bool SendQueue::append_last(BufferRef payload) {
-  if (tail_ - head_ >= most_ - 1) return false;  // the last slot is for a FIN
-  push(std::move(payload));
+  if (!can_cut()) return false;
+  push(std::move(payload), 0);
   return true;
 }
 
-void SendQueue::push(BufferRef payload) {
+void SendQueue::push(BufferRef payload, std::uint16_t unit_bytes) {
   QueuedSegment& s = new_slot();
   s.head = payload->head;
   s.length = payload->length;
   s.sequence = end_;
   s.flags = QueuedSegment::kWholeBuffer;
+  s.unit_bytes = s.length > unit_bytes ? unit_bytes : std::uint16_t{0};
+  in_runs_ += s.segments() - 1;
   if (is_large(*payload)) {
     s.flags |= QueuedSegment::kLarge;
     ++large_count_;
+    ++large_slots_;
   }
   s.buffer = payload.release();
   end_ = end_ + s.length;
@@ -102,28 +107,42 @@ void SendQueue::mark_probe() {
 }
 
 bool SendQueue::cut(Index i, std::uint32_t octets) {
-  if (!can_cut()) return false;
+  if (const std::uint32_t unit = at(i).unit_bytes; unit == 0) {
+    if (!can_cut()) return false;
+  } else if (octets % unit != 0) {
+    // Within one segment of a run: those behind it stay what they are.
+    if (!can_cut()) return false;
+    if (const std::uint32_t whole = (octets / unit + 1) * unit; whole < at(i).length) cut(i, whole);
+  }
   if (is_probe(i)) end_probe();
   new_slot();
   for (Index j = tail_ - 1; j != i + 1; --j) slot(j) = slot(j - 1);
   QueuedSegment& first = slot(i);
   RNIC_ASSERT(octets > 0 && octets < first.length && !first.has(QueuedSegment::kFin));
   QueuedSegment& second = slot(i + 1);
+  const std::uint32_t segments = first.segments();
   first.flags &= static_cast<std::uint8_t>(~QueuedSegment::kWholeBuffer);
   second = first;
-  if (first.has(QueuedSegment::kLarge)) ++large_count_;
+  if (first.has(QueuedSegment::kLarge)) {
+    second.flags |= QueuedSegment::kSlice;
+    ++large_slots_;
+  }
   ++second.buffer->refs;
   second.sequence = first.sequence + octets;
   second.head += octets;
   second.length -= octets;
   first.length = octets;
+  for (QueuedSegment* each : {&first, &second})
+    if (each->length <= each->unit_bytes) each->unit_bytes = 0;
+  const std::uint32_t more = first.segments() + second.segments() - segments;  // 1 where a segment was cut
+  in_runs_ += more - 1;
   const bool sent = is_sent(i);
   if (sent) ++next_;
   // Every mark behind the cut moves with what it marks.
   for (Index* mark : {&judged_, &highest_sacked_})
     if (static_cast<std::int32_t>(*mark - i) > 0) ++*mark;
   if (static_cast<std::int32_t>(lost_from_ - i) > 0) ++lost_from_;
-  if (sent && first.has(QueuedSegment::kSacked)) ++sacked_count_;
+  if (sent && first.has(QueuedSegment::kSacked)) sacked_count_ += more;
   if (sent && first.has(QueuedSegment::kRetransmitted))
     ++resent_count_;
   else if (sent && first.has(QueuedSegment::kLost))
@@ -190,8 +209,9 @@ void SendQueue::acknowledge(Seq ack, Delivered& delivered) {
       last_plain = &s;
       plain_bytes += s.length;
     }
-    largest = std::max(largest, s.length);
-    if (s.has(QueuedSegment::kLarge)) --large_count_;
+    largest = std::max(largest, s.first_bytes());
+    if (s.unit_bytes != 0) in_runs_ -= s.segments() - 1;
+    if (s.has(QueuedSegment::kLarge)) let_go_of_large();
     returns.add(std::exchange(s.buffer, nullptr));
   }
   if (last_plain != nullptr) {
@@ -211,21 +231,43 @@ void SendQueue::acknowledge(Seq ack, Delivered& delivered) {
     probe_state_ = Probe::arrived;
   una_ = ack;
   if (head_ != next_) {  // perhaps a part of the next
-    QueuedSegment& s = slot(head_);
-    const std::uint32_t part = ack.since(s.sequence);
-    if (part > 0 && part < s.length) {
+    const std::uint32_t part = ack.since(at(head_).sequence);
+    if (part > 0 && part < at(head_).length) {
+      // Within a segment of a run: those behind it stay what they are.
+      if (const std::uint32_t unit = at(head_).unit_bytes; unit != 0 && part % unit != 0)
+        if (const std::uint32_t whole = (part / unit + 1) * unit; whole < at(head_).length) cut(head_, whole);
+      QueuedSegment& s = slot(head_);
       if (pipe_share(s) != 0) pipe_bytes_ -= part;
       if (!s.has(QueuedSegment::kSacked)) delivered.octets += part;
-      s.sequence = ack;
-      s.head += part;
-      s.length -= part;
-      s.flags &= static_cast<std::uint8_t>(~QueuedSegment::kWholeBuffer);
+      trim(s, part);
       delivered.acknowledged += part;
     }
   }
   acknowledged_ += delivered.acknowledged;
   for (Index* mark : {&judged_, &lost_from_, &highest_sacked_})
     if (static_cast<std::int32_t>(*mark - head_) < 0) *mark = head_;
+}
+
+// The first of its octets are acknowledged.
+void SendQueue::trim(QueuedSegment& s, std::uint32_t octets) {
+  const std::uint32_t segments = s.segments();
+  s.sequence = s.sequence + octets;
+  s.head += octets;
+  s.length -= octets;
+  s.flags &= static_cast<std::uint8_t>(~QueuedSegment::kWholeBuffer);
+  if (s.length <= s.unit_bytes) s.unit_bytes = 0;
+  const std::uint32_t gone = segments - s.segments();
+  in_runs_ -= gone;
+  if (s.has(QueuedSegment::kSacked)) sacked_count_ -= gone;
+}
+
+// The oldest segment's, unless the next is a part of the same buffer.
+void SendQueue::let_go_of_large() {
+  --large_slots_;
+  if (head_ + 1 != tail_ && at(head_ + 1).has(QueuedSegment::kSlice))
+    slot(head_ + 1).flags &= static_cast<std::uint8_t>(~QueuedSegment::kSlice);
+  else
+    --large_count_;
 }
 
 // A segment that is no more, and to which something had happened.
@@ -236,7 +278,7 @@ void SendQueue::forget(const QueuedSegment& s, Delivered& delivered) {
   delivered.fin |= s.has(QueuedSegment::kFin);
   // What was SACKed arrived long ago, so its time says nothing about this ACK.
   if (s.has(QueuedSegment::kSacked)) {
-    --sacked_count_;
+    sacked_count_ -= s.segments();
     return;
   }
   if (s.has(QueuedSegment::kRetransmitted))
@@ -270,10 +312,24 @@ SendQueue::Index SendQueue::find(Seq sequence) const {
   return low;
 }
 
+// Of a run at the edge of what the peer tells of: its segments before the first that the peer has, or, where that is
+// the run's first, those that it has.
+void SendQueue::cut_apart(Index i, std::uint32_t unit, Seq first, Seq end) {
+  const QueuedSegment& s = at(i);
+  std::uint32_t octets = 0;
+  if (s.sequence.before(first))
+    octets = (first.since(s.sequence) + unit - 1) / unit * unit;
+  else if (s.end().after(end))
+    octets = end.since(s.sequence) / unit * unit;
+  if (octets != 0 && octets < s.length) cut(i, octets);
+}
+
 bool SendQueue::sack(Seq first, Seq end, Delivered& delivered) {
   if (!first.before(end) || first.before(una_) || end.after(nxt_)) return false;
   bool news = false;
   for (Index i = find(first); i != next_; ++i) {
+    if (const std::uint32_t unit = at(i).unit_bytes; unit != 0 && !at(i).has(QueuedSegment::kSacked)) [[unlikely]]
+      cut_apart(i, unit, first, end);
     QueuedSegment& s = slot(i);
     if (s.end().after(end)) break;
     if (s.has(QueuedSegment::kSacked) || s.sequence.before(first)) continue;
@@ -291,7 +347,8 @@ bool SendQueue::sack(Seq first, Seq end, Delivered& delivered) {
     } else if (s.sent_at <= delivered.believed_until) {
       delivered.on_sent_at(s.sent_at, s.end());
     }
-    if (sacked_count_++ == 0 || static_cast<std::int32_t>(i + 1 - highest_sacked_) > 0) highest_sacked_ = i + 1;
+    if (sacked_count_ == 0 || static_cast<std::int32_t>(i + 1 - highest_sacked_) > 0) highest_sacked_ = i + 1;
+    sacked_count_ += s.segments();
     news = true;
   }
   return news;
@@ -383,7 +440,7 @@ void SendQueue::mark_lost_from(Seq first) {
 
 void SendQueue::mark_lost_longer_than(std::uint32_t octets) {
   for (Index i = head_; i != next_; ++i)
-    if (at(i).length > octets) mark_lost(i);
+    if (at(i).first_bytes() > octets) mark_lost(i);
 }
 
 }  // namespace rnic::tcp

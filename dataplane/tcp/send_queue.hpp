@@ -3,6 +3,10 @@
 //
 // A segment is a buffer, or a part of one when it had to be cut (W-TCP-27, a smaller EMSS). Its
 // octets are never touched (W-TCP-19). A ring whose memory follows what is in it (base/ring_slots.hpp).
+//
+// Several segments of equal length, the last perhaps shorter, can be queued as one, a *run*, in one buffer: they leave
+// as one frame, which the port cuts apart. What becomes of some of them and not of others cuts the run, between
+// segments: so its segments count as what they are, and a slot is kept for each.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +30,7 @@ struct QueuedSegment {
     kFin = 16,           // no octets: our FIN
     kWholeBuffer = 32,   // all octets of the buffer, never cut nor partly acknowledged
     kLarge = 64,         // in a large buffer
+    kSlice = 128,        // of which the one before it is a part, too
   };
 
   Buffer* buffer = nullptr;  // one counted reference
@@ -34,13 +39,19 @@ struct QueuedSegment {
   std::uint32_t head = 0;    // of the octets, in the buffer's storage
   std::uint32_t length = 0;  // octets
   std::uint8_t flags = 0;
+  std::uint16_t unit_bytes = 0;  // of a run: octets of each segment but the last; 0: it is one segment
 
+  // Of its first segment, which is all of it but for a run.
+  std::uint32_t first_bytes() const { return unit_bytes != 0 ? unit_bytes : length; }
+  std::uint32_t segments() const { return unit_bytes != 0 ? (length + unit_bytes - 1) / unit_bytes : 1; }
   bool has(std::uint8_t flag) const { return (flags & flag) != 0; }
   std::uint32_t sequence_length() const { return length + (has(kFin) ? 1 : 0); }
   Seq end() const { return sequence + sequence_length(); }
   Bytes octets() const { return buffer == nullptr ? Bytes{} : Bytes{buffer->room + head, length}; }
 };
 static_assert(sizeof(QueuedSegment) == 32, "two fill a cache line");
+
+inline constexpr std::uint32_t kRunSegmentsMax = 64;
 
 class SendQueue {
  public:
@@ -63,8 +74,11 @@ class SendQueue {
   void allow(std::uint32_t slots);
 
   // ---- filling -----------------------------------------------------------------------------
-  bool has_slot() const { return tail_ - head_ < usable_; }
-  bool append(BufferRef payload);
+  bool has_slot() const { return used() < usable_; }
+  // `unit_bytes` not 0: a run of segments of so many octets.
+  bool append(BufferRef payload, std::uint16_t unit_bytes = 0);
+  // Runs are none where they would fill the queue.
+  bool takes_runs() const { return usable_ >= 4 * kRunSegmentsMax; }
   // The last before the FIN: may take a slot that is kept back.
   bool append_last(BufferRef payload);
   void append_fin();
@@ -76,8 +90,8 @@ class SendQueue {
   Seq nxt() const { return nxt_; }
   bool all_acknowledged() const { return una_ == nxt_; }
   bool empty() const { return head_ == tail_; }
-  // Buffers held; one that was cut counts as two.
-  BufferCount held() const { return {tail_ - head_ - large_count_, large_count_}; }
+  // Buffers held; a small one that was cut counts as two.
+  BufferCount held() const { return {tail_ - head_ - large_slots_, large_count_}; }
   bool has_unsent() const { return next_ != tail_; }
   Index first_unsent() const { return next_; }
   Index oldest() const { return head_; }
@@ -92,16 +106,17 @@ class SendQueue {
   std::uint64_t sent() const { return acknowledged_ + nxt_.since(una_); }
   // The end of the highest that is known to be at the peer (RFC 8985's RACK.fack).
   Seq forward() const { return sacked_count_ == 0 ? una_ : at(highest_sacked_ - 1).end(); }
-  std::uint32_t sacked_count() const { return sacked_count_; }
+  std::uint32_t sacked_count() const { return sacked_count_; }  // segments
   // RFC 6675's pipe: octets that are thought to be in the network.
   std::uint32_t pipe_bytes() const { return pipe_bytes_; }
   const QueuedSegment& at(Index i) const { return slots_[i]; }
 
   // ---- sending -----------------------------------------------------------------------------
-  // Makes two of one: the first with `octets`. False when there is no slot for the second.
+  // Makes two of one: the first with `octets`. False when there is no slot for the second; between segments of a run
+  // there is one.
   bool cut(Index i, std::uint32_t octets);
-  bool can_cut() const { return tail_ - head_ < most_ - 1; }  // the last slot is for a FIN
-  void on_sent(Instant now);                                  // the first unsent
+  bool can_cut() const { return used() < most_ - 1; }  // the last slot is for a FIN
+  void on_sent(Instant now);                           // the first unsent
   void on_retransmitted(Index i, Instant now);
   // The first that is lost and not yet sent again.
   std::optional<Index> first_lost() const {
@@ -141,7 +156,11 @@ class SendQueue {
   void end_probe() { probe_state_ = Probe::none; }
 
  private:
-  void push(BufferRef payload);
+  void push(BufferRef payload, std::uint16_t unit_bytes);
+  std::uint32_t used() const { return tail_ - head_ + in_runs_; }
+  void trim(QueuedSegment& s, std::uint32_t octets);
+  void cut_apart(Index i, std::uint32_t unit, Seq first, Seq end);
+  void let_go_of_large();
   QueuedSegment& slot(Index i) { return slots_[i]; }
   QueuedSegment& new_slot();
   Index find_lost() const;
@@ -154,10 +173,11 @@ class SendQueue {
   RingSlots<QueuedSegment> slots_;
   std::uint32_t most_;  // slots, and so many of them for what is appended
   std::uint32_t usable_;
-  Index head_ = 0;  // oldest not acknowledged
-  Index next_ = 0;  // first unsent
-  Index tail_ = 0;  // behind the last
-  std::uint32_t large_count_ = 0;
+  Index head_ = 0;             // oldest not acknowledged
+  Index next_ = 0;             // first unsent
+  Index tail_ = 0;             // behind the last
+  std::uint32_t in_runs_ = 0;  // segments that are the second or a later one of a run
+  std::uint32_t large_count_ = 0, large_slots_ = 0;
   Seq una_{};
   Seq nxt_{};
   Seq end_{};  // behind the last octet appended

@@ -64,7 +64,8 @@ void Connection::on_retransmission_timeout(Instant now) {
     ++counters_.window_probes;
     return;
   }
-  if (path_.on_timeout(retransmissions_, queue_.at(queue_.oldest()).length + option_bytes(), now)) on_path_changed();
+  if (path_.on_timeout(retransmissions_, queue_.at(queue_.oldest()).first_bytes() + option_bytes(), now))
+    on_path_changed();
   // RFC 5682 s2.1 and s3.1, step 1: F-RTO, unless a recovery was under way. A timer that has run out again with
   // nothing acknowledged in between is still the same attempt: only the oldest segment has gone again.
   const bool tries_new = recovery_ == Recovery::none || spurious_.frto() == SpuriousCheck::Frto::first;

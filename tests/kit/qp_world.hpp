@@ -16,6 +16,7 @@
 #include "ddp/segmenter.hpp"
 #include "kit/qp_host.hpp"
 #include "kit/rdmap_application.hpp"
+#include "kit/tcp_runs.hpp"
 #include "mpa/packer.hpp"
 #include "qp/queue_pair.hpp"
 #include "rdmap/sender.hpp"
@@ -100,6 +101,7 @@ class Wire {
   End a, b;
   // Sent payloads, in order, as the wire saw them: true, from a.
   std::vector<std::pair<bool, std::uint32_t>> payload_sizes;
+  unsigned runs = 0;                                             // frames of several segments, which are cut here
   bool cut_a = false, cut_b = false;                             // what comes from there is lost
   std::function<bool(bool is_a, const tcp::SegmentOut&)> loses;  // true: this one is lost
 
@@ -125,10 +127,13 @@ class Wire {
     bool moved = false;
     while (auto out = from.tcp->next_segment(now)) {
       moved = true;
-      if (!out->payload.empty()) payload_sizes.emplace_back(is_a, static_cast<std::uint32_t>(out->payload.size()));
-      if (is_a ? cut_a : cut_b) continue;
-      if (loses && loses(is_a, *out)) continue;
-      to.in.push_back(copy(*out, *to.pool));
+      runs += out->unit_bytes != 0 ? 1 : 0;
+      each_segment(*out, [&](const tcp::SegmentOut& one) {
+        if (!one.payload.empty()) payload_sizes.emplace_back(is_a, static_cast<std::uint32_t>(one.payload.size()));
+        if (is_a ? cut_a : cut_b) return;
+        if (loses && loses(is_a, one)) return;
+        to.in.push_back(copy(one, *to.pool));
+      });
     }
     return moved;
   }

@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "kit/tcp_runs.hpp"
+
 namespace rnic::test {
 
 namespace {
@@ -19,6 +21,7 @@ Torture::Torture(const TorturePlan& plan, std::uint64_t seed)
     : plan_(plan),
       random_(seed),
       pool_(kBuffers, 2048),
+      runs_(kRuns, 65'535),
       ends_{tcp::Connection(plan.options[0]), tcp::Connection(plan.options[1])} {
   flying_.reserve(20'000);
   if (plan.wire.every.ns > 0) weather_at_ = now_;
@@ -81,6 +84,7 @@ void Torture::turn(int side) {
 void Torture::write(int side) {
   tcp::Connection& c = ends_[side];
   while (c.appended() < plan_.bytes[side] && c.room_bytes() > 0) {
+    if (plan_.options[side].run_bytes_max != 0 && chance(500) && write_run(side)) continue;
     const std::uint32_t holds = c.begin_segment(c.room_bytes(), now_);
     const auto most = std::min<std::uint64_t>(std::min(holds, plan_.segment_max), plan_.bytes[side] - c.appended());
     const auto size = static_cast<std::uint32_t>(chance(500) ? most : 1 + random_() % most);
@@ -94,6 +98,24 @@ void Torture::write(int side) {
       return;
     }
   }
+}
+
+// Several segments at once. False: there is no room for as many as two.
+bool Torture::write_run(int side) {
+  tcp::Connection& c = ends_[side];
+  const std::uint32_t unit = chance(700)
+                                 ? std::min(c.emss(), plan_.segment_max)
+                                 : 1 + static_cast<std::uint32_t>(random_() % std::min(c.emss(), plan_.segment_max));
+  const auto most = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+      {c.run_bytes(), c.room_bytes(), plan_.bytes[side] - c.appended(), std::uint64_t{unit} * tcp::kRunSegmentsMax}));
+  if (most < 2 * unit) return false;
+  const std::uint32_t size =
+      chance(500) ? most : 2 * unit + static_cast<std::uint32_t>(random_() % (most - 2 * unit + 1));
+  BufferRef b = BufferRef::take(runs_);
+  if (!b) return false;
+  std::uint64_t at = c.appended();
+  for (auto& octet : b->append(size)) octet = octet_of(side, at++);
+  return c.append(std::move(b), static_cast<std::uint16_t>(unit));
 }
 
 // Any part of what is there.
@@ -139,8 +161,18 @@ void Torture::weather() {
     late_until_ = from + up_to(wire.late_by);
 }
 
-// A fresh copy is what a wire makes.
+// A run is cut as a port does it.
 void Torture::send(int side, tcp::SegmentOut&& out) {
+  if (out.unit_bytes == 0) return send_one(side, out);
+  ++runs_sent_;
+  if (out.header.has(wire::tcp_flags::kCwr | wire::tcp_flags::kFin))
+    complaint_ = "a run that says what one segment does";
+  if (out.payload.size() <= out.unit_bytes || out.payload.size() > 65'535) complaint_ = "a run that is none";
+  each_segment(out, [&](const tcp::SegmentOut& one) { send_one(side, one); });
+}
+
+// A fresh copy is what a wire makes.
+void Torture::send_one(int side, const tcp::SegmentOut& out) {
   const TortureWire& wire = plan_.wire;
   std::array<std::byte, 60> octets;
   const auto size = wire::emit(out.header, octets);

@@ -50,7 +50,8 @@ class Torture {
   tcp::Connection& end(int side) { return ends_[side]; }
   Instant now() const { return now_; }
   Duration took() const { return now_ - kStart; }
-  std::uint32_t buffers_out() const { return kBuffers - pool_.available(); }
+  std::uint32_t buffers_out() const { return kBuffers - pool_.available() + (kRuns - runs_.available()); }
+  std::uint64_t runs_sent() const { return runs_sent_; }
   std::uint32_t in_the_air() const { return static_cast<std::uint32_t>(flying_.size()); }
 
  private:
@@ -70,8 +71,10 @@ class Torture {
   Duration up_to(Duration most);
   void turn(int side);
   void write(int side);
+  bool write_run(int side);
   void read(int side);
   void send(int side, tcp::SegmentOut&& out);
+  void send_one(int side, const tcp::SegmentOut& out);
   void fly(Flying&& flying);
   void weather();
   void deliver();
@@ -80,12 +83,12 @@ class Torture {
   Instant next_event();
   bool finished();
 
-  static constexpr std::uint32_t kBuffers = 8'000;
+  static constexpr std::uint32_t kBuffers = 8'000, kRuns = 500;
   static constexpr Instant kStart{seconds(100).ns};
 
   TorturePlan plan_;
   std::mt19937_64 random_;
-  HeapPool pool_;
+  HeapPool pool_, runs_;
   tcp::Connection ends_[2];
   Instant now_ = kStart;
   std::vector<Flying> flying_;
@@ -95,6 +98,7 @@ class Torture {
   Instant weather_at_ = kNever;
   Instant silent_until_{}, late_until_{};
   std::uint32_t path_size_ = 0;  // 0: whatever the port lets through
+  std::uint64_t runs_sent_ = 0;
   std::string complaint_;
 };
 

@@ -83,3 +83,18 @@ TEST_CASE("W-TCP-19: everything at once, by lot", "[tcp][mixture][W-TCP-19]") {
     REQUIRE(torture.took() < seconds(24 * 3600));
   }
 }
+
+TEST_CASE("W-TCP-19: everything at once, and runs of segments", "[tcp][mixture][W-TCP-19]") {
+  std::uint64_t runs = 0;
+  for (std::uint64_t seed = 1000; seed < 1300; ++seed) {
+    TorturePlan plan = plan_by(seed);
+    for (auto& options : plan.options) options.run_bytes_max = 65'495;
+    Torture torture(plan, seed);
+    const std::string complaint = torture.run();
+    INFO("seed " << seed);
+    REQUIRE(complaint == "");
+    REQUIRE(torture.took() < seconds(24 * 3600));
+    runs += torture.runs_sent();
+  }
+  CHECK(runs > 1000);
+}

@@ -113,3 +113,66 @@ TEST_CASE("W-TCP-19: next to nothing is allocated while streams are carried", "[
   // Two ends, three rings and a list each, which double a few times.
   CHECK(after - before < 64);
 }
+
+// ---- runs of segments ----
+
+namespace {
+
+Plan with_runs() {
+  Plan plan;
+  for (auto& options : plan.options) options.run_bytes_max = 65'495;
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("W-TCP-19: runs over a good wire, without a retransmission", "[tcp][W-TCP-19]") {
+  Torture torture(with_runs(), 1);
+  CHECK(torture.run() == "");
+  for (int side : {0, 1}) CHECK(torture.end(side).counters().retransmitted == 0);
+  CHECK(torture.runs_sent() > 50);
+  CHECK(torture.buffers_out() == torture.in_the_air());
+}
+
+TEST_CASE("W-TCP-19: runs over wires that lose, repeat, reorder and mark", "[tcp][W-TCP-19]") {
+  Plan plan = with_runs();
+  SECTION("some loss") { plan.wire.loss_per_1000 = 10; }
+  SECTION("all of it") { plan.wire = {.loss_per_1000 = 50, .repeat_per_1000 = 50, .reorder_per_1000 = 300}; }
+  SECTION("with timestamps, NewReno and Nagle") {
+    plan.wire.loss_per_1000 = 50;
+    for (auto& options : plan.options) {
+      options.timestamps = options.nagle = true;
+      options.congestion = tcp::Options::Congestion::newreno;
+    }
+  }
+  SECTION("with ECN") {
+    plan.wire = {.loss_per_1000 = 10, .mark_per_1000 = 30};
+    for (auto& options : plan.options) options.ecn = tcp::EcnUse::on;
+  }
+  SECTION("with silence and lateness") {
+    plan.wire = {
+        .loss_per_1000 = 5, .every = milliseconds(500), .silent_for = milliseconds(200), .late_by = milliseconds(300)};
+  }
+  SECTION("over paths that become narrow, which routers tell") {
+    plan.wire = {.loss_per_1000 = 10, .every = milliseconds(20), .path_sizes = {1460, 1000, 600}, .routers_tell = true};
+  }
+  SECTION("over paths that become narrow without a word") {
+    plan.wire = {.loss_per_1000 = 10, .every = seconds(30), .path_sizes = {1460, 1300}};
+  }
+  SECTION("from ports whose MTU changes") {
+    plan.wire.loss_per_1000 = 10;
+    plan.mss_changes = true;
+  }
+  SECTION("to slow readers with small windows") {
+    plan.wire = {.loss_per_1000 = 20, .reorder_per_1000 = 100};
+    for (auto& options : plan.options) options.receive_window_bytes = 5000;
+    plan.bytes[0] = plan.bytes[1] = 200'000;
+    plan.reads_per_1000 = 300;
+  }
+  SECTION("on a long path, with windows that grow") {
+    plan.wire = {.loss_per_1000 = 1, .delay = milliseconds(5)};
+    for (auto& options : plan.options) options.window_max_bytes = 8 << 20;
+    plan.bytes[0] = plan.bytes[1] = 8'000'000;
+  }
+  survives(plan, 6);
+}

@@ -1,0 +1,235 @@
+// Runs: several segments of equal length that leave as one frame. To the peer they are what they are, and so they are
+// acknowledged, lost, sent again and counted each by itself.
+#include "kit/tcp_conversation.hpp"
+
+using namespace rnic;
+using namespace rnic::test;
+
+namespace {
+
+// Payload and options of 65,535 octets of IP.
+tcp::Options with_runs() {
+  tcp::Options options;
+  options.tail_loss_probe = false;
+  options.run_bytes_max = 65'495;
+  return options;
+}
+
+// A run of `octets`, in segments of 100.
+void append_run(Conversation& c, std::size_t octets) {
+  BufferRef buffer = BufferRef::take(c.pool());
+  const std::string text = pattern(octets, c->appended());
+  std::memcpy(buffer->append(static_cast<std::uint32_t>(octets)).data(), text.data(), octets);
+  REQUIRE(c->append(std::move(buffer), 100));
+}
+
+// Octets from the `first`, counted from 0, in a frame of one segment, or of a run.
+void says_octets(Conversation& c, std::uint32_t first, std::size_t octets, bool last = false) {
+  const auto out = c.next();
+  REQUIRE(out);
+  CHECK(out->header.sequence - Conversation::kOurStart == 1 + first);
+  CHECK(std::string(reinterpret_cast<const char*>(out->payload.data()), out->payload.size()) == pattern(octets, first));
+  CHECK(out->unit_bytes == (octets > 100 ? 100 : 0));
+  CHECK(out->header.has(wire::tcp_flags::kPsh) == last);
+}
+
+// Ten segments in one frame, at 0; the round trip is 40 ms.
+Conversation ten_out(const tcp::Options& options = with_runs()) {
+  auto c = Conversation::established(options, 65535, 40);
+  append_run(c, 1000);
+  says_octets(c, 0, 1000, true);
+  c.is_silent();
+  CHECK(c->counters().segments_out == 10);
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("W-TCP-01: a run is acknowledged by the segment, and wholly", "[tcp][W-TCP-01]") {
+  auto c = ten_out();
+  c.at(40).hears(ack(301));
+  CHECK(c->acknowledged() == 300);
+  CHECK(c->in_flight_bytes() == 700);
+  CHECK(c->queued().all() == 1);
+  c.at(41).hears(ack(1001));
+  CHECK(c->in_flight_bytes() == 0);
+  CHECK(c->queued().all() == 0);
+  CHECK(c.pool().available() == 4096);
+  c.is_silent();
+}
+
+TEST_CASE("W-TCP-03: of a run the segment that is lost goes again, as it was", "[tcp][W-TCP-03][rfc8985]") {
+  auto c = ten_out();
+  SECTION("the first") {
+    c.at(40).hears(ack(1).sack(101, 401));
+    says_octets(c, 0, 100);
+    c.is_silent();
+  }
+  SECTION("one in the middle: those before it are acknowledged") {
+    c.at(40).hears(ack(501).sack(601, 1001));
+    says_octets(c, 500, 100);
+    c.is_silent();
+  }
+  SECTION("two apart from each other, at the pace of a recovery") {
+    c.at(40).hears(ack(1).sack(101, 501).sack(601, 1001));
+    says_octets(c, 0, 100);
+    says_octets(c, 500, 100);
+    c.is_silent();
+  }
+  SECTION("an acknowledgement of a part of a segment leaves the others where they are") {
+    c.at(40).hears(ack(251).sack(401, 1001));
+    says_octets(c, 250, 50);
+    says_octets(c, 300, 100);
+    c.is_silent();
+  }
+  CHECK(c->counters().fast_retransmits == 1);
+  c.at(90).hears(ack(1001));
+  CHECK(c.pool().available() == 4096);
+}
+
+TEST_CASE("W-TCP-12: the segments of a run that were SACKed count as so many", "[tcp][W-TCP-12][rfc8985]") {
+  auto c = ten_out();
+  SECTION("two: it may be reordering") {
+    c.at(40).hears(ack(1).sack(101, 301));
+    c.is_silent_until(50);
+    says_octets(c, 0, 100);
+  }
+  SECTION("three: it is a loss") {
+    c.at(40).hears(ack(1).sack(101, 401));
+    says_octets(c, 0, 100);
+  }
+}
+
+TEST_CASE("W-TCP-19: after a timeout a run goes again by the segment", "[tcp][W-TCP-19]") {
+  // To the peer it is as if they had been ten from the beginning.
+  auto run = ten_out();
+  auto each = Conversation::established(with_runs(), 65535, 40);
+  each.appends(10, 100);
+  while (each.next()) {
+  }
+  std::vector<std::uint32_t> said[2];
+  for (int i = 0; i < 2; ++i) {
+    Conversation& c = i == 0 ? run : each;
+    const double at = c.wakes();
+    CHECK(at >= 200);
+    const auto listen = [&] {
+      while (const auto out = c.next()) {
+        CHECK(out->payload.size() == 100);
+        CHECK(out->unit_bytes == 0);
+        said[i].push_back(out->header.sequence - Conversation::kOurStart);
+      }
+    };
+    listen();
+    c.at(at + 40).hears(ack(101));
+    listen();
+    c.at(at + 80).hears(ack(301));
+    listen();
+  }
+  CHECK(said[0].size() >= 3);
+  CHECK(said[0] == said[1]);
+}
+
+TEST_CASE("W-TCP-01: the tail of a run is probed by its last segment", "[tcp][rfc8985][W-TCP-01]") {
+  tcp::Options options = with_runs();
+  options.tail_loss_probe = true;
+  auto c = ten_out(options);
+  // Two round trips: ten segments have no delayed acknowledgement to wait for.
+  c.is_silent_until(80);
+  says_octets(c, 900, 100, true);
+  CHECK(c->counters().tail_probes == 1);
+}
+
+TEST_CASE("W-TCP-27: of a run as many segments go as the windows have room for", "[tcp][W-TCP-27]") {
+  SECTION("the peer's") {
+    auto c = Conversation::established(with_runs(), 450, 40);
+    append_run(c, 1000);
+    says_octets(c, 0, 400);
+    c.is_silent();
+    c.at(40).hears(ack(401).window(450));
+    says_octets(c, 400, 400);
+    c.is_silent();
+    c.at(80).hears(ack(601).window(650));
+    says_octets(c, 800, 200, true);
+  }
+  SECTION("the congestion window's") {
+    auto c = Conversation::established(with_runs(), 65535, 40);
+    for (int i = 0; i < 10; ++i) append_run(c, 2000);
+    const std::uint32_t window = c->congestion_window_bytes();
+    REQUIRE(window < 20'000);
+    std::uint32_t sent = 0;
+    while (const auto out = c.next()) sent += static_cast<std::uint32_t>(out->payload.size());
+    CHECK(sent <= window);
+    CHECK(sent + 100 > window);
+    CHECK(sent % 100 == 0);
+  }
+}
+
+TEST_CASE("W-MPA-59: a run of segments that have become too long is cut", "[tcp][W-MPA-59]") {
+  tcp::Options options = with_runs();
+  options.mss_bytes = 100;
+  options.path_floor_bytes = 40;
+  Conversation c(options);
+  c.at(-40).answers(syn());
+  REQUIRE(c.next());
+  c.at(0).hears(ack(1));
+  append_run(c, 300);
+  c->set_mss(60);
+  const std::uint32_t emss = c->emss();
+  REQUIRE(emss < 100);
+  // Each segment in two parts: what was cut is not mended, but behind it segments begin where they did.
+  for (std::uint32_t first = 0; first < 300; first += 100) {
+    says_octets(c, first, emss);
+    says_octets(c, first + emss, 100 - emss, first == 200);
+  }
+  c.is_silent();
+}
+
+TEST_CASE("W-TCP-01: that the window was reduced is said by one segment", "[tcp][W-TCP-01][rfc3168]") {
+  tcp::Options options = with_runs();
+  options.ecn = tcp::EcnUse::on;
+  Conversation c(options);
+  Line call = syn();
+  call.flags |= tcp::Ecn::kSetupSyn;
+  c.at(-40).answers(call);
+  REQUIRE(c.next());
+  c.at(0).hears(ack(1).window(65535));
+  append_run(c, 1000);
+  const auto whole = c.next();
+  REQUIRE(whole);
+  CHECK(whole->may_be_marked);
+  CHECK(whole->payload.size() == 1000);
+  c.at(40).hears(ack(1001).ece());
+  append_run(c, 1000);
+  const auto alone = c.next();
+  REQUIRE(alone);
+  CHECK(alone->header.has(wire::tcp_flags::kCwr));
+  CHECK(alone->payload.size() == 100);
+  CHECK(alone->unit_bytes == 0);
+  const auto rest = c.next();
+  REQUIRE(rest);
+  CHECK_FALSE(rest->header.has(wire::tcp_flags::kCwr));
+  CHECK(rest->payload.size() == 900);
+}
+
+TEST_CASE("W-TCP-01: a run takes a slot for each of its segments", "[tcp][W-TCP-01]") {
+  tcp::Options options = with_runs();
+  options.send_segments_max = 256;
+  auto c = Conversation::established(options, 65535, 40);
+  CHECK(c->run_bytes() == 0);  // too few slots
+  options.send_segments_max = 512;
+  auto more = Conversation::established(options, 65535, 40);
+  CHECK(more->run_bytes() != 0);
+  unsigned runs = 0;
+  for (;; ++runs) {
+    BufferRef buffer = BufferRef::take(more.pool());
+    buffer->append(640);
+    if (!more->append(std::move(buffer), 10)) break;
+  }
+  CHECK(runs == (512 - 16) / 64);
+}
+
+TEST_CASE("W-TCP-01: a peer that knows no SACK gets no runs, nor does a path more than a burst", "[tcp][W-TCP-01]") {
+  CHECK(Conversation::established_without_sack(with_runs())->run_bytes() == 0);
+  CHECK(Conversation::established(with_runs(), 65535, 40)->run_bytes() == 65'495);
+  CHECK(Conversation::established({}, 65535, 40)->run_bytes() == 0);
+}
