@@ -22,6 +22,17 @@ PoolSize pool_size_for(std::uint32_t frames, std::uint32_t frame_bytes) {
           .large_room_bytes = frame_bytes};
 }
 
+// Small ones hold a usual frame and its headroom, as who has no large one for a segment takes a small one. Where a
+// frame is longer than that each may need a large one.
+PoolSize pool_size_for_runs(std::uint32_t frames, std::uint32_t frame_bytes, std::uint32_t run_bytes) {
+  constexpr std::uint64_t kLongBytesMax = std::uint64_t{512} << 20;
+  const std::uint64_t most = frame_bytes > kSmallRoom ? kLongBytesMax : kLargeBytesMax;
+  return {.count = frames,
+          .room_bytes = kSmallRoom + kHeadroom,
+          .large_count = static_cast<std::uint32_t>(std::min<std::uint64_t>(frames, most / (kHeadroom + run_bytes))),
+          .large_room_bytes = run_bytes};
+}
+
 BufferStock::BufferStock(BufferPool& pool, std::uint32_t count, std::uint32_t room_bytes)
     : count_(count),
       room_bytes_(room_bytes),
@@ -65,6 +76,7 @@ unsigned BufferStock::take(Buffer** out, unsigned n) {
     buffer->next = nullptr;
     buffer->checksum_good = 0;
     buffer->mark = 0;
+    buffer->unit_bytes = 0;
     out[i] = buffer;
   }
   if (free_count_ < quiet_) {

@@ -32,6 +32,10 @@ struct Buffer {
   Buffer* next = nullptr;               // for whoever holds it in a list
   std::uint32_t checksum_good : 1 = 0;  // received, and its checksums are known to be good
   std::uint32_t mark = 0;               // for whoever holds it
+  // Of a frame that is a run of TCP segments, which the port cuts apart: octets of payload of each but the last, and of
+  // headers in front of the first. 0: it is one frame.
+  std::uint16_t unit_bytes = 0;
+  std::uint16_t headers_bytes = 0;
 
   MutableBytes bytes() { return {room + head, length}; }
   Bytes bytes() const { return {room + head, length}; }
@@ -143,6 +147,8 @@ struct PoolSize {
 // Ethernet's usual 1500 octets; of the large ones no more than kLargeBytesMax in all, as who finds
 // none can do with small ones.
 PoolSize pool_size_for(std::uint32_t frames, std::uint32_t frame_bytes);
+// The same, with runs of segments of up to `run_bytes` among them.
+PoolSize pool_size_for_runs(std::uint32_t frames, std::uint32_t frame_bytes, std::uint32_t run_bytes);
 inline constexpr std::uint32_t kSmallRoom = 1518;
 inline constexpr std::uint64_t kLargeBytesMax = std::uint64_t{128} << 20;
 

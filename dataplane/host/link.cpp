@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "port/run_cutter.hpp"
+
 namespace rnic::host {
 
 namespace {
@@ -138,11 +140,22 @@ void Link::flush(Instant now) {
 
 // ---- who watches --------------------------------------------------------------------------
 
-void Link::show(port::FrameDirection direction, const Buffer& frame) const {
-  for (port::Tap* tap = taps_; tap != nullptr; tap = tap->next) tap->on_frame(direction, frame.bytes());
+void Link::show(port::FrameDirection direction, const Buffer& frame) {
+  if (frame.unit_bytes == 0) {
+    for (port::Tap* tap = taps_; tap != nullptr; tap = tap->next) tap->on_frame(direction, frame.bytes());
+    return;
+  }
+  // As it is on a wire.
+  const port::RunCutter run(frame);
+  RNIC_ASSERT(run.frame_bytes_max() <= cut_room_.size());
+  for (std::uint32_t i = 0; i < run.count(); ++i) {
+    const Bytes cut = Bytes(cut_room_).first(run.write(i, cut_room_));
+    for (port::Tap* tap = taps_; tap != nullptr; tap = tap->next) tap->on_frame(direction, cut);
+  }
 }
 
 void Link::add_tap(port::Tap& tap) {
+  cut_room_.resize(kHeaderMax + port_.facts().mtu_bytes);
   tap.next = taps_;
   taps_ = &tap;
 }

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/buffer.hpp"
 #include "base/time.hpp"
@@ -109,6 +110,8 @@ class Link {
   // Octets of IP in one frame, now.
   std::uint32_t mtu_bytes() const { return mtu_bytes_; }
   void set_mtu(std::uint32_t mtu_bytes);
+  // Octets of IP in a run of segments that the port cuts apart (port::PortFacts). A tag would hide it from a kernel.
+  std::uint32_t run_bytes() const { return vlan_ ? 0 : port_.facts().run_bytes; }
   // Whether the port says another than before: it is taken over.
   bool follow_port_mtu() {
     const std::uint32_t mtu = port_.link_mtu();
@@ -127,7 +130,7 @@ class Link {
   bool take_tag(Bytes frame, Header& header);
   bool refill_control();
   BufferRef take_last();
-  void show(port::FrameDirection direction, const Buffer& frame) const;
+  void show(port::FrameDirection direction, const Buffer& frame);
 
   port::Port& port_;
   Counters& counters_;
@@ -144,7 +147,8 @@ class Link {
   unsigned loop_head_ = 0, loop_tail_ = 0;
   std::array<Buffer*, 32> control_{};
   unsigned control_count_ = 0;
-  port::Tap* taps_ = nullptr;  // a list
+  port::Tap* taps_ = nullptr;        // a list
+  std::vector<std::byte> cut_room_;  // for a segment of a run that they are shown
 };
 
 }  // namespace rnic::host

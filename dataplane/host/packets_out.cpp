@@ -20,16 +20,19 @@ constexpr std::uint32_t kFrameMin = 60;   // Ethernet's smallest without FCS; no
 bool PacketsOut::send_segments(Stream& stream, Instant now, unsigned& budget) {
   bool busy = false;
   stream.more_segments = false;
-  for (unsigned sent = 0;; ++sent) {
+  for (unsigned sent = 0;;) {
     // What the port or the loop has no room for stays with TCP.
     const bool room = stream.local_peer ? link_.loop_room() > 0 : link_.has_room();
-    if (!room || sent == kSegmentsPerStreamMax || budget == 0) {
+    if (!room || sent >= kSegmentsPerStreamMax || budget == 0) {
       stream.more_segments = true;
       break;
     }
     auto segment = stream.tcp.next_segment(now);
     if (!segment) break;
-    --budget;
+    const auto octets = static_cast<unsigned>(segment->payload.size());
+    const unsigned segments = segment->unit_bytes != 0 ? (octets + segment->unit_bytes - 1) / segment->unit_bytes : 1;
+    sent += segments;
+    budget -= std::min(budget, segments);
     busy = true;
     emit_segment(stream, std::move(*segment), now);
   }
@@ -135,6 +138,9 @@ void PacketsOut::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Instant
     frame->prepend(headers);
   }
 
+  const bool run = segment.unit_bytes != 0 && payload_size > segment.unit_bytes;
+  frame->unit_bytes = static_cast<std::uint16_t>(run ? segment.unit_bytes : 0);
+  frame->headers_bytes = static_cast<std::uint16_t>(headers);
   const MutableBytes bytes = frame->bytes();
   constexpr std::uint32_t kPlain = static_cast<std::uint32_t>(kEthernet + kIpv4);
   const bool plain = front_size == kPlain;

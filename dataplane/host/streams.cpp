@@ -21,6 +21,7 @@ std::uint32_t mss_of(std::uint32_t mtu_bytes, std::uint32_t headers_bytes, const
 tcp::Options options_for(std::size_t ip_header, tcp::Options tcp, const Link& link) {
   tcp.headers_bytes = static_cast<std::uint32_t>(ip_header + wire::TcpHeader::kSize);
   tcp.mss_bytes = mss_of(link.mtu_bytes(), tcp.headers_bytes, link);
+  if (link.run_bytes() > tcp.headers_bytes) tcp.run_bytes_max = link.run_bytes() - tcp.headers_bytes;
   if (ip_header == wire::Ipv6Header::kSize) tcp.mss_default_bytes = tcp.path_floor_bytes = kMssDefaultV6;
   return tcp;
 }

@@ -93,6 +93,7 @@ unsigned DpdkPool::take(Buffer** out, unsigned n) {
     buffer->next = nullptr;
     buffer->checksum_good = 0;
     buffer->mark = 0;
+    buffer->unit_bytes = 0;
     out[i] = buffer;
   }
   return taken;

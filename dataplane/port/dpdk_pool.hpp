@@ -57,6 +57,7 @@ class DpdkPool final : public BufferPool {
     buffer->next = nullptr;
     buffer->checksum_good = 0;
     buffer->mark = 0;
+    buffer->unit_bytes = 0;
     return buffer;
   }
 

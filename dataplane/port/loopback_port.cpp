@@ -1,5 +1,7 @@
 #include "port/loopback_port.hpp"
 
+#include "port/segment_runs.hpp"
+
 #include <sys/random.h>
 
 #include <random>
@@ -7,6 +9,17 @@
 namespace rnic::port {
 namespace {
 constexpr std::uint32_t kLinkHeaderMax = 18;  // Ethernet with a VLAN tag
+}
+
+// A run of fewer than three segments is not worth a buffer as large as it may become.
+std::uint32_t run_bytes_in_memory(std::uint32_t mtu_bytes) {
+  return mtu_bytes != 0 && mtu_bytes <= kRunBytesMax / 3 ? kRunBytesMax : 0;
+}
+
+PoolSize pool_size_in_memory(std::uint32_t buffers, std::uint32_t mtu_bytes) {
+  const std::uint32_t run_bytes = run_bytes_in_memory(mtu_bytes);
+  return run_bytes == 0 ? pool_size_for(buffers, mtu_bytes + kLinkHeaderMax)
+                        : pool_size_for_runs(buffers, mtu_bytes + kLinkHeaderMax, run_bytes + kLinkHeaderMax);
 }
 
 wire::Mac random_mac() {
@@ -26,10 +39,11 @@ LoopbackPort::LoopbackPort(const PortOptions& options)
              .mtu_bytes = options.mtu_bytes != 0 ? options.mtu_bytes : kMtuMemoryDefault,
              .verifies_checksums = true,
              .fills_checksums = true,
+             .run_bytes = run_bytes_in_memory(options.mtu_bytes),
              .speed_mbps = 100'000,
              .netdev = {},
              .needs_wake = false},
-      pool_(pool_size_for(options.buffers, facts_.mtu_bytes + kLinkHeaderMax)) {}
+      pool_(pool_size_in_memory(options.buffers, facts_.mtu_bytes)) {}
 
 unsigned LoopbackPort::send_burst(Buffer* const* frames, unsigned count) {
   for (unsigned i = 0; i < count; ++i) BufferRef dropped(frames[i]);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/buffer.hpp"
 #include "wire/address.hpp"
 
 namespace rnic::port {
@@ -24,6 +25,11 @@ struct PortOptions {
   bool groups = false;             // frames to multicast groups must come too: IPv6 lives on them
   std::uint32_t buffers = 16'384;  // in the port's pool; large ones besides, where there are two classes
 };
+
+// Of ports whose frames never leave memory: runs of segments (PortFacts::run_bytes) where frames are short, `mtu_bytes`
+// 0 being the default, and the buffers for frames and runs.
+std::uint32_t run_bytes_in_memory(std::uint32_t mtu_bytes);
+PoolSize pool_size_in_memory(std::uint32_t buffers, std::uint32_t mtu_bytes);
 
 // A locally administered unicast address by chance (IEEE 802 s8.2): daemons on several hosts must
 // not meet with the same one.

@@ -23,18 +23,6 @@ constexpr std::uint32_t kLinkHeaderMax = 18;  // Ethernet with a VLAN tag
 constexpr int kIgnoreOutgoing = 23;  // PACKET_IGNORE_OUTGOING
 // What waits in the kernel, either way: some milliseconds of a fast interface. It is not memory until it waits.
 constexpr int kSocketBytes = 16 << 20;
-// Buffers for longer frames than the interface's own usual ones have; of jumbo frames each has one.
-constexpr std::uint64_t kJumboBytesMax = std::uint64_t{512} << 20;
-
-PoolSize pool_size(std::uint32_t buffers, std::uint32_t mtu_bytes) {
-  PoolSize size{.count = buffers, .room_bytes = kSmallRoom + kHeadroom, .large_count = 0, .large_room_bytes = 0};
-  size.large_room_bytes = kRunBytesMax + kLinkHeaderMax;
-  const std::uint64_t most = mtu_bytes + kLinkHeaderMax > kSmallRoom ? kJumboBytesMax : kLargeBytesMax;
-  size.large_count =
-      static_cast<std::uint32_t>(std::min<std::uint64_t>(buffers, most / (kHeadroom + size.large_room_bytes)));
-  return size;
-}
-
 // As large as may be: beyond the system's limit only with CAP_NET_ADMIN of the first user namespace.
 void set_buffer(int socket, int forced, int plain) {
   if (setsockopt(socket, SOL_SOCKET, forced, &kSocketBytes, sizeof kSocketBytes) != 0)
@@ -66,7 +54,7 @@ void put_tag_back(Buffer& frame, const tpacket_auxdata& said) {
 // ---- opening -----------------------------------------------------------------------------------
 
 PacketPort::PacketPort(const PortSpec& spec, const PortOptions& options, std::uint32_t mtu_bytes)
-    : pool_(pool_size(options.buffers, mtu_bytes)),
+    : pool_(pool_size_for_runs(options.buffers, mtu_bytes + kLinkHeaderMax, kRunBytesMax + kLinkHeaderMax)),
       places_(std::make_unique<std::array<Place, kReceivedMax>>()),
       leaving_(std::make_unique<std::array<Leaving, kRunsMax>>()) {
   facts_.kind = name(spec.kind);
@@ -74,6 +62,7 @@ PacketPort::PacketPort(const PortSpec& spec, const PortOptions& options, std::ui
   facts_.mtu_bytes = mtu_bytes;
   facts_.netdev = spec.target;
   facts_.fills_checksums = true;
+  facts_.run_bytes = kRunBytesMax;
 }
 
 std::unique_ptr<PacketPort> PacketPort::open(const PortSpec& spec, const PortOptions& options, std::string& error) {

@@ -34,6 +34,8 @@ Buffer* PairPool::view(Buffer* original) {
   view->next = nullptr;
   view->checksum_good = 1;  // it never left memory
   view->mark = 0;
+  view->unit_bytes = original->unit_bytes;
+  view->headers_bytes = original->headers_bytes;
   view->original = original;
   return view;
 }
@@ -53,7 +55,7 @@ bool PairPool::shared(const Buffer& buffer) const { return buffer.pool == this |
 // ---- the wire ----------------------------------------------------------------------------------
 
 PairWire::PairWire(std::string name, std::uint32_t mtu_bytes, std::uint32_t buffers)
-    : name_(std::move(name)), pool_(pool_size_for(buffers, mtu_bytes + kLinkHeaderMax)) {}
+    : name_(std::move(name)), pool_(pool_size_in_memory(buffers, mtu_bytes)) {}
 
 PairWire::~PairWire() {
   for (Ring& ring : toward_) ring.drop_all();
@@ -74,6 +76,7 @@ PairPort::PairPort(std::shared_ptr<PairWire> wire, unsigned end, const PortOptio
              .mtu_bytes = options.mtu_bytes != 0 ? options.mtu_bytes : kMtuMemoryDefault,
              .verifies_checksums = true,
              .fills_checksums = true,
+             .run_bytes = run_bytes_in_memory(options.mtu_bytes),
              .speed_mbps = 100'000,
              .netdev = {},
              .needs_wake = false} {
@@ -109,7 +112,8 @@ unsigned PairPort::send_burst(Buffer* const* frames, unsigned count) {
   const unsigned n = std::min(count, kRing - (ring.produced - ring.taken));
   for (unsigned i = 0; i < n; ++i) {
     Buffer* frame = frames[i];
-    if (frame->length > longest) [[unlikely]] {
+    const std::uint32_t octets = frame->unit_bytes == 0 ? frame->length : frame->headers_bytes + frame->unit_bytes;
+    if (octets > longest) [[unlikely]] {
       BufferRef too_long(frame);
       ++lost_;
       continue;

@@ -16,6 +16,9 @@ struct PortFacts {
   std::uint32_t mtu_bytes = 1500;   // IP octets in one frame
   bool verifies_checksums = false;  // received IP and TCP checksums need no check (or never leave memory)
   bool fills_checksums = false;     // sent frames need no IP and TCP checksums
+  // Octets of IP in a frame that is a run of TCP segments (Buffer::unit_bytes), which the port cuts apart, or whose
+  // receiver has no need to; 0: it takes none.
+  std::uint32_t run_bytes = 0;
   std::uint32_t speed_mbps = 10'000;
   std::string netdev;  // the kernel's interface, if there is one
   // Frames come from outside of the worker that polls it: where there is no wake_descriptor(), its sleep must be short.
@@ -42,7 +45,8 @@ class Port {
   // says that checksums were verified.
   virtual unsigned receive_burst(Buffer** out, unsigned max) = 0;
   // Takes over one reference of each of the frames it accepts (the first n; returns n). The caller
-  // may hold other references and then changes nothing while pool().shared(buffer).
+  // may hold other references and then changes nothing while pool().shared(buffer). A frame may be a run of TCP
+  // segments where facts().run_bytes says so.
   virtual unsigned send_burst(Buffer* const* frames, unsigned count) = 0;
   // Those that send_burst() accepted, or that came in part, and that the port knows to be lost: nobody was at
   // the other end, it takes none so long, or the rest did not come.

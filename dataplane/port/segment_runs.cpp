@@ -72,13 +72,16 @@ void SegmentRun::begin(Buffer& frame) {
   bytes_ = layout_.tcp != 0 ? layout_.end : frame.length;
   pieces_[0] = bytes.first(bytes_);
   segment_bytes_ = layout_.tcp != 0 ? bytes_ - layout_.headers : 0;
+  made_before_ = frame.unit_bytes != 0;
+  if (made_before_) segment_bytes_ = frame.unit_bytes;
   if (layout_.tcp != 0) {
     first_length_ = load_be<std::uint16_t>(bytes, layout_.ip + (layout_.v6 ? kV6Length : kV4Length));
     first_flags_ = bytes[layout_.tcp + kTcpFlags];
   }
   // FIN, SYN, RST, URG and CWR are those of one segment. What IPv4 has between header and TCP would be cut anew, too. A
   // tag's own type hides from the kernel what is behind it.
-  may_grow_ = segment_bytes_ != 0 && !layout_.tagged && (layout_.v6 || layout_.tcp == layout_.ip + kIpv4) &&
+  may_grow_ = segment_bytes_ != 0 && !made_before_ && !layout_.tagged &&
+              (layout_.v6 || layout_.tcp == layout_.ip + kIpv4) &&
               (bytes[layout_.tcp + kTcpFlags] & ~std::byte{wire::tcp_flags::kEce}) == std::byte{wire::tcp_flags::kAck};
 }
 
@@ -140,7 +143,7 @@ OffloadHeader SegmentRun::finish() {
   said.flags = OffloadHeader::kNeedsChecksum;
   said.checksum_start = static_cast<std::uint16_t>(tcp);
   said.checksum_at = static_cast<std::uint16_t>(wire::TcpHeader::kChecksumOffset);
-  if (count_ == 1) return said;
+  if (count_ == 1 && !made_before_) return said;
   said.merged = v6 ? OffloadHeader::kTcpV6 : OffloadHeader::kTcpV4;
   said.segment_bytes = static_cast<std::uint16_t>(segment_bytes_);
   said.headers_bytes = static_cast<std::uint16_t>(headers);

@@ -36,7 +36,7 @@ class SegmentRun {
  public:
   static constexpr std::uint32_t kSegmentsMax = 64;
 
-  // Begins with this frame, whatever it is: what is no TCP segment is a run of its own.
+  // Begins with this frame, whatever it is: what is no TCP segment is a run of its own. It may be one already.
   void begin(Buffer& frame);
   // False: it does not continue the run, and begins another.
   bool add(const Buffer& frame);
@@ -73,6 +73,7 @@ class SegmentRun {
   std::uint16_t first_length_ = 0;   // as its IP header says
   std::byte first_flags_{};          // of TCP
   bool may_grow_ = false;
+  bool made_before_ = false;  // the first frame is a run
 };
 
 // What becomes of a frame that the kernel handed over.

@@ -1,7 +1,10 @@
 // A port between a device and two simulated links.
 #pragma once
 
+#include <vector>
+
 #include "port/port.hpp"
+#include "port/run_cutter.hpp"
 #include "sim/link.hpp"
 
 namespace rnic::sim {
@@ -39,7 +42,7 @@ class SimPort final : public port::Port {
     if (!link_up_) return 0;
     const unsigned taken = count < accept_max_ ? count : accept_max_;
     for (unsigned i = 0; i < taken; ++i) {
-      out_.send(frames[i]->bytes(), clock_.now);
+      send(*frames[i]);
       BufferRef{frames[i]}.reset();
     }
     return taken;
@@ -56,6 +59,13 @@ class SimPort final : public port::Port {
   HeapPool& heap() { return pool_; }
 
  private:
+  void send(const Buffer& frame) {
+    if (frame.unit_bytes == 0) return out_.send(frame.bytes(), clock_.now);
+    const port::RunCutter run(frame);
+    std::vector<std::byte> room(run.frame_bytes_max());
+    for (std::uint32_t i = 0; i < run.count(); ++i) out_.send(Bytes(room).first(run.write(i, room)), clock_.now);
+  }
+
   port::PortFacts facts_;
   HeapPool pool_;
   Clock& clock_;

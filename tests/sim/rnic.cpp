@@ -5,6 +5,8 @@
 namespace rnic::sim {
 
 namespace {
+constexpr std::uint32_t kRunBytes = 65'535;
+
 port::PortFacts facts_of(const RnicOptions& options) {
   port::PortFacts facts;
   facts.kind = "sim";
@@ -12,6 +14,7 @@ port::PortFacts facts_of(const RnicOptions& options) {
   facts.mac = options.mac;
   facts.mtu_bytes = options.mtu_bytes;
   facts.verifies_checksums = !options.checksums;
+  if (options.runs) facts.run_bytes = kRunBytes;
   return facts;
 }
 core::DeviceOptions device_options_of(const RnicOptions& options) {
@@ -26,7 +29,8 @@ core::DeviceOptions device_options_of(const RnicOptions& options) {
 }  // namespace
 
 PoolSize buffers_of(const RnicOptions& options) {
-  PoolSize size = pool_size_for(options.buffers, options.mtu_bytes + 64);
+  PoolSize size = options.runs ? pool_size_for_runs(options.buffers, options.mtu_bytes + 64, kRunBytes + 64)
+                               : pool_size_for(options.buffers, options.mtu_bytes + 64);
   size.large_count = std::min(size.large_count, options.large_buffers);
   return size;
 }

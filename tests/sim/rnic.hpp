@@ -22,6 +22,7 @@ struct RnicOptions {
   std::uint32_t buffers = 2048;
   std::uint32_t large_buffers = 0xFFFFFFFF;  // at most, where there are two classes
   bool checksums = true;  // false: the port says that it has seen to them, so that CRC is what is left
+  bool runs = false;      // the port takes runs of segments, and cuts them
   bool late_mover = false;
   std::uint64_t seed = 1;
   std::uint32_t streams_max = 256;  // of the device, at most: what many have takes memory

@@ -172,6 +172,43 @@ TEST_CASE("W-TCP-24: segments of a stream leave as one, and are cut where they w
   if (!v6) CHECK(wire::checksum_of(Bytes(whole).subspan(kEthernet, 20)) == 0);
 }
 
+TEST_CASE("W-TCP-24: a run that TCP has made leaves as it is, and is cut where its segments end",
+          "[port][runs][W-TCP-24]") {
+  const bool v6 = GENERATE(false, true);
+  const std::uint32_t octets = GENERATE(2 * 1448u, 5 * 1448u + 1);
+  HeapPool pool(2, 16'384);
+  const BufferRef made = BufferRef::take(pool), next = BufferRef::take(pool);
+  Segment segment{.v6 = v6, .sequence = 0xFFFFFF00, .payload = octets};
+  const auto put = [](const BufferRef& buffer, const Octets& frame) {
+    std::memcpy(buffer->append(static_cast<std::uint32_t>(frame.size())).data(), frame.data(), frame.size());
+  };
+  put(made, frame_of(segment));
+  made->headers_bytes = static_cast<std::uint16_t>(made->length - octets);
+  made->unit_bytes = 1448;
+  SegmentRun run;
+  run.begin(*made);
+  Segment behind = segment;
+  behind.sequence += octets;
+  behind.payload = 1448;
+  put(next, frame_of(behind));
+  CHECK_FALSE(run.add(*next));
+  const port::OffloadHeader said = run.finish();
+  REQUIRE(run.count() == 1);
+  CHECK(said.segment_bytes == 1448);
+  CHECK(said.headers_bytes == made->headers_bytes);
+  std::vector<Octets> wanted;
+  for (std::uint32_t at = 0; at < octets; at += 1448) {
+    Segment each = segment;
+    each.sequence += at;
+    each.payload = std::min(1448u, octets - at);
+    Octets frame = frame_of(each);
+    // The octets are those of the whole.
+    std::memcpy(frame.data() + made->headers_bytes, made->bytes().data() + made->headers_bytes + at, each.payload);
+    wanted.push_back(finished(std::move(frame)));
+  }
+  CHECK(cut(said, octets_of(run.piece(0))) == wanted);
+}
+
 TEST_CASE("a frame by itself keeps what it is, and its TCP checksum is begun", "[port][runs]") {
   Octets whole;
   port::OffloadHeader said{};
