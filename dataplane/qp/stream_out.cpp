@@ -43,6 +43,8 @@ bool StreamOut::fill(Instant now, std::int64_t& budget_bytes, std::uint32_t besi
   // What goes without the stream needs no window. What then has to take it waits for one there.
   if (local_ != nullptr && local_->is_usual()) room = std::max(room, kLocalFillMin);
   room_ = room > filling_bytes_ ? room - filling_bytes_ : 0;
+  // With markers full FPDUs are not of equal length.
+  run_bytes_ = room_ != 0 && markers_ == mpa::Markers::none ? connection_.run_bytes() : 0;
   bool busy = false;
   while (budget_bytes > 0 && !verdict) {
     const bool begins = !requester_.sending();
@@ -99,7 +101,10 @@ bool StreamOut::add_fpdu(std::int64_t& budget_bytes, Instant now, rdmap::Verdict
   if (verdict || !requester_.sending()) return true;
 
   const std::uint32_t octets = packer_.octets_for(segment.header_bytes + segment.payload_bytes);
-  Segment* const into = room_for(octets, emss);
+  // A message that goes on behind this FPDU is the beginning of a run; not so a probe of the path, nor what can go
+  // without the stream.
+  const bool runs = run_bytes_ != 0 && !segment.cut.last && !may_go_locally && emss == connection_.emss();
+  Segment* const into = room_for(octets, emss, runs ? std::min(run_bytes_, room_) : 0);
   if (into == nullptr) return false;
   const std::uint32_t offset = into->buffer->length;
   const MutableBytes fpdu = into->buffer->append(octets);
@@ -227,10 +232,24 @@ StreamOut::Segment& StreamOut::add_segment(BufferRef buffer) {
   return segment;
 }
 
-// A segment that takes an FPDU of so many octets: the open one, or a fresh one of up to `emss`.
-StreamOut::Segment* StreamOut::room_for(std::uint32_t octets, std::uint32_t emss) {
+// Whether an FPDU of so many octets begins another segment of the open run, all of whose segments are of equal length
+// so far.
+bool StreamOut::goes_on(std::uint32_t octets) {
+  const std::uint32_t length = open_->buffer->length, last = length - open_at_;
+  const std::uint32_t unit = open_->unit_bytes != 0 ? open_->unit_bytes : last;
+  if (last != unit || octets > unit || octets > room_ || length + octets > open_run_bytes_) return false;
+  if (length >= unit * tcp::kRunSegmentsMax) return false;
+  open_->unit_bytes = static_cast<std::uint16_t>(unit);
+  open_at_ = length;
+  open_room_ = std::min({unit, room_, open_run_bytes_ - length});
+  return true;
+}
+
+// A segment that takes an FPDU of so many octets: the open one, or a fresh one of up to `emss`, which may become a run
+// of up to `run_bytes`.
+StreamOut::Segment* StreamOut::room_for(std::uint32_t octets, std::uint32_t emss, std::uint32_t run_bytes) {
   if (unsealed_.full()) return nullptr;
-  if (open_ != nullptr && octets <= open_room_) return open_;
+  if (open_ != nullptr && (octets <= open_room_ || (open_run_bytes_ != 0 && goes_on(octets)))) return open_;
   close_segment();
   // Less room than the FPDU, though no less than a full segment: it is larger than one (W-MPA-58).
   if (room_ < std::min(octets, emss)) {
@@ -238,13 +257,20 @@ StreamOut::Segment* StreamOut::room_for(std::uint32_t octets, std::uint32_t emss
     return nullptr;
   }
   if (filling() == kSegmentsMax) return nullptr;
-  BufferRef buffer = BufferRef::take(pool_, octets + kHeadroom);
+  BufferRef buffer;
+  open_run_bytes_ = 0;
+  if (run_bytes >= 2 * octets) {
+    buffer = BufferRef(pool_.take_large());
+    if (buffer) open_run_bytes_ = std::min(run_bytes, buffer->tailroom());
+  }
+  if (!buffer) buffer = BufferRef::take(pool_, octets + kHeadroom);
   if (!buffer) {
     starved_ = true;  // a pause, not an error
     return nullptr;
   }
   RNIC_ASSERT(octets <= buffer->tailroom());
   const std::uint32_t tail = buffer->tailroom();
+  open_at_ = 0;
   open_room_ = std::max(octets, std::min({emss, room_, tail >= pool_.room_bytes() ? tail : tail - kHeadroom}));
   open_ = &add_segment(std::move(buffer));
   return open_;
@@ -332,7 +358,7 @@ bool StreamOut::append(Segment& segment) {
   const std::uint32_t length = segment.buffer->length;
   // No slot: it stays here until acknowledgements free one.
   BufferRef share = segment.buffer.share();
-  waits_for_slot_ = !connection_.append(std::move(share));
+  waits_for_slot_ = !connection_.append(std::move(share), segment.unit_bytes);
   if (waits_for_slot_) return false;
   segment.buffer.reset();
   filling_bytes_ -= length;

@@ -1,7 +1,8 @@
 // The stream that leaves: the requester's DDP segments -> FPDUs -> TCP segments -> the connection.
 //
 // FPDUs that fit share a TCP segment, across work requests of one turn (W-TCP-02, -13), and none lies in two
-// (W-TCP-24). A TCP segment goes to the connection when every gather into it is done; then, and not before,
+// (W-TCP-24). Where the port cuts them apart, segments of equal length that follow one another are filled as one, a run
+// (tcp/send_queue.hpp). A TCP segment goes to the connection when every gather into it is done; then, and not before,
 // its work requests complete (V-ORD-08). Between queue pairs of one worker the FPDUs of a segment that is filled, and
 // not sealed, can reach the peer without TCP (local_path.hpp).
 //
@@ -113,6 +114,7 @@ class StreamOut {
     std::uint32_t taken = 0;     // octets of the first of these, which went without the stream
     bool failed = false;
     std::uint32_t failed_work = 0;
+    std::uint16_t unit_bytes = 0;  // a run of TCP segments of so many octets, but for the last; 0: one
   };
   struct UnsealedFpdu {
     std::uint32_t offset = 0;  // in the segment as it was filled
@@ -129,7 +131,8 @@ class StreamOut {
   HandedOver hand_over(Segment& segment, Instant now);
   bool append(Segment& segment);
   std::uint32_t room_of_buffer() const;
-  Segment* room_for(std::uint32_t octets, std::uint32_t emss);
+  Segment* room_for(std::uint32_t octets, std::uint32_t emss, std::uint32_t run_bytes);
+  bool goes_on(std::uint32_t octets);
   void gather(Segment& segment);
   void gather_piece(Segment& segment, const tpt::Access& from, MutableBytes into, std::uint32_t work);
   void write_fpdu(const ddp::OutboundMessage& message, Bytes payload, Buffer& into);
@@ -149,7 +152,10 @@ class StreamOut {
   RingSlots<Segment> segments_;
   std::uint64_t first_ = 0, next_ = 0;  // numbers
   Segment* open_ = nullptr;             // the last, within a turn
-  std::uint32_t open_room_ = 0;         // octets that the open segment may still take
+  std::uint32_t open_room_ = 0;         // octets that the open segment, of a run its last, may still take
+  std::uint32_t open_at_ = 0;           // of a run: where its last segment begins
+  std::uint32_t open_run_bytes_ = 0;    // what the open one may grow to as a run; 0: it is none
+  std::uint32_t run_bytes_ = 0;         // of a run begun in this turn; 0: none is
   std::uint32_t filling_bytes_ = 0;
   std::uint32_t beside_per_cost_ = 1;
   std::uint64_t beside_bytes_ = 0;

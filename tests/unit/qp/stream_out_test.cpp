@@ -319,3 +319,129 @@ TEST_CASE("FPDUs are cut for a large buffer while there is one, and else for a s
   CHECK(s.wire.payload_sizes[0].second > 2048);
   CHECK(s.wire.payload_sizes[1].second <= 2048 - kHeadroom);
 }
+
+// ---- runs ----
+
+namespace {
+
+// A port that takes runs of segments, with large buffers for them.
+StreamEnd with_runs(std::uint32_t large_count = 8, Moves moves = Moves::direct) {
+  tcp::Options options;
+  options.run_bytes_max = 65'495;
+  options.receive_window_bytes = 1 << 20;
+  return StreamEnd(default_start(), moves, default_settings(),
+                   {.count = 256, .room_bytes = 1646, .large_count = large_count, .large_room_bytes = 65'600}, options);
+}
+
+std::vector<std::uint32_t> sizes(const StreamEnd& s) {
+  std::vector<std::uint32_t> all;
+  for (const auto& [from_a, size] : s.wire.payload_sizes) all.push_back(size);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("W-TCP-24: a long message is a run of full FPDUs, which is cut where they end", "[qp][W-TCP-24][W-TCP-02]") {
+  const Moves moves = GENERATE(Moves::direct, Moves::at_flush);
+  StreamEnd s = with_runs(8, moves);
+  Region& source = s.region(64'000, 3);
+  // A window of some segments at first.
+  const std::uint32_t emss = s.tcp.emss(), full = emss / 4 * 4, room = s.tcp.room_bytes();
+  REQUIRE(emss == 1460);
+  s.post(write_of(source, 8'000));
+  REQUIRE(room > 10'000);
+  CHECK(s.fill());
+  if (moves == Moves::at_flush) {
+    CHECK_FALSE(s.push());  // what is to be gathered is not there
+    s.mover.flush();
+  }
+  CHECK(s.push());
+  CHECK(s.heard().size() == 6);
+  CHECK(s.wire.runs == 1);
+  const auto seen = sizes(s);
+  REQUIRE(seen.size() == 6);
+  for (std::size_t i = 0; i < 5; ++i) CHECK(seen[i] == full);
+  CHECK(seen[5] < full);
+  CHECK(s.pool.large_available() == 8);
+}
+
+TEST_CASE("W-TCP-24: a message behind a run shares its last segment or begins another", "[qp][W-TCP-24][W-TCP-02]") {
+  StreamEnd s = with_runs();
+  Region& source = s.region(8'000, 3);
+  const std::uint32_t full = s.tcp.emss() / 4 * 4, payload = full - 20;
+  SECTION("short ones fit behind its last FPDU") {
+    s.post(write_of(source, 2 * payload + 100));
+    s.post(write_of(source, 8));
+    s.post(write_of(source, 8));
+    s.fill();
+    s.push();
+    CHECK(s.heard().size() == 5);
+    CHECK(sizes(s) == std::vector<std::uint32_t>{full, full, 120 + 2 * kFpduOfEight});
+    CHECK(s.wire.runs == 1);
+  }
+  SECTION("what does not fit begins another") {
+    s.post(write_of(source, 2 * payload + 1000));
+    s.post(write_of(source, payload));
+    s.fill();
+    s.push();
+    CHECK(s.heard().size() == 4);
+    CHECK(sizes(s) == std::vector<std::uint32_t>{full, full, 1020, full});
+    CHECK(s.wire.runs == 1);
+  }
+  SECTION("a short first segment is none that others could be as long as") {
+    s.post(write_of(source, 8));
+    s.post(write_of(source, 3 * payload));
+    s.fill();
+    s.push();
+    CHECK(s.heard().size() == 4);
+    CHECK(sizes(s) == std::vector<std::uint32_t>{kFpduOfEight, full, full, full});
+    CHECK(s.wire.runs == 1);
+  }
+  SECTION("a message of one FPDU takes a small buffer") {
+    s.post(write_of(source, payload));
+    s.fill();
+    CHECK(s.pool.large_available() == 8);
+    s.push();
+    CHECK(s.heard().size() == 1);
+    CHECK(s.wire.runs == 0);
+  }
+}
+
+TEST_CASE("without a large buffer, or SACK, segments leave one by one", "[qp][W-TCP-24]") {
+  tcp::Options options;
+  options.run_bytes_max = 65'495;
+  std::uint32_t large_count = 1;
+  SECTION("none is left") {}
+  SECTION("the peer knows no SACK") {
+    options.sack = false;
+    large_count = 8;
+  }
+  StreamEnd s(default_start(), Moves::direct, default_settings(),
+              {.count = 256, .room_bytes = 1646, .large_count = large_count, .large_room_bytes = 65'600}, options);
+  const BufferRef taken{large_count == 1 ? s.pool.take_large() : nullptr};
+  Region& source = s.region(8'000, 3);
+  s.post(write_of(source, 8'000));
+  s.fill();
+  s.push();
+  CHECK(s.heard().size() >= 6);
+  CHECK(s.wire.runs == 0);
+}
+
+TEST_CASE("W-TCP-03: of a run the segment that is lost goes again by itself, as it was", "[qp][W-TCP-03][W-TCP-19]") {
+  StreamEnd s = with_runs();
+  Region& source = s.region(12'000, 3);
+  s.post(write_of(source, 12'000));
+  s.fill();
+  s.push();
+  unsigned number = 0;
+  s.wire.loses = [&](bool from_a, const tcp::SegmentOut& out) {
+    return from_a && !out.payload.empty() && ++number == 3;
+  };
+  CHECK(s.heard().size() == 9);
+  CHECK(s.tcp.counters().retransmitted == 1);
+  const std::uint32_t full = s.tcp.emss() / 4 * 4;
+  const auto seen = sizes(s);
+  REQUIRE(seen.size() == 10);
+  for (std::size_t i = 0; i < seen.size(); ++i) CHECK((seen[i] == full) == (i != 8));
+  CHECK(s.pool.large_available() == 8);
+}
