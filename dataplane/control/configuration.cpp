@@ -179,6 +179,14 @@ void read_addresses(const Field& field, DeviceConfiguration& device) {
   });
 }
 
+void read_crc(const Field& field, DeviceConfiguration& device) {
+  const auto word = field.node.value_exact<std::string>();
+  const auto required = field.node.value_exact<bool>();
+  device.options.crc_trusted = word == "trust";
+  device.options.crc_required = required.value_or(true);
+  if (!required && !device.options.crc_trusted) field.fail(field.key + " is true, false or \"trust\"");
+}
+
 std::string take_gateway(DeviceConfiguration& device, const std::string& text) {
   const auto gateway = wire::parse_ip(text);
   if (!gateway || gateway->is_unspecified() || gateway->is_multicast())
@@ -311,8 +319,8 @@ constexpr Key<DeviceConfiguration> kDeviceKeys[] = {
     {"timestamps", "true", "RFC 7323, 12 octets of each segment: PAWS; off on loopback, pair and memif",
      [](const Field& field, auto& device) { field.take(device.timestamps.emplace()); }},
 
-    {"crc", "true", "false: only where the peer wants it",
-     [](const Field& field, auto& device) { field.take(device.options.crc_required); }},
+    {"crc", "true", "false: only where the peer wants it; \"trust\": made, not checked, on loopback, pair and memif",
+     [](const Field& field, auto& device) { read_crc(field, device); }},
     {"markers", R"("send")", "to a peer that asks; \"both\": ask, too, which lets data be placed early; \"never\"",
      read_markers},
     {"mpa_revision", "2", "1: no IRD and ORD, no ready-to-receive message",
@@ -567,6 +575,8 @@ std::string complete_device(DeviceConfiguration& device) {
   // The kernel serves the same address for the application's own TCP, so ours must not be on a wire
   // that the kernel hears (docs/configuration.md, mode).
   const bool may_be_local = port::is_memory(device.port->kind);
+  if (device.options.crc_trusted && !may_be_local)
+    return called + ": crc \"trust\" is for loopback, pair and memif ports only; on a wire each CRC is checked";
   // Nobody but rnic is at the other end of such a port.
   if (device.options.face == Face::roce) {
     if (device.extensions == false) return called + ": a device of face \"roce\" has extensions, always";

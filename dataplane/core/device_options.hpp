@@ -41,6 +41,7 @@ struct DeviceOptions {
   std::uint16_t oob_port = 26580;
   std::uint16_t ud_port = 26581;  // of UDP: where datagrams of queue pairs of type UD go, of a RoCE face
   bool crc_required = true;
+  bool crc_trusted = false;  // it is made, and not checked: where frames never leave memory
   bool peer_to_peer = true;  // A=1 in our Requests
   std::uint32_t mpa_revision = 2;
   mpa::MarkerUse markers = mpa::MarkerUse::send;

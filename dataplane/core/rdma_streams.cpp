@@ -483,7 +483,8 @@ void RdmaStreams::take_input(Stream& stream, Instant now) {
 }
 
 // Full operation from here on: the queue pair has the connection.
-void RdmaStreams::attach(Stream& stream, const qp::Start& start, Instant now) {
+void RdmaStreams::attach(Stream& stream, qp::Start start, Instant now) {
+  start.checks_crc = !options_.crc_trusted;
   stream.established_ird = start.ird;
   stream.established_ord = start.ord;
   stream.enter(Stream::Phase::starting);

@@ -134,7 +134,7 @@ class RdmaStreams final : public host::StreamUser {
   void end_streaming(Stream& stream, Disconnect how, Instant now);
   void on_streaming_deadline(Stream& stream, Instant now);
 
-  void attach(Stream& stream, const qp::Start& start, Instant now);
+  void attach(Stream& stream, qp::Start start, Instant now);
   void join_itself(Stream& stream, Instant now);
   // core/local_peers.cpp.
   void join_local_peer(Stream& stream, const qp::Start& start);

@@ -59,7 +59,7 @@ struct Stream {
             start.markers_out ? mpa::Markers::inserted : mpa::Markers::none),
         in({connection, messages.responder, messages.requester,
             messages.early_placer ? &*messages.early_placer : nullptr, gate, counters, scratch},
-           start.crc, start.markers_in) {}
+           start.checks_crc ? start.crc : mpa::Crc::off, start.markers_in) {}
 };
 
 }  // namespace rnic::qp

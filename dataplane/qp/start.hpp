@@ -10,6 +10,7 @@ namespace rnic::qp {
 struct Start {
   bool initiator = false;
   mpa::Crc crc = mpa::Crc::on;
+  bool checks_crc = true;  // of what comes, where it is on
   bool markers_out = false;
   mpa::Markers markers_in = mpa::Markers::none;
   enum class Rtr : std::uint8_t { none, write, read, send } rtr = Rtr::none;

@@ -229,7 +229,10 @@ TEST_CASE("wrong values are errors with their lines", "[control][configuration]"
   CHECK(parse("[[device]]\nport = \"loopback\"\nmtu = 65535\n").empty());
   says(parse("[[device]]\nport = \"loopback\"\nmtu = 65536\n"), "f.toml:3:");
   says(parse("[[device]]\nport = \"loopback\"\nmpa_revision = 3\n"), "f.toml:3:");
-  says(parse("[[device]]\nport = \"loopback\"\ncrc = 1\n"), "f.toml:3: crc is true or false");
+  says(parse("[[device]]\nport = \"loopback\"\ncrc = 1\n"), "f.toml:3: crc is true, false or \"trust\"");
+  says(parse("[[device]]\nport = \"loopback\"\ncrc = \"thrust\"\n"), "f.toml:3: crc is true, false or \"trust\"");
+  CHECK(parse("[[device]]\nport = \"loopback\"\ncrc = \"trust\"\n").empty());
+  says(parse("[[device]]\nport = \"tap:t0\"\naddress = \"10.0.0.1/24\"\ncrc = \"trust\"\n"), "is checked");
   says(parse("[[device]]\nport = \"loopback\"\naddress = [\"10.0.0.1/33\"]\n"), "f.toml:3: an address");
   says(parse("[[device]]\nport = \"loopback\"\nmode = \"shared\"\n"), "not served yet");
   says(parse("[[device]]\nport = \"wormhole:x\"\n"), "f.toml:2:");

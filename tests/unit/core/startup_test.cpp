@@ -775,6 +775,25 @@ TEST_CASE("W-MPA-06: CRC is on the wire when either end wants it", "[core][W-MPA
   CHECK((s.a_says.octets.back() == std::byte{0}) == (crc == mpa::Crc::off));
 }
 
+TEST_CASE("W-MPA-68: a CRC that is wrong ends the stream, but where CRCs are trusted", "[core][W-MPA-68]") {
+  const bool trusted = GENERATE(false, true);
+  WorldOptions options = unchecked();
+  options.b.device.crc_trusted = trusted;
+  Scene s(options);
+  s.dial();
+  REQUIRE(s.until_established());
+  s.world.run_for(milliseconds(1));
+  s.world.b.post_receive(*s.b, {});
+  s.edit_request([](MutableBytes payload) { payload.back() ^= std::byte{1}; });
+  qp::WorkRequest send;
+  send.signaled = true;
+  s.world.a.post_send(*s.a, send);
+  s.world.run_for(milliseconds(10));
+  REQUIRE(s.b->host.completions.size() == 1);
+  CHECK((s.b->host.completions[0].status == qp::Status::success) == trusted);
+  CHECK((s.b->qp->state() == qp::State::rts) == trusted);
+}
+
 TEST_CASE("W-MPA-93: nothing tells a consumer whether CRC is in use", "[core][W-MPA-93][W-MPA-82]") {
   std::vector<std::vector<StreamEvent>> events[2];
   std::vector<qp::Completion> completions[2];
