@@ -233,3 +233,123 @@ TEST_CASE("W-TCP-01: a peer that knows no SACK gets no runs, nor does a path mor
   CHECK(Conversation::established(with_runs(), 65535, 40)->run_bytes() == 65'495);
   CHECK(Conversation::established({}, 65535, 40)->run_bytes() == 0);
 }
+
+TEST_CASE("W-TCP-03: a buffer that a run was cut from is held once", "[tcp][W-TCP-03]") {
+  HeapPool pool(PoolSize{.count = 4, .room_bytes = 2048, .large_count = 2, .large_room_bytes = 65'535});
+  tcp::SendQueue queue(512);
+  queue.start(tcp::Seq{1});
+  BufferRef buffer{pool.take_large()};
+  buffer->append(1000);
+  REQUIRE(queue.append(std::move(buffer), 100));
+  queue.on_sent({});
+  tcp::Delivered delivered;
+  CHECK(queue.sack(tcp::Seq{301}, tcp::Seq{501}, delivered));
+  CHECK(queue.sack(tcp::Seq{701}, tcp::Seq{801}, delivered));
+  CHECK(queue.sacked_count() == 3);
+  CHECK(queue.held().large == 1);
+  CHECK(queue.held().small == 0);
+  queue.acknowledge(tcp::Seq{401}, delivered);
+  CHECK(queue.held().large == 1);
+  queue.acknowledge(tcp::Seq{1001}, delivered);
+  CHECK(queue.held().all() == 0);
+  CHECK(queue.sacked_count() == 0);
+  CHECK(pool.large_available() == 2);
+}
+
+TEST_CASE("W-TCP-07: the segments of a run are as long as they are, not as the run", "[tcp][W-TCP-07][rfc8899]") {
+  SECTION("a smaller MSS that they fit makes none of them lost") {
+    auto c = ten_out();
+    c->set_mss(600);
+    c.is_silent();
+    CHECK(c->counters().retransmitted == 0);
+  }
+  SECTION("that it came through says nothing of longer ones") {
+    auto c = ten_out();
+    c.at(40).hears(ack(1001));
+    append_run(c, 1000);
+    REQUIRE(c.next());
+    c->on_packet_too_big(600, tcp::Seq{Conversation::kOurStart + 1001}, c.now());
+    CHECK(c->emss() == 600);
+  }
+  SECTION("that it is late is no reason to believe a router's word about longer ones") {
+    auto c = Conversation::established(with_runs(), 65535, 40);
+    c.appends(1, 1460);
+    REQUIRE(c.next());
+    c.at(40).hears(ack(1461));
+    append_run(c, 1000);
+    REQUIRE(c.next());
+    c->on_packet_too_big(600, tcp::Seq{Conversation::kOurStart + 1461}, c.now());
+    c.wakes();
+    REQUIRE(c.next());
+    CHECK(c->counters().timeouts == 1);
+    CHECK(c->emss() == 1460);
+  }
+}
+
+TEST_CASE("W-TCP-12: after a timeout a run brings no more new octets than segments would", "[tcp][W-TCP-12][rfc5682]") {
+  tcp::Options options = with_runs();
+  options.mss_bytes = 100;
+  options.path_floor_bytes = 40;
+  std::size_t said[2];
+  for (const bool run : {false, true}) {
+    Conversation c(options);
+    c.at(-40).answers(syn());
+    REQUIRE(c.next());
+    c.at(0).hears(ack(1));
+    c.appends(8, 100);
+    while (c.next()) {
+    }
+    c.wakes();
+    REQUIRE(c.next());
+    run ? append_run(c, 1000) : static_cast<void>(c.appends(10, 100));
+    c.at(1000).hears(ack(601));
+    said[run] = 0;
+    while (const auto out = c.next()) said[run] += out->payload.size();
+  }
+  CHECK(said[0] > 0);
+  CHECK(said[1] == said[0]);
+}
+
+TEST_CASE("W-TCP-01: a paced path has runs of a portion", "[tcp][W-TCP-01]") {
+  auto c = Conversation::established(with_runs(), 65535, 40);
+  for (int round = 1; round < 12; ++round) {
+    for (int i = 0; i < 40 && c->room_bytes() >= 1460; ++i) c.appends(1, 1460);
+    while (true) {
+      while (c.next()) {
+      }
+      if (c->next_deadline() > c.now() + milliseconds(20)) break;
+      c.wakes();
+    }
+    c.at(100.0 * round).hears(ack(static_cast<std::uint32_t>(1 + c->appended())));
+  }
+  REQUIRE(c->congestion_window_bytes() > 64 * 1024);
+  CHECK(c->run_bytes() < 10'000);
+  CHECK(c->run_bytes() >= 2 * 1460);
+}
+
+TEST_CASE("W-TCP-25: what is told of gaps goes by itself, not with each segment of a run", "[tcp][W-TCP-25]") {
+  auto c = Conversation::established(with_runs(), 65535, 40);
+  c.at(10).hears(data(101, "beyond"));
+  append_run(c, 1000);
+  bool told = false;
+  while (const auto out = c.next()) {
+    if (!out->payload.empty()) CHECK(out->header.sack_count == 0);
+    told |= out->payload.empty() && out->header.sack_count != 0;
+  }
+  CHECK(told);
+}
+
+TEST_CASE("W-TCP-01: a tail probe of new octets is one segment of a run", "[tcp][rfc8985][W-TCP-01]") {
+  tcp::Options options = with_runs();
+  options.tail_loss_probe = true;
+  auto c = Conversation::established(options, 65535, 40);
+  for (int i = 0; i < 9; ++i) append_run(c, 2000);
+  std::uint32_t sent = 0;
+  while (const auto out = c.next()) sent += static_cast<std::uint32_t>(out->payload.size());
+  REQUIRE(sent < 16'000);
+  REQUIRE(sent % 2000 != 0);
+  c.wakes();
+  says_octets(c, sent, 100);
+  CHECK(c->counters().tail_probes == 1);
+  c.is_silent();
+}
