@@ -83,3 +83,29 @@ TEST_CASE("a tap sees a frame from a device to itself once, as sent", "[core][ta
   CHECK(tcp(tap.sent) == 2);  // SYN and RST
   CHECK(tcp(tap.received) == 0);
 }
+
+TEST_CASE("a tap sees the segments of a run, as the other side receives them", "[core][tap][runs]") {
+  WorldOptions options;
+  options.a.runs = true;
+  World world(options);
+  Recorder a, b;
+  world.a.device.add_tap(a);
+  world.b.device.add_tap(b);
+  const sim::Connected pair = sim::connect(world, plain(), plain());
+  REQUIRE(pair.established);
+  std::vector<std::byte> from(20'000, std::byte{7}), into(from.size());
+  qp::WorkRequest write;
+  write.opcode = qp::Opcode::write;
+  write.signaled = true;
+  write.remote_stag = world.b.register_memory(into, tpt::Rights::local_write | tpt::Rights::remote_write);
+  write.remote_to = reinterpret_cast<std::uintptr_t>(into.data());
+  write.sge_count = 1;
+  write.sges[0] = {reinterpret_cast<std::uintptr_t>(from.data()), static_cast<std::uint32_t>(from.size()),
+                   world.a.register_memory(from, tpt::Rights::local_read)};
+  world.a.post_send(*pair.a, write);
+  world.run_for(seconds(1));
+  CHECK(into == from);
+  CHECK(world.a.device.counters().frames_out + 10 < a.sent.size());  // of which some were runs
+  for (const auto& frame : a.sent) CHECK(frame.size() <= 1514);
+  CHECK(a.sent == b.received);
+}

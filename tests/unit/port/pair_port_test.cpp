@@ -227,6 +227,32 @@ TEST_CASE("ends of a pair may have unequal MTUs: what is too long for the other 
   CHECK(small.pool().large_available() == all_large);
 }
 
+TEST_CASE("W-TCP-24: a run of segments crosses a pair whole, if its segments are as long as the other end takes",
+          "[port][runs][W-TCP-24]") {
+  Pair pair;
+  REQUIRE(pair.a->facts().run_bytes == 65'535);
+  const auto run = [&](std::uint16_t unit) {
+    BufferRef buffer{pair.a->pool().take_large()};
+    std::memset(buffer->append(54 + 30'000).data(), 5, 54 + 30'000);
+    buffer->headers_bytes = 54;
+    buffer->unit_bytes = unit;
+    return buffer;
+  };
+  BufferRef kept = run(1446);
+  CHECK(send(*pair.a, kept.share()) == 1);
+  CHECK(send(*pair.a, run(1500)) == 1);
+  CHECK(pair.a->frames_lost() == 1);
+  const BufferRef came = receive(*pair.b);
+  REQUIRE(came);
+  CHECK(came->length == 30'054);
+  CHECK(came->unit_bytes == 1446);
+  CHECK(came->headers_bytes == 54);
+  CHECK(came->bytes().data() == kept->bytes().data());
+  CHECK_FALSE(receive(*pair.b));
+  // Where frames are long runs have nothing to gain.
+  CHECK(Pair(64, 65'535).a->facts().run_bytes == 0);
+}
+
 TEST_CASE("a long frame crosses a pair without a copy, in a large buffer; a short one takes none of these", "[port]") {
   Pair p(64, 0);
   const std::uint32_t small = p.a->pool().available(), large = p.a->pool().large_available();
