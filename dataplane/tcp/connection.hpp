@@ -119,7 +119,8 @@ class Connection {
   // EMSS has shrunk since: then it is cut). `unit_bytes` not 0: those of a run of segments, each of so many but for the
   // last. False if there is no slot or the stream is closed.
   bool append(BufferRef payload, std::uint16_t unit_bytes = 0);
-  // Octets that a run appended now should have at most, and its segments kRunSegmentsMax; 0: there are to be none.
+  // Octets of payload that a run appended now may have; 0: none is to be appended. It has up to kRunSegmentsMax
+  // segments.
   std::uint32_t run_bytes() const;
   // The same for the last before close(): a queue that is full has room for it yet.
   bool append_last(BufferRef payload);

@@ -80,9 +80,10 @@ std::uint32_t Connection::sendable_of_run(std::uint32_t first_bytes) const {
   if (spurious_.frto() == SpuriousCheck::Frto::second) [[unlikely]]
     window = std::min(window, 2 * emss_);
   const std::uint32_t room = std::min(window_room(), window > pipe ? window - pipe : 0);
-  if (room >= segment.length) [[likely]]
-    return segment.length;
-  return std::max(first_bytes, room / first_bytes * first_bytes);
+  std::uint32_t most = segment.length;
+  if (options_.nagle && !fin_appended_) [[unlikely]]  // what is short waits for an acknowledgement
+    most = first_bytes < emss_ ? first_bytes : most / first_bytes * first_bytes;
+  return room >= most ? most : std::max(first_bytes, room / first_bytes * first_bytes);
 }
 
 // All octets have gone. The FIN asks no window: at worst it is not taken and goes again.
@@ -220,7 +221,6 @@ void Connection::fill_data(SegmentOut& out, SendQueue::Index i, bool first_time,
 
 void Connection::send_first_unsent(SegmentOut& out, std::uint32_t octets, Instant now) {
   const SendQueue::Index i = queue_.first_unsent();
-  if (queue_.all_acknowledged() && now - last_sent_at_ > rtt_.rto()) congestion_.on_idle();
   const bool probe = window_probe_due_;
   if (probe) [[unlikely]] {
     window_probe_due_ = false;
@@ -288,6 +288,7 @@ std::optional<SegmentOut> Connection::next_segment(Instant now) {
     out.reset();
   }
   if (queue_.has_unsent()) {
+    if (queue_.all_acknowledged() && now - last_sent_at_ > rtt_.rto()) congestion_.on_idle();
     const std::uint32_t first = sendable_bytes();
     if (first > 0) {
       const SendQueue::Index i = queue_.first_unsent();

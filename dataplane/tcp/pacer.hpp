@@ -34,7 +34,7 @@ class Pacer {
     return true;
   }
   void on_sent(std::uint32_t octets) { left_bytes_ -= octets; }
-  // So many octets at once are not more than a portion may be.
+  // What may leave at once, as one frame: no more than a portion.
   static std::uint32_t burst_bytes(const Pace& pace) {
     return paces(pace) ? static_cast<std::uint32_t>(std::min<std::int64_t>(portion_bytes(pace), UINT32_MAX))
                        : UINT32_MAX;

@@ -114,7 +114,7 @@ void Connection::on_window_reduced() { ecn_.on_window_reduced(); }
 bool Connection::may_try_new_data() const {
   if (!queue_.has_unsent()) return false;
   const QueuedSegment& segment = queue_.at(queue_.first_unsent());
-  if (segment.has(QueuedSegment::kFin) || (options_.nagle && segment.length < emss_)) return false;
+  if (segment.has(QueuedSegment::kFin) || (options_.nagle && segment.first_bytes() < emss_)) return false;
   return std::min(segment.first_bytes(), emss_) <= window_room();
 }
 

@@ -106,20 +106,9 @@ void SendQueue::mark_probe() {
   probe_state_ = Probe::out;
 }
 
-bool SendQueue::cut(Index i, std::uint32_t octets) {
-  if (const std::uint32_t unit = at(i).unit_bytes; unit == 0) {
-    if (!can_cut()) return false;
-  } else if (octets % unit != 0) {
-    // Within one segment of a run: those behind it stay what they are.
-    if (!can_cut()) return false;
-    if (const std::uint32_t whole = (octets / unit + 1) * unit; whole < at(i).length) cut(i, whole);
-  }
-  if (is_probe(i)) end_probe();
-  new_slot();
-  for (Index j = tail_ - 1; j != i + 1; --j) slot(j) = slot(j - 1);
-  QueuedSegment& first = slot(i);
-  RNIC_ASSERT(octets > 0 && octets < first.length && !first.has(QueuedSegment::kFin));
-  QueuedSegment& second = slot(i + 1);
+// `second` becomes what is behind the first `octets` of `first`. So many segments more there are: one where that cut a
+// segment, none where it was between two of a run.
+std::uint32_t SendQueue::divide(QueuedSegment& first, QueuedSegment& second, std::uint32_t octets) {
   const std::uint32_t segments = first.segments();
   first.flags &= static_cast<std::uint8_t>(~QueuedSegment::kWholeBuffer);
   second = first;
@@ -134,8 +123,40 @@ bool SendQueue::cut(Index i, std::uint32_t octets) {
   first.length = octets;
   for (QueuedSegment* each : {&first, &second})
     if (each->length <= each->unit_bytes) each->unit_bytes = 0;
-  const std::uint32_t more = first.segments() + second.segments() - segments;  // 1 where a segment was cut
+  const std::uint32_t more = first.segments() + second.segments() - segments;
   in_runs_ += more - 1;
+  return more;
+}
+
+// The oldest, a run, between two of its segments: in front of it there is always a slot, and nothing has to move.
+void SendQueue::cut_oldest(std::uint32_t octets) {
+  slots_.need(head_, tail_, most_);
+  const Index rest = head_--;
+  QueuedSegment& first = slot(head_);
+  first = slot(rest);
+  divide(first, slot(rest), octets);
+  for (Index* mark : {&judged_, &lost_from_})
+    if (*mark == rest) *mark = head_;
+  if (first.has(QueuedSegment::kRetransmitted))
+    ++resent_count_;
+  else if (first.has(QueuedSegment::kLost))
+    ++lost_waiting_;
+}
+
+bool SendQueue::cut(Index i, std::uint32_t octets) {
+  if (const std::uint32_t unit = at(i).unit_bytes; unit == 0) {
+    if (!can_cut()) return false;
+  } else if (octets % unit != 0) {
+    // Within one segment of a run: those behind it stay what they are.
+    if (!can_cut()) return false;
+    if (const std::uint32_t whole = (octets / unit + 1) * unit; whole < at(i).length) cut(i, whole);
+  }
+  if (is_probe(i)) end_probe();
+  new_slot();
+  for (Index j = tail_ - 1; j != i + 1; --j) slot(j) = slot(j - 1);
+  QueuedSegment& first = slot(i);
+  RNIC_ASSERT(octets > 0 && octets < first.length && !first.has(QueuedSegment::kFin));
+  const std::uint32_t more = divide(first, slot(i + 1), octets);
   const bool sent = is_sent(i);
   if (sent) ++next_;
   // Every mark behind the cut moves with what it marks.
@@ -195,18 +216,27 @@ void SendQueue::acknowledge(Seq ack, Delivered& delivered) {
                                      QueuedSegment::kSentTwice | QueuedSegment::kFin;
   Returns returns;
   const Index first = head_;
-  const QueuedSegment* first_plain = nullptr;  // to which nothing has happened but being sent
-  const QueuedSegment* last_plain = nullptr;
-  std::uint32_t plain_bytes = 0;
+  // Of those to which nothing has happened but being sent.
+  std::uint32_t plain_count = 0, plain_bytes = 0;
+  Seq first_plain_end, last_plain_end;
+  Instant last_plain_sent_at;
+  Index last_plain = 0;
   std::uint32_t largest = delivered.largest;
   for (; head_ != next_; ++head_) {
+    if (ack.before(at(head_).end())) {
+      // Whole segments of a run are segments of their own.
+      const std::uint32_t unit = at(head_).unit_bytes, part = ack.since(at(head_).sequence);
+      if (unit == 0 || part < unit) break;
+      cut_oldest(part / unit * unit);
+    }
     QueuedSegment& s = slot(head_);
-    if (ack.before(s.end())) break;
     if (s.has(kHasStory)) [[unlikely]] {
       forget(s, delivered);
     } else {
-      if (first_plain == nullptr) first_plain = &s;
-      last_plain = &s;
+      if (plain_count++ == 0) first_plain_end = s.first_end();
+      last_plain = head_;
+      last_plain_end = s.end();
+      last_plain_sent_at = s.sent_at;
       plain_bytes += s.length;
     }
     largest = std::max(largest, s.first_bytes());
@@ -214,15 +244,15 @@ void SendQueue::acknowledge(Seq ack, Delivered& delivered) {
     if (s.has(QueuedSegment::kLarge)) let_go_of_large();
     returns.add(std::exchange(s.buffer, nullptr));
   }
-  if (last_plain != nullptr) {
+  if (plain_count != 0) {
     pipe_bytes_ -= plain_bytes;
     delivered.acknowledged += plain_bytes;
     delivered.octets += plain_bytes;
-    delivered.on_original(first_plain->end());
-    delivered.on_sent_at(last_plain->sent_at, last_plain->end());
-    if (last_plain == &at(head_ - 1) && !delivered.sent_twice) {
+    delivered.on_original(first_plain_end);
+    delivered.on_sent_at(last_plain_sent_at, last_plain_end);
+    if (last_plain == head_ - 1 && !delivered.sent_twice) {
       delivered.sampled = true;
-      delivered.sample_sent_at = last_plain->sent_at;
+      delivered.sample_sent_at = last_plain_sent_at;
     }
   }
   delivered.segments += head_ - first;
@@ -233,9 +263,8 @@ void SendQueue::acknowledge(Seq ack, Delivered& delivered) {
   if (head_ != next_) {  // perhaps a part of the next
     const std::uint32_t part = ack.since(at(head_).sequence);
     if (part > 0 && part < at(head_).length) {
-      // Within a segment of a run: those behind it stay what they are.
-      if (const std::uint32_t unit = at(head_).unit_bytes; unit != 0 && part % unit != 0)
-        if (const std::uint32_t whole = (part / unit + 1) * unit; whole < at(head_).length) cut(head_, whole);
+      // Of a run, of its first segment, which is by itself then.
+      if (const std::uint32_t unit = at(head_).unit_bytes; unit != 0) cut_oldest(unit);
       QueuedSegment& s = slot(head_);
       if (pipe_share(s) != 0) pipe_bytes_ -= part;
       if (!s.has(QueuedSegment::kSacked)) delivered.octets += part;
@@ -250,15 +279,10 @@ void SendQueue::acknowledge(Seq ack, Delivered& delivered) {
 
 // The first of its octets are acknowledged.
 void SendQueue::trim(QueuedSegment& s, std::uint32_t octets) {
-  const std::uint32_t segments = s.segments();
   s.sequence = s.sequence + octets;
   s.head += octets;
   s.length -= octets;
   s.flags &= static_cast<std::uint8_t>(~QueuedSegment::kWholeBuffer);
-  if (s.length <= s.unit_bytes) s.unit_bytes = 0;
-  const std::uint32_t gone = segments - s.segments();
-  in_runs_ -= gone;
-  if (s.has(QueuedSegment::kSacked)) sacked_count_ -= gone;
 }
 
 // The oldest segment's, unless the next is a part of the same buffer.
@@ -289,7 +313,7 @@ void SendQueue::forget(const QueuedSegment& s, Delivered& delivered) {
   if (!s.has(QueuedSegment::kSentTwice)) {
     delivered.sampled = !delivered.sent_twice;
     delivered.sample_sent_at = s.sent_at;
-    delivered.on_original(s.end());
+    delivered.on_original(s.first_end());
     delivered.on_sent_at(s.sent_at, s.end());
     return;
   }
@@ -342,7 +366,7 @@ bool SendQueue::sack(Seq first, Seq end, Delivered& delivered) {
     set_flags(s, QueuedSegment::kSacked, QueuedSegment::kLost | QueuedSegment::kRetransmitted);
     delivered.octets += s.length;
     if (!s.has(QueuedSegment::kSentTwice)) {
-      delivered.on_original(s.end());
+      delivered.on_original(s.first_end());
       delivered.on_sent_at(s.sent_at, s.end());
     } else if (s.sent_at <= delivered.believed_until) {
       delivered.on_sent_at(s.sent_at, s.end());
@@ -399,6 +423,7 @@ SendQueue::Losses SendQueue::detect_losses(const Rack::Horizon& horizon, Instant
 
 bool SendQueue::mark_oldest_lost() {
   if (head_ == next_) return false;
+  if (const std::uint32_t unit = at(head_).unit_bytes; unit != 0) cut_oldest(unit);
   if (judged_ == head_) judged_ = head_ + 1;
   return mark_lost(head_);
 }
@@ -435,12 +460,23 @@ void SendQueue::forgive() {
 }
 
 void SendQueue::mark_lost_from(Seq first) {
-  for (Index i = next_; i != head_ && !at(i - 1).sequence.before(first); --i) mark_lost(i - 1);
+  Index i = next_;
+  for (; i != head_ && !at(i - 1).sequence.before(first); --i) mark_lost(i - 1);
+  if (i == head_ || at(i - 1).unit_bytes == 0 || !first.before(at(i - 1).end())) return;
+  const std::uint32_t unit = at(i - 1).unit_bytes;
+  const std::uint32_t octets = (first.since(at(i - 1).sequence) + unit - 1) / unit * unit;
+  if (octets < at(i - 1).length && cut(i - 1, octets)) mark_lost(i);
 }
 
 void SendQueue::mark_lost_longer_than(std::uint32_t octets) {
-  for (Index i = head_; i != next_; ++i)
-    if (at(i).first_bytes() > octets) mark_lost(i);
+  for (Index i = head_; i != next_; ++i) {
+    if (at(i).first_bytes() <= octets) continue;
+    // The last of a run may be shorter.
+    if (const std::uint32_t unit = at(i).unit_bytes;
+        unit != 0 && at(i).length % unit != 0 && at(i).length % unit <= octets)
+      cut(i, at(i).length / unit * unit);
+    mark_lost(i);
+  }
 }
 
 }  // namespace rnic::tcp

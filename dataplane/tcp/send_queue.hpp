@@ -30,7 +30,7 @@ struct QueuedSegment {
     kFin = 16,           // no octets: our FIN
     kWholeBuffer = 32,   // all octets of the buffer, never cut nor partly acknowledged
     kLarge = 64,         // in a large buffer
-    kSlice = 128,        // of which the one before it is a part, too
+    kSlice = 128,        // and the slot before it holds another part of that
   };
 
   Buffer* buffer = nullptr;  // one counted reference
@@ -47,6 +47,7 @@ struct QueuedSegment {
   bool has(std::uint8_t flag) const { return (flags & flag) != 0; }
   std::uint32_t sequence_length() const { return length + (has(kFin) ? 1 : 0); }
   Seq end() const { return sequence + sequence_length(); }
+  Seq first_end() const { return unit_bytes != 0 ? sequence + unit_bytes : end(); }
   Bytes octets() const { return buffer == nullptr ? Bytes{} : Bytes{buffer->room + head, length}; }
 };
 static_assert(sizeof(QueuedSegment) == 32, "two fill a cache line");
@@ -77,7 +78,7 @@ class SendQueue {
   bool has_slot() const { return used() < usable_; }
   // `unit_bytes` not 0: a run of segments of so many octets.
   bool append(BufferRef payload, std::uint16_t unit_bytes = 0);
-  // Runs are none where they would fill the queue.
+  // Whether there are slots enough that a run is a small part of them.
   bool takes_runs() const { return usable_ >= 4 * kRunSegmentsMax; }
   // The last before the FIN: may take a slot that is kept back.
   bool append_last(BufferRef payload);
@@ -158,6 +159,8 @@ class SendQueue {
  private:
   void push(BufferRef payload, std::uint16_t unit_bytes);
   std::uint32_t used() const { return tail_ - head_ + in_runs_; }
+  std::uint32_t divide(QueuedSegment& first, QueuedSegment& second, std::uint32_t octets);
+  void cut_oldest(std::uint32_t octets);
   void trim(QueuedSegment& s, std::uint32_t octets);
   void cut_apart(Index i, std::uint32_t unit, Seq first, Seq end);
   void let_go_of_large();

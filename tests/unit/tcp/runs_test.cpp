@@ -353,3 +353,146 @@ TEST_CASE("W-TCP-01: a tail probe of new octets is one segment of a run", "[tcp]
   CHECK(c->counters().tail_probes == 1);
   c.is_silent();
 }
+
+// ---- to its sender, too, a run is what its segments are ----
+
+namespace {
+
+// Of an established connection, with what is said of ten segments of 100 as a run, and of ten by themselves.
+struct Both {
+  explicit Both(const tcp::Options& options = with_runs()) : run(open(options)), each(open(options)) {
+    append_run(run, 1000);
+    each.appends(10, 100);
+    drain();
+  }
+  static Conversation open(const tcp::Options& options) { return Conversation::established(options, 65535, 40); }
+  Both& at(double milliseconds, const Line& line) {
+    for (Conversation* c : {&run, &each}) c->at(milliseconds).hears(line);
+    drain();
+    return *this;
+  }
+  void wake() {
+    CHECK(run.wakes() == each.wakes());
+    drain();
+  }
+  // Whatever they say, they say of the same octets.
+  void drain() {
+    std::vector<std::pair<std::uint32_t, std::size_t>> said[2];
+    for (const bool of_run : {false, true}) {
+      Conversation& c = of_run ? run : each;
+      while (const auto out = c.next()) {
+        const std::size_t unit = out->unit_bytes != 0 ? out->unit_bytes : std::max<std::size_t>(out->payload.size(), 1);
+        for (std::size_t at = 0; at < std::max<std::size_t>(out->payload.size(), 1); at += unit)
+          said[of_run].emplace_back(out->header.sequence - Conversation::kOurStart + static_cast<std::uint32_t>(at),
+                                    std::min(unit, out->payload.size() - std::min(at, out->payload.size())));
+      }
+    }
+    CHECK(said[0] == said[1]);
+    CHECK(run->smoothed_rtt().ns == each->smoothed_rtt().ns);
+    CHECK(run->congestion_window_bytes() == each->congestion_window_bytes());
+  }
+  Conversation run, each;
+};
+
+}  // namespace
+
+TEST_CASE("W-TCP-01: an ACK within a run tells what an ACK between segments tells", "[tcp][W-TCP-01][rfc6298]") {
+  SECTION("round trips") {
+    Both both;
+    both.at(80, ack(201)).at(90, ack(401)).at(91, ack(601)).at(99, ack(801)).at(100, ack(1001));
+    CHECK(both.run->smoothed_rtt() > milliseconds(41));
+  }
+  SECTION("in the middle of a segment") {
+    Both both;
+    both.at(80, ack(251)).at(90, ack(299)).at(91, ack(950)).at(99, ack(1001));
+  }
+  SECTION("that a tail probe may go again") {
+    tcp::Options options = with_runs();
+    options.tail_loss_probe = true;
+    Both both(options);
+    both.at(40, ack(801));
+    both.wake();
+    both.at(150, ack(1001));
+    append_run(both.run, 1000);
+    both.each.appends(10, 100);
+    both.drain();
+    both.at(190, ack(1201)).at(191, ack(1401)).at(192, ack(1801));
+    both.wake();
+    CHECK(both.run->counters().tail_probes == 2);
+    CHECK(both.each->counters().tail_probes == 2);
+  }
+  SECTION("after a timeout") {
+    Both both;
+    both.wake();
+    for (Conversation* c : {&both.run, &both.each}) c->appends(4, 100);
+    both.at(300, ack(201)).at(301, ack(401)).at(302, ack(601)).at(340, ack(1001));
+    CHECK(both.run->counters().retransmitted == both.each->counters().retransmitted);
+  }
+}
+
+TEST_CASE("W-TCP-07: a router's word is not believed against what came of a run", "[tcp][W-TCP-07][rfc5927]") {
+  tcp::Options options = with_runs();
+  auto c = Conversation::established(options, 65535, 40);
+  BufferRef buffer = BufferRef::take(c.pool());
+  buffer->append(1900);
+  REQUIRE(c->append(std::move(buffer), 900));
+  REQUIRE(c.next());
+  c.at(40).hears(ack(901));
+  c->on_packet_too_big(600, tcp::Seq{Conversation::kOurStart + 901}, c.now());
+  CHECK(c->emss() == 1460);
+}
+
+TEST_CASE("W-TCP-01: after a pause no more of a run leaves than the window is then", "[tcp][W-TCP-01][rfc5681]") {
+  auto c = Conversation::established(with_runs(), 65535, 40);
+  for (int round = 1; round < 4; ++round) {
+    while (c->room_bytes() >= 2000) {
+      append_run(c, 2000);
+      while (c.next()) {
+      }
+    }
+    c.at(40.0 * round).hears(ack(static_cast<std::uint32_t>(1 + c->appended())));
+  }
+  const std::uint32_t window = c->congestion_window_bytes();
+  REQUIRE(window > 20'000);
+  c.at(10'000);
+  for (int i = 0; i < 15; ++i) append_run(c, 2000);
+  std::uint32_t sent = 0;
+  while (const auto out = c.next()) sent += static_cast<std::uint32_t>(out->payload.size());
+  CHECK(sent <= c->congestion_window_bytes());
+  CHECK(sent < 16'000);
+}
+
+TEST_CASE("W-TCP-13: Nagle's rule holds back what is short of a run", "[tcp][W-TCP-13]") {
+  tcp::Options options = with_runs();
+  options.nagle = true;
+  options.mss_bytes = 100;
+  options.path_floor_bytes = 40;
+  Conversation small(options);
+  small.at(-40).answers(syn());
+  REQUIRE(small.next());
+  small.at(0).hears(ack(1));
+  append_run(small, 350);
+  says_octets(small, 0, 300);
+  small.is_silent();
+  small.at(40).hears(ack(301));
+  says_octets(small, 300, 50, true);
+}
+
+TEST_CASE("W-TCP-27: what of a run was beyond a window that was taken back goes again", "[tcp][W-TCP-27]") {
+  Both both;
+  both.at(40, ack(1).window(450)).at(41, ack(401).window(50)).at(42, ack(401).window(2000));
+  CHECK(both.run->counters().retransmitted == both.each->counters().retransmitted);
+  CHECK(both.run->counters().retransmitted != 0);
+}
+
+TEST_CASE("W-MPA-59: of a run the last may be short enough", "[tcp][W-MPA-59]") {
+  auto c = Conversation::established(with_runs(), 65535, 40);
+  BufferRef buffer = BufferRef::take(c.pool());
+  buffer->append(1900);
+  REQUIRE(c->append(std::move(buffer), 900));  // the last has 100
+  REQUIRE(c.next());
+  c->set_mss(600);
+  std::size_t again = 0;
+  while (const auto out = c.next()) again += out->payload.size();
+  CHECK(again == 1800);
+}
