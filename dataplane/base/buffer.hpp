@@ -39,6 +39,8 @@ struct Buffer {
 
   MutableBytes bytes() { return {room + head, length}; }
   Bytes bytes() const { return {room + head, length}; }
+  // That it is on a wire.
+  std::uint32_t frames() const { return unit_bytes == 0 ? 1 : (length - headers_bytes + unit_bytes - 1u) / unit_bytes; }
   std::uint32_t headroom() const { return head; }
   std::uint32_t tailroom() const { return room_bytes - head - length; }
 
@@ -147,7 +149,8 @@ struct PoolSize {
 // Ethernet's usual 1500 octets; of the large ones no more than kLargeBytesMax in all, as who finds
 // none can do with small ones.
 PoolSize pool_size_for(std::uint32_t frames, std::uint32_t frame_bytes);
-// The same, with runs of segments of up to `run_bytes` among them.
+// With runs of segments of up to `run_bytes` among them: of large ones no more than kLargeBytesMax in all, or 512 MiB
+// where each frame needs one.
 PoolSize pool_size_for_runs(std::uint32_t frames, std::uint32_t frame_bytes, std::uint32_t run_bytes);
 inline constexpr std::uint32_t kSmallRoom = 1518;
 inline constexpr std::uint64_t kLargeBytesMax = std::uint64_t{128} << 20;

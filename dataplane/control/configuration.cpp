@@ -364,7 +364,7 @@ constexpr Key<DeviceConfiguration> kDeviceKeys[] = {
     {"streams_max", "16384", "connections",
      [](const Field& field, auto& device) { field.take_number(16, 1'048'576, device.options.streams_max); }},
 
-    {"buffers", "16384", "frames in the port's pool; long ones besides, at most 128 MiB of them",
+    {"buffers", "16384", "frames in the port's pool; long ones besides, 128 MiB at most, or 512 (af_packet, long MTU)",
      [](const Field& field, auto& device) { field.take_number(512, 4'194'304, device.port_options.buffers); }},
     {"core", "2", "which of `cores` serves the device",
      [](const Field& field, auto& device) { field.take_number(0, 4095, device.core); }},

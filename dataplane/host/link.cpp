@@ -19,8 +19,8 @@ Link::Link(port::Port& port, std::optional<std::uint16_t> vlan, std::uint64_t ba
       sums_out_(!port.facts().fills_checksums),
       mtu_bytes_(port.link_mtu()),
       port_mtu_bytes_(mtu_bytes_),
-      batch_(
-          static_cast<unsigned>(std::clamp<std::uint64_t>(batch_bytes / port.facts().mtu_bytes, kBatchMin, kBatchMax))),
+      batch_(static_cast<unsigned>(std::clamp<std::uint64_t>(
+          batch_bytes / std::max(port.facts().mtu_bytes, port.facts().run_bytes), kBatchMin, kBatchMax))),
       loop_(new Buffer*[kLoopMax]) {}
 
 // The rings hold buffers of the port's pool.
@@ -104,7 +104,7 @@ void Link::push_loop(BufferRef frame) {
   }
   if (taps_ != nullptr) [[unlikely]]
     show(port::FrameDirection::sent, *frame);
-  ++counters_.frames_out;
+  counters_.frames_out += frame->frames();
   counters_.bytes_out += frame->length;
   loop_[loop_tail_++ & (kLoopMax - 1)] = frame.release();
 }
@@ -115,11 +115,16 @@ void Link::flush(Instant now) {
   while (sent < transmit_count_) {
     const unsigned count = std::min(transmit_count_ - sent, kBatchMax);
     std::uint64_t bytes = 0;
-    std::array<std::uint32_t, kBatchMax> lengths;
-    for (unsigned i = 0; i < count; ++i) lengths[i] = transmit_[sent + i]->length;
+    std::array<std::uint32_t, kBatchMax> lengths, frames;
+    for (unsigned i = 0; i < count; ++i) {
+      lengths[i] = transmit_[sent + i]->length;
+      frames[i] = transmit_[sent + i]->frames();
+    }
     const unsigned taken = port_.send_burst(transmit_.data() + sent, count);
-    for (unsigned i = 0; i < taken; ++i) bytes += lengths[i];
-    counters_.frames_out += taken;
+    for (unsigned i = 0; i < taken; ++i) {
+      bytes += lengths[i];
+      counters_.frames_out += frames[i];
+    }
     counters_.bytes_out += bytes;
     sent += taken;
     if (taken < count) break;
@@ -132,8 +137,10 @@ void Link::flush(Instant now) {
   }
   if (sent > 0 || progress_at_ == kNever) progress_at_ = now;
   if (port_.link_up() && now - progress_at_ < kStuck) return;
-  counters_.frames_dropped += transmit_count_;
-  for (unsigned i = 0; i < transmit_count_; ++i) BufferRef{transmit_[i]}.reset();
+  for (unsigned i = 0; i < transmit_count_; ++i) {
+    counters_.frames_dropped += transmit_[i]->frames();
+    BufferRef{transmit_[i]}.reset();
+  }
   transmit_count_ = 0;
   progress_at_ = kNever;
 }

@@ -110,7 +110,8 @@ class Link {
   // Octets of IP in one frame, now.
   std::uint32_t mtu_bytes() const { return mtu_bytes_; }
   void set_mtu(std::uint32_t mtu_bytes);
-  // Octets of IP in a run of segments that the port cuts apart (port::PortFacts). A tag would hide it from a kernel.
+  // Octets of IP in a run of segments that the port takes (port::PortFacts). None behind a tag, which hides TCP from a
+  // kernel.
   std::uint32_t run_bytes() const { return vlan_ ? 0 : port_.facts().run_bytes; }
   // Whether the port says another than before: it is taken over.
   bool follow_port_mtu() {

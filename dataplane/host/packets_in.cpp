@@ -30,6 +30,7 @@ void PacketsIn::take(Link::Batch batch, Source source, Instant now) {
 
 void PacketsIn::on_frame(BufferRef frame, Source source, Instant now) {
   const Bytes bytes = frame->bytes();
+  counters_.frames_in += frame->frames() - 1;
   const auto link = link_.take_header(bytes);
   if (!link) return;
   const bool looped = source == Source::ourselves;

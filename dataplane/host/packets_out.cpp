@@ -29,12 +29,14 @@ bool PacketsOut::send_segments(Stream& stream, Instant now, unsigned& budget) {
     }
     auto segment = stream.tcp.next_segment(now);
     if (!segment) break;
-    const auto octets = static_cast<unsigned>(segment->payload.size());
-    const unsigned segments = segment->unit_bytes != 0 ? (octets + segment->unit_bytes - 1) / segment->unit_bytes : 1;
+    const unsigned segments = segment->segments();
     sent += segments;
     budget -= std::min(budget, segments);
     busy = true;
-    emit_segment(stream, std::move(*segment), now);
+    if (segments > 1 && !segment->whole)
+      emit_each(stream, *segment, now);
+    else
+      emit_segment(stream, std::move(*segment), now);
   }
   const bool silent = stream.tcp.unanswered_timeouts() >= kDoubtAfter;
   if (silent != stream.hop_doubted) [[unlikely]] {
@@ -110,6 +112,20 @@ bool PacketsOut::refresh_front(Stream& stream, Instant now) {
   return known;
 }
 
+// A run that has to be copied: each segment by itself, in a small buffer.
+void PacketsOut::emit_each(Stream& stream, const tcp::SegmentOut& run, Instant now) {
+  for (std::size_t at = 0; at < run.payload.size(); at += run.unit_bytes) {
+    tcp::SegmentOut segment;
+    segment.header = run.header;
+    segment.header.sequence += static_cast<std::uint32_t>(at);
+    segment.payload = run.payload.subspan(at, std::min<std::size_t>(run.unit_bytes, run.payload.size() - at));
+    if (at + run.unit_bytes < run.payload.size())
+      segment.header.flags &= static_cast<std::uint8_t>(~wire::tcp_flags::kPsh);
+    segment.may_be_marked = run.may_be_marked;
+    emit_segment(stream, std::move(segment), now);
+  }
+}
+
 void PacketsOut::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Instant now) {
   const bool known = refresh_front(stream, now);
   const auto tcp_size = static_cast<std::uint32_t>(wire::header_size(segment.header));
@@ -138,8 +154,7 @@ void PacketsOut::emit_segment(Stream& stream, tcp::SegmentOut&& segment, Instant
     frame->prepend(headers);
   }
 
-  const bool run = segment.unit_bytes != 0 && payload_size > segment.unit_bytes;
-  frame->unit_bytes = static_cast<std::uint16_t>(run ? segment.unit_bytes : 0);
+  frame->unit_bytes = static_cast<std::uint16_t>(segment.unit_bytes);
   frame->headers_bytes = static_cast<std::uint16_t>(headers);
   const MutableBytes bytes = frame->bytes();
   constexpr std::uint32_t kPlain = static_cast<std::uint32_t>(kEthernet + kIpv4);

@@ -55,6 +55,7 @@ class PacketsOut {
   }
 
  private:
+  void emit_each(Stream& stream, const tcp::SegmentOut& run, Instant now);
   void emit_segment(Stream& stream, tcp::SegmentOut&& segment, Instant now);
   bool refresh_front(Stream& stream, Instant now);
   void doubt_hop(Stream& stream, Instant now);

@@ -11,9 +11,9 @@ namespace {
 constexpr std::uint32_t kLinkHeaderMax = 18;  // Ethernet with a VLAN tag
 }
 
-// A run of fewer than three segments is not worth a buffer as large as it may become.
+// What asks for longer frames than usual has what runs would gain.
 std::uint32_t run_bytes_in_memory(std::uint32_t mtu_bytes) {
-  return mtu_bytes != 0 && mtu_bytes <= kRunBytesMax / 3 ? kRunBytesMax : 0;
+  return mtu_bytes != 0 && mtu_bytes <= kMtuWireDefault ? kRunBytesMax : 0;
 }
 
 PoolSize pool_size_in_memory(std::uint32_t buffers, std::uint32_t mtu_bytes) {

@@ -62,7 +62,7 @@ PacketPort::PacketPort(const PortSpec& spec, const PortOptions& options, std::ui
   facts_.mtu_bytes = mtu_bytes;
   facts_.netdev = spec.target;
   facts_.fills_checksums = true;
-  facts_.run_bytes = kRunBytesMax;
+  facts_.run_bytes = kRunBytesMax - kLinkHeaderMax;  // with its link's header no longer than a kernel takes as one
 }
 
 std::unique_ptr<PacketPort> PacketPort::open(const PortSpec& spec, const PortOptions& options, std::string& error) {
@@ -253,7 +253,7 @@ unsigned PacketPort::send_burst(Buffer* const* frames, unsigned count) {
         }
         // The interface is down, or its queue full: as if lost on the wire.
         gone = 1;
-        lost_ += (*leaving_)[done].run.count();
+        lost_ += (*leaving_)[done].run.frames();
       }
       for (; gone != 0; --gone, ++done)
         for (std::uint32_t i = (*leaving_)[done].run.count(); i != 0; --i) BufferRef{frames[sent++]}.reset();

@@ -20,7 +20,7 @@ constexpr std::uint32_t kV4Length = 2, kV4Checksum = 10, kV6Length = 4, kTcpSequ
 RunCutter::RunCutter(const Buffer& run)
     : run_(run.bytes()), headers_bytes_(run.headers_bytes), unit_bytes_(run.unit_bytes) {
   RNIC_ASSERT(unit_bytes_ != 0 && run_.size() > headers_bytes_);
-  count_ = (static_cast<std::uint32_t>(run_.size()) - headers_bytes_ + unit_bytes_ - 1) / unit_bytes_;
+  count_ = run.frames();
 }
 
 std::uint32_t RunCutter::write(std::uint32_t number, MutableBytes room) const {

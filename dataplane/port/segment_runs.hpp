@@ -47,6 +47,8 @@ class SegmentRun {
   void restore();
 
   std::uint32_t count() const { return count_; }
+  // That they are on a wire.
+  std::uint32_t frames() const { return made_before_ ? first_->frames() : count_; }
   // What is sent: of the first frame all, of the others what is behind the headers.
   Bytes piece(std::uint32_t index) const { return count_ == 1 ? Bytes(first_->bytes()) : pieces_[index]; }
 

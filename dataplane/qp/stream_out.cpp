@@ -17,6 +17,8 @@ constexpr std::uint32_t gather_token(std::uint64_t segment, std::uint32_t work) 
 constexpr std::uint32_t segment_of(std::uint32_t token) { return token & 0xFF; }
 constexpr std::uint32_t work_of(std::uint32_t token) { return token >> 8 & 0xFFFF; }
 constexpr std::uint32_t kNoWork = rdmap::Requester::kNoWork;
+// Fewer are not worth a large buffer.
+constexpr std::uint32_t kRunSegmentsMin = 4;
 
 }  // namespace
 
@@ -101,10 +103,12 @@ bool StreamOut::add_fpdu(std::int64_t& budget_bytes, Instant now, rdmap::Verdict
   if (verdict || !requester_.sending()) return true;
 
   const std::uint32_t octets = packer_.octets_for(segment.header_bytes + segment.payload_bytes);
-  // A message that goes on behind this FPDU is the beginning of a run; not so a probe of the path, nor what can go
-  // without the stream.
+  // A message that goes on behind this FPDU begins a run; not so a probe of the path, nor what may go without the
+  // stream.
   const bool runs = run_bytes_ != 0 && !segment.cut.last && !may_go_locally && emss == connection_.emss();
-  Segment* const into = room_for(octets, emss, runs ? std::min(run_bytes_, room_) : 0);
+  // About what is left of the message, with its headers.
+  const std::uint32_t left = requester_.message().left() + requester_.message().left() / 4;
+  Segment* const into = room_for(octets, emss, runs ? std::min({run_bytes_, room_, left}) : 0);
   if (into == nullptr) return false;
   const std::uint32_t offset = into->buffer->length;
   const MutableBytes fpdu = into->buffer->append(octets);
@@ -128,6 +132,8 @@ bool StreamOut::add_fpdu(std::int64_t& budget_bytes, Instant now, rdmap::Verdict
   }
   budget_bytes -= octets;
   requester_.segment_taken(segment, next_ - 1);
+  // A run is of one message: what fails in a later one does not keep it back (V-STOP-03).
+  if (segment.cut.last && open_run_bytes_ != 0) close_segment();
   return true;
 }
 
@@ -259,7 +265,7 @@ StreamOut::Segment* StreamOut::room_for(std::uint32_t octets, std::uint32_t emss
   if (filling() == kSegmentsMax) return nullptr;
   BufferRef buffer;
   open_run_bytes_ = 0;
-  if (run_bytes >= 2 * octets) {
+  if (run_bytes >= kRunSegmentsMin * octets) {
     buffer = BufferRef(pool_.take_large());
     if (buffer) open_run_bytes_ = std::min(run_bytes, buffer->tailroom());
   }

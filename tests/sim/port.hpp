@@ -57,10 +57,12 @@ class SimPort final : public port::Port {
   // Frames that one send_burst() takes at most: a port with a short ring.
   void set_accept_max(unsigned frames) { accept_max_ = frames; }
   HeapPool& heap() { return pool_; }
+  std::uint64_t runs() const { return runs_; }  // that were cut
 
  private:
   void send(const Buffer& frame) {
     if (frame.unit_bytes == 0) return out_.send(frame.bytes(), clock_.now);
+    ++runs_;
     const port::RunCutter run(frame);
     std::vector<std::byte> room(run.frame_bytes_max());
     for (std::uint32_t i = 0; i < run.count(); ++i) out_.send(Bytes(room).first(run.write(i, room)), clock_.now);
@@ -71,6 +73,7 @@ class SimPort final : public port::Port {
   Clock& clock_;
   Link& out_;
   Link& in_;
+  std::uint64_t runs_ = 0;
   bool link_up_ = true;
   unsigned accept_max_ = 0xFFFFFFFF;
 };

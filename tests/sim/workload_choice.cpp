@@ -51,7 +51,7 @@ Choice choose(Random& random, std::uint64_t seed) {
     side->buffers = static_cast<std::uint32_t>(random.chance(150) ? 512 : 2048);
     side->checksums = corrupt || random.chance(500);
     side->late_mover = random.chance(500);
-    side->runs = seed % 2 == 1;
+    side->runs = seed / 2 % 2 == 1;
     side->device.tcp = tcp;
     side->device.crc_required = random.chance(850);
     side->device.peer_to_peer = random.chance(750);

@@ -365,58 +365,78 @@ TEST_CASE("W-TCP-24: a long message is a run of full FPDUs, which is cut where t
   CHECK(s.pool.large_available() == 8);
 }
 
-TEST_CASE("W-TCP-24: a message behind a run shares its last segment or begins another", "[qp][W-TCP-24][W-TCP-02]") {
+TEST_CASE("W-TCP-24: a run is of one message", "[qp][W-TCP-24][W-TCP-02][V-STOP-03]") {
   StreamEnd s = with_runs();
   Region& source = s.region(8'000, 3);
   const std::uint32_t full = s.tcp.emss() / 4 * 4, payload = full - 20;
-  SECTION("short ones fit behind its last FPDU") {
-    s.post(write_of(source, 2 * payload + 100));
+  SECTION("short ones have a segment of their own") {
+    s.post(write_of(source, 4 * payload + 100));
     s.post(write_of(source, 8));
     s.post(write_of(source, 8));
     s.fill();
     s.push();
-    CHECK(s.heard().size() == 5);
-    CHECK(sizes(s) == std::vector<std::uint32_t>{full, full, 120 + 2 * kFpduOfEight});
+    CHECK(s.heard().size() == 7);
+    CHECK(sizes(s) == std::vector<std::uint32_t>{full, full, full, full, 120, 2 * kFpduOfEight});
     CHECK(s.wire.runs == 1);
   }
-  SECTION("what does not fit begins another") {
-    s.post(write_of(source, 2 * payload + 1000));
+  SECTION("a long one, too") {
+    s.post(write_of(source, 4 * payload + 1000));
     s.post(write_of(source, payload));
     s.fill();
     s.push();
-    CHECK(s.heard().size() == 4);
-    CHECK(sizes(s) == std::vector<std::uint32_t>{full, full, 1020, full});
+    CHECK(s.heard().size() == 6);
+    CHECK(sizes(s) == std::vector<std::uint32_t>{full, full, full, full, 1020, full});
     CHECK(s.wire.runs == 1);
   }
   SECTION("a short first segment is none that others could be as long as") {
     s.post(write_of(source, 8));
-    s.post(write_of(source, 3 * payload));
+    s.post(write_of(source, 5 * payload));
     s.fill();
     s.push();
-    CHECK(s.heard().size() == 4);
-    CHECK(sizes(s) == std::vector<std::uint32_t>{kFpduOfEight, full, full, full});
+    CHECK(s.heard().size() == 6);
+    CHECK(sizes(s) == std::vector<std::uint32_t>{kFpduOfEight, full, full, full, full, full});
     CHECK(s.wire.runs == 1);
   }
-  SECTION("a message of one FPDU takes a small buffer") {
-    s.post(write_of(source, payload));
+  SECTION("a message of few FPDUs takes small buffers") {
+    s.post(write_of(source, 3 * payload));
     s.fill();
     CHECK(s.pool.large_available() == 8);
     s.push();
-    CHECK(s.heard().size() == 1);
+    CHECK(s.heard().size() == 3);
     CHECK(s.wire.runs == 0);
+  }
+  SECTION("what fails in it does not keep the run back") {
+    // V-STOP-03: what is before it leaves.
+    StreamEnd late = with_runs(8, Moves::at_flush);
+    Region& good = late.region(8'000, 3);
+    Region& bad = late.region(600, 3);
+    late.mover.unreachable.insert(bad.stag.value);
+    late.post(write_of(good, 5 * payload));
+    late.post(write_of(bad, 600));
+    late.fill();
+    late.mover.flush();
+    late.push();
+    CHECK(late.heard().size() == 5);
+    CHECK(late.wire.runs == 1);
+    CHECK(late.failed_work);
   }
 }
 
-TEST_CASE("without a large buffer, or SACK, segments leave one by one", "[qp][W-TCP-24]") {
+TEST_CASE("without a large buffer, or SACK, or with markers, segments leave one by one", "[qp][W-TCP-24]") {
   tcp::Options options;
   options.run_bytes_max = 65'495;
+  qp::Start start = default_start();
   std::uint32_t large_count = 1;
   SECTION("none is left") {}
   SECTION("the peer knows no SACK") {
     options.sack = false;
     large_count = 8;
   }
-  StreamEnd s(default_start(), Moves::direct, default_settings(),
+  SECTION("it wants markers, so that FPDUs are not of equal length") {
+    start.markers_out = true;
+    large_count = 8;
+  }
+  StreamEnd s(start, Moves::direct, default_settings(),
               {.count = 256, .room_bytes = 1646, .large_count = large_count, .large_room_bytes = 65'600}, options);
   const BufferRef taken{large_count == 1 ? s.pool.take_large() : nullptr};
   Region& source = s.region(8'000, 3);
