@@ -1,17 +1,17 @@
 #include "port/loopback_port.hpp"
 
-#include "port/segment_runs.hpp"
-
 #include <sys/random.h>
 
 #include <random>
+
+#include "port/segment_runs.hpp"
 
 namespace rnic::port {
 namespace {
 constexpr std::uint32_t kLinkHeaderMax = 18;  // Ethernet with a VLAN tag
 }
 
-// What asks for longer frames than usual has what runs would gain.
+// Longer frames than usual have most of what runs would gain, and larger pools.
 std::uint32_t run_bytes_in_memory(std::uint32_t mtu_bytes) {
   return mtu_bytes != 0 && mtu_bytes <= kMtuWireDefault ? kRunBytesMax : 0;
 }

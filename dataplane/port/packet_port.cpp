@@ -23,6 +23,7 @@ constexpr std::uint32_t kLinkHeaderMax = 18;  // Ethernet with a VLAN tag
 constexpr int kIgnoreOutgoing = 23;  // PACKET_IGNORE_OUTGOING
 // What waits in the kernel, either way: some milliseconds of a fast interface. It is not memory until it waits.
 constexpr int kSocketBytes = 16 << 20;
+
 // As large as may be: beyond the system's limit only with CAP_NET_ADMIN of the first user namespace.
 void set_buffer(int socket, int forced, int plain) {
   if (setsockopt(socket, SOL_SOCKET, forced, &kSocketBytes, sizeof kSocketBytes) != 0)
