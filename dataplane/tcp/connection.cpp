@@ -304,6 +304,8 @@ bool Connection::check_sequence(Incoming& in, Instant now) {
   switch (receiver_.trim(in, now)) {
     case Receiver::Place::acceptable:
       return true;
+    case Receiver::Place::overtaken:
+      return is_news_though_overtaken(in);
     case Receiver::Place::old:  // a FIN: our last ACK was lost (s3.10.7.4, eighth)
       if (in.fin && state_ == State::time_wait) time_wait_at_ = now + options_.time_wait;
       return false;
@@ -311,6 +313,16 @@ bool Connection::check_sequence(Incoming& in, Instant now) {
       return false;
   }
   return false;
+}
+
+// A peer whose window toward us was taken back puts its ACKs at that edge (acceptable_next()), which is behind what we
+// have had of it. Where the same happened to us, too, each would refuse the other's ACKs as old, and neither would ever
+// hear how far it has come. RFC 9293 s3.10.7.4 makes this allowance for a window that is shut.
+bool Connection::is_news_though_overtaken(const Incoming& in) const {
+  if (state_ < State::established || !in.segment.header.has(flag::kAck)) return false;
+  const Seq una = queue_.una(), ack{in.segment.header.acknowledgement};
+  const bool answers_probe = ack == una && !send_edge_.after(una);
+  return answers_probe || (ack.after(una) && !ack.after(queue_.nxt()));
 }
 
 // Second, check the RST bit (RFC 5961 s3.2).

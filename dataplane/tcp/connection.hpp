@@ -205,6 +205,7 @@ class Connection {
   bool is_first_syn(const Incoming& in) const;
   bool check_timestamps(Incoming& in, Instant now);
   bool check_sequence(Incoming& in, Instant now);
+  bool is_news_though_overtaken(const Incoming& in) const;
   bool check_reset(const Incoming& in, Instant now);
   bool check_syn(const Incoming& in, Instant now);
   bool process_ack(const Incoming& in, Instant now);

@@ -49,7 +49,7 @@ Receiver::Place Receiver::trim(Incoming& in, Instant now) {
     const std::uint32_t old = next_.since(in.sequence);
     if (length <= old) {
       on_old(in, length, now);
-      return Place::old;
+      return length == 0 && old <= window_bytes_ ? Place::overtaken : Place::old;
     }
     if (!in.payload.empty()) {
       if (sack_ && !acknowledgement().before(next_)) {

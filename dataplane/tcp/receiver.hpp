@@ -62,8 +62,9 @@ class Receiver {
     return in.sequence == next_ && in.payload.size() + (in.fin ? 1 : 0) <= edge_.since(next_);
   }
   // What is outside of the window is cut away. Of a segment that is not acceptable nothing is to be taken, and the ACK
-  // that answers it is owed.
-  enum class Place : std::uint8_t { acceptable, old, outside };
+  // that answers it is owed. Of one that is `overtaken`, without octets and less than a window before RCV.NXT, the ACK
+  // may be news.
+  enum class Place : std::uint8_t { acceptable, overtaken, old, outside };
   Place trim(Incoming& in, Instant now);
   // Where a RST is believed, and where it is challenged (RFC 5961 s3.2). Where acknowledgements are held back, the
   // peer's next octet may be what we acknowledged last.

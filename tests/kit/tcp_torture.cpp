@@ -155,6 +155,10 @@ void Torture::weather() {
   const TortureWire& wire = plan_.wire;
   const Instant from = std::exchange(weather_at_, weather_at_ + up_to(wire.every * 2) + nanoseconds(1));
   if (!wire.path_sizes.empty()) path_size_ = wire.path_sizes[random_() % wire.path_sizes.size()];
+  if (wire.takes_windows_back) {
+    bare_window_.reset();
+    if (chance(750)) bare_window_ = static_cast<std::uint16_t>(random_() % 3);
+  }
   if (chance(500))
     silent_until_ = from + up_to(wire.silent_for);
   else
@@ -181,7 +185,9 @@ void Torture::send_one(int side, const tcp::SegmentOut& out) {
     complaint_ = "segment larger than the MSS";
     return;
   }
-  const auto header = wire::parse_tcp(Bytes(octets).first(size))->header;
+  auto header = wire::parse_tcp(Bytes(octets).first(size))->header;
+  const bool bare = out.payload.empty() && !header.has(wire::tcp_flags::kSyn | wire::tcp_flags::kFin);
+  if (bare_window_ && bare) header.window = std::min(header.window, *bare_window_);
   if (now_ < silent_until_) return;
   if (path_size_ != 0 && segment_bytes > path_size_) {
     if (wire.routers_tell) fly({now_ + wire.delay, order_++, side, header, {}, {}, false, path_size_});

@@ -26,6 +26,8 @@ struct TortureWire {
   // The longest segment that comes through, as in the MSS option: one of these, another each `every`.
   std::vector<std::uint32_t> path_sizes{};
   bool routers_tell = false;  // of segments that are too long
+  // Who sits on the path writes nearly nothing into the windows of bare ACKs, or lets them be: another each `every`.
+  bool takes_windows_back = false;
 };
 
 struct TorturePlan {
@@ -98,6 +100,7 @@ class Torture {
   Instant weather_at_ = kNever;
   Instant silent_until_{}, late_until_{};
   std::uint32_t path_size_ = 0;  // 0: whatever the port lets through
+  std::optional<std::uint16_t> bare_window_;
   std::uint64_t runs_sent_ = 0;
   std::string complaint_;
 };

@@ -101,6 +101,23 @@ TEST_CASE("W-TCP-07: the path's MTU shrinks and grows under way", "[tcp][W-TCP-0
   survives(plan, 5);
 }
 
+// What was sent is then beyond an edge that is behind it, in both directions, and the ACKs of both stand there.
+TEST_CASE("W-TCP-01: somebody on the path takes windows back in both directions", "[tcp][W-TCP-01]") {
+  Plan plan;
+  plan.wire = {.delay = milliseconds(1), .every = milliseconds(5), .takes_windows_back = true};
+  for (auto& options : plan.options) options.receive_window_bytes = 60'000;
+  SECTION("often") { plan.wire.every = milliseconds(2); }
+  SECTION("with loss, and slow readers") {
+    plan.wire.loss_per_1000 = 20;
+    plan.reads_per_1000 = 300;
+  }
+  SECTION("of runs") {
+    for (auto& options : plan.options) options.run_bytes_max = 65'495;
+  }
+  SECTION("without SACK") { plan.options[0].sack = false; }
+  survives(plan, 60);
+}
+
 // Rings take memory as they grow, each time twice as much, and else nothing does.
 TEST_CASE("W-TCP-19: next to nothing is allocated while streams are carried", "[tcp][W-TCP-19]") {
   Plan plan;

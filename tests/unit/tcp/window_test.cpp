@@ -319,6 +319,56 @@ TEST_CASE("W-TCP-01: an ACK from beyond our shut window counts, and nothing else
   CHECK(c->acknowledged() == 3);
 }
 
+// A peer in the same trouble stands at its own edge, behind what we have had of it.
+TEST_CASE("W-TCP-01: an ACK from less than a window before what we have had counts", "[tcp][W-TCP-01]") {
+  tcp::Options options = no_tail_probe();
+  options.receive_window_bytes = 100;
+  auto c = Conversation::established_without_sack(options);
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    c.appends("abc");
+    c.says(data(1 + 3 * i, "abc"));
+  }
+  c.hears(data(1, pattern(100)).ack(1));
+  c.reads(100);
+  c->end_of_burst();
+  c.says(ack(101).window(100));
+  std::uint64_t acknowledged = 0;
+  SECTION("of octets that it has had") {
+    const auto behind = GENERATE(1u, 51u, 100u);
+    c.hears(ack(4).seq(behind).window(2000));
+    acknowledged = 3;
+  }
+  SECTION("not from before that") { c.hears(ack(4).seq(0).window(2000)); }
+  SECTION("not of what we have not sent") { c.hears(ack(17).seq(51).window(2000)); }
+  SECTION("not where it says nothing new, as that would count as a duplicate") {
+    for (int i = 0; i < 6; ++i) c.hears(ack(1).seq(51).window(5000));
+  }
+  CHECK(c->acknowledged() == acknowledged);
+  c.says(ack(101).window(100));  // as to all that is old: a keepalive probe stands there, too
+  c.is_silent();
+  CHECK(c->counters().fast_retransmits == 0);
+}
+
+TEST_CASE("W-TCP-01: who answers a probe from its own edge is not given up", "[tcp][W-TCP-01]") {
+  auto options = no_tail_probe();
+  options.retransmissions_max = 3;
+  options.receive_window_bytes = 1000;
+  auto c = Conversation::established(options, 0);
+  c.hears(data(1, pattern(100)).window(0));
+  c.reads(100);
+  c->end_of_burst();
+  c.says(ack(101).window(900));
+  c.at(0).appends("abc");
+  c.is_silent();
+  for (int i = 0; i < 20; ++i) {
+    c.wakes();
+    c.says(data(1, "a").no_psh().ack(101));
+    c.hears(ack(1).seq(51).window(0));
+    c.says(ack(101).window(900).seq(1));
+  }
+  CHECK(c->ended() == tcp::Ended::no);
+}
+
 TEST_CASE("W-TCP-01: a FIN behind octets that our edge cuts off is not taken there", "[tcp][W-TCP-01]") {
   tcp::Options options = no_tail_probe();
   options.receive_window_bytes = 100;
