@@ -81,6 +81,25 @@ class Packer {
     wire::store_crc(fpdu, covered, wire::crc32c(fpdu.first(covered)));
   }
 
+  // For who can take the CRC of a payload on its way. False: seal() is to do it, as there is none to take, the payload
+  // is in several pieces, or is short.
+  bool sums_payload(std::uint32_t payload_size) const {
+    return crc_ == Crc::on && markers_ == Markers::none && payload_size >= kSummedMin;
+  }
+  // Of what is before the payload `into`, the only piece of `fpdu`: what the payload is added to.
+  static wire::Crc32c sum_before(MutableBytes fpdu, MutableBytes into) {
+    wire::Crc32c crc;
+    crc.add(fpdu.first(static_cast<std::size_t>(into.data() - fpdu.data())));
+    return crc;
+  }
+  // As seal(), with `crc` of all up to the end of the payload `into`.
+  static void seal(MutableBytes fpdu, MutableBytes into, wire::Crc32c crc) {
+    const auto end = static_cast<std::size_t>(into.data() - fpdu.data()) + into.size();
+    const std::size_t covered = fpdu.size() - wire::kCrcSize;
+    crc.add(fpdu.subspan(end, covered - end));
+    wire::store_crc(fpdu, covered, crc.value());
+  }
+
   // The FPDU begun last will not be sent: its place in the stream is free again.
   void take_back(std::uint32_t octets) {
     RNIC_ASSERT(octets <= position_);
@@ -91,6 +110,8 @@ class Packer {
   std::uint64_t position() const { return position_; }
 
  private:
+  static constexpr std::uint32_t kSummedMin = 512;
+
   std::uint32_t begin_marked(MutableBytes room, Bytes header, std::uint32_t payload_size, PieceList& payload);
 
   Crc crc_;

@@ -17,6 +17,13 @@ constexpr std::uint32_t gather_token(std::uint64_t segment, std::uint32_t work) 
 constexpr std::uint32_t segment_of(std::uint32_t token) { return token & 0xFF; }
 constexpr std::uint32_t work_of(std::uint32_t token) { return token >> 8 & 0xFFFF; }
 constexpr std::uint32_t kNoWork = rdmap::Requester::kNoWork;
+
+struct Summing final : tpt::Copying {
+  explicit Summing(wire::Crc32c before) : crc(before) {}
+  void copy(Bytes from, MutableBytes into) override { crc.add_copied(from, into); }
+  wire::Crc32c crc;
+};
+
 // Fewer are not worth a large buffer.
 constexpr std::uint32_t kRunSegmentsMin = 4;
 
@@ -118,11 +125,8 @@ bool StreamOut::add_fpdu(std::int64_t& budget_bytes, Instant now, rdmap::Verdict
   open_room_ -= std::min(open_room_, octets);
   ++counters_.fpdus_out;
 
-  const std::uint32_t gathers_before = into->gathers;
-  if (segment.payload_bytes != 0) gather(*into);
-  if (into->gathers == gathers_before && !may_go_locally) {
-    packer_.seal(fpdu);
-  } else {
+  if (may_go_locally) gather(*into);
+  if (may_go_locally || !gather_and_seal(*into, fpdu, segment.payload_bytes)) {
     unsealed_.push({.offset = offset,
                     .size = octets,
                     .more = requester_.message().left() - segment.cut.payload,
@@ -282,6 +286,17 @@ StreamOut::Segment* StreamOut::room_for(std::uint32_t octets, std::uint32_t emss
   return open_;
 }
 
+// The payload of the segment under way, into pieces_, and the CRC. False: it is not sealed, as some of it comes later,
+// or not.
+bool StreamOut::gather_and_seal(Segment& segment, MutableBytes fpdu, std::uint32_t payload_bytes) {
+  if (packer_.sums_payload(payload_bytes)) return gather_summed(segment, fpdu);
+  const std::uint32_t gathers_before = segment.gathers;
+  gather(segment);
+  if (segment.gathers != gathers_before) return false;
+  packer_.seal(fpdu);
+  return true;
+}
+
 // The payload of the segment under way, into pieces_.
 void StreamOut::gather(Segment& segment) {
   const std::uint32_t work = requester_.work_id();
@@ -291,26 +306,47 @@ void StreamOut::gather(Segment& segment) {
         static_cast<std::uint32_t>(into.size()),
         [&](Bytes from) { std::memcpy(into.data(), from.data(), from.size()); },
         [&](const tpt::Access& from) {
-          gather_piece(segment, from, into.first(from.length), work);
+          take_moved(common_.mover.gather(from, into.first(from.length), ticket(work)), segment, work);
           into = into.subspan(from.length);
         });
   }
 }
 
-void StreamOut::gather_piece(Segment& segment, const tpt::Access& from, MutableBytes into, std::uint32_t work) {
-  switch (common_.mover.gather(from, into, {&common_.owner, gather_token(next_ - 1, work)})) {
+// Of an FPDU whose payload is one piece, with the CRC taken on the way.
+bool StreamOut::gather_summed(Segment& segment, MutableBytes fpdu) {
+  const std::uint32_t work = requester_.work_id();
+  const MutableBytes payload = pieces_.pieces[0];
+  Summing summing(mpa::Packer::sum_before(fpdu, payload));
+  MutableBytes into = payload;
+  bool all = true;
+  requester_.payload(
+      static_cast<std::uint32_t>(into.size()), [&](Bytes from) { summing.copy(from, into); },
+      [&](const tpt::Access& from) {
+        all &= take_moved(common_.mover.gather(from, into.first(from.length), ticket(work), summing), segment, work);
+        into = into.subspan(from.length);
+      });
+  if (all) mpa::Packer::seal(fpdu, payload, summing.crc);
+  return all;
+}
+
+tpt::MoveTicket StreamOut::ticket(std::uint32_t work) const { return {&common_.owner, gather_token(next_ - 1, work)}; }
+
+// Whether it is there.
+bool StreamOut::take_moved(tpt::Moved moved, Segment& segment, std::uint32_t work) {
+  switch (moved) {
     case tpt::Moved::done:
-      return;
+      return true;
     case tpt::Moved::failed:
       if (!segment.failed) segment.failed_work = work;
       segment.failed = true;
-      return;
+      return false;
     case tpt::Moved::later:
       ++segment.gathers;
       ++common_.moves.gathers;
       if (work == kNoWork) ++common_.moves.response_gathers;
-      return;
+      return false;
   }
+  return false;
 }
 
 void StreamOut::on_moved(std::uint32_t token, bool ok) {

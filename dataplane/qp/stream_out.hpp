@@ -134,7 +134,10 @@ class StreamOut {
   Segment* room_for(std::uint32_t octets, std::uint32_t emss, std::uint32_t run_bytes);
   bool goes_on(std::uint32_t octets);
   void gather(Segment& segment);
-  void gather_piece(Segment& segment, const tpt::Access& from, MutableBytes into, std::uint32_t work);
+  bool gather_and_seal(Segment& segment, MutableBytes fpdu, std::uint32_t payload_bytes);
+  bool gather_summed(Segment& segment, MutableBytes fpdu);
+  tpt::MoveTicket ticket(std::uint32_t work) const;
+  bool take_moved(tpt::Moved moved, Segment& segment, std::uint32_t work);
   void write_fpdu(const ddp::OutboundMessage& message, Bytes payload, Buffer& into);
   Segment& add_segment(BufferRef buffer);
   Segment& at(std::uint64_t number) { return segments_[static_cast<std::uint32_t>(number)]; }

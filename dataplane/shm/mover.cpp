@@ -124,6 +124,14 @@ tpt::Moved ApplicationMover::gather(const tpt::Access& from, MutableBytes into, 
                 {.address = from.address, .local = into.data(), .length = from.length, .ticket = ticket});
 }
 
+tpt::Moved ApplicationMover::gather(const tpt::Access& from, MutableBytes into, tpt::MoveTicket ticket,
+                                    tpt::Copying& copying) {
+  RNIC_ASSERT(into.size() == from.length);
+  if (from.direct == nullptr) return gather(from, into, ticket);
+  copying.copy({from.direct, from.length}, into);
+  return tpt::Moved::done;
+}
+
 tpt::Moved ApplicationMover::place(Bytes from, const tpt::Access& to, tpt::Part part, tpt::MoveTicket ticket) {
   RNIC_ASSERT(from.size() == to.length);
   if (to.length == 0) return tpt::Moved::done;

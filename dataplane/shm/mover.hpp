@@ -41,6 +41,7 @@ class ApplicationMover final : public tpt::Mover {
   bool remove_space(SpaceId space);
 
   tpt::Moved gather(const tpt::Access& from, MutableBytes into, tpt::MoveTicket ticket) override;
+  tpt::Moved gather(const tpt::Access& from, MutableBytes into, tpt::MoveTicket ticket, tpt::Copying& copying) override;
   tpt::Moved place(Bytes from, const tpt::Access& to, tpt::Part part, tpt::MoveTicket ticket) override;
   tpt::Moved transfer(const tpt::Access& from, const tpt::Access& to, tpt::Part part, tpt::MoveTicket ticket) override;
   void flush() override { (void)carry_out(); }

@@ -51,11 +51,23 @@ enum class Moved : std::uint8_t {
 // of the same owner that was submitted before it.
 enum class Part : std::uint8_t { body, tail };
 
+// For who has something to do with octets while they are copied.
+class Copying {
+ public:
+  // To be done when it returns. What `from` is written meanwhile is copied or not.
+  virtual void copy(Bytes from, MutableBytes into) = 0;
+
+ protected:
+  ~Copying() = default;
+};
+
 class Mover {
  public:
   virtual ~Mover() = default;
   // From application memory into a packet buffer. Both stay valid until done.
   virtual Moved gather(const Access& from, MutableBytes into, MoveTicket ticket) = 0;
+  // The same, and what is done at once `copying` has done.
+  virtual Moved gather(const Access& from, MutableBytes into, MoveTicket ticket, Copying& copying) = 0;
   // From a packet buffer into application memory.
   virtual Moved place(Bytes from, const Access& to, Part part, MoveTicket ticket) = 0;
   // From one application's memory into another's, of the same size, both of which the daemon has mapped: else it

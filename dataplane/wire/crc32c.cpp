@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "wire/crc32c_kinds.hpp"
 
@@ -32,7 +33,7 @@ std::uint32_t by_isal(std::uint32_t running, Bytes bytes) {
   return running;
 }
 
-const detail::CrcUpdate kUpdate = detail::best_crc_kind(detail::crc_kinds()).update;
+const detail::CrcKind kKind = detail::best_crc_kind(detail::crc_kinds());
 
 }  // namespace
 
@@ -46,7 +47,7 @@ std::span<const CrcKind> crc_kinds() {
     const bool wide = words && __builtin_cpu_supports("vpclmulqdq");
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
-    return std::array{CrcKind{"vpclmulqdq, 512 bits", wide && avx512, crc32c_512},
+    return std::array{CrcKind{"vpclmulqdq, 512 bits", wide && avx512, crc32c_512, crc32c_512_copying},
                       CrcKind{"vpclmulqdq, 256 bits", wide && __builtin_cpu_supports("avx2"), crc32c_256},
                       CrcKind{"pclmulqdq, 128 bits", words, crc32c_128}, CrcKind{"ISA-L", true, by_isal}};
 #else
@@ -61,18 +62,28 @@ const CrcKind& best_crc_kind(std::span<const CrcKind> kinds) {
   std::array<std::byte, 1500> octets;
   for (std::size_t i = 0; i < octets.size(); ++i) octets[i] = static_cast<std::byte>(i * i + 7 * i);
   const std::uint32_t right = by_isal(0xFFFFFFFF, octets);
-  const auto agrees = [&](const CrcKind& kind) { return kind.runs_here && kind.update(0xFFFFFFFF, octets) == right; };
+  const auto agrees = [&](const CrcKind& kind) {
+    if (!kind.runs_here || kind.update(0xFFFFFFFF, octets) != right) return false;
+    std::array<std::byte, 1500> copied{};
+    return kind.copy == nullptr || (kind.copy(0xFFFFFFFF, octets, copied.data()) == right && copied == octets);
+  };
   return *std::ranges::find_if(kinds, agrees);
 }
 
-CrcUpdate crc_update_in_use() { return kUpdate; }
+const CrcKind& crc_kind_in_use() { return kKind; }
 
 std::uint32_t crc32c_update(std::uint32_t running, Bytes bytes) {
   while (bytes.size() > kCrcPieceMax) {
-    running = kUpdate(running, bytes.first(kCrcPieceMax));
+    running = kKind.update(running, bytes.first(kCrcPieceMax));
     bytes = bytes.subspan(kCrcPieceMax);
   }
-  return kUpdate(running, bytes);
+  return kKind.update(running, bytes);
+}
+
+std::uint32_t crc32c_copy(std::uint32_t running, Bytes from, std::byte* into) {
+  if (kKind.copy != nullptr && from.size() <= kCrcPieceMax) return kKind.copy(running, from, into);
+  std::memcpy(into, from.data(), from.size());
+  return crc32c_update(running, {into, from.size()});
 }
 
 }  // namespace detail

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "base/assert.hpp"
 #include "base/bytes.hpp"
 #include "wire/crc32c_powers.hpp"
 #include "wire/crc32c_words.hpp"
@@ -18,6 +19,7 @@ inline constexpr std::size_t kCrcSize = 4;
 namespace detail {
 // By the best way that this processor has (`wire/crc32c_kinds.hpp`). `running` is not inverted, before or after.
 std::uint32_t crc32c_update(std::uint32_t running, Bytes bytes);
+std::uint32_t crc32c_copy(std::uint32_t running, Bytes from, std::byte* into);
 }  // namespace detail
 
 // In any number of pieces.
@@ -38,6 +40,11 @@ class Crc32c {
     }
 #endif
     running_ = detail::crc32c_update(running_, bytes);
+  }
+  // Octets that are copied to `into`, of the same size, on the way; as they are there, whoever writes to `from`.
+  void add_copied(Bytes from, MutableBytes into) {
+    RNIC_ASSERT(from.size() == into.size());
+    running_ = detail::crc32c_copy(running_, from, into.data());
   }
   constexpr std::uint32_t value() const { return ~running_; }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "wire/crc32c_kinds.hpp"
 #include "wire/crc32c_powers.hpp"
@@ -29,6 +30,7 @@ struct Lanes {
   __m512i value;
 
   static Lanes load(const std::byte* at) { return {_mm512_loadu_si512(at)}; }
+  void store(std::byte* at) const { _mm512_storeu_si512(at, value); }
   static Lanes of(std::uint32_t number) {
     return {_mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(number)))};
   }
@@ -55,27 +57,60 @@ __m128i last_128(Lanes lanes) {
                        _mm512_extracti32x4_epi32(lanes.value, 3));
 }
 
-}  // namespace
+// What a CRC is taken of: octets where they lie, and octets that are copied on the way.
+struct Lying {
+  const std::byte* at;
+  std::size_t size;
 
-std::uint32_t crc32c_512(std::uint32_t running, Bytes bytes) {
-  const std::byte* at = bytes.data();
-  std::size_t size = bytes.size();
-  if (size < Lanes::kOctets) return crc32c_by_words(running, at, size);
-  const auto take = [&](std::size_t octets) { at += octets, size -= octets; };
+  Lanes operator()(std::size_t offset) const { return Lanes::load(at + offset); }
+  void take(std::size_t octets) { at += octets, size -= octets; }
+  const std::byte* rest() const { return at; }
+};
+struct Copied {
+  const std::byte* at;
+  std::size_t size;
+  std::byte* into;
+
+  Lanes operator()(std::size_t offset) const {
+    const Lanes lanes = Lanes::load(at + offset);
+    lanes.store(into + offset);
+    return lanes;
+  }
+  void take(std::size_t octets) { at += octets, into += octets, size -= octets; }
+  // Its owner may write there the whole time: what the CRC is of is what was copied.
+  const std::byte* rest() const {
+    std::memcpy(into, at, size);
+    return into;
+  }
+};
+
+template <class Octets>
+std::uint32_t crc_of(std::uint32_t running, Octets octets) {
+  if (octets.size < Lanes::kOctets) return crc32c_by_words(running, octets.rest(), octets.size);
   Lanes sum;
-  if (size >= Sums<Lanes>::kOctets) {
-    Sums<Lanes> sums(running, at);
+  if (octets.size >= Sums<Lanes>::kOctets) {
+    Sums<Lanes> sums(running, octets);
     const auto stride = Lanes::folder(Sums<Lanes>::kStride);
-    for (take(sums.kOctets); size >= sums.kOctets; take(sums.kOctets)) sums.add(at, stride);
+    for (octets.take(sums.kOctets); octets.size >= sums.kOctets; octets.take(sums.kOctets)) sums.add(octets, stride);
     sum = sums.joined();
   } else {
-    sum = Lanes::load(at) ^ Lanes::of(running);
-    take(Lanes::kOctets);
+    sum = octets(0) ^ Lanes::of(running);
+    octets.take(Lanes::kOctets);
   }
   static constexpr Fold kNext = fold_by(8 * Lanes::kOctets);
   const auto next = Lanes::folder(kNext);
-  for (; size >= Lanes::kOctets; take(Lanes::kOctets)) sum = folded_onto(sum, next, Lanes::load(at));
-  return crc32c_by_words(reduced(sum), at, size);
+  for (; octets.size >= Lanes::kOctets; octets.take(Lanes::kOctets)) sum = folded_onto(sum, next, octets(0));
+  return crc32c_by_words(reduced(sum), octets.rest(), octets.size);
+}
+
+}  // namespace
+
+std::uint32_t crc32c_512(std::uint32_t running, Bytes bytes) {
+  return crc_of(running, Lying{bytes.data(), bytes.size()});
+}
+
+std::uint32_t crc32c_512_copying(std::uint32_t running, Bytes from, std::byte* into) {
+  return crc_of(running, Copied{from.data(), from.size(), into});
 }
 
 }  // namespace rnic::wire::detail

@@ -65,6 +65,14 @@ tpt::Moved PlainMover::gather(const tpt::Access& from, MutableBytes into, tpt::M
   return take({true, memory_of(from), into, from.stag, tpt::Part::body, ticket});
 }
 
+// What take() does at once, `copying` does once more.
+tpt::Moved PlainMover::gather(const tpt::Access& from, MutableBytes into, tpt::MoveTicket ticket,
+                              tpt::Copying& copying) {
+  const tpt::Moved moved = gather(from, into, ticket);
+  if (moved == tpt::Moved::done) copying.copy(memory_of(from), into);
+  return moved;
+}
+
 tpt::Moved PlainMover::place(Bytes from, const tpt::Access& to, tpt::Part part, tpt::MoveTicket ticket) {
   note(from.data(), to, part);
   if (at_once() && watches_.empty() && from.size() == to.length) {

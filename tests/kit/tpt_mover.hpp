@@ -58,6 +58,7 @@ class PlainMover final : public tpt::Mover {
   bool idle() const;
 
   tpt::Moved gather(const tpt::Access& from, MutableBytes into, tpt::MoveTicket ticket) override;
+  tpt::Moved gather(const tpt::Access& from, MutableBytes into, tpt::MoveTicket ticket, tpt::Copying& copying) override;
   tpt::Moved place(Bytes from, const tpt::Access& to, tpt::Part part, tpt::MoveTicket ticket) override;
   tpt::Moved place_word(std::uint64_t word, const tpt::Access& to, tpt::MoveTicket ticket) override;
   tpt::Moved fetch_add(const tpt::Access& at, std::uint64_t add, std::uint64_t mask, std::uint64_t& original,

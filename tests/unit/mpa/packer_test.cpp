@@ -201,3 +201,27 @@ TEST_CASE("W-MPA-51: an FPDU that is taken back leaves the stream as it was", "[
   packer.take_back(octets);
   CHECK(packer.position() == 1036);
 }
+
+TEST_CASE("W-MPA-67: a CRC that is taken while the payload is copied is the one that seal() writes",
+          "[mpa][W-MPA-67]") {
+  const std::vector<std::byte> header(14, std::byte{0x41});
+  for (const std::uint32_t size : {512u, 513u, 514u, 515u, 1446u, 60'000u}) {
+    INFO(size);
+    mpa::Packer packer(Crc::on, Markers::none);
+    mpa::PieceList pieces;
+    std::vector<std::byte> octets(packer.octets_for(14 + size)), payload(size, std::byte{0x77});
+    const MutableBytes fpdu{octets};
+    packer.begin(fpdu, header, size, pieces);
+    REQUIRE(packer.sums_payload(size));
+    wire::Crc32c crc = mpa::Packer::sum_before(fpdu, pieces.pieces[0]);
+    crc.add_copied(Bytes{payload}.first(100), pieces.pieces[0].first(100));
+    crc.add_copied(Bytes{payload}.subspan(100), pieces.pieces[0].subspan(100));
+    mpa::Packer::seal(fpdu, pieces.pieces[0], crc);
+    const auto summed = octets;
+    packer.seal(fpdu);
+    CHECK(octets == summed);
+    CHECK(wire::load_crc(octets, octets.size() - 4) == wire::crc32c(Bytes{octets}.first(octets.size() - 4)));
+  }
+  CHECK_FALSE(mpa::Packer(Crc::off, Markers::none).sums_payload(1000));
+  CHECK_FALSE(mpa::Packer(Crc::on, Markers::inserted).sums_payload(1000));
+}

@@ -143,6 +143,33 @@ struct RefusingThreads final : shm::Copier {
   int error = EPERM, refused = 0;
 };
 
+TEST_CASE("what is copied at once is copied by who wants to, and what comes later is not", "[shm][mover]") {
+  struct Noting final : tpt::Copying {
+    void copy(Bytes from, MutableBytes into) override {
+      std::memcpy(into.data(), from.data(), from.size());
+      copied += from.size();
+    }
+    std::size_t copied = 0;
+  };
+  Application application;
+  shm::ApplicationMover mover;
+  mover.add_space(SpaceId{1}, application.by_thread());
+  Owner owner;
+  const std::vector<std::byte> here(3000, std::byte{0xA1});
+  std::vector<std::byte> into(6000);
+  Noting noting;
+  const tpt::Access mapped{.space = {1}, .address = 0, .direct = const_cast<std::byte*>(here.data()), .length = 3000};
+  CHECK(mover.gather(mapped, MutableBytes{into}.first(3000), {&owner, 1}, noting) == tpt::Moved::done);
+  CHECK(noting.copied == 3000);
+  CHECK(mover.gather(application.at(10, 3000), MutableBytes{into}.last(3000), {&owner, 2}, noting) ==
+        tpt::Moved::later);
+  mover.flush();
+  CHECK(owner.told == std::vector<std::pair<std::uint32_t, bool>>{{2, true}});
+  CHECK(std::equal(here.begin(), here.end(), into.begin()));
+  CHECK(into[3000] == static_cast<std::byte>(70));
+  CHECK(noting.copied == 3000);
+}
+
 TEST_CASE("where copies by thread are refused the descriptor is used, for atomics too", "[shm][mover]") {
   RefusingThreads copier;
   Application application;

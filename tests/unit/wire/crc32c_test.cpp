@@ -103,6 +103,35 @@ TEST_CASE("W-MPA-67: each way to take a CRC that this processor has agrees with 
   }
 }
 
+// Whoever writes to memory that is copied: the CRC is of what was copied. Here nobody does, and the copy is whole, and
+// nothing around it is touched.
+TEST_CASE("W-MPA-67: a CRC that is taken on the way of a copy is that of the octets, and they are there",
+          "[wire][W-MPA-67]") {
+  std::mt19937 random(0x1EDC6F41);
+  const auto octets = chance(70'000, random);
+  const auto copies = [&](std::size_t size, const auto& copy) {
+    const Bytes piece = Bytes{octets}.subspan(size % 67, size);
+    const std::size_t before = 64 + size % 61;
+    std::vector<std::byte> into(before + size + 128, std::byte{0x5A});
+    INFO(size);
+    REQUIRE(copy(piece, MutableBytes{into}.subspan(before, size)) == isal(0x12345678, piece));
+    REQUIRE(std::ranges::equal(piece, Bytes{into}.subspan(before, size)));
+    const auto untouched = [](std::byte octet) { return octet == std::byte{0x5A}; };
+    REQUIRE(std::ranges::all_of(Bytes{into}.first(before), untouched));
+    REQUIRE(std::ranges::all_of(Bytes{into}.subspan(before + size), untouched));
+  };
+  const auto at_all_sizes = [&](const auto& copy) {
+    for (std::size_t size = 0; size <= 1'200; ++size) copies(size, copy);
+    for (const std::size_t size : {4'095u, 8'900u, 64'768u, 65'535u, 69'900u}) copies(size, copy);
+  };
+  for (const auto& kind : wire::detail::crc_kinds()) {
+    if (!kind.runs_here || kind.copy == nullptr) continue;
+    INFO(kind.name);
+    at_all_sizes([&](Bytes from, MutableBytes into) { return kind.copy(0x12345678, from, into.data()); });
+  }
+  at_all_sizes([&](Bytes from, MutableBytes into) { return wire::detail::crc32c_copy(0x12345678, from, into.data()); });
+}
+
 TEST_CASE("W-MPA-67: a CRC is taken the fastest way that this processor has, and ISA-L's is always there",
           "[wire][W-MPA-67]") {
   const auto kinds = wire::detail::crc_kinds();
@@ -114,7 +143,8 @@ TEST_CASE("W-MPA-67: a CRC is taken the fastest way that this processor has, and
 #endif
   const auto fastest = std::ranges::find_if(kinds, &wire::detail::CrcKind::runs_here);
   INFO(fastest->name);
-  CHECK(wire::detail::crc_update_in_use() == fastest->update);
+  CHECK(wire::detail::crc_kind_in_use().update == fastest->update);
+  CHECK(wire::detail::crc_kind_in_use().copy == fastest->copy);
 }
 
 TEST_CASE("W-MPA-67: a way to take a CRC that this processor lacks, or does wrong, is passed over",
@@ -123,14 +153,21 @@ TEST_CASE("W-MPA-67: a way to take a CRC that this processor lacks, or does wron
   const auto wrong = [](std::uint32_t running, Bytes octets) { return isal(running, octets) ^ 1; };
   // Whoever calls it on a processor that lacks its instructions dies of it.
   const auto lacking = [](std::uint32_t, Bytes) -> std::uint32_t { throw std::runtime_error("called"); };
-  const std::array<CrcKind, 4> kinds{
-      {{"lacking", false, lacking}, {"wrong", true, wrong}, {"right", true, isal}, {"last", true, isal}}};
+  const auto copies_wrong = [](std::uint32_t running, Bytes from, std::byte* into) {
+    std::ranges::copy(from.first(from.size() - 1), into);
+    return isal(running, from);
+  };
+  const std::array<CrcKind, 5> kinds{{{"lacking", false, lacking},
+                                      {"wrong", true, wrong},
+                                      {"copies wrong", true, isal, copies_wrong},
+                                      {"right", true, isal},
+                                      {"last", true, isal}}};
   const auto best_of = [](std::span<const CrcKind> some) {
     return std::string_view(wire::detail::best_crc_kind(some).name);
   };
   CHECK(best_of(kinds) == "right");
   CHECK(best_of(std::span(kinds).last(1)) == "last");
-  const std::array<CrcKind, 3> none_but_the_last{kinds[1], kinds[0], kinds[3]};
+  const std::array<CrcKind, 3> none_but_the_last{kinds[1], kinds[0], kinds[4]};
   CHECK(best_of(none_but_the_last) == "last");
 }
 
