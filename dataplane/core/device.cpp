@@ -55,7 +55,7 @@ bool Device::receive(Instant now) {
   const bool busy = host_.receive(now);
   for (Stream* stream = first_active(); stream != nullptr; stream = next_active(*stream)) {
     streams_.take_input(*stream, now);
-    stream->unread_bytes = stream->tcp.received() - stream->tcp.consumed();
+    stream->input_end = stream->tcp.received();
   }
   news_.deliver();
   return busy || !host_.active().empty();

@@ -6,7 +6,6 @@
 namespace rnic::host {
 
 namespace {
-constexpr std::uint64_t kUnconsumedMax = 64 * 1024;   // of a stream, while buffers are nearly gone
 constexpr Duration kPressedLook = milliseconds(100);  // between looks for who holds buffers
 constexpr Duration kPressedLookLost = seconds(1);     // what was seen longer ago is forgotten
 constexpr Duration kStuckAfter = seconds(3);          // and gives back, or has consumed, less than it holds
@@ -21,7 +20,7 @@ bool BufferShares::must_refuse(Stream& stream, const tcp::SegmentIn& segment) co
   if (tcp::Seq{segment.header.sequence}.after(stream.receive_next(false))) return true;
   // Its user may need more segments than its share before it can consume any. But the reserve is for others, too: of it
   // only for those that had consumed everything before this burst came, and will most likely consume this as well.
-  const bool may_hold_more = !pool_.at_reserve(*segment.buffer) || (stream.unread_bytes == 0 && !pool_.pressed());
+  const bool may_hold_more = !pool_.at_reserve(*segment.buffer) || (stream.unread_bytes() == 0 && !pool_.pressed());
   return stream.tcp.received() - stream.tcp.consumed() > (may_hold_more ? kUnconsumedMax : 0);
 }
 
@@ -49,7 +48,7 @@ BufferShares::Greediest BufferShares::find_stuck(bool first, Instant now) {
       return;
     }
     if (now - stream.stuck_since < kStuckAfter) return;
-    const bool waits_for_peer = stream.tcp.beyond_count() != 0 && stream.unread_bytes == 0;
+    const bool waits_for_peer = stream.tcp.beyond_count() != 0 && stream.unread_bytes() == 0;
     if (!waits_for_peer && !pool_.pressed()) return;
     Candidate& least = *std::min_element(greediest.begin(), greediest.end(),
                                          [](const Candidate& a, const Candidate& b) { return a.count < b.count; });

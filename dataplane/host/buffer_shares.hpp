@@ -25,12 +25,16 @@ class BufferShares {
     if (pool_.tight()) [[unlikely]]
       relieve(now);
   }
-  // May the stream keep it?
+  // May the stream keep it? One whose user is late keeps little in large buffers that a little would fill, or some
+  // stuck ones would use them all up.
   bool may_take(Stream& stream, const tcp::SegmentIn& segment) const {
+    if (stream.unread_bytes() > kUnconsumedMax) [[unlikely]]
+      stream.tcp.pack_pieces();
     return pool_.may_keep(stream.tcp.kept(), *segment.buffer) || !must_refuse(stream, segment);
   }
 
  private:
+  static constexpr std::uint64_t kUnconsumedMax = 64 * 1024;  // of a stream, while buffers are nearly gone
   static constexpr unsigned kEndedPerLook = 64;
   struct Candidate {
     Stream* stream;

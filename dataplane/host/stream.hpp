@@ -82,13 +82,15 @@ struct Stream : ListLink<ActiveTag>, ListLink<ListenerTag>, ListLink<SilentTag>,
   tcp::Seq initial_receive;
   std::optional<std::uint32_t> timestamp_sent;
 
-  std::uint64_t unread_bytes = 0;  // in order, and not consumed, when it last had its input taken
+  std::uint64_t input_end = 0;  // received(), when it last had its input taken
   // While the port's buffers are nearly gone: what was acknowledged and consumed, and since when it is less than what
   // it holds.
   std::uint64_t progress = 0;
   Instant stuck_since = kNever;
 
   StreamId id() const { return {std::uint64_t{generation} << 32 | (index + 1)}; }
+  // What its user had left unread before what comes now.
+  std::uint64_t unread_bytes() const { return input_end > tcp.consumed() ? input_end - tcp.consumed() : 0; }
   tcp::Seq send_next(bool fin) const {
     return tcp.initial() + (1 + static_cast<std::uint32_t>(tcp.appended()) + (fin ? 1 : 0));
   }

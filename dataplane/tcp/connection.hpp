@@ -164,6 +164,8 @@ class Connection {
   void limit_beyond(std::uint32_t pieces) { receiver_.limit_beyond(pieces); }
   // Buffers are scarce: small pieces are copied together from now on, not only where there are many.
   void join_small_pieces() { receiver_.join_small_pieces(); }
+  // What waits is not read soon: until it is, pieces that waste a large buffer are copied together, too.
+  void pack_pieces() { receiver_.pack_pieces(); }
   // Buffers that hold what came and was not consumed, in order and beyond gaps.
   const BufferCount& kept() const { return receiver_.kept(); }
   // And buffers that hold octets of ours that are not acknowledged.

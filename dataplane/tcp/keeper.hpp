@@ -14,6 +14,10 @@ namespace rnic::tcp {
 class Keeper {
  public:
   static constexpr std::size_t kCopiedMax = 512;  // larger ones are worth a buffer
+  // But not a large buffer, of which they fill less than a quarter: what the kernel has merged of two segments.
+  static bool wastes(const Buffer& buffer, Bytes octets) {
+    return is_large(buffer) && octets.size() < buffer.room_bytes / 4;
+  }
 
   Keeper() = default;
   Keeper(const Keeper&) = delete;
@@ -37,7 +41,7 @@ class Keeper {
   Copy copy(Where where, Bytes octets, BufferPool& pool) {
     BufferRef& together = together_[static_cast<unsigned>(where)];
     if (!has_room(together, octets.size())) {
-      BufferRef fresh = BufferRef::take(pool);
+      BufferRef fresh = octets.size() > kCopiedMax ? BufferRef(pool.take_large()) : BufferRef::take(pool);
       if (!fresh || fresh->tailroom() < octets.size()) return {};
       ++count_of(*fresh);
       together = std::move(fresh);  // in the one before there is a piece yet, with which it goes

@@ -27,6 +27,8 @@ class ReceiveQueue {
     // before the window. Beyond half, small ones are put together.
     if (count >= join_from_ && octets.size() <= Keeper::kCopiedMax && join(*buffer, octets)) [[unlikely]]
       return true;
+    if (packs_ && Keeper::wastes(*buffer, octets) && join(*buffer, octets)) [[unlikely]]
+      return true;
     if (count == most_) return false;
     keeper_.keep(*buffer, copied);
     add(std::move(buffer), octets, copied);
@@ -36,6 +38,8 @@ class ReceiveQueue {
   void allow(std::uint32_t slots) { most_ = std::max(most_, std::bit_ceil(slots)); }
   // From now on small ones are put together from the first on: buffers are scarce.
   void join_all() { join_from_ = 0; }
+  // Until all is consumed those that waste a large buffer are put together: nobody is in a hurry for them.
+  void pack() { packs_ = true; }
 
   std::size_t count() const { return tail_ - head_; }
   BufferRef* buffer(std::size_t i) { return &entry(i).buffer; }
@@ -55,6 +59,7 @@ class ReceiveQueue {
       keeper_.release(e.buffer, e.copied);
       ++head_;
     }
+    packs_ = packs_ && head_ != tail_;
   }
   void clear() {
     for (; head_ != tail_; ++head_) keeper_.release(entries_[head_].buffer, entries_[head_].copied);
@@ -103,6 +108,7 @@ class ReceiveQueue {
   std::uint32_t join_from_;  // so many slots are taken by whatever comes
   std::uint32_t head_ = 0;
   std::uint32_t tail_ = 0;
+  bool packs_ = false;
   Keeper& keeper_;
 };
 

@@ -113,6 +113,7 @@ class Receiver {
     limit_pieces();
   }
   void join_small_pieces() { readable_.join_all(); }
+  void pack_pieces() { readable_.pack(); }
   const BufferCount& kept() const { return keeper_.kept(); }
   std::uint32_t window_bytes() const { return window_bytes_; }
 

@@ -22,7 +22,7 @@ bool PlainHost::turn(Instant now) {
   bool busy = host_.receive(now);
   for (Stream* stream = first(); stream != nullptr; stream = after(*stream)) {
     take_input(*stream, now);
-    stream->unread_bytes = stream->tcp.received() - stream->tcp.consumed();
+    stream->input_end = stream->tcp.received();
   }
   for (Stream* stream = first(); stream != nullptr; stream = after(*stream)) {
     stream->tcp.end_of_burst();

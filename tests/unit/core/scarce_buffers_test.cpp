@@ -298,6 +298,44 @@ TEST_CASE("queue pairs whose Sends of 64 KiB find no receive leave those of othe
   check_none_is_lost(world, options);
 }
 
+// Each comes in a frame of its own, too long for a small buffer, and fills little of a large one. So do those which a
+// kernel has merged of a few segments.
+TEST_CASE("queue pairs whose Sends of 3 KB find no receive do not use up the large buffers", "[core][scarce][large]") {
+  constexpr std::uint16_t kStuck = 40;
+  constexpr int kSends = 340;  // of all, a window
+  const WorldOptions options = wire_of_ten_gigabits(kLargest);
+  World world(options);
+  const auto pair = sim::connect(world, plain(), plain());
+  REQUIRE(pair.established);
+  Writer there(world.a, *pair.a, world.b);
+  const Observed before = observe(world, there, milliseconds(50));
+  const std::uint32_t large_before = world.b.port.pool().large_available();
+  Memory message(world.a, 3000);
+  std::vector<sim::Connected> pairs;
+  for (std::uint16_t i = 1; i <= kStuck; ++i) {
+    pairs.push_back(sim::connect(world, plain(), plain(), static_cast<std::uint16_t>(kPort + i)));
+    REQUIRE(pairs.back().established);
+  }
+  qp::WorkRequest request;
+  request.opcode = qp::Opcode::send;
+  request.sge_count = 1;
+  request.sges[0] = message.all();
+  for (int j = 0; j < kSends; ++j) {
+    for (auto& each : pairs) world.a.post_send(*each.a, request);
+    world.run_for(microseconds(200));
+  }
+  const Observed after = observe(world, there, milliseconds(50));
+  INFO(before.octets << " octets before, " << after.octets << " after, longest silence " << after.silence.ns / 1000
+                     << " us; large free " << large_before << ", " << world.b.port.pool().large_available()
+                     << ", refused " << world.b.device.counters().no_buffer);
+  CHECK(after.octets > before.octets * 9 / 10);
+  CHECK(world.b.device.counters().no_buffer == 0);
+  // What has come of each fits 16 of 64 KiB; some more came before its user was known to be late.
+  CHECK(large_before - world.b.port.pool().large_available() < kStuck * 64u);
+  end_all(world);
+  check_none_is_lost(world, options);
+}
+
 TEST_CASE("where so many hold buffers for nothing that the reserve goes, the greediest end, and the others go on",
           "[core][scarce]") {
   const Duration trickles = GENERATE(seconds(0), seconds(2));

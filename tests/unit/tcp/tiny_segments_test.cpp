@@ -5,6 +5,7 @@
 #include "kit/catch.hpp"
 #include "kit/tcp_conversation.hpp"
 #include "tcp/keeper.hpp"
+#include "tcp/receive_queue.hpp"
 
 using namespace rnic;
 using namespace rnic::test;
@@ -106,6 +107,52 @@ TEST_CASE("W-TCP-26: where buffers are scarce small pieces in order lie together
   CHECK(c->kept().all() == 101);
   CHECK(c.reads() == text);
   CHECK(held(c) == 0);
+}
+
+TEST_CASE("W-TCP-26: pieces that fill little of a large buffer lie together until all is consumed", "[tcp][W-TCP-26]") {
+  HeapPool pool(PoolSize{.count = 64, .room_bytes = 1518, .large_count = 64, .large_room_bytes = 65'000});
+  tcp::Keeper keeper;
+  tcp::ReceiveQueue queue(256, keeper);
+  std::uint8_t next = 0;
+  const auto comes = [&](std::uint32_t octets) {
+    BufferRef buffer(pool.take_large());
+    const MutableBytes room = buffer->append(octets);
+    for (auto& octet : room) octet = static_cast<std::byte>(next++);
+    REQUIRE(queue.push(std::move(buffer), room));
+  };
+  const auto is_right = [&] {
+    std::uint8_t expected = 0;
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < queue.count(); ++i)
+      for (const std::byte octet : queue.span(i)) wrong += octet != static_cast<std::byte>(expected++);
+    return wrong == 0 && expected == next;
+  };
+  for (int i = 0; i < 4; ++i) comes(2896);
+  CHECK(keeper.kept().large == 4);
+  queue.pack();
+  for (int i = 0; i < 22; ++i) comes(2896);  // as many as fit
+  CHECK(keeper.kept().large == 5);
+  CHECK(queue.count() == 5);
+  CHECK(is_right());
+  SECTION("one that would not fit begins another, and one that fills more than a quarter is kept as it came") {
+    comes(2896);
+    CHECK(keeper.kept().large == 6);
+    comes(17'000);
+    CHECK(keeper.kept().large == 7);
+    comes(2896);
+    CHECK(keeper.kept().large == 7);
+    CHECK(is_right());
+  }
+  SECTION("when all is consumed they stay where they come again") {
+    queue.consume(26 * 2896);
+    CHECK(keeper.kept().all() == 0);
+    next = 0;
+    for (int i = 0; i < 3; ++i) comes(2896);
+    CHECK(keeper.kept().large == 3);
+    CHECK(is_right());
+  }
+  queue.clear();
+  CHECK(keeper.kept().all() == 0);
 }
 
 TEST_CASE("W-TCP-09: so many pieces beyond a gap as are allowed are kept, and those that were stay",
