@@ -163,11 +163,40 @@ Received judge(const OffloadHeader& header, Bytes frame) {
     return Received::unusable;
   if ((header.flags & (OffloadHeader::kNeedsChecksum | OffloadHeader::kChecksumGood)) == 0) return Received::unchecked;
   // It speaks of TCP's or UDP's alone.
-  if (frame.size() < kEthernet + kIpv4 || load_be<std::uint16_t>(frame, kEthernet - 2) != wire::ether_type::kIpv4)
-    return Received::good;
-  const std::uint32_t size = 4u * (std::to_integer<std::uint32_t>(frame[kEthernet]) & 0xF);
-  const Bytes ip = frame.subspan(kEthernet, std::min<std::size_t>(size, frame.size() - kEthernet));
-  return wire::checksum_of(wire::sum_of(ip)) == 0 ? Received::good : Received::unchecked;
+  return is_ip_header_good(frame) ? Received::good : Received::unchecked;
+}
+
+bool is_ip_header_good(Bytes frame) {
+  std::size_t at = kEthernet;
+  if (frame.size() < at) return true;
+  if (load_be<std::uint16_t>(frame, at - 2) == wire::ether_type::kVlan) at += kTag;
+  if (frame.size() < at + kIpv4 || load_be<std::uint16_t>(frame, at - 2) != wire::ether_type::kIpv4) return true;
+  const std::uint32_t size = 4u * (std::to_integer<std::uint32_t>(frame[at]) & 0xF);
+  const Bytes ip = frame.subspan(at, std::min<std::size_t>(size, frame.size() - at));
+  return wire::checksum_of(wire::sum_of(ip)) == 0;
+}
+
+void mark_received_run(Buffer& frame, std::uint32_t segment_bytes, std::uint32_t mtu_bytes) {
+  const Bytes bytes = frame.bytes();
+  if (segment_bytes == 0 || bytes.size() < kEthernet + kIpv4 + kTcp) return;
+  const auto type = load_be<std::uint16_t>(bytes, kEthernet - 2);
+  std::uint32_t tcp = 0, end = 0;
+  if (type == wire::ether_type::kIpv4 && bytes[kEthernet] == std::byte{0x45} &&
+      (load_be<std::uint16_t>(bytes, kEthernet + kV4Fragment) & 0x3FFF) == 0 &&
+      bytes[kEthernet + kV4Protocol] == std::byte{wire::protocol::kTcp}) {
+    tcp = kEthernet + kIpv4;
+    end = kEthernet + load_be<std::uint16_t>(bytes, kEthernet + kV4Length);
+  } else if (type == wire::ether_type::kIpv6 && bytes.size() >= kEthernet + kIpv6 + kTcp &&
+             bytes[kEthernet + kV6Next] == std::byte{wire::protocol::kTcp}) {
+    tcp = kEthernet + kIpv6;
+    end = tcp + load_be<std::uint16_t>(bytes, kEthernet + kV6Length);
+  }
+  if (tcp == 0 || end != bytes.size()) return;
+  const std::uint32_t headers = tcp + 4 * (std::to_integer<std::uint32_t>(bytes[tcp + kTcpOffset]) >> 4);
+  if (headers < tcp + kTcp || headers + segment_bytes > kEthernet + mtu_bytes) return;
+  if (bytes.size() <= headers + segment_bytes || bytes.size() - headers > kReceivedSegmentsMax * segment_bytes) return;
+  frame.unit_bytes = static_cast<std::uint16_t>(segment_bytes);
+  frame.headers_bytes = static_cast<std::uint16_t>(headers);
 }
 
 }  // namespace rnic::port

@@ -85,5 +85,14 @@ enum class Received : std::uint8_t {
   unusable,   // several datagrams in one, or nothing that is known
 };
 Received judge(const OffloadHeader& header, Bytes frame);
+// Of a frame with an Ethernet header and perhaps a VLAN tag: IPv4's checksum. Good as well where there is none.
+bool is_ip_header_good(Bytes frame);
+
+// A frame that came as one, and that whoever merged it, or did not cut it, says to be of segments of `segment_bytes`
+// octets of payload: says so of the buffer (Buffer::unit_bytes), which then counts as they do and is shown as they are.
+// Only where it has the form that a run of ours has, its segments fit `mtu_bytes` octets of IP, and there are at most
+// kReceivedSegmentsMax: the word is a peer's.
+void mark_received_run(Buffer& frame, std::uint32_t segment_bytes, std::uint32_t mtu_bytes);
+inline constexpr std::uint32_t kReceivedSegmentsMax = 128;
 
 }  // namespace rnic::port

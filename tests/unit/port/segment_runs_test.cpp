@@ -357,3 +357,80 @@ TEST_CASE("what the kernel says of a frame", "[port][runs]") {
   frame[kEthernet] = std::byte{0x4F};
   CHECK(port::judge(said, frame.first(kEthernet + 20)) == port::Received::unchecked);
 }
+
+TEST_CASE("IPv4's own checksum is looked at behind a VLAN tag, too, and IPv6 has none", "[port][runs]") {
+  for (const std::uint16_t vlan : {std::uint16_t{0}, std::uint16_t{5}}) {
+    const std::size_t ttl = kEthernet + (vlan != 0 ? 4u : 0u) + 8;
+    Octets frame = frame_of({.vlan = vlan});
+    CHECK(port::is_ip_header_good(frame));
+    frame[ttl] ^= std::byte{1};
+    CHECK_FALSE(port::is_ip_header_good(frame));
+    frame = frame_of({.v6 = true, .vlan = vlan});
+    frame[ttl] ^= std::byte{1};
+    CHECK(port::is_ip_header_good(frame));
+  }
+}
+
+namespace {
+// What mark_received_run() says of a frame: its segments' octets, 0: none.
+std::uint16_t marked(const Octets& frame, std::uint32_t segment_bytes, std::uint32_t mtu = 1520) {
+  HeapPool pool(1, 65'535);
+  const BufferRef buffer = BufferRef::take(pool);
+  std::memcpy(buffer->append(static_cast<std::uint32_t>(frame.size())).data(), frame.data(), frame.size());
+  port::mark_received_run(*buffer, segment_bytes, mtu);
+  if (buffer->unit_bytes != 0) CHECK(buffer->headers_bytes == frame.size() - (buffer->frames() - 1) * 1448 - 100);
+  return buffer->unit_bytes;
+}
+}  // namespace
+
+TEST_CASE("a frame that came as one is marked as the segments that it was", "[port][runs]") {
+  const bool v6 = GENERATE(false, true);
+  const Octets frame = frame_of({.v6 = v6, .payload = 7 * 1448 + 100});
+  CHECK(marked(frame, 1448) == 1448);
+  CHECK(marked(frame, 1448, v6 ? 1520 : 1500) == 1448);  // such a segment has so much of IP
+  CHECK(marked(frame, 1448, v6 ? 1519 : 1499) == 0);
+  CHECK(marked(frame, 0) == 0);
+}
+
+TEST_CASE("what has not the form of a run of ours is not marked, whoever says so", "[port][runs]") {
+  const bool v6 = GENERATE(false, true);
+  const Octets good = frame_of({.v6 = v6, .payload = 7 * 1448 + 100});
+  const std::size_t tcp = v6 ? kTcpAt6 : kTcpAt4;
+  Octets frame = good;
+  SECTION("its segments are far too many") {
+    CHECK(marked(frame, 1) == 0);
+    CHECK(marked(frame, static_cast<std::uint32_t>((good.size() - tcp) / (port::kReceivedSegmentsMax + 1))) == 0);
+  }
+  SECTION("it is one") {
+    frame = frame_of({.v6 = v6, .payload = 1448});
+    CHECK(marked(frame, 1448) == 0);
+  }
+  SECTION("of a VLAN") {
+    frame = frame_of({.v6 = v6, .payload = 7 * 1448 + 100, .vlan = 5});
+    CHECK(marked(frame, 1448) == 0);
+  }
+  SECTION("something is behind it") {
+    frame.push_back(std::byte{0});
+    CHECK(marked(frame, 1448) == 0);
+  }
+  SECTION("it is cut off, down to nothing") {
+    for (std::size_t size = 0; size < 80; ++size)
+      CHECK(marked(Octets(good.begin(), good.begin() + long(size)), 8) == 0);
+  }
+  SECTION("UDP") {
+    frame[v6 ? 20 : 23] = std::byte{17};
+    CHECK(marked(frame, 1448) == 0);
+  }
+  SECTION("a fragment, or options of IP") {
+    if (v6) return;
+    frame[20] = std::byte{0x20};
+    CHECK(marked(frame, 1448) == 0);
+    frame = good;
+    frame[14] = std::byte{0x46};
+    CHECK(marked(frame, 1448) == 0);
+  }
+  SECTION("TCP's header has no such length") {
+    frame[tcp + 12] = std::byte{0x40};
+    CHECK(marked(frame, 1448) == 0);
+  }
+}
