@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 
 namespace rnic::port {
@@ -43,39 +44,71 @@ void construct(rte_mempool*, void* owner, void* object, unsigned) {
   buffer->pool = static_cast<DpdkPool*>(owner);
 }
 
-}  // namespace
-
-std::unique_ptr<DpdkPool> DpdkPool::create(const std::string& name, std::uint32_t count, std::uint32_t room_bytes,
-                                           Memory memory, std::string& error) {
-  const auto fail = [&](int reason) {
-    error = "no memory for " + std::to_string(count) + " packet buffers of " + std::to_string(room_bytes) +
-            " bytes: " + rte_strerror(reason < 0 ? -reason : reason);
-    return nullptr;
-  };
+// Null: rte_errno says why. Of `handler`, if DPDK has it, the order in which they are taken.
+rte_mempool* make_mempool(const std::string& name, std::uint32_t count, std::uint32_t room_bytes,
+                          DpdkPool::Memory memory, unsigned cache, const char* handler) {
   rte_pktmbuf_pool_private layout{};
   layout.mbuf_data_room_size = static_cast<std::uint16_t>(kHeadroom + room_bytes);
   layout.mbuf_priv_size = kPrivateBytes;
   const unsigned element = static_cast<unsigned>(sizeof(rte_mbuf)) + kPrivateBytes + layout.mbuf_data_room_size;
-  const unsigned flags = memory == Memory::own ? RTE_MEMPOOL_F_NO_IOVA_CONTIG : 0;
-  // A small share of the pool, so that what lies in one worker's cache is not missed by another.
-  const unsigned cache = std::min(kCacheMax, count / 16);
+  const unsigned flags = memory == DpdkPool::Memory::own ? RTE_MEMPOOL_F_NO_IOVA_CONTIG : 0;
   rte_mempool* pool =
       rte_mempool_create_empty(name.c_str(), count, element, cache, sizeof layout, SOCKET_ID_ANY, flags);
-  if (pool == nullptr) return fail(rte_errno);
-  rte_mempool_set_ops_byname(pool, "ring_mp_mc", nullptr);
+  if (pool == nullptr) return nullptr;
+  if (rte_mempool_set_ops_byname(pool, handler, nullptr) != 0) rte_mempool_set_ops_byname(pool, "ring_mp_mc", nullptr);
   rte_pktmbuf_pool_init(pool, &layout);
-  const int populated = memory == Memory::own ? populate_own(pool, count) : rte_mempool_populate_default(pool);
+  const int populated =
+      memory == DpdkPool::Memory::own ? populate_own(pool, count) : rte_mempool_populate_default(pool);
   if (populated < static_cast<int>(count)) {
     rte_mempool_free(pool);
-    return fail(populated < 0 ? populated : ENOMEM);
+    rte_errno = populated < 0 ? -populated : ENOMEM;
+    return nullptr;
   }
-  std::unique_ptr<DpdkPool> created(new DpdkPool(pool, room_bytes));
   rte_mempool_obj_iter(pool, rte_pktmbuf_init, nullptr);
+  return pool;
+}
+
+void start(Buffer& buffer) {
+  buffer.head = kHeadroom;
+  buffer.length = 0;
+  buffer.refs = 1;
+  buffer.next = nullptr;
+  buffer.checksum_good = 0;
+  buffer.mark = 0;
+  buffer.unit_bytes = 0;
+}
+
+}  // namespace
+
+std::unique_ptr<DpdkPool> DpdkPool::create(const std::string& name, std::uint32_t count, std::uint32_t room_bytes,
+                                           Memory memory, std::string& error) {
+  // A small share of the pool, so that what lies in one worker's cache is not missed by another.
+  const unsigned cache = std::min(kCacheMax, count / 16);
+  rte_mempool* pool = make_mempool(name, count, room_bytes, memory, cache, "ring_mp_mc");
+  if (pool == nullptr) {
+    error = "no memory for " + std::to_string(count) + " packet buffers of " + std::to_string(room_bytes) +
+            " bytes: " + rte_strerror(rte_errno);
+    return nullptr;
+  }
+  std::unique_ptr<DpdkPool> created(new DpdkPool(pool, name, room_bytes, memory));
   rte_mempool_obj_iter(pool, construct, created.get());
   return created;
 }
 
-DpdkPool::~DpdkPool() { rte_mempool_free(pool_); }
+// Last in, first out, so that as many are touched as were ever in use at a time, and those in use stay in the cache.
+bool DpdkPool::add_large(std::uint32_t count, std::uint32_t room_bytes) {
+  RNIC_ASSERT(large_ == nullptr && room_bytes <= kRoomBytesMax);
+  large_ = make_mempool(name_ + "_large", count, room_bytes, memory_, 0, "stack");
+  if (large_ == nullptr) return false;
+  large_room_bytes_ = room_bytes;
+  rte_mempool_obj_iter(large_, construct, this);
+  return true;
+}
+
+DpdkPool::~DpdkPool() {
+  rte_mempool_free(pool_);
+  rte_mempool_free(large_);
+}
 
 unsigned DpdkPool::take(Buffer** out, unsigned n) {
   auto** objects = reinterpret_cast<void**>(out);
@@ -86,17 +119,35 @@ unsigned DpdkPool::take(Buffer** out, unsigned n) {
     while (taken < n && rte_mempool_get(pool_, &objects[taken]) == 0) ++taken;
   }
   for (unsigned i = 0; i < taken; ++i) {
-    Buffer* buffer = to_buffer(reinterpret_cast<rte_mbuf*>(out[i]));
-    buffer->head = kHeadroom;
-    buffer->length = 0;
-    buffer->refs = 1;
-    buffer->next = nullptr;
-    buffer->checksum_good = 0;
-    buffer->mark = 0;
-    buffer->unit_bytes = 0;
-    out[i] = buffer;
+    out[i] = to_buffer(reinterpret_cast<rte_mbuf*>(out[i]));
+    start(*out[i]);
   }
   return taken;
+}
+
+Buffer* DpdkPool::take_large() {
+  void* object = nullptr;
+  if (rte_mempool_get(large_ != nullptr ? large_ : pool_, &object) != 0) return nullptr;
+  Buffer* const buffer = to_buffer(static_cast<rte_mbuf*>(object));
+  start(*buffer);
+  return buffer;
+}
+
+Buffer* DpdkPool::gather(rte_mbuf* chain) {
+  const std::uint32_t octets = chain->pkt_len;
+  if (RTE_MBUF_DIRECT(chain) && octets - chain->data_len <= rte_pktmbuf_tailroom(chain))
+    if (rte_pktmbuf_linearize(chain) == 0) return adopt(chain);
+  BufferRef whole = BufferRef::take(*this, octets);
+  // It may be longer than what is behind the headroom: headers are counted there, and received with the rest.
+  if (whole && octets <= whole->room_bytes) {
+    whole->head = std::min(kHeadroom, whole->room_bytes - octets);
+    for (const rte_mbuf* each = chain; each != nullptr; each = each->next)
+      std::memcpy(whole->append(each->data_len).data(), rte_pktmbuf_mtod(each, const std::byte*), each->data_len);
+  } else {
+    whole.reset();
+  }
+  rte_pktmbuf_free(chain);
+  return whole.release();
 }
 
 void DpdkPool::give(Buffer* const* buffers, unsigned n) {
@@ -105,5 +156,6 @@ void DpdkPool::give(Buffer* const* buffers, unsigned n) {
 
 // Walks the workers' caches: not for every packet.
 std::uint32_t DpdkPool::available() const { return rte_mempool_avail_count(pool_); }
+std::uint32_t DpdkPool::large_available() const { return rte_mempool_avail_count(large_ != nullptr ? large_ : pool_); }
 
 }  // namespace rnic::port
