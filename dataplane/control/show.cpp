@@ -322,6 +322,7 @@ Json ports(Machine& machine) {
                     {"link", device->port->link_up() ? "up" : "down"},
                     {"mac", wire::to_string(facts.mac)},
                     {"mtu", mtu_of(*device->port)},
+                    {"run_bytes", facts.run_bytes},
                     {"vlan", device->device->options().vlan ? Json(*device->device->options().vlan) : Json()},
                     {"gateways", gateways(*device)},
                     {"conflicts", conflicts(*device)},

@@ -19,6 +19,30 @@ std::string reason(int code) {
 
 constexpr std::uint64_t kSendChecksums = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
 constexpr std::uint64_t kReceiveChecksums = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_TCP_CKSUM;
+constexpr std::uint64_t kCut = RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
+// What was merged comes in a chain of small buffers, for which virtio needs mergeable ones (SCATTER).
+constexpr std::uint64_t kMerge = RTE_ETH_RX_OFFLOAD_TCP_LRO | RTE_ETH_RX_OFFLOAD_SCATTER;
+
+bool all_of(std::uint64_t there, std::uint64_t wanted) { return (there & wanted) == wanted; }
+
+DriverHabits habits(const rte_eth_dev_info& info) {
+  return habits_of(info.driver_name != nullptr ? info.driver_name : "");
+}
+bool may_cut(const rte_eth_dev_info& info) { return habits(info).cuts && all_of(info.tx_offload_capa, kCut); }
+bool may_merge(const rte_eth_dev_info& info) { return habits(info).merges && all_of(info.rx_offload_capa, kMerge); }
+
+// The offloads that are asked for, of those that there are.
+void ask_for(const Ethdev::Wishes& wishes, const rte_eth_dev_info& info, rte_eth_conf& conf) {
+  const bool runs = wishes.runs && may_cut(info);
+  if (wishes.checksums || habits(info).fills_checksums || runs) {
+    // Without IPv4's it is TCP's that costs.
+    if (all_of(info.tx_offload_capa, RTE_ETH_TX_OFFLOAD_TCP_CKSUM))
+      conf.txmode.offloads |= info.tx_offload_capa & kSendChecksums;
+    conf.rxmode.offloads |= info.rx_offload_capa & kReceiveChecksums;
+  }
+  if (runs) conf.txmode.offloads |= kCut;
+  if (wishes.runs && may_merge(info)) conf.rxmode.offloads |= kMerge;
+}
 
 }  // namespace
 
@@ -58,6 +82,18 @@ bool Ethdev::find(const std::string& name, std::string& error) {
   return true;
 }
 
+std::string Ethdev::driver() const {
+  rte_eth_dev_info info{};
+  return rte_eth_dev_info_get(id_, &info) == 0 && info.driver_name != nullptr ? info.driver_name : std::string();
+}
+
+std::uint32_t Ethdev::run_room_bytes() const {
+  rte_eth_dev_info info{};
+  if (rte_eth_dev_info_get(id_, &info) != 0) return 0;
+  if (habits(info).takes_long_pieces) return DpdkPool::kRoomBytesMax;
+  return may_cut(info) ? kRunPieceBytes : 0;
+}
+
 bool Ethdev::configure(const Wishes& wishes, DpdkPool& pool, std::string& error) {
   (void)dpdk_complaint();
   rte_eth_dev_info info{};
@@ -67,11 +103,8 @@ bool Ethdev::configure(const Wishes& wishes, DpdkPool& pool, std::string& error)
   }
   rte_eth_conf conf{};
   conf.rxmode.mtu = wishes.mtu_bytes;
-  if (wishes.checksums) {
-    if ((info.tx_offload_capa & kSendChecksums) == kSendChecksums) conf.txmode.offloads |= kSendChecksums;
-    conf.rxmode.offloads |= info.rx_offload_capa & kReceiveChecksums;
-  }
   conf.intr_conf.rxq = wishes.receive_interrupts ? 1 : 0;
+  ask_for(wishes, info, conf);
 
   std::uint16_t receive = wishes.descriptors;
   std::uint16_t transmit = wishes.descriptors;
@@ -93,7 +126,10 @@ bool Ethdev::configure(const Wishes& wishes, DpdkPool& pool, std::string& error)
     return false;
   }
   receive_interrupts_ = conf.intr_conf.rxq != 0;
-  fills_checksums_ = (conf.txmode.offloads & kSendChecksums) == kSendChecksums;
+  offloads_.tcp_sums = all_of(conf.txmode.offloads, RTE_ETH_TX_OFFLOAD_TCP_CKSUM);
+  offloads_.ip_sums = all_of(conf.txmode.offloads, RTE_ETH_TX_OFFLOAD_IPV4_CKSUM);
+  offloads_.cuts = all_of(conf.txmode.offloads, kCut);
+  offloads_.partial_is_good = habits(info).partial_is_good;
   return true;
 }
 

@@ -250,7 +250,7 @@ unsigned MemifPort::send_burst(Buffer* const* frames, unsigned count) {
   if (!settled_.load(std::memory_order_relaxed)) {
     sending_.reset();
     for (unsigned i = 0; i < count; ++i) BufferRef lost(frames[i]);
-    lost_ += count;
+    unheard_ += count;
     return count;
   }
   unsigned sent = 0;

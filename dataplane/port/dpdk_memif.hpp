@@ -69,7 +69,7 @@ class MemifPort final : public DpdkPort, private Gated {
   unsigned receive_burst(Buffer** out, unsigned max) override;
   // While there is no peer, frames are lost, as on a cable with nobody at its end.
   unsigned send_burst(Buffer* const* frames, unsigned count) override;
-  std::uint64_t frames_lost() const override { return lost_ + reassembler_.lost(); }
+  std::uint64_t frames_lost() const override { return DpdkPort::frames_lost() + unheard_ + reassembler_.lost(); }
   // One descriptor for the port's whole life, so it can be watched from the start (before the first
   // arm() it is always given); but -1 while a peer is there that has no wake channel, so ask again
   // before each sleep.
@@ -111,7 +111,7 @@ class MemifPort final : public DpdkPort, private Gated {
   BufferRef sending_;  // a frame of which not all pieces found room
   std::uint32_t sent_of_it_ = 0;
   std::uint32_t frames_cut_ = 0;
-  std::uint64_t lost_ = 0;  // for want of a peer
+  std::uint64_t unheard_ = 0;  // for want of a peer
   unsigned tends_ = 0;
 
   bool ready_ = false;  // guarded by the lock, as the next

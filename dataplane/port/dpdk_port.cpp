@@ -1,8 +1,6 @@
 #include "port/dpdk_port.hpp"
 
 #include <rte_ethdev.h>
-#include <rte_ip.h>
-#include <rte_tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -31,6 +29,8 @@ constexpr std::uint32_t kXdpMtuMax = kXdpChunkMax - kXdpElement - kXdpHeadroom -
 
 // What many a driver takes for granted behind the headroom.
 constexpr std::uint32_t kDriverRoomMin = 2048;
+
+constexpr std::uint32_t kLargeMin = 64;  // fewer are not worth it
 
 // ---- sentences ---------------------------------------------------------------------------------
 
@@ -97,6 +97,7 @@ Recipe recipe_of_driver(const PortSpec& spec, const PortOptions& options, std::u
                 .memory = DpdkPool::Memory::eal};
   recipe.wishes.receive_interrupts = true;
   recipe.wishes.checksums = spec.kind == Kind::pci;
+  recipe.wishes.runs = mtu + kLinkHeaderMax <= 2 * kSmallRoom;
   if (options.mtu_bytes != 0) recipe.wishes.mtu_bytes = static_cast<std::uint16_t>(mtu);
   return recipe;
 }
@@ -182,8 +183,10 @@ std::unique_ptr<DpdkPort> DpdkPort::open(const PortSpec& spec, const PortOptions
       recipe.socket_family != 0 ? sockets_of_family(recipe.socket_family) : std::vector<int>{};
   if (of_kernel) stop_merging(spec.target);
   Ethdev& device = port->device_;
-  if (!make_device(spec, recipe, device, error) || !device.configure(recipe.wishes, *port->pool_, error) ||
-      !device.start(error)) {
+  const bool made = make_device(spec, recipe, device, error);
+  if (made && device.driver() == "net_vhost")
+    port->guest_ = VhostGuest::follow(device.id(), spec.target.substr(spec.target.find(',') + 1));
+  if (!made || !port->begin(recipe.wishes, options.buffers, error)) {
     error = what + error + hint(spec);
     return nullptr;
   }
@@ -198,12 +201,29 @@ std::unique_ptr<DpdkPort> DpdkPort::open(const PortSpec& spec, const PortOptions
   return port;
 }
 
+// Where it is to send or to receive runs, with large buffers for them; and without, where a driver fails with what it
+// said it could.
+bool DpdkPort::begin(Ethdev::Wishes wishes, std::uint32_t buffers, std::string& error) {
+  const std::uint32_t room = wishes.runs ? device_.run_room_bytes() : 0;
+  // Where huge pages are few, fewer.
+  auto count = static_cast<std::uint32_t>(kDpdkLargeBytes / (kHeadroom + std::max(room, 1u)));
+  count = std::min({count, buffers, kDpdkLargeMax});
+  wishes.runs = false;
+  for (; room != 0 && count >= kLargeMin && !wishes.runs; count /= 2) wishes.runs = pool_->add_large(count, room);
+  if (device_.configure(wishes, *pool_, error) && device_.start(error)) return true;
+  if (!wishes.runs) return false;
+  wishes.runs = false;
+  return device_.configure(wishes, *pool_, error) && device_.start(error);
+}
+
 void DpdkPort::learn_of_device(const PortSpec& spec, const PortOptions& options) {
   if (options.groups && kernel_interface_ == 0) rte_eth_allmulticast_enable(device_.id());
   facts_.mac = device_.mac();
   // The kernel's end of a tap has the driver's address; we are another station on that wire.
   if (spec.kind == Kind::tap) facts_.mac = options.mac ? *options.mac : random_mac();
-  facts_.fills_checksums = device_.fills_checksums();
+  facts_.fills_checksums = device_.offloads().tcp_sums;
+  const bool large = pool_->room_bytes() != pool_->small_room_bytes();
+  if (large && (device_.offloads().cuts || guest_)) facts_.run_bytes = pool_->room_bytes();
   facts_.speed_mbps = device_.speed_mbps();
 }
 
@@ -216,137 +236,6 @@ DpdkPort::~DpdkPort() {
 bool DpdkPort::link_up() const {
   if (kernel_interface_ != 0) return netdev_link_up(facts_.netdev, kernel_interface_);
   return device_.link_up();
-}
-
-// ---- receiving ---------------------------------------------------------------------------------
-
-unsigned DpdkPort::receive_now(Buffer** out, unsigned max) {
-  rte_mbuf* mbufs[kBurst];
-  const auto wanted = static_cast<std::uint16_t>(std::min(max, kBurst));
-  const unsigned received = rte_eth_rx_burst(device_.id(), 0, mbufs, wanted);
-  unsigned kept = 0;
-  for (unsigned i = 0; i < received; ++i) {
-    rte_mbuf* mbuf = mbufs[i];
-    // Buffers hold the port's largest frame, so a chain is a peer with a larger MTU.
-    if (mbuf->nb_segs > 1 && rte_pktmbuf_linearize(mbuf) != 0) {
-      rte_pktmbuf_free(mbuf);
-      continue;
-    }
-    Buffer* buffer = DpdkPool::adopt(mbuf);
-    __builtin_prefetch(buffer->room + buffer->head);
-    constexpr std::uint64_t kGood = RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
-    const std::uint64_t checked = mbuf->ol_flags & (RTE_MBUF_F_RX_IP_CKSUM_MASK | RTE_MBUF_F_RX_L4_CKSUM_MASK);
-    // IPv6's header has none, so a NIC says nothing of it.
-    buffer->checksum_good =
-        checked == kGood ||
-        ((checked & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_GOOD &&
-         wire::parse_ethernet(buffer->bytes()).value_or(wire::EthernetHeader{}).type == wire::ether_type::kIpv6);
-    out[kept++] = buffer;
-  }
-  return kept;
-}
-
-unsigned DpdkPort::receive_burst(Buffer** out, unsigned max) {
-  if (stash_next_ < stash_count_) {
-    const unsigned n = std::min(max, stash_count_ - stash_next_);
-    std::copy_n(stash_.begin() + stash_next_, n, out);
-    stash_next_ += n;
-    return n;
-  }
-  return receive_now(out, max);
-}
-
-bool DpdkPort::frames_wait() {
-  if (stash_next_ < stash_count_) return true;
-  stash_next_ = 0;
-  stash_count_ = receive_now(stash_.data(), kBurst);
-  return stash_count_ != 0;
-}
-
-// ---- sending -----------------------------------------------------------------------------------
-
-namespace {
-
-// Tells the NIC where the checksums go, and puts the pseudo-header's sum where TCP's is, as DPDK
-// asks. Frames that are not IP are sent as they are, and so is what is not TCP but for IPv4's header.
-void ask_for_checksums(rte_mbuf* mbuf) {
-  auto* frame = rte_pktmbuf_mtod(mbuf, std::uint8_t*);
-  const std::uint32_t length = mbuf->data_len;
-  std::uint32_t link = 14;
-  if (length < link + 20) return;
-  std::uint32_t type = static_cast<std::uint32_t>(frame[12] << 8 | frame[13]);
-  if (type == 0x8100) {
-    type = static_cast<std::uint32_t>(frame[16] << 8 | frame[17]);
-    link = 18;
-    if (length < link + 20) return;
-  }
-  if (type == RTE_ETHER_TYPE_IPV6) {
-    // What we send has no extension headers in front of TCP.
-    constexpr std::uint32_t kHeader = sizeof(rte_ipv6_hdr);
-    if (length < link + kHeader + sizeof(rte_tcp_hdr)) return;
-    auto* six = reinterpret_cast<rte_ipv6_hdr*>(frame + link);
-    if (six->proto != IPPROTO_TCP) return;
-    mbuf->l2_len = link & 0x7f;
-    mbuf->l3_len = kHeader & 0x1ff;
-    mbuf->ol_flags |= RTE_MBUF_F_TX_IPV6 | RTE_MBUF_F_TX_TCP_CKSUM;
-    auto* tcp = reinterpret_cast<rte_tcp_hdr*>(frame + link + kHeader);
-    tcp->cksum = rte_ipv6_phdr_cksum(six, mbuf->ol_flags);
-    return;
-  }
-  if (type != RTE_ETHER_TYPE_IPV4) return;
-  auto* ip = reinterpret_cast<rte_ipv4_hdr*>(frame + link);
-  const std::uint32_t ip_bytes = 4u * (ip->version_ihl & 0xf);
-  mbuf->l2_len = link & 0x7f;
-  mbuf->l3_len = ip_bytes & 0x1ff;
-  mbuf->ol_flags |= RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM;
-  ip->hdr_checksum = 0;
-  if (ip->next_proto_id == IPPROTO_TCP && length >= link + ip_bytes + 20) {
-    mbuf->ol_flags |= RTE_MBUF_F_TX_TCP_CKSUM;
-    auto* tcp = reinterpret_cast<rte_tcp_hdr*>(frame + link + ip_bytes);
-    tcp->cksum = rte_ipv4_phdr_cksum(ip, mbuf->ol_flags);
-  }
-}
-
-}  // namespace
-
-unsigned DpdkPort::send_now(Buffer* const* frames, unsigned count) {
-  unsigned sent = 0;
-  while (sent < count) {
-    rte_mbuf* mbufs[kBurst];
-    const unsigned n = std::min(count - sent, kBurst);
-    for (unsigned i = 0; i < n; ++i) {
-      RNIC_ASSERT(frames[sent + i]->pool == pool_.get());
-      mbufs[i] = DpdkPool::lend(frames[sent + i]);
-      if (device_.fills_checksums()) ask_for_checksums(mbufs[i]);
-    }
-    const unsigned taken = rte_eth_tx_burst(device_.id(), 0, mbufs, static_cast<std::uint16_t>(n));
-    for (unsigned i = n; i-- > taken;) DpdkPool::take_back(frames[sent + i]);
-    sent += taken;
-    if (taken < n) break;
-  }
-  return sent;
-}
-
-unsigned DpdkPort::send_burst(Buffer* const* frames, unsigned count) { return send_now(frames, count); }
-
-// ---- sleeping ----------------------------------------------------------------------------------
-
-bool DpdkPort::arm() {
-  if (device_.has_receive_interrupts() && wake_ >= 0)
-    interrupts_armed_ = rte_eth_dev_rx_intr_enable(device_.id(), 0) == 0;
-  // Armed first, then looked: a frame that comes between is seen here or wakes.
-  if (!frames_wait()) return true;
-  disarm();
-  return false;
-}
-
-void DpdkPort::disarm() {
-  // Only an interrupt that can be switched has a count to be read; a tap's descriptor is the tap.
-  if (!interrupts_armed_) return;
-  interrupts_armed_ = false;
-  rte_eth_dev_rx_intr_disable(device_.id(), 0);
-  std::uint64_t count = 0;
-  (void)!read(wake_, &count, sizeof count);
 }
 
 }  // namespace rnic::port

@@ -1,8 +1,8 @@
 // A port over a DPDK ethdev with one receive and one transmit queue: af_xdp, tap, pci, vdev. memif needs more and is in
 // port/dpdk_memif.
 //
-// Frames are mbufs of the port's own pool (port/dpdk_pool). Checksums are the NIC's where it is a
-// PCI device that can; elsewhere they are done above.
+// Frames are mbufs of the port's own pool (port/dpdk_pool). Checksums and the cutting of runs are the device's where it
+// can, of pci and vdev (port/dpdk_offloads); elsewhere they are done above.
 //
 // How it wakes a sleeping worker:
 //   af_xdp          the driver's own socket: poll() on it looks at the ring, so it is readable as long as frames wait,
@@ -16,12 +16,18 @@
 #include <memory>
 #include <string>
 
+#include "port/dpdk_offloads.hpp"
 #include "port/dpdk_pool.hpp"
+#include "port/dpdk_vhost.hpp"
 #include "port/options.hpp"
 #include "port/port.hpp"
 #include "port/spec.hpp"
 
 namespace rnic::port {
+
+// Large buffers of a port that sends or receives runs: so many octets in all, and no more than kDpdkLargeMax.
+inline constexpr std::uint64_t kDpdkLargeBytes = std::uint64_t{64} << 20;
+inline constexpr std::uint32_t kDpdkLargeMax = 2048;
 
 // An ethdev that is ours. One queue each way.
 class Ethdev {
@@ -30,6 +36,7 @@ class Ethdev {
     std::uint16_t descriptors = 1024;
     bool receive_interrupts = false;
     bool checksums = false;       // in hardware, both ways, if it can
+    bool runs = false;            // of segments, both ways, if it can; and checksums then
     std::uint16_t mtu_bytes = 0;  // 0: leave what it is
   };
 
@@ -41,6 +48,9 @@ class Ethdev {
   // A virtual device made now, or a PCI device that DPDK found at its start.
   bool make_virtual(const std::string& name, const std::string& arguments, std::string& error);
   bool find(const std::string& name, std::string& error);
+  // Behind a buffer's headroom, that it needs for Wishes::runs: octets. 0: it can neither send nor receive them.
+  std::uint32_t run_room_bytes() const;
+  // Again, with other wishes, where start() has failed.
   bool configure(const Wishes& wishes, DpdkPool& pool, std::string& error);
   bool start(std::string& error);
   void stop();
@@ -48,7 +58,8 @@ class Ethdev {
   std::uint16_t id() const { return id_; }
   bool started() const { return started_; }
   bool has_receive_interrupts() const { return receive_interrupts_; }
-  bool fills_checksums() const { return fills_checksums_; }
+  std::string driver() const;
+  const Offloads& offloads() const { return offloads_; }
   wire::Mac mac() const;
   bool link_up() const;
   std::uint32_t speed_mbps() const;
@@ -62,7 +73,7 @@ class Ethdev {
   bool started_ = false;
   bool close_ = true;
   bool receive_interrupts_ = false;
-  bool fills_checksums_ = false;
+  Offloads offloads_;
 };
 
 class DpdkPort : public Port {
@@ -76,6 +87,7 @@ class DpdkPort : public Port {
   BufferPool& pool() override { return *pool_; }
   unsigned receive_burst(Buffer** out, unsigned max) override;
   unsigned send_burst(Buffer* const* frames, unsigned count) override;
+  std::uint64_t frames_lost() const override { return lost_; }
   int wake_descriptor() override { return wake_; }
   bool arm() override;
   void disarm() override;
@@ -84,6 +96,8 @@ class DpdkPort : public Port {
   static constexpr unsigned kBurst = 64;
 
   DpdkPort() = default;
+  bool begin(Ethdev::Wishes wishes, std::uint32_t buffers, std::string& error);
+  bool send_cut(Buffer* run);
   void learn_of_device(const PortSpec& spec, const PortOptions& options);
   unsigned receive_now(Buffer** out, unsigned max);
   unsigned send_now(Buffer* const* frames, unsigned count);
@@ -93,6 +107,9 @@ class DpdkPort : public Port {
   PortFacts facts_;
   std::unique_ptr<DpdkPool> pool_;  // goes after the device that sends from it
   Ethdev device_;
+  std::unique_ptr<VhostGuest> guest_;  // of net_vhost
+  BufferRef cutting_;                  // a run of which not all segments found room
+  std::uint32_t cut_of_it_ = 0;        // segments that did
   std::array<Buffer*, kBurst> stash_{};
   unsigned stash_next_ = 0;
   unsigned stash_count_ = 0;
@@ -100,6 +117,7 @@ class DpdkPort : public Port {
   int groups_ = -1;           // open for as long as the interface is to hear all multicast
   int kernel_interface_ = 0;  // the index of the one whose link is ours; 0: none
   bool interrupts_armed_ = false;
+  std::uint64_t lost_ = 0;  // there was no buffer that holds it, or the driver refuses it
 };
 
 // Numbers the devices of this process: net_tap_rnic0, ...

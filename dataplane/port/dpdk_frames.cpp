@@ -1,0 +1,148 @@
+// DpdkPort: frames in and out, and the sleep between. How it is opened is in port/dpdk_port.cpp.
+#include <rte_ethdev.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "port/dpdk_port.hpp"
+#include "port/run_cutter.hpp"
+#include "port/segment_runs.hpp"
+
+namespace rnic::port {
+
+// ---- receiving ---------------------------------------------------------------------------------
+
+unsigned DpdkPort::receive_now(Buffer** out, unsigned max) {
+  rte_mbuf* mbufs[kBurst];
+  const auto wanted = static_cast<std::uint16_t>(std::min(max, kBurst));
+  const unsigned received = rte_eth_rx_burst(device_.id(), 0, mbufs, wanted);
+  unsigned kept = 0;
+  for (unsigned i = 0; i < received; ++i) {
+    rte_mbuf* const mbuf = mbufs[i];
+    const std::uint64_t flags = mbuf->ol_flags;
+    const std::uint32_t segment_bytes = (flags & RTE_MBUF_F_RX_LRO) != 0 ? mbuf->tso_segsz : 0;
+    Buffer* const buffer = pool_->take_in(mbuf);
+    if (buffer == nullptr) {
+      ++lost_;
+      continue;
+    }
+    __builtin_prefetch(buffer->room + buffer->head);
+    buffer->checksum_good = device_.offloads().are_sums_good(flags, buffer->bytes());
+    if (segment_bytes != 0) mark_received_run(*buffer, segment_bytes, facts_.mtu_bytes);
+    out[kept++] = buffer;
+  }
+  return kept;
+}
+
+unsigned DpdkPort::receive_burst(Buffer** out, unsigned max) {
+  if (stash_next_ < stash_count_) {
+    const unsigned n = std::min(max, stash_count_ - stash_next_);
+    std::copy_n(stash_.begin() + stash_next_, n, out);
+    stash_next_ += n;
+    return n;
+  }
+  return receive_now(out, max);
+}
+
+bool DpdkPort::frames_wait() {
+  if (stash_next_ < stash_count_) return true;
+  stash_next_ = 0;
+  stash_count_ = receive_now(stash_.data(), kBurst);
+  return stash_count_ != 0;
+}
+
+// ---- sending -----------------------------------------------------------------------------------
+
+unsigned DpdkPort::send_now(Buffer* const* frames, unsigned count) {
+  const Offloads& offloads = device_.offloads();
+  unsigned sent = 0;
+  while (sent < count) {
+    rte_mbuf* mbufs[kBurst];
+    const unsigned n = std::min(count - sent, kBurst);
+    for (unsigned i = 0; i < n; ++i) {
+      RNIC_ASSERT(frames[sent + i]->pool == pool_.get());
+      mbufs[i] = DpdkPool::lend(frames[sent + i]);
+      if (offloads.tcp_sums) offloads.ask(*mbufs[i], *frames[sent + i]);
+    }
+    // What the driver wants of frames that it is to fill or to cut (virtio: the length in a run's pseudo-header).
+    unsigned ready = n;
+    if (offloads.tcp_sums) ready = rte_eth_tx_prepare(device_.id(), 0, mbufs, static_cast<std::uint16_t>(n));
+    const unsigned taken = rte_eth_tx_burst(device_.id(), 0, mbufs, static_cast<std::uint16_t>(ready));
+    for (unsigned i = n; i-- > taken;) DpdkPool::take_back(frames[sent + i]);
+    sent += taken;
+    if (taken < ready) break;
+    if (ready < n) {
+      // It will never take this one.
+      lost_ += frames[sent]->frames();
+      BufferRef refused(frames[sent++]);
+    }
+  }
+  return sent;
+}
+
+unsigned DpdkPort::send_burst(Buffer* const* frames, unsigned count) {
+  if (!guest_ || guest_->takes_runs()) [[likely]]
+    return send_now(frames, count);
+  unsigned sent = 0;
+  while (sent < count) {
+    if (frames[sent]->unit_bytes != 0) {
+      if (!send_cut(frames[sent])) break;
+      ++sent;
+      continue;
+    }
+    unsigned single = 1;
+    while (sent + single < count && frames[sent + single]->unit_bytes == 0) ++single;
+    const unsigned taken = send_now(frames + sent, single);
+    sent += taken;
+    if (taken < single) break;
+  }
+  return sent;
+}
+
+// For a guest that takes none. False: not all of it went. The caller gives the same run again; until then we hold a
+// reference, so that nothing writes into it.
+bool DpdkPort::send_cut(Buffer* run) {
+  if (cutting_.get() != run) {
+    ++run->refs;
+    cutting_ = BufferRef(run);
+    cut_of_it_ = 0;
+  }
+  const RunCutter cutter(*run);
+  while (cut_of_it_ < cutter.count()) {
+    Buffer* frames[kBurst];
+    const unsigned taken = pool_->take(frames, std::min(kBurst, cutter.count() - cut_of_it_));
+    for (unsigned i = 0; i < taken; ++i) {
+      const MutableBytes room = frames[i]->append(cutter.frame_bytes_max());
+      frames[i]->length = cutter.write(cut_of_it_ + i, room);
+    }
+    const unsigned sent = send_now(frames, taken);
+    for (unsigned i = sent; i < taken; ++i) BufferRef unsent(frames[i]);
+    cut_of_it_ += sent;
+    if (sent < taken || taken == 0) return false;
+  }
+  cutting_.reset();
+  BufferRef gone(run);
+  return true;
+}
+
+// ---- sleeping ----------------------------------------------------------------------------------
+
+bool DpdkPort::arm() {
+  if (device_.has_receive_interrupts() && wake_ >= 0)
+    interrupts_armed_ = rte_eth_dev_rx_intr_enable(device_.id(), 0) == 0;
+  // Armed first, then looked: a frame that comes between is seen here or wakes.
+  if (!frames_wait()) return true;
+  disarm();
+  return false;
+}
+
+void DpdkPort::disarm() {
+  // Only an interrupt that can be switched has a count to be read; a tap's descriptor is the tap.
+  if (!interrupts_armed_) return;
+  interrupts_armed_ = false;
+  rte_eth_dev_rx_intr_disable(device_.id(), 0);
+  std::uint64_t count = 0;
+  (void)!read(wake_, &count, sizeof count);
+}
+
+}  // namespace rnic::port
