@@ -1,5 +1,6 @@
 // DpdkPort: frames in and out, and the sleep between. How it is opened is in port/dpdk_port.cpp.
 #include <rte_ethdev.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -141,6 +142,10 @@ void DpdkPort::disarm() {
   if (!interrupts_armed_) return;
   interrupts_armed_ = false;
   rte_eth_dev_rx_intr_disable(device_.id(), 0);
+  if (epoll_event event{}; wake_ == edges_) {
+    (void)epoll_wait(edges_, &event, 1, 0);
+    return;
+  }
   std::uint64_t count = 0;
   (void)!read(wake_, &count, sizeof count);
 }

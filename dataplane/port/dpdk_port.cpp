@@ -1,6 +1,7 @@
 #include "port/dpdk_port.hpp"
 
 #include <rte_ethdev.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -195,6 +196,7 @@ std::unique_ptr<DpdkPort> DpdkPort::open(const PortSpec& spec, const PortOptions
     port->wake_ = new_socket(recipe.socket_family, before);
   else if (device.has_receive_interrupts())
     port->wake_ = std::max(-1, rte_eth_dev_rx_intr_ctl_q_get_fd(device.id(), 0));
+  if (port->wake_ >= 0 && device.rings_once()) port->hear_edges();
   // Neighbours ask for IPv6 addresses in groups, which an interface does not hear unasked. After the search for the
   // driver's own socket.
   if (options.groups && of_kernel) port->groups_ = hear_all_groups(spec.target);
@@ -229,8 +231,16 @@ void DpdkPort::learn_of_device(const PortSpec& spec, const PortOptions& options)
 
 DpdkPort::~DpdkPort() {
   if (groups_ >= 0) close(groups_);
+  if (edges_ >= 0) close(edges_);
   while (stash_next_ < stash_count_) BufferRef dropped(stash_[stash_next_++]);
   device_.stop();
+}
+
+// Without it the worker never sleeps.
+void DpdkPort::hear_edges() {
+  edges_ = epoll_create1(EPOLL_CLOEXEC);
+  epoll_event event{.events = EPOLLIN | EPOLLET, .data = {}};
+  if (edges_ >= 0 && epoll_ctl(edges_, EPOLL_CTL_ADD, wake_, &event) == 0) wake_ = edges_;
 }
 
 bool DpdkPort::link_up() const {

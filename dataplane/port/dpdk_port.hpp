@@ -58,6 +58,7 @@ class Ethdev {
   std::uint16_t id() const { return id_; }
   bool started() const { return started_; }
   bool has_receive_interrupts() const { return receive_interrupts_; }
+  bool rings_once() const { return rings_once_; }  // DriverHabits
   std::string driver() const;
   const Offloads& offloads() const { return offloads_; }
   wire::Mac mac() const;
@@ -73,6 +74,7 @@ class Ethdev {
   bool started_ = false;
   bool close_ = true;
   bool receive_interrupts_ = false;
+  bool rings_once_ = false;
   Offloads offloads_;
 };
 
@@ -97,6 +99,7 @@ class DpdkPort : public Port {
 
   DpdkPort() = default;
   bool begin(Ethdev::Wishes wishes, std::uint32_t buffers, std::string& error);
+  void hear_edges();
   bool send_cut(Buffer* run);
   void learn_of_device(const PortSpec& spec, const PortOptions& options);
   unsigned receive_now(Buffer** out, unsigned max);
@@ -114,7 +117,8 @@ class DpdkPort : public Port {
   unsigned stash_next_ = 0;
   unsigned stash_count_ = 0;
   int wake_ = -1;
-  int groups_ = -1;           // open for as long as the interface is to hear all multicast
+  int edges_ = -1;   // where the driver's descriptor does not become silent again: an epoll of ours for its edges
+  int groups_ = -1;  // open for as long as the interface is to hear all multicast
   int kernel_interface_ = 0;  // the index of the one whose link is ours; 0: none
   bool interrupts_armed_ = false;
   std::uint64_t lost_ = 0;  // there was no buffer that holds it, or the driver refuses it

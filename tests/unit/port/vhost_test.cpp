@@ -1,5 +1,6 @@
 // DPDK's virtio and vhost drivers as the two ends of one wire: runs of segments, what each end says of checksums, and
 // frames far longer than a buffer.
+#include <poll.h>
 #include <rte_ethdev.h>
 #include <unistd.h>
 
@@ -268,6 +269,26 @@ TEST_CASE("a long chain is put together in a large buffer, and lost where there 
   }));
   all.clear();
   CHECK(Free(*ends.vhost) == before);
+}
+
+TEST_CASE("a vhost port wakes its worker for a frame, and lets it sleep again", "[port][dpdk][vhost]") {
+  const Ends& ends = ends_with_runs();
+  const auto readable = [&](int wait_ms) {
+    pollfd at{.fd = ends.vhost->wake_descriptor(), .events = POLLIN, .revents = 0};
+    return poll(&at, 1, wait_ms) == 1;
+  };
+  REQUIRE(ends.vhost->wake_descriptor() >= 0);
+  // What the guest has rung for so far.
+  ends.vhost->arm();
+  ends.vhost->disarm();
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(ends.vhost->arm());
+    CHECK_FALSE(readable(0));
+    send(*ends.virtio, buffer_of(*ends.virtio, segment(false, 100)));
+    CHECK(readable(2000));
+    ends.vhost->disarm();
+    receive(*ends.vhost);
+  }
 }
 
 TEST_CASE("what a driver says of a checksum is taken in its own sense", "[port][dpdk]") {
