@@ -21,6 +21,11 @@ namespace rnic {
 
 class BufferPool;
 
+// Of a run: how many segments `octets` of payload are, each of `unit_bytes` but the last; 0: it is one segment.
+constexpr std::uint32_t segments_in(std::uint32_t octets, std::uint32_t unit_bytes) {
+  return unit_bytes == 0 ? 1 : (octets + unit_bytes - 1) / unit_bytes;
+}
+
 // One cache line, in front of (or near) the storage.
 struct Buffer {
   std::byte* room = nullptr;  // the storage
@@ -40,7 +45,7 @@ struct Buffer {
   MutableBytes bytes() { return {room + head, length}; }
   Bytes bytes() const { return {room + head, length}; }
   // That it is on a wire.
-  std::uint32_t frames() const { return unit_bytes == 0 ? 1 : (length - headers_bytes + unit_bytes - 1u) / unit_bytes; }
+  std::uint32_t frames() const { return segments_in(length - headers_bytes, unit_bytes); }
   std::uint32_t headroom() const { return head; }
   std::uint32_t tailroom() const { return room_bytes - head - length; }
 

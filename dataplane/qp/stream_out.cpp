@@ -103,7 +103,7 @@ bool StreamOut::add_fpdu(std::int64_t& budget_bytes, Instant now, rdmap::Verdict
   const bool may_go_locally = local_ != nullptr && local_->allowed;
   // The first segment of a turn may be a probe of the path's MTU.
   const std::uint32_t emss =
-      open_ == nullptr && !may_go_locally ? connection_.begin_segment(room_, now) : connection_.emss();
+      open_.segment == nullptr && !may_go_locally ? connection_.begin_segment(room_, now) : connection_.emss();
   rdmap::OutboundSegment segment;
   verdict = requester_.next_segment(mpa::mulpdu(std::min(emss, room_of_buffer()), markers_), segment);
   // Or what was to be sent has failed, and is told in its turn.
@@ -122,7 +122,7 @@ bool StreamOut::add_fpdu(std::int64_t& budget_bytes, Instant now, rdmap::Verdict
   packer_.begin(fpdu, Bytes(segment.header).first(segment.header_bytes), segment.payload_bytes, pieces_);
   filling_bytes_ += octets;
   room_ -= std::min(room_, octets);
-  open_room_ -= std::min(open_room_, octets);
+  open_.room_bytes -= std::min(open_.room_bytes, octets);
   ++counters_.fpdus_out;
 
   if (may_go_locally) gather(*into);
@@ -137,7 +137,7 @@ bool StreamOut::add_fpdu(std::int64_t& budget_bytes, Instant now, rdmap::Verdict
   budget_bytes -= octets;
   requester_.segment_taken(segment, next_ - 1);
   // A run is of one message: what fails in a later one does not keep it back (V-STOP-03).
-  if (segment.cut.last && open_run_bytes_ != 0) close_segment();
+  if (segment.cut.last && open_.run_bytes != 0) close_segment();
   return true;
 }
 
@@ -230,11 +230,11 @@ StreamOut::HandedOver StreamOut::hand_over(Segment& segment, Instant now) {
 std::uint32_t StreamOut::room_of_buffer() const {
   const bool any = pool_.large_available() != 0 || pool_.small_room_bytes() == pool_.room_bytes();
   const std::uint32_t fresh = any ? pool_.room_bytes() : pool_.small_room_bytes() - kHeadroom;
-  return open_ == nullptr ? fresh : std::max(fresh, open_room_);
+  return open_.segment == nullptr ? fresh : std::max(fresh, open_.room_bytes);
 }
 
 StreamOut::Segment& StreamOut::add_segment(BufferRef buffer) {
-  RNIC_ASSERT(open_ == nullptr);
+  RNIC_ASSERT(open_.segment == nullptr);
   segments_.need(static_cast<std::uint32_t>(first_), static_cast<std::uint32_t>(next_), kSegmentsMax);
   Segment& segment = at(next_++);
   segment = Segment{};
@@ -245,13 +245,13 @@ StreamOut::Segment& StreamOut::add_segment(BufferRef buffer) {
 // Whether an FPDU of so many octets begins another segment of the open run, all of whose segments are of equal length
 // so far.
 bool StreamOut::goes_on(std::uint32_t octets) {
-  const std::uint32_t length = open_->buffer->length, last = length - open_at_;
-  const std::uint32_t unit = open_->unit_bytes != 0 ? open_->unit_bytes : last;
-  if (last != unit || octets > unit || octets > room_ || length + octets > open_run_bytes_) return false;
+  const std::uint32_t length = open_.segment->buffer->length, last = length - open_.last_at;
+  const std::uint32_t unit = open_.segment->unit_bytes != 0 ? open_.segment->unit_bytes : last;
+  if (last != unit || octets > unit || octets > room_ || length + octets > open_.run_bytes) return false;
   if (length >= unit * tcp::kRunSegmentsMax) return false;
-  open_->unit_bytes = static_cast<std::uint16_t>(unit);
-  open_at_ = length;
-  open_room_ = std::min({unit, room_, open_run_bytes_ - length});
+  open_.segment->unit_bytes = static_cast<std::uint16_t>(unit);
+  open_.last_at = length;
+  open_.room_bytes = std::min({unit, room_, open_.run_bytes - length});
   return true;
 }
 
@@ -259,7 +259,8 @@ bool StreamOut::goes_on(std::uint32_t octets) {
 // of up to `run_bytes`.
 StreamOut::Segment* StreamOut::room_for(std::uint32_t octets, std::uint32_t emss, std::uint32_t run_bytes) {
   if (unsealed_.full()) return nullptr;
-  if (open_ != nullptr && (octets <= open_room_ || (open_run_bytes_ != 0 && goes_on(octets)))) return open_;
+  if (open_.segment != nullptr && (octets <= open_.room_bytes || (open_.run_bytes != 0 && goes_on(octets))))
+    return open_.segment;
   close_segment();
   // Less room than the FPDU, though no less than a full segment: it is larger than one (W-MPA-58).
   if (room_ < std::min(octets, emss)) {
@@ -268,10 +269,10 @@ StreamOut::Segment* StreamOut::room_for(std::uint32_t octets, std::uint32_t emss
   }
   if (filling() == kSegmentsMax) return nullptr;
   BufferRef buffer;
-  open_run_bytes_ = 0;
+  std::uint32_t run_room = 0;
   if (run_bytes >= kRunSegmentsMin * octets) {
     buffer = BufferRef(pool_.take_large());
-    if (buffer) open_run_bytes_ = std::min(run_bytes, buffer->tailroom());
+    if (buffer) run_room = std::min(run_bytes, buffer->tailroom());
   }
   if (!buffer) buffer = BufferRef::take(pool_, octets + kHeadroom);
   if (!buffer) {
@@ -280,10 +281,10 @@ StreamOut::Segment* StreamOut::room_for(std::uint32_t octets, std::uint32_t emss
   }
   RNIC_ASSERT(octets <= buffer->tailroom());
   const std::uint32_t tail = buffer->tailroom();
-  open_at_ = 0;
-  open_room_ = std::max(octets, std::min({emss, room_, tail >= pool_.room_bytes() ? tail : tail - kHeadroom}));
-  open_ = &add_segment(std::move(buffer));
-  return open_;
+  const std::uint32_t room =
+      std::max(octets, std::min({emss, room_, tail >= pool_.room_bytes() ? tail : tail - kHeadroom}));
+  open_ = {.segment = &add_segment(std::move(buffer)), .room_bytes = room, .run_bytes = run_room};
+  return open_.segment;
 }
 
 // The payload of the segment under way, into pieces_, and the CRC. False: it is not sealed, as some of it comes later,
@@ -368,7 +369,7 @@ bool StreamOut::push(Instant now, std::optional<std::uint32_t>& failed_work) {
   waits_for_slot_ = waits_for_peer_ = false;
   while (first_ != next_) {
     Segment& segment = at(first_);
-    if (&segment == open_ || segment.gathers != 0) break;
+    if (&segment == open_.segment || segment.gathers != 0) break;
     if (segment.failed) {
       // It is not sent, nor anything behind it.
       failed_work = segment.failed_work;
@@ -410,7 +411,7 @@ bool StreamOut::append(Segment& segment) {
 // ---- the way down ----------------------------------------------------------------------------------------
 
 void StreamOut::drop() {
-  open_ = nullptr;
+  close_segment();
   std::uint32_t dropped = 0;
   for (; first_ != next_; ++first_) {
     Segment& segment = at(first_);

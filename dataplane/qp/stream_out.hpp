@@ -61,7 +61,7 @@ class StreamOut {
 
   // ---- the way down ----
   // Nothing more is added to the segment that is being filled.
-  void close_segment() { open_ = nullptr; }
+  void close_segment() { open_.segment = nullptr; }
   // Memory that the next message takes anew.
   void give_back_slots() {
     if (!empty()) return;
@@ -154,11 +154,15 @@ class StreamOut {
   mpa::Packer packer_;
   RingSlots<Segment> segments_;
   std::uint64_t first_ = 0, next_ = 0;  // numbers
-  Segment* open_ = nullptr;             // the last, within a turn
-  std::uint32_t open_room_ = 0;         // octets that the open segment, of a run its last, may still take
-  std::uint32_t open_at_ = 0;           // of a run: where its last segment begins
-  std::uint32_t open_run_bytes_ = 0;    // what the open one may grow to as a run; 0: it is none
-  std::uint32_t run_bytes_ = 0;         // of a run begun in this turn; 0: none is
+  // The last, within a turn: FPDUs may be added.
+  struct Open {
+    Segment* segment = nullptr;
+    std::uint32_t room_bytes = 0;  // that it, of a run its last segment, may still take
+    std::uint32_t run_bytes = 0;   // what it may grow to as a run; 0: it is none
+    std::uint32_t last_at = 0;     // of a run: where its last segment begins
+  };
+  Open open_;
+  std::uint32_t run_bytes_ = 0;  // of a run begun in this turn; 0: none is
   std::uint32_t filling_bytes_ = 0;
   std::uint32_t beside_per_cost_ = 1;
   std::uint64_t beside_bytes_ = 0;

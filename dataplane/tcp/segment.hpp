@@ -36,9 +36,7 @@ struct SegmentOut {
   BufferRef buffer;  // a counted reference; the retransmit queue keeps its own
   Bytes payload;
   std::uint32_t unit_bytes = 0;
-  std::uint32_t segments() const {
-    return unit_bytes == 0 ? 1 : (static_cast<std::uint32_t>(payload.size()) + unit_bytes - 1) / unit_bytes;
-  }
+  std::uint32_t segments() const { return segments_in(static_cast<std::uint32_t>(payload.size()), unit_bytes); }
   bool whole = false;
   bool may_be_marked = false;  // IP is to say ECT(0)
 };

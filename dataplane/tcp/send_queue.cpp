@@ -62,7 +62,7 @@ void SendQueue::clear() {
 }
 
 bool SendQueue::append(BufferRef payload, std::uint16_t unit_bytes) {
-  const std::uint32_t segments = unit_bytes != 0 ? (payload->length + unit_bytes - 1) / unit_bytes : 1;
+  const std::uint32_t segments = segments_in(payload->length, unit_bytes);
   if (used() + segments > usable_) return false;
   push(std::move(payload), unit_bytes);
   return true;

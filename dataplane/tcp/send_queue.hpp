@@ -43,7 +43,7 @@ struct QueuedSegment {
 
   // Of its first segment, which is all of it but for a run.
   std::uint32_t first_bytes() const { return unit_bytes != 0 ? unit_bytes : length; }
-  std::uint32_t segments() const { return unit_bytes != 0 ? (length + unit_bytes - 1) / unit_bytes : 1; }
+  std::uint32_t segments() const { return segments_in(length, unit_bytes); }
   bool has(std::uint8_t flag) const { return (flags & flag) != 0; }
   std::uint32_t sequence_length() const { return length + (has(kFin) ? 1 : 0); }
   Seq end() const { return sequence + sequence_length(); }

@@ -397,6 +397,16 @@ TEST_CASE("W-TCP-24: a run is of one message", "[qp][W-TCP-24][W-TCP-02][V-STOP-
     CHECK(sizes(s) == std::vector<std::uint32_t>{kFpduOfEight, full, full, full, full, full});
     CHECK(s.wire.runs == 1);
   }
+  SECTION("it takes no more than TCP has room for, and of that no less than a segment") {
+    Region& large = s.region(40'000, 3);
+    s.post(write_of(source, 700));
+    s.post(write_of(large, 40'000));
+    const std::uint32_t room = s.tcp.room_bytes();
+    s.fill();
+    const std::uint64_t filled = s.out.end() - s.tcp.appended();
+    CHECK(filled <= room);
+    CHECK(filled + s.tcp.emss() > room);
+  }
   SECTION("a message of few FPDUs takes small buffers") {
     s.post(write_of(source, 3 * payload));
     s.fill();
