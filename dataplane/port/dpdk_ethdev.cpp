@@ -130,7 +130,7 @@ bool Ethdev::configure(const Wishes& wishes, DpdkPool& pool, std::string& error)
   offloads_.ip_sums = all_of(conf.txmode.offloads, RTE_ETH_TX_OFFLOAD_IPV4_CKSUM);
   offloads_.cuts = all_of(conf.txmode.offloads, kCut);
   offloads_.partial_is_good = habits(info).partial_is_good;
-  rings_once_ = habits(info).rings_once;
+  wake_stays_readable_ = habits(info).wake_stays_readable;
   return true;
 }
 

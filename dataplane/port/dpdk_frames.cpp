@@ -100,7 +100,8 @@ unsigned DpdkPort::send_burst(Buffer* const* frames, unsigned count) {
   return sent;
 }
 
-// For a guest that takes none. False: not all of it went. The caller gives the same run again; until then we hold a
+// For a guest that takes none, a few at a time: what a full ring refuses was copied for nothing, in each turn. False:
+// not all of it went. The caller gives the same run again; until then we hold a
 // reference, so that nothing writes into it.
 bool DpdkPort::send_cut(Buffer* run) {
   if (cutting_.get() != run) {
@@ -110,8 +111,8 @@ bool DpdkPort::send_cut(Buffer* run) {
   }
   const RunCutter cutter(*run);
   while (cut_of_it_ < cutter.count()) {
-    Buffer* frames[kBurst];
-    const unsigned taken = pool_->take(frames, std::min(kBurst, cutter.count() - cut_of_it_));
+    Buffer* frames[kCutAtOnce];
+    const unsigned taken = pool_->take(frames, std::min(kCutAtOnce, cutter.count() - cut_of_it_));
     for (unsigned i = 0; i < taken; ++i) {
       const MutableBytes room = frames[i]->append(cutter.frame_bytes_max());
       frames[i]->length = cutter.write(cut_of_it_ + i, room);

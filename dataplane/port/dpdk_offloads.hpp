@@ -26,7 +26,7 @@ struct DriverHabits {
   bool partial_is_good = false;
   bool merges = false;  // what it receives as one was one (virtio's guest offloads), and it tells of what segments
   // Its descriptor for a wake-up is an epoll of another, which nobody reads: it stays readable from the first on.
-  bool rings_once = false;
+  bool wake_stays_readable = false;
 };
 // By rte_eth_dev_info::driver_name.
 DriverHabits habits_of(std::string_view driver);

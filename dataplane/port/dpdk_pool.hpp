@@ -1,4 +1,4 @@
-// A buffer pool whose buffers are mbufs: the only place, with dpdk_port, that knows them.
+// A buffer pool whose buffers are mbufs, which only port/dpdk_* knows.
 //
 //   | mempool's header | rte_mbuf, 128 | Buffer, 64 | room: headroom 128, data ... |
 //

@@ -98,7 +98,10 @@ Recipe recipe_of_driver(const PortSpec& spec, const PortOptions& options, std::u
                 .memory = DpdkPool::Memory::eal};
   recipe.wishes.receive_interrupts = true;
   recipe.wishes.checksums = spec.kind == Kind::pci;
-  recipe.wishes.runs = mtu + kLinkHeaderMax <= 2 * kSmallRoom;
+  if (const std::uint32_t room = small_room_with_runs(mtu); room != 0) {
+    recipe.wishes.runs = true;
+    recipe.room_bytes = room;
+  }
   if (options.mtu_bytes != 0) recipe.wishes.mtu_bytes = static_cast<std::uint16_t>(mtu);
   return recipe;
 }
@@ -196,7 +199,7 @@ std::unique_ptr<DpdkPort> DpdkPort::open(const PortSpec& spec, const PortOptions
     port->wake_ = new_socket(recipe.socket_family, before);
   else if (device.has_receive_interrupts())
     port->wake_ = std::max(-1, rte_eth_dev_rx_intr_ctl_q_get_fd(device.id(), 0));
-  if (port->wake_ >= 0 && device.rings_once()) port->hear_edges();
+  if (port->wake_ >= 0 && device.wake_stays_readable()) port->hear_edges();
   // Neighbours ask for IPv6 addresses in groups, which an interface does not hear unasked. After the search for the
   // driver's own socket.
   if (options.groups && of_kernel) port->groups_ = hear_all_groups(spec.target);

@@ -12,6 +12,7 @@
 // Owned by one worker, but for link_up() and facts().
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <string>
@@ -28,6 +29,14 @@ namespace rnic::port {
 // Large buffers of a port that sends or receives runs: so many octets in all, and no more than kDpdkLargeMax.
 inline constexpr std::uint64_t kDpdkLargeBytes = std::uint64_t{64} << 20;
 inline constexpr std::uint32_t kDpdkLargeMax = 2048;
+
+// Behind kHeadroom, what a small buffer of a port with runs has, in octets: a frame, and the headroom that who takes
+// one for a segment asks for besides. 0: it would count as large, so there are no runs with such an MTU.
+constexpr std::uint32_t small_room_with_runs(std::uint32_t mtu_bytes) {
+  constexpr std::uint32_t kLinkHeader = 18, kDriversMin = 2048, kStep = 64;
+  const std::uint32_t room = (std::max(mtu_bytes + kLinkHeader + kHeadroom, kDriversMin) + kStep - 1) / kStep * kStep;
+  return room <= 2 * kSmallRoom ? room : 0;
+}
 
 // An ethdev that is ours. One queue each way.
 class Ethdev {
@@ -58,7 +67,7 @@ class Ethdev {
   std::uint16_t id() const { return id_; }
   bool started() const { return started_; }
   bool has_receive_interrupts() const { return receive_interrupts_; }
-  bool rings_once() const { return rings_once_; }  // DriverHabits
+  bool wake_stays_readable() const { return wake_stays_readable_; }  // DriverHabits
   std::string driver() const;
   const Offloads& offloads() const { return offloads_; }
   wire::Mac mac() const;
@@ -74,7 +83,7 @@ class Ethdev {
   bool started_ = false;
   bool close_ = true;
   bool receive_interrupts_ = false;
-  bool rings_once_ = false;
+  bool wake_stays_readable_ = false;
   Offloads offloads_;
 };
 
@@ -96,6 +105,7 @@ class DpdkPort : public Port {
 
  protected:
   static constexpr unsigned kBurst = 64;
+  static constexpr unsigned kCutAtOnce = 8;
 
   DpdkPort() = default;
   bool begin(Ethdev::Wishes wishes, std::uint32_t buffers, std::string& error);

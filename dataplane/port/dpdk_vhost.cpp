@@ -31,8 +31,7 @@ std::uint64_t features_at(const std::string& socket) {
   for (int guest = 0; guest < kGuestsMax; ++guest) {
     char at[PATH_MAX];
     if (rte_vhost_get_ifname(guest, at, sizeof at) == 0 && socket == at) {
-      if (rte_vhost_get_negotiated_features(guest, &features) != 0) features = 0;
-      break;
+      if (rte_vhost_get_negotiated_features(guest, &features) != 0) features = 0;  // the last one is the driver's
     }
   }
   if (level >= 0) rte_log_set_level_pattern(kLog, static_cast<std::uint32_t>(level));

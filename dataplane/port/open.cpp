@@ -67,7 +67,7 @@ std::unique_ptr<Port> PortFactory::open_dpdk(const PortSpec& spec, const PortOpt
         const std::uint32_t buffer_bytes = (options.mtu_bytes != 0 ? options.mtu_bytes : kMtuWireDefault) + 1024;
         // A buffer of up to a page is kept within one where there are no huge pages.
         dpdk.memory_mib += 16 + options.buffers / 256 * ((buffer_bytes + 4095) / 4096);
-        // Large ones take a page more than they have. It is not memory until they are used.
+        // Large ones take a page more than they have. Without huge pages one page of each is memory before it is used.
         dpdk.memory_mib += static_cast<std::uint32_t>((kDpdkLargeBytes + kDpdkLargeBytes / 8) >> 20);
       }
     }

@@ -26,6 +26,8 @@ struct Summing final : tpt::Copying {
 
 // Fewer are not worth a large buffer.
 constexpr std::uint32_t kRunSegmentsMin = 4;
+// Octets: of less, copied first, the CRC is as quick (crc32c-cost).
+constexpr std::uint32_t kOnePassMin = 4096;
 
 }  // namespace
 
@@ -290,7 +292,7 @@ StreamOut::Segment* StreamOut::room_for(std::uint32_t octets, std::uint32_t emss
 // The payload of the segment under way, into pieces_, and the CRC. False: it is not sealed, as some of it comes later,
 // or not.
 bool StreamOut::gather_and_seal(Segment& segment, MutableBytes fpdu, std::uint32_t payload_bytes) {
-  if (packer_.sums_payload(payload_bytes)) return gather_summed(segment, fpdu);
+  if (payload_bytes >= kOnePassMin && packer_.sums_payload(payload_bytes)) return gather_summed(segment, fpdu);
   const std::uint32_t gathers_before = segment.gathers;
   gather(segment);
   if (segment.gathers != gathers_before) return false;

@@ -172,6 +172,16 @@ TEST_CASE("runs are for drivers that cut, and large buffers with them", "[port][
   CHECK(none->pool().room_bytes() == none->pool().small_room_bytes());
 }
 
+TEST_CASE("small buffers beside runs have headroom to spare, and never count as large", "[port][dpdk]") {
+  CHECK(small_room_with_runs(1500) == 2048);
+  CHECK(small_room_with_runs(1902) == 2048);
+  CHECK(small_room_with_runs(1903) == 2112);
+  CHECK(small_room_with_runs(2862) == 3008);
+  CHECK(small_room_with_runs(2863) == 0);
+  const Buffer largest{.room_bytes = kHeadroom + small_room_with_runs(2862)};
+  CHECK_FALSE(is_large(largest));
+}
+
 TEST_CASE("a run crosses as one frame, which counts as its segments, and its checksums are good",
           "[port][dpdk][vhost]") {
   const bool v6 = GENERATE(false, true);
