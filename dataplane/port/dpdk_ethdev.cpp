@@ -66,7 +66,7 @@ bool Ethdev::make_virtual(const std::string& name, const std::string& arguments,
   if (const int code = rte_vdev_init(name.c_str(), arguments.c_str()); code != 0) {
     // A name that no driver claims is answered by -1 and its like, without a word.
     error = dpdk_complaint();
-    if (error.empty()) error = "DPDK has no driver for a device of this name";
+    if (error.empty()) error = "DPDK has no driver for a device of this name, or the driver refuses its arguments";
     return false;
   }
   virtual_name_ = name;

@@ -28,6 +28,8 @@ constexpr std::uint32_t kXdpHeadroom = 256;                       // XDP_PACKET_
 constexpr std::uint32_t kXdpElement = 64 + 128 + 64 + kHeadroom;  // mempool's, mbuf, Buffer, headroom
 constexpr std::uint32_t kXdpMtuMax = kXdpChunkMax - kXdpElement - kXdpHeadroom - kLinkHeaderMax - 64;
 
+constexpr std::uint32_t kVirtioHeader = 12;  // which its driver asks room for besides
+
 // What many a driver takes for granted behind the headroom.
 constexpr std::uint32_t kDriverRoomMin = 2048;
 
@@ -94,7 +96,7 @@ Recipe recipe_of_tap(const PortSpec& spec, std::uint32_t mtu) {
 Recipe recipe_of_driver(const PortSpec& spec, const PortOptions& options, std::uint32_t mtu) {
   Recipe recipe{.driver = {},
                 .arguments = {},
-                .room_bytes = std::max(mtu + kLinkHeaderMax, kDriverRoomMin),
+                .room_bytes = std::max(mtu + kLinkHeaderMax + kVirtioHeader, kDriverRoomMin),
                 .memory = DpdkPool::Memory::eal};
   recipe.wishes.receive_interrupts = true;
   recipe.wishes.checksums = spec.kind == Kind::pci;
@@ -192,6 +194,8 @@ std::unique_ptr<DpdkPort> DpdkPort::open(const PortSpec& spec, const PortOptions
     port->guest_ = VhostGuest::follow(device.id(), spec.target.substr(spec.target.find(',') + 1));
   if (!made || !port->begin(recipe.wishes, options.buffers, error)) {
     error = what + error + hint(spec);
+    // Its interrupt would outlive it (DPDK 22.11), and crash us before the reason is told.
+    if (made && device.driver() == "net_virtio_user") device.never_close();
     return nullptr;
   }
   port->learn_of_device(spec, options);
