@@ -25,10 +25,10 @@ class BufferShares {
     if (pool_.tight()) [[unlikely]]
       relieve(now);
   }
-  // May the stream keep it? One whose user is late keeps little in large buffers that a little would fill, or some
-  // stuck ones would use them all up.
+  // May the stream keep it? Where many large ones are held, one whose user is late keeps little in large buffers
+  // that a little would fill, or some stuck ones would use them all up.
   bool may_take(Stream& stream, const tcp::SegmentIn& segment) const {
-    if (stream.unread_bytes() > kUnconsumedMax) [[unlikely]]
+    if (pool_.large_are_worth_copies() && stream.unread_bytes() > kUnconsumedMax) [[unlikely]]
       stream.tcp.pack_pieces();
     return pool_.may_keep(stream.tcp.kept(), *segment.buffer) || !must_refuse(stream, segment);
   }

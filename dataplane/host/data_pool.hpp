@@ -53,6 +53,8 @@ class DataPool final : public BufferPool {
   bool at_reserve(const Buffer& buffer) const {
     return (two_classes_ && is_large(buffer) ? large_ : small_).spare() == 0;
   }
+  // So many large ones are held that they are worth a copy.
+  bool large_are_worth_copies() const { return two_classes_ && large_.third_held(); }
   bool pressed() const { return small_.pressed() || (two_classes_ && large_.pressed()); }
   bool tight() const { return small_.tight() || (two_classes_ && large_.tight()); }
   // How many are wanted back then; and of what a stream holds, what would help.

@@ -42,6 +42,8 @@ class DynamicThreshold {
   // Who comes now gets only a few times next to nothing. So it stays where hundreds hold their shares and give nothing
   // back: their shares shrink with what is spare, and need not touch the reserve.
   bool tight() const { return spare_ < kTightTimes * minimum_ && reserve_ > 1; }
+  // A third of what may be held is.
+  bool third_held() const { return spare_ < 2 * reserve_; }
   // How many would have to come back: so that three quarters of the reserve are there, or so that there is something to
   // spare.
   std::uint32_t shortage() const {
