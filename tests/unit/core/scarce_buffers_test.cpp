@@ -330,8 +330,9 @@ TEST_CASE("queue pairs whose Sends of 3 KB find no receive do not use up the lar
                      << ", refused " << world.b.device.counters().no_buffer);
   CHECK(after.octets > before.octets * 9 / 10);
   CHECK(world.b.device.counters().no_buffer == 0);
-  // What has come of each fits 16 of 64 KiB; 22 came before its user was known to be late.
-  CHECK(large_before - world.b.port.pool().large_available() < kStuck * 45u);
+  // 22 of each came before its user was known to be late, and what came then fits 12. Else they hold all but the
+  // reserve, 37 each.
+  CHECK(large_before - world.b.port.pool().large_available() < kStuck * 35u);
   end_all(world);
   check_none_is_lost(world, options);
 }
