@@ -38,11 +38,11 @@ Host::Host(const Options& options, port::Port& port, StreamUser& user)
       station_(station_options(options, port.facts())),
       link_(port, options.vlan, kBytesMax, counters_),
       out_(link_, station_, options.hop_limit, counters_),
+      icmp_(link_, station_, out_, counters_),
+      fragments_(port.facts().mtu_bytes, icmp_, counters_),
       streams_(options.tcp, options.streams_max, options.seed, link_, station_, user),
       buffers_(port.pool(), streams_, user, counters_),
       doors_(streams_, station_.routes(), out_, user, counters_),
-      icmp_(link_, station_, out_, counters_),
-      fragments_(port.facts().mtu_bytes, icmp_, counters_),
       datagrams_(link_, station_, options.hop_limit, counters_),
       in_(link_, station_, streams_, doors_, buffers_, icmp_, fragments_, datagrams_, user, counters_) {}
 

@@ -155,11 +155,11 @@ class Host {
   ip::Station station_;
   Link link_;
   PacketsOut out_;
+  Icmp icmp_;
+  Fragments fragments_;  // before the streams: one may hold a packet that was made of fragments
   Streams streams_;
   BufferShares buffers_;
   Doors doors_;
-  Icmp icmp_;
-  Fragments fragments_;
   Datagrams datagrams_;
   PacketsIn in_;
   std::uint64_t network_version_ = 0;

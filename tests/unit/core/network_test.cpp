@@ -379,6 +379,24 @@ TEST_CASE("W-TCP-20: as large a packet as the link carries can come in fragments
   }
 }
 
+TEST_CASE("W-TCP-20: a device may end while a stream holds a packet of fragments beyond a gap", "[core][W-TCP-20]") {
+  WorldOptions options = over_ipv4();
+  options.link.fragment_per_1000 = 1000;
+  World world(options);
+  auto pair = sim::connect(world, plain(), plain());
+  REQUIRE(pair.established);
+  sim::LinkOptions lossy = world.a_to_b.options();
+  lossy.loss_per_1000 = 200;
+  world.a_to_b.set_options(lossy);
+  const Written written(world, pair, 100'000);
+  const auto holds = [&] {
+    const auto streams = world.b.device.streams();
+    return !streams.empty() && streams.front().tcp.out_of_order > 0;
+  };
+  CHECK(world.run_until(holds, seconds(10)));
+  // And ends here.
+}
+
 TEST_CASE("W-TCP-20: a checksum is looked at when a packet is whole", "[core][W-TCP-20]") {
   OneDevice t;
   REQUIRE(t.world.b.device.listen({}, kPort, 8, 1));
