@@ -18,13 +18,38 @@ std::uint32_t mtu_max(PortSpec::Kind kind) {
 PortFactory::PortFactory(std::vector<PortSpec> all, std::function<void(const std::string&)> log)
     : all_(std::move(all)), log_(std::move(log)) {}
 
-std::unique_ptr<Port> PortFactory::open(const PortSpec& spec, const PortOptions& options, std::string& error) {
+namespace {
+
+// Empty: nothing is to be said against it.
+std::string objection_to_mtu(const PortSpec& spec, const PortOptions& options) {
   const std::uint32_t most = mtu_max(spec.kind);
-  if (options.mtu_bytes != 0 && (options.mtu_bytes < kMtuMin || options.mtu_bytes > most)) {
-    error = "port \"" + to_string(spec) + "\": an MTU is between " + std::to_string(kMtuMin) + " and " +
-            std::to_string(most) + ", not " + std::to_string(options.mtu_bytes);
-    return nullptr;
+  if (options.mtu_bytes == 0 || (options.mtu_bytes >= kMtuMin && options.mtu_bytes <= most)) return {};
+  return "port \"" + to_string(spec) + "\": an MTU is between " + std::to_string(kMtuMin) + " and " +
+         std::to_string(most) + ", not " + std::to_string(options.mtu_bytes);
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Port>> PortFactory::open_queues(const PortSpec& spec, const PortOptions& options,
+                                                            unsigned shards, std::string& error) {
+  RNIC_ASSERT(shards >= 1);
+  std::vector<std::unique_ptr<Port>> queues;
+  const bool one_workers = spec.kind == PortSpec::Kind::loopback || spec.kind == PortSpec::Kind::pair;
+  if (shards > 1 && one_workers) {
+    error = "port \"" + to_string(spec) + "\": it has one worker, not " + std::to_string(shards) +
+            ": its frames never leave that worker's hands";
+    return queues;
   }
+  if (shards > 1 && spec.kind == PortSpec::Kind::af_packet) {
+    if (error = objection_to_mtu(spec, options); !error.empty()) return queues;
+    return PacketPort::open_queues(spec, options, shards, error);
+  }
+  if (auto only = open(spec, options, error)) queues.push_back(std::move(only));
+  return queues;
+}
+
+std::unique_ptr<Port> PortFactory::open(const PortSpec& spec, const PortOptions& options, std::string& error) {
+  if (error = objection_to_mtu(spec, options); !error.empty()) return nullptr;
   switch (spec.kind) {
     case PortSpec::Kind::loopback:
       return std::make_unique<LoopbackPort>(options);

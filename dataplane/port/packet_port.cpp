@@ -1,5 +1,6 @@
 #include "port/packet_port.hpp"
 
+#include <linux/filter.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <netinet/in.h>
@@ -8,7 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
+#include "port/fanout_program.hpp"
 #include "port/kernel_interface.hpp"
 #include "port/netdev.hpp"
 #include "wire/ethernet.hpp"
@@ -20,7 +23,10 @@ namespace {
 
 constexpr std::uint32_t kLinkHeaderMax = 18;  // Ethernet with a VLAN tag
 // Not in the headers of older C libraries.
-constexpr int kIgnoreOutgoing = 23;  // PACKET_IGNORE_OUTGOING
+constexpr int kIgnoreOutgoing = 23;            // PACKET_IGNORE_OUTGOING
+constexpr int kFanoutIgnoreOutgoing = 0x4000;  // PACKET_FANOUT_FLAG_IGNORE_OUTGOING: of the group, not its sockets
+// What each of several ports on one interface has at least: places to receive to, and as much again some times.
+constexpr std::uint32_t kBuffersMin = 512;
 // What waits in the kernel, either way: some milliseconds of a fast interface. It is not memory until it waits.
 constexpr int kSocketBytes = 16 << 20;
 
@@ -41,6 +47,15 @@ const tpacket_auxdata* tag_of(const msghdr& message) {
   return nullptr;
 }
 
+// Of one of `count` ports. All of them together have no more memory than one alone would, unless they are many.
+PoolSize share_of(const PoolSize& all, unsigned count) {
+  const auto part = [&](std::uint32_t buffers) { return std::max(buffers / count, std::min(buffers, kBuffersMin)); };
+  PoolSize share = all;
+  share.count = part(all.count);
+  share.large_count = part(all.large_count);
+  return share;
+}
+
 void put_tag_back(Buffer& frame, const tpacket_auxdata& said) {
   constexpr std::size_t kMacs = 2 * wire::Mac::kSize;
   const MutableBytes bytes = frame.prepend(wire::VlanTag::kSize);
@@ -54,8 +69,8 @@ void put_tag_back(Buffer& frame, const tpacket_auxdata& said) {
 
 // ---- opening -----------------------------------------------------------------------------------
 
-PacketPort::PacketPort(const PortSpec& spec, const PortOptions& options, std::uint32_t mtu_bytes)
-    : pool_(pool_size_for_runs(options.buffers, mtu_bytes + kLinkHeaderMax, kRunBytesMax + kLinkHeaderMax)),
+PacketPort::PacketPort(const PortSpec& spec, const PoolSize& buffers, std::uint32_t mtu_bytes)
+    : pool_(buffers),
       places_(std::make_unique<std::array<Place, kReceivedMax>>()),
       leaving_(std::make_unique<std::array<Leaving, kRunsMax>>()) {
   facts_.kind = name(spec.kind);
@@ -67,19 +82,39 @@ PacketPort::PacketPort(const PortSpec& spec, const PortOptions& options, std::ui
 }
 
 std::unique_ptr<PacketPort> PacketPort::open(const PortSpec& spec, const PortOptions& options, std::string& error) {
+  auto one = open_queues(spec, options, 1, error);
+  return std::unique_ptr<PacketPort>(one.empty() ? nullptr : static_cast<PacketPort*>(one[0].release()));
+}
+
+// Several hear nothing before each knows what is its own.
+std::vector<std::unique_ptr<Port>> PacketPort::open_queues(const PortSpec& spec, const PortOptions& options,
+                                                           unsigned count, std::string& error) {
+  RNIC_ASSERT(count >= 1);
   const std::optional<Netdev> netdev = find_netdev(spec.target);
-  if (error = objection_of_kernel(spec, options, netdev); !error.empty()) return nullptr;
-  std::unique_ptr<PacketPort> port(new PacketPort(spec, options, mtu_of(options, netdev)));
-  port->facts_.mac = netdev->mac;
-  if (!port->open_socket(netdev->index, options.groups, error)) {
-    error = "port \"" + to_string(spec) + "\": " + error;
-    return nullptr;
+  if (error = objection_of_kernel(spec, options, netdev); !error.empty()) return {};
+  const std::uint32_t mtu_bytes = mtu_of(options, netdev);
+  const PoolSize buffers =
+      share_of(pool_size_for_runs(options.buffers, mtu_bytes + kLinkHeaderMax, kRunBytesMax + kLinkHeaderMax), count);
+  const bool several = count > 1;
+  std::vector<std::unique_ptr<PacketPort>> ports;
+  bool good = true;
+  int group = -1;
+  while (good && ports.size() < count) {
+    PacketPort& port = *ports.emplace_back(new PacketPort(spec, buffers, mtu_bytes));
+    port.facts_.mac = netdev->mac;
+    good =
+        port.open_socket(netdev->index, options.groups, several, error) && (!several || port.join(group, count, error));
   }
-  return port;
+  for (const auto& each : ports) good = good && (!several || each->hear(error));
+  if (!good) {
+    error = "port \"" + to_string(spec) + "\": " + error;
+    return {};
+  }
+  return {std::move_iterator(ports.begin()), std::move_iterator(ports.end())};
 }
 
 // Bound last, so that nothing comes before all is set, nor from another interface.
-bool PacketPort::open_socket(int interface, bool groups, std::string& error) {
+bool PacketPort::open_socket(int interface, bool groups, bool deaf, std::string& error) {
   interface_ = interface;
   const auto fail = [&](const char* what) {
     error = std::string(what) + ": " + std::strerror(errno);
@@ -103,6 +138,12 @@ bool PacketPort::open_socket(int interface, bool groups, std::string& error) {
     if (setsockopt(socket_, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request, sizeof request) != 0)
       return fail("it cannot hear multicast");
   }
+  if (deaf) {
+    sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);
+    const sock_fprog program{.len = 1, .filter = &nothing};
+    if (setsockopt(socket_, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) != 0)
+      return fail("the socket has no filter");
+  }
   sockaddr_ll address{};
   address.sll_family = AF_PACKET;
   address.sll_protocol = htons(ETH_P_ALL);
@@ -110,6 +151,34 @@ bool PacketPort::open_socket(int interface, bool groups, std::string& error) {
   if (bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return fail("the interface cannot be listened to");
   return true;
+}
+
+// Into the group; `group` -1: a new one, whose number the kernel chooses, and which gets the program. Members are
+// counted in the order in which they join, and again in that of their making when the interface comes up anew.
+bool PacketPort::join(int& group, unsigned members, std::string& error) {
+  const bool first = group < 0;
+  const int flags = PACKET_FANOUT_CBPF | kFanoutIgnoreOutgoing | (first ? PACKET_FANOUT_FLAG_UNIQUEID : 0);
+  const int wanted = flags << 16 | (first ? 0 : group);
+  int joined = 0;
+  socklen_t size = sizeof joined;
+  bool good = setsockopt(socket_, SOL_PACKET, PACKET_FANOUT, &wanted, sizeof wanted) == 0 &&
+              getsockopt(socket_, SOL_PACKET, PACKET_FANOUT, &joined, &size) == 0;
+  group = joined & 0xFFFF;
+  if (good && first) {
+    std::vector<sock_filter> instructions = fanout_program(members);
+    const sock_fprog program{.len = static_cast<unsigned short>(instructions.size()), .filter = instructions.data()};
+    good = setsockopt(socket_, SOL_PACKET, PACKET_FANOUT_DATA, &program, sizeof program) == 0;
+  }
+  if (!good)
+    error = std::string("the kernel does not divide frames among sockets (PACKET_FANOUT): ") + std::strerror(errno);
+  return good;
+}
+
+bool PacketPort::hear(std::string& error) {
+  const int unused = 0;
+  if (setsockopt(socket_, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused) == 0) return true;
+  error = std::string("the socket keeps its filter: ") + std::strerror(errno);
+  return false;
 }
 
 PacketPort::~PacketPort() {

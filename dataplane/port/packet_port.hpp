@@ -6,6 +6,9 @@
 // It wakes a worker by the socket itself. A call takes in what waits, as much as there are buffers laid out for;
 // nothing is looked at without a call, so a worker that spins makes one each turn.
 //
+// Several on one interface are one fanout group, among whose sockets the kernel divides what comes
+// (port/fanout_program).
+//
 // Owned by one worker, but for link_up() and facts().
 #pragma once
 
@@ -15,6 +18,7 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/buffer.hpp"
 #include "port/options.hpp"
@@ -28,6 +32,11 @@ class PacketPort final : public Port {
  public:
   // Null: the sentence says why.
   static std::unique_ptr<PacketPort> open(const PortSpec& spec, const PortOptions& options, std::string& error);
+  // So many on one interface, for as many workers (port/steered_ports): each receives its shard's connections, the
+  // first one everything else besides, and each sends what it likes. `options` are of all together: their buffers are
+  // divided, though no port has fewer than it can do with. Empty: the sentence says why. `count`: at least 1.
+  static std::vector<std::unique_ptr<Port>> open_queues(const PortSpec& spec, const PortOptions& options,
+                                                        unsigned count, std::string& error);
   ~PacketPort() override;
 
   const PortFacts& facts() const override { return facts_; }
@@ -60,8 +69,10 @@ class PacketPort final : public Port {
     std::array<iovec, 1 + SegmentRun::kSegmentsMax> pieces;
   };
 
-  PacketPort(const PortSpec& spec, const PortOptions& options, std::uint32_t mtu_bytes);
-  bool open_socket(int interface, bool groups, std::string& error);
+  PacketPort(const PortSpec& spec, const PoolSize& buffers, std::uint32_t mtu_bytes);
+  bool open_socket(int interface, bool groups, bool deaf, std::string& error);
+  bool join(int& group, unsigned members, std::string& error);
+  bool hear(std::string& error);
   unsigned receive_now(Buffer** out, unsigned max);
   BufferRef take_from_behind(unsigned index, BufferRef Place::*which);
   unsigned lay_out();

@@ -313,6 +313,21 @@ TEST_CASE("an MTU is 576 to 65535 in memory, and to 16000 elsewhere", "[port]") 
   CHECK(error == "port \"tap:x\": an MTU is between 576 and 16000, not 16001");
 }
 
+TEST_CASE("ports whose frames never leave a worker's hands have one worker", "[port][steering]") {
+  PortFactory factory({});
+  std::string error;
+  const PortOptions options{.name = "a", .mtu_bytes = 0, .mac = {}, .buffers = 8};
+  const PortSpec pair{.kind = PortSpec::Kind::pair, .target = "w", .role = PortSpec::Role::none, .peer = {}};
+  CHECK(factory.open_queues({}, options, 2, error).empty());
+  CHECK(error == "port \"loopback\": it has one worker, not 2: its frames never leave that worker's hands");
+  CHECK(factory.open_queues(pair, options, 4, error).empty());
+  CHECK(error == "port \"pair:w\": it has one worker, not 4: its frames never leave that worker's hands");
+  CHECK(factory.open_queues({}, options, 1, error).size() == 1);
+  CHECK(factory.open_queues(pair, options, 1, error).size() == 1);
+  CHECK(factory.open_queues({}, {.name = "a", .mtu_bytes = 575, .mac = {}, .buffers = 8}, 1, error).empty());
+  CHECK(error == "port \"loopback\": an MTU is between 576 and 65535, not 575");
+}
+
 TEST_CASE("nothing comes from a loopback port, and what is sent there is given back to its pool", "[port]") {
   LoopbackPort port({.name = "rnic0", .mtu_bytes = 0, .mac = {}, .buffers = 8});
   CHECK(send(port, frame(port, 1)) == 1);
