@@ -319,6 +319,7 @@ int ConnectionManager::inquire(Id& id, const rnic_cm_parameters& parameters) {
       case StreamError::no_resources:
       case StreamError::unknown:
       case StreamError::wrong_state:
+      case StreamError::another_shard:
         break;
     }
     return ENOMEM;

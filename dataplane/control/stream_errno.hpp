@@ -20,6 +20,7 @@ inline int errno_of(core::StreamError error) {
     case core::StreamError::unknown:
       return ECONNRESET;
     case core::StreamError::wrong_state:
+    case core::StreamError::another_shard:
       return EINVAL;
   }
   return EINVAL;

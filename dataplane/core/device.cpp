@@ -33,6 +33,7 @@ host::Options host_options(const DeviceOptions& options) {
   host.streams_max = options.streams_max;
   host.orphan_timeout = options.orphan_timeout;
   host.seed = options.seed;
+  host.shard = options.shard;
   return host;
 }
 

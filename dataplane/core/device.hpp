@@ -165,6 +165,9 @@ class Device {
   // The port passes frames with this many octets of IP now; more than it began with is taken for that.
   // Connections follow at once (W-TCP-08, W-MPA-59).
   void set_link_mtu(std::uint32_t mtu_bytes) { host_.set_link_mtu(mtu_bytes); }
+  // Of the first shard, for the others (core/device_options.hpp).
+  ip::Network network() const { return host_.network(); }
+  void adopt(const ip::Network& network) { host_.adopt(network); }
   // No address is still being asked for, or cannot be while the link is down.
   bool addresses_settled() const { return host_.station().own().settled() || !host_.link_is_up(); }
 

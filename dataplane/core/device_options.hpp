@@ -8,6 +8,7 @@
 
 #include "base/face.hpp"
 #include "base/time.hpp"
+#include "host/flow.hpp"
 #include "ip/routes.hpp"
 #include "mpa/startup.hpp"
 #include "tcp/options.hpp"
@@ -52,6 +53,9 @@ struct DeviceOptions {
   // Messages between queue pairs of the device, or between its and those of the other end of its pair, go without the
   // wire where they can (core/local_peers.cpp); both ends have to have it.
   bool local_direct = false;
+  // Where several workers share the device: which part of its connections this is (wire/rss.hpp). The first speaks for
+  // its addresses, which the others adopt; control sees to that.
+  host::Shard shard{};
 };
 
 }  // namespace rnic::core

@@ -1,6 +1,7 @@
 // What a host counts.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 namespace rnic::host {
@@ -19,6 +20,28 @@ struct Counters {
   std::uint64_t icmp_errors_out = 0;
   std::uint64_t datagrams_out = 0, datagrams_without_way = 0;  // UDP of ours; there was no route to
   std::uint64_t ended_for_buffers = 0;  // streams reset because they held buffers that others wanted
+
+  // What several hosts of one device count.
+  Counters& operator+=(const Counters& other);
 };
+
+inline Counters& Counters::operator+=(const Counters& other) {
+  using C = Counters;
+  constexpr std::array kAll{&C::frames_in,         &C::frames_out,
+                            &C::bytes_in,          &C::bytes_out,
+                            &C::direct_bytes_in,   &C::direct_bytes_out,
+                            &C::bad_frames,        &C::bad_checksums,
+                            &C::no_listener,       &C::no_buffer,
+                            &C::frames_dropped,    &C::syns_dropped,
+                            &C::cookies_sent,      &C::cookies_good,
+                            &C::backlog_waits,     &C::other_vlan,
+                            &C::fragments_in,      &C::reassembled,
+                            &C::fragments_dropped, &C::icmp_errors_out,
+                            &C::datagrams_out,     &C::datagrams_without_way,
+                            &C::ended_for_buffers};
+  static_assert(sizeof(Counters) == kAll.size() * sizeof(std::uint64_t), "each is added");
+  for (const auto counter : kAll) this->*counter += other.*counter;
+  return *this;
+}
 
 }  // namespace rnic::host

@@ -9,6 +9,7 @@
 #include "base/time.hpp"
 #include "tcp/seq.hpp"
 #include "wire/address.hpp"
+#include "wire/rss.hpp"
 
 namespace rnic::host {
 
@@ -24,6 +25,15 @@ struct Flow {
   }
 };
 static_assert(sizeof(wire::IpAddress) == 16, "a flow begins with 32 octets of addresses");
+
+// Of a device whose connections are divided among several workers: which of these parts a host has (wire/rss.hpp).
+struct Shard {
+  unsigned index = 0, count = 1;
+  bool has(const Flow& flow) const {
+    return count == 1 ||
+           wire::rss::shard_of(flow.local, flow.local_port, flow.remote, flow.remote_port, count) == index;
+  }
+};
 
 // An IPv4 address as it stands in a header. What IpAddress::load_v4 does, in two stores: once per
 // segment it counts.

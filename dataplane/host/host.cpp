@@ -26,6 +26,7 @@ ip::StationOptions station_options(const Options& options, const port::PortFacts
   station.accept_advertisements = options.accept_advertisements;
   station.probe = options.probe;
   station.opaque = options.opaque_addresses;
+  station.follows = options.shard.index != 0;
   station.seed = options.seed;
   return station;
 }
@@ -40,7 +41,7 @@ Host::Host(const Options& options, port::Port& port, StreamUser& user)
       out_(link_, station_, options.hop_limit, counters_),
       icmp_(link_, station_, out_, counters_),
       fragments_(port.facts().mtu_bytes, icmp_, counters_),
-      streams_(options.tcp, options.streams_max, options.seed, link_, station_, user),
+      streams_(options.tcp, options.streams_max, options.shard, options.seed, link_, station_, user),
       buffers_(port.pool(), streams_, user, counters_),
       doors_(streams_, station_.routes(), out_, user, counters_),
       datagrams_(link_, station_, options.hop_limit, counters_),
@@ -71,6 +72,8 @@ Result<Stream*, StreamError> Host::call(const Call& call, Instant now) {
     const auto port = ephemeral_port(flow, now);
     if (!port) return Failure{StreamError::no_ports};
     flow.local_port = *port;
+  } else if (!streams_.shard().has(flow)) {
+    return Failure{StreamError::another_shard};
   } else if (streams_.use_of(flow, now) == EphemeralPorts::Use::taken) {
     return Failure{StreamError::address_in_use};
   }
@@ -261,7 +264,7 @@ void Host::on_network_change(Instant now) {
     if (stream.stage != Stream::Stage::orphan && station_.own().find(stream.flow.local) == nullptr)
       user_.on_must_end(stream, now);
   });
-  user_.on_network_change();
+  if (!station_.follows()) user_.on_network_change();
 }
 
 }  // namespace rnic::host

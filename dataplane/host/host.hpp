@@ -48,6 +48,7 @@ struct Options {
   std::uint32_t streams_max = 16384;
   Duration orphan_timeout = seconds(30);
   std::uint64_t seed = 0;  // initial sequence numbers, ports
+  Shard shard{};           // all but the first have their addresses by adopt()
 };
 
 struct Call {
@@ -134,6 +135,9 @@ class Host {
   // For a stream's first octets, and the like.
   BufferRef take_control() { return link_.take_control(); }
   void set_link_mtu(std::uint32_t mtu_bytes);
+  // Of the first shard, for the others.
+  ip::Network network() const { return station_.network(); }
+  void adopt(const ip::Network& network) { station_.adopt(network); }
   // Who sees every frame.
   void add_tap(port::Tap& tap) { link_.add_tap(tap); }
   void remove_tap(port::Tap& tap) { link_.remove_tap(tap); }

@@ -57,6 +57,7 @@ std::optional<ip::IcmpError> Icmp::on_message(const Packet& packet, Bytes messag
 
 // A ping to a group is answered from an address of ours (RFC 4443 s4.2).
 void Icmp::answer_echo(const Packet& packet, Bytes message, Instant now) {
+  if (station_.follows()) return;
   const auto source = packet.to.is_multicast() ? station_.routes().source_for(packet.from) : packet.to;
   if (!source || packet.from.is_unspecified() || message.size() > room_in(link_, packet) || !out_.take_answer()) return;
   BufferRef reply = link_.take_control_for(message.size());
@@ -67,7 +68,7 @@ void Icmp::answer_echo(const Packet& packet, Bytes message, Instant now) {
 }
 
 void Icmp::complain(const ip::IcmpComplaint& complaint, const Packet& packet, Instant now, bool even_if_multicast) {
-  if ((packet.to_all && !even_if_multicast) || !out_.may_answer()) return;
+  if (station_.follows() || (packet.to_all && !even_if_multicast) || !out_.may_answer()) return;
   const ip::Routes& routes = station_.routes();
   if (!ip::may_complain_of(packet.whole, packet.rest, even_if_multicast) || routes.is_broadcast(packet.from)) return;
   const auto source = packet.to.is_multicast() ? routes.source_for(packet.from) : packet.to;

@@ -1,5 +1,6 @@
 // ICMP of both versions: echoes are answered, the station hears what is for it, packets that nobody wants are
-// complained of. What an error says of a segment of ours goes back to the caller.
+// complained of. What an error says of a segment of ours goes back to the caller. Where the station follows another
+// nobody is answered: what comes to every worker of a device one of them answers.
 //
 // Owned by one worker.
 #pragma once

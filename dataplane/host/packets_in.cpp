@@ -156,6 +156,7 @@ void PacketsIn::on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress& fr
                     ecn == wire::ecn::kCongestion};
   const auto found = streams_.find(flow, streams_.hash_of(flow));
   if (!found) {
+    if (!streams_.shard().has(flow)) return;  // what every shard gets: in fragments, or behind extension headers
     if (!in.header.has(wire::tcp_flags::kRst) && is_for_us(from, to)) doors_.on_unknown(flow, std::move(in), now);
     return;
   }

@@ -23,9 +23,13 @@
 
 namespace rnic::host {
 
-// Index and generation: a stale one names nothing.
+// Place, shard and generation: a stale one names nothing, nor does one of another shard.
 struct StreamId {
+  static constexpr unsigned kShardShift = 24;
+
   std::uint64_t value = 0;
+  constexpr unsigned shard() const { return static_cast<unsigned>(value >> kShardShift) & 0xFF; }
+  constexpr std::uint32_t place() const { return (static_cast<std::uint32_t>(value) & 0xFFFFFF) - 1; }
   constexpr auto operator<=>(const StreamId&) const = default;
 };
 
@@ -55,6 +59,7 @@ struct Stream : ListLink<ActiveTag>, ListLink<ListenerTag>, ListLink<SilentTag>,
   virtual ~Stream() = default;
 
   std::uint32_t index = 0;
+  std::uint32_t shard = 0;
   std::uint32_t generation = 0;
   bool initiator = false;
   Stage stage = Stage::opening;
@@ -88,7 +93,7 @@ struct Stream : ListLink<ActiveTag>, ListLink<ListenerTag>, ListLink<SilentTag>,
   std::uint64_t progress = 0;
   Instant stuck_since = kNever;
 
-  StreamId id() const { return {std::uint64_t{generation} << 32 | (index + 1)}; }
+  StreamId id() const { return {std::uint64_t{generation} << 32 | shard << StreamId::kShardShift | (index + 1)}; }
   // What its user had left unread before what comes now.
   std::uint64_t unread_bytes() const { return input_end > tcp.consumed() ? input_end - tcp.consumed() : 0; }
   tcp::Seq send_next(bool fin) const {

@@ -5,6 +5,14 @@
 
 namespace rnic::host {
 
-enum class StreamError : std::uint8_t { address_in_use, no_ports, no_route, no_resources, unknown, wrong_state };
+enum class StreamError : std::uint8_t {
+  address_in_use,
+  no_ports,
+  no_route,
+  no_resources,
+  unknown,
+  wrong_state,
+  another_shard,  // a call from a port whose connections another worker has (host/flow.hpp)
+};
 
 }  // namespace rnic::host

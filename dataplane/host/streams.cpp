@@ -32,14 +32,15 @@ std::uint32_t half_opens_of(std::uint32_t streams_max) {
 
 }  // namespace
 
-Streams::Streams(const tcp::Options& tcp, std::uint32_t streams_max, std::uint64_t seed, const Link& link,
-                 const ip::Station& station, StreamUser& user)
+Streams::Streams(const tcp::Options& tcp, std::uint32_t streams_max, const Shard& shard, std::uint64_t seed,
+                 const Link& link, const ip::Station& station, StreamUser& user)
     : link_(link),
       station_(station),
       user_(user),
       tcp_v4_(options_for(wire::Ipv4Header::kSize, tcp, link)),
       tcp_v6_(options_for(wire::Ipv6Header::kSize, tcp, link)),
       streams_max_(streams_max),
+      shard_(shard),
       keys_(HashKeys::from_seed(seed)),
       chance_(keys_.isn.first ^ keys_.flow1),
       flows_(streams_max + std::min(kTimeWaitMax, streams_max) + half_opens_of(streams_max)),
@@ -65,6 +66,7 @@ Stream* Streams::make(const Flow& flow) {
   streams_[index] = user_.make_stream(tcp_options(flow), flow);
   Stream& stream = *streams_[index];
   stream.index = index;
+  stream.shard = shard_.index;
   stream.generation = ++generations_[index];
   stream.hash = hash_of(flow);
   stream.local_peer = station_.routes().is_self(flow.remote);
@@ -85,7 +87,7 @@ void Streams::free(Stream& stream) {
 }
 
 Stream* Streams::find(StreamId id) {
-  const auto index = static_cast<std::uint32_t>(id.value) - 1;
+  const std::uint32_t index = id.place();
   if (index >= streams_.size() || streams_[index] == nullptr) return nullptr;
   return streams_[index]->id() == id ? streams_[index].get() : nullptr;
 }

@@ -35,7 +35,7 @@ class Streams {
       8;  // segments kept out of order of a stream that nobody uses yet, or any more
   static constexpr std::uint32_t kSequenceStep = 65536;  // of new numbers behind those of the one before
 
-  Streams(const tcp::Options& tcp, std::uint32_t streams_max, std::uint64_t seed, const Link& link,
+  Streams(const tcp::Options& tcp, std::uint32_t streams_max, const Shard& shard, std::uint64_t seed, const Link& link,
           const ip::Station& station, StreamUser& user);
 
   // ---- by the four names ----
@@ -106,14 +106,15 @@ class Streams {
   template <typename IsTaken>
   std::optional<std::uint16_t> ephemeral_port(Flow flow, Instant now, IsTaken&& is_taken) {
     return EphemeralPorts::choose(chance_.next(), [&](std::uint16_t port) {
-      if (is_taken(port)) return EphemeralPorts::Use::taken;
       flow.local_port = port;
+      if (!shard_.has(flow) || is_taken(port)) return EphemeralPorts::Use::taken;
       return use_of(flow, now);
     });
   }
   // Of a TIME-WAIT that gives way to a call of ours: where its numbers ended.
   std::optional<tcp::Seq> take_place_of_waiting(const Flow& flow);
   const HashKeys& keys() const { return keys_; }
+  const Shard& shard() const { return shard_; }
 
   // ---- half-open connections ----
   HalfOpens& half_opens() { return half_opens_; }
@@ -153,6 +154,7 @@ class Streams {
   StreamUser& user_;
   tcp::Options tcp_v4_, tcp_v6_;  // IPv6's headers leave less
   std::uint32_t streams_max_;
+  Shard shard_;
   HashKeys keys_;
   Chance chance_;
   FlowTable flows_;  // of places

@@ -72,6 +72,11 @@ const OwnAddress* OwnAddresses::find(const wire::IpAddress& address) const {
   return nullptr;
 }
 
+void OwnAddresses::adopt(const std::array<OwnAddress, kMax>& all) {
+  addresses_ = all;
+  ++version_;
+}
+
 bool OwnAddresses::add(const wire::IpAddress& address, unsigned prefix_bits, AddressOrigin origin, Instant now) {
   if (find(address) != nullptr) return false;
   for (std::size_t at = 0; at < kMax; ++at) {

@@ -85,6 +85,9 @@ class OwnAddresses {
   // A solicitation with this nonce is our own, come back.
   bool is_our_nonce(const wire::IpAddress& address, std::uint64_t nonce) const;
 
+  // As somebody else has them, who asks and defends.
+  void adopt(const std::array<OwnAddress, kMax>& all);
+
   const OwnAddress* find(const wire::IpAddress& address) const;
   // Places keep their index for as long as the address is there.
   const std::array<OwnAddress, kMax>& all() const { return addresses_; }

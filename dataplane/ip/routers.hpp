@@ -42,6 +42,11 @@ class Routers {
   // brought up to date; true: routes have changed.
   bool on_advertisement(const wire::RouterAdvertisement& said, const wire::IpAddress& router, Routes& routes,
                         OwnAddresses& own, Instant now);
+  // What another station of ours has heard.
+  void adopt(std::uint32_t mtu_bytes, std::uint8_t hop_limit) {
+    mtu_bytes_ = mtu_bytes;
+    hop_limit_ = hop_limit;
+  }
   // It says that it is no router any more (RFC 4861 s7.2.5).
   bool on_no_router(const wire::IpAddress& router, Routes& routes);
   // Takes out what is over; true: routes have changed.

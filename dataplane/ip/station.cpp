@@ -34,6 +34,7 @@ Station::Station(const StationOptions& options)
                 .default_routes = !is_configured_gateway(options),
                 .seed = options.seed ^ 0x33}),
       groups_(options.seed ^ 0x44) {
+  if (options.follows) return;
   bool has_link_local = false;
   for (const StationAddress& each : options.addresses) {
     own_.add(each.address, each.prefix_bits, AddressOrigin::configured, Instant{0});
@@ -47,6 +48,24 @@ Station::Station(const StationOptions& options)
   follow_addresses(Instant{0});
 }
 
+Network Station::network() const {
+  return {.own = own_.all(),
+          .routes = routes_,
+          .mtu_bytes_v6 = routers_.mtu_bytes(),
+          .hop_limit_v6 = routers_.hop_limit(),
+          .reachable = routers_.reachable(),
+          .retransmit = routers_.retransmit()};
+}
+
+void Station::adopt(const Network& network) {
+  RNIC_ASSERT(options_.follows);
+  own_.adopt(network.own);
+  routes_ = network.routes;
+  routers_.adopt(network.mtu_bytes_v6, network.hop_limit_v6);
+  neighbours_.set_times(network.reachable, network.retransmit);
+  routes_changed();
+}
+
 void Station::routes_changed() {
   neighbours_.change_generation();
   ++version_;
@@ -54,6 +73,7 @@ void Station::routes_changed() {
 
 // What has become of our addresses, for those who go by it: routes, groups, routers.
 void Station::follow_addresses(Instant now) {
+  if (options_.follows) return;
   if (own_version_ == own_.version()) return;
   own_version_ = own_.version();
   for (const OwnAddress& own : own_.all()) {
@@ -75,6 +95,7 @@ void Station::follow_addresses(Instant now) {
 void Station::set_link(bool up, Instant now) {
   if (up == link_up_) return;
   link_up_ = up;
+  if (options_.follows) return;
   asked_routers_ = false;
   own_.set_link(up, now);
   if (up)
@@ -108,6 +129,11 @@ bool Station::on_arp(Bytes packet, bool to_all, Instant now) {
   if (arp->sender_mac == options_.mac || arp->sender_mac.is_multicast()) return true;  // our own, come back
   if (is_host_loopback(arp->sender_ip) || is_host_loopback(arp->target_ip)) return false;
   const bool request = arp->operation == wire::ArpPacket::kRequest;
+  if (options_.follows && own_.find(arp->sender_ip) != nullptr) return true;
+  if (options_.follows && request) {  // an announcement, at most: another answers
+    neighbours_.heard_from(arp->sender_ip, arp->sender_mac, Neighbours::Meant::for_others);
+    return true;
+  }
   if (arp->sender_ip.is_unspecified()) {
     if (request) own_.on_claim(arp->target_ip, arp->sender_mac, Claim::asks, now);
   } else if (own_.find(arp->sender_ip) != nullptr) {
@@ -164,7 +190,7 @@ bool Station::on_icmp6(const Icmp6Envelope& envelope, Bytes message, Instant now
 // RFC 4861 s7.1.1, s7.2.3, s7.2.4; RFC 4862 s5.4.3; RFC 7527 s4.2.
 void Station::on_solicitation(const Icmp6Envelope& envelope, Bytes message, Instant now) {
   const auto said = wire::parse_neighbour(message);
-  if (!said || said->target.is_multicast()) return;
+  if (options_.follows || !said || said->target.is_multicast()) return;
   const bool asks_for_itself = envelope.source.is_unspecified();
   if (asks_for_itself && (said->link_address || envelope.destination != wire::solicited_node(said->target))) return;
   const OwnAddress* own = own_.find(said->target);
@@ -195,7 +221,7 @@ void Station::on_advertisement(const Icmp6Envelope& envelope, Bytes message, Ins
   if (!said || said->target.is_multicast() || (envelope.destination.is_multicast() && said->solicited)) return;
   if (own_.find(said->target) != nullptr) {
     const wire::Mac by = said->link_address.value_or(envelope.from);
-    if (by != options_.mac) own_.on_claim(said->target, by, Claim::has, now);
+    if (by != options_.mac && !options_.follows) own_.on_claim(said->target, by, Claim::has, now);
     return;
   }
   neighbours_.answered(
@@ -207,6 +233,10 @@ void Station::on_advertisement(const Icmp6Envelope& envelope, Bytes message, Ins
 // RFC 4861 s6.1.2, s6.3.4.
 void Station::on_router(const Icmp6Envelope& envelope, Bytes message, Instant now) {
   if (!envelope.source.is_v6() || !envelope.source.is_link_local()) return;
+  if (options_.follows) {  // what it says comes by adopt(), but that it is there
+    if (routes_.trust(envelope.source)) routes_changed();
+    return;
+  }
   const auto said = wire::parse_router_advertisement(message);
   if (!said) return;
   if (said->link_address) neighbours_.heard_from(envelope.source, *said->link_address, Neighbours::Meant::for_us);

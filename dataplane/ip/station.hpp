@@ -42,6 +42,16 @@ struct StationOptions {
   bool probe = false;   // ask whether an address is taken before using it
   bool opaque = false;  // made-up addresses do not show the MAC
   std::uint64_t seed = 1;
+  bool follows = false;  // has no addresses or routes but those that it adopts, and answers for none: another does
+};
+
+// What the stations of one port have in common, where it is divided among several workers.
+struct Network {
+  std::array<OwnAddress, OwnAddresses::kMax> own{};
+  Routes routes{};
+  std::uint32_t mtu_bytes_v6 = 0;
+  std::uint8_t hop_limit_v6 = 0;
+  Duration reachable{}, retransmit{};
 };
 
 // What the IPv6 header of an ICMPv6 message said, and the frame.
@@ -96,6 +106,12 @@ class Station {
   std::uint8_t hop_limit_v6() const { return routers_.hop_limit(); }
   // Changes with everything that control has a copy of: addresses and routes.
   std::uint64_t version() const { return version_; }
+
+  // ---- one station of several workers ---------------------------------------------------------
+  bool follows() const { return options_.follows; }
+  Network network() const;
+  // Of one that follows: what another has now.
+  void adopt(const Network& network);
 
  private:
   struct Reply {

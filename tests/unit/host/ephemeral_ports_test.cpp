@@ -6,7 +6,10 @@
 #include <vector>
 
 #include "kit/catch.hpp"
+#include "sim/plain_world.hpp"
+#include "wire/rss.hpp"
 
+using namespace rnic;
 using rnic::host::EphemeralPorts;
 using Use = EphemeralPorts::Use;
 
@@ -63,4 +66,65 @@ TEST_CASE("a port in TIME-WAIT is taken only where none that was looked at is fr
   CHECK(waits_till(200) != first);
   CHECK(looks == 200);
   CHECK(waits_till(0) == first);
+}
+
+namespace {
+
+struct Nobody final : test::PlainStreams {
+  void on_open(host::StreamId, const host::Flow&) override {}
+  bool on_turn(host::StreamId, tcp::Connection&, Instant) override { return false; }
+  void on_end(host::StreamId, const tcp::Connection&) override {}
+};
+
+}  // namespace
+
+TEST_CASE("a call of a shard gets a port whose connection is the shard's, of sixteen, too", "[host][shards]") {
+  const unsigned count = GENERATE(2u, 3u, 16u);
+  for (const bool v6 : {false, true}) {
+    Nobody nobody;
+    sim::PlainOptions options;
+    if (v6) {
+      options.a.address = sim::address_v6(1);
+      options.b.address = sim::address_v6(2);
+    }
+    // The first has its addresses from nobody.
+    options.a.host.shard = {.index = 0, .count = count};
+    sim::PlainWorld world(options, nobody, nobody);
+    host::Call call;
+    call.remote = options.b.address;
+    for (call.remote_port = 1; call.remote_port <= 100; ++call.remote_port)
+      REQUIRE(world.a.host.call(call, world.clock.now));
+    std::set<std::uint16_t> called;
+    world.a_to_b.watch([&](Bytes frame, Instant, sim::Link::Fate) {
+      const std::size_t header = v6 ? 54 : 34;
+      const std::uint8_t protocol = std::to_integer<std::uint8_t>(frame[v6 ? 20 : 23]);
+      if (load_be<std::uint16_t>(frame, 12) == 0x0806 || protocol != wire::protocol::kTcp) return;
+      const auto local = load_be<std::uint16_t>(frame, header), remote = load_be<std::uint16_t>(frame, header + 2);
+      called.insert(remote);
+      CHECK(wire::rss::shard_of(options.a.address, local, options.b.address, remote, count) == 0);
+      CHECK(local >= EphemeralPorts::kFirst);
+    });
+    world.run_for(seconds(3));
+    CHECK(called.size() == 100);
+  }
+}
+
+TEST_CASE("a call from a port of another shard is refused, and one from a port of its own is not", "[host][shards]") {
+  Nobody nobody;
+  sim::PlainOptions options;
+  options.a.host.shard = {.index = 0, .count = 4};
+  sim::PlainWorld world(options, nobody, nobody);
+  host::Call call;
+  call.remote = options.b.address;
+  call.remote_port = 7;
+  unsigned own = 0;
+  for (call.local_port = 1000; call.local_port < 1100; ++call.local_port) {
+    const auto called = world.a.host.call(call, world.clock.now);
+    const bool is_own = wire::rss::shard_of(options.a.address, call.local_port, call.remote, call.remote_port, 4) == 0;
+    REQUIRE(called.has_value() == is_own);
+    if (!is_own) CHECK(called.error() == host::StreamError::another_shard);
+    own += is_own;
+  }
+  CHECK(own > 10);
+  CHECK(own < 50);
 }

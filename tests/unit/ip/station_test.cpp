@@ -668,3 +668,138 @@ TEST_CASE("a link that comes back is told of the groups again, and of the addres
   CHECK(reports == 2);
   CHECK(advertised >= 1);
 }
+
+// ---- one station of several workers ------------------------------------------------------------------
+
+namespace {
+
+// One that speaks, and one that follows it, of the same options.
+struct Two {
+  explicit Two(ip::StationOptions options = {}) : first(options), follower(follows(options)) {
+    first.settled();
+    follower.settled();
+  }
+  static ip::StationOptions follows(ip::StationOptions options) {
+    options.follows = true;
+    return options;
+  }
+  void adopt() { follower.station.adopt(first.station.network()); }
+  Conversation first, follower;
+};
+
+}  // namespace
+
+TEST_CASE("a station that follows has the addresses and routes that it adopts, and no others", "[ip][shards]") {
+  Two t({.link_local = true, .accept_advertisements = true});
+  const IpAddress made = *wire::parse_ip("2001:db8:5::ff:fe00:b0"), far = *wire::parse_ip("2001:db8:ffff::1");
+  ip::Station& station = t.follower.station;
+  CHECK_FALSE(station.routes().is_own(kOurs));
+  CHECK(station.own().find(kOurs) == nullptr);
+  CHECK(t.follower.hears_message(kRouterAdvertisement, kRouter));
+  CHECK_FALSE(station.routes().next_hop(far));
+  CHECK(t.first.hears_message(kRouterAdvertisement, kRouter));
+  auto version = station.version();
+  t.adopt();
+  CHECK(station.version() != version);
+  for (const IpAddress& own : {kOurs, kOurs6, kOurLink, made}) {
+    CHECK(station.routes().is_own(own));
+    CHECK(station.own().find(own) != nullptr);
+  }
+  CHECK(station.routes().next_hop(far) == kRouter);
+  CHECK(station.mtu_bytes_v6() == 1480);
+  CHECK(station.hop_limit_v6() == 61);
+  // RetransTimer: 900 ms.
+  (void)t.follower.mac_of(kTheirs6);
+  CHECK(t.follower.says(0).size() == 1);
+  CHECK(t.follower.says(899).empty());
+  CHECK(t.follower.says(900).size() == 1);
+  // What the first has no more, as its router's time is over, the other has until it hears of it.
+  (void)t.first.says(1'800'000);
+  CHECK(station.routes().next_hop(far) == kRouter);
+  version = station.version();
+  t.adopt();
+  CHECK(station.version() != version);
+  CHECK_FALSE(station.routes().next_hop(far));
+}
+
+TEST_CASE("a station that follows asks, announces and reports nothing of itself, whatever it has adopted",
+          "[ip][shards]") {
+  const bool probe = GENERATE(false, true);
+  const ip::StationOptions options{.link_local = true, .accept_advertisements = true, .probe = probe};
+  Conversation first(options), follower(Two::follows(options));
+  first.station.set_link(true, at(0));
+  follower.station.set_link(true, at(0));
+  std::size_t said = 0;
+  for (std::int64_t ms = 0; ms < 30'000; ms += 50) {
+    said += first.says(ms).size();
+    if (ms % 500 == 0) follower.station.adopt(first.station.network());
+    CHECK(follower.says(ms).empty());
+  }
+  CHECK(said > 5);
+  CHECK(follower.station.routes().is_own(kOurs));
+  follower.station.set_link(false, at(30'000));
+  follower.station.set_link(true, at(31'000));
+  for (std::int64_t ms = 31'000; ms < 40'000; ms += 50) CHECK(follower.says(ms).empty());
+}
+
+TEST_CASE("a station that follows answers nobody who asks for its addresses", "[ip][shards]") {
+  Two t({.link_local = true});
+  t.adopt();
+  CHECK(t.follower.hears_arp(kArpRequest));
+  CHECK(t.follower.hears(kSolicitation));
+  CHECK(t.follower.hears_message(kListenerQuery, kRouter, 1));
+  CHECK(t.follower.says(0).empty());
+  CHECK(t.follower.says(20'000).empty());
+  CHECK(t.follower.station.neighbours().entries() == 0);
+  CHECK(t.first.hears_arp(kArpRequest));
+  CHECK(t.first.hears(kSolicitation));
+  CHECK(t.first.says(0).size() == 2);
+}
+
+TEST_CASE("who claims an address is the affair of the station that speaks, not of one that follows", "[ip][shards]") {
+  {
+    Two t({.addresses = {{kTheirs, 24}, {kOurs6, 64}}});
+    t.adopt();
+    CHECK(t.follower.hears_arp(kArpAnnounce));
+    const auto claim = neighbour_message({.advertisement = true, .target = kOurs6, .link_address = kLinux});
+    CHECK(t.follower.hears_message(claim, kTheirs6));
+    CHECK(t.follower.says().empty());
+    for (const ip::OwnAddress& own : t.follower.station.own().all()) CHECK(own.conflicts == 0);
+    CHECK(t.follower.station.neighbours().entries() == 0);
+  }
+  // Of what the other still asks for.
+  const IpAddress asked = IpAddress::v4(10, 77, 1, 50);
+  const ip::StationOptions options{.addresses = {{asked, 24}}, .probe = true};
+  Conversation first(options), follower(Two::follows(options));
+  first.station.set_link(true, at(0));
+  follower.station.set_link(true, at(0));
+  follower.station.adopt(first.station.network());
+  CHECK(follower.hears_arp(kArpProbe, 10));
+  CHECK(follower.station.own().find(asked)->state == ip::AddressState::tentative);
+  CHECK_FALSE(follower.station.routes().is_own(asked));
+  CHECK(follower.says(10'000).empty());
+}
+
+TEST_CASE("a station that follows resolves neighbours by itself, from the addresses that it has adopted",
+          "[ip][shards]") {
+  Two t;
+  t.adopt();
+  CHECK_FALSE(t.follower.mac_of(kTheirs));
+  CHECK_FALSE(t.follower.mac_of(kTheirs6));
+  const auto said = t.follower.says();
+  REQUIRE(said.size() == 2);
+  for (const Said& each : said) {
+    if (each.how.type == wire::ether_type::kArp)
+      CHECK(arp(each) == wire::ArpPacket{wire::ArpPacket::kRequest, kMac, kOurs, Mac{}, kTheirs});
+    else
+      CHECK(discovery(each).ip.source == kOurs6);
+  }
+  std::vector<std::byte> reply(wire::ArpPacket::kSize);
+  wire::emit(wire::ArpPacket{wire::ArpPacket::kReply, kLinux, kTheirs, kMac, kOurs}, reply);
+  CHECK(t.follower.station.on_arp(reply, false, at(0)));
+  CHECK(t.follower.mac_of(kTheirs) == kLinux);
+  const auto answer = neighbour_message(
+      {.advertisement = true, .solicited = true, .override_entry = true, .target = kTheirs6, .link_address = kLinux});
+  CHECK(t.follower.hears_message(answer, kTheirs6, 255, 0, kOurs6));
+  CHECK(t.follower.mac_of(kTheirs6) == kLinux);
+}
