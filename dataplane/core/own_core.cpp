@@ -61,6 +61,10 @@ void OwnCore::begin_stretch(Instant now) {
   rested_ = {};
 }
 
+void OwnCore::give_way() const {
+  if (realtime_) sched_yield();
+}
+
 bool OwnCore::rest(Instant now) {
   if (!realtime_ || now - stretch_began_ <= kRestEvery) return false;
   if (rested_ < kRest) {

@@ -39,7 +39,9 @@ class OwnCore {
   // A turn has found so many posts that nobody rang for.
   void on_posts(std::uint32_t posts, Instant now) { nap_.on_posts(posts, now); }
 
-  // Behind a turn with work. True: it has rested, and begin_stretch() is due.
+  // A turn has done nothing, and there is no sleep.
+  void give_way() const;
+  // Behind a turn with work, or one that gave way. True: it has rested, and begin_stretch() is due.
   bool rest(Instant now);
   void begin_stretch(Instant now);
   void on_slept(Duration slept) { rested_ = rested_ + slept; }

@@ -45,7 +45,7 @@ constexpr Duration kStopPatience = milliseconds(100);
 
 Worker::Worker(const WorkerOptions& options)
     : options_(options),
-      mover_(options.copier != nullptr ? *options.copier : shm::Copier::kernel()),
+      mover_(options.copier != nullptr ? *options.copier : shm::Copier::kernel(), options.grace),
       doorbells_(options.index),
       events_(kEventsMax),
       stream_events_(kStreamEventsMax),
@@ -277,6 +277,7 @@ void Worker::receive() {
 
 void Worker::transmit() {
   for (Device* device : devices_) busy_ |= device->settle(now_);
+  publish_completions();
   if (SourceHabit* const ringer = doorbells_.answer(core_, now_)) {
     busy_ = true;
     source_ = ringer;
@@ -287,6 +288,7 @@ void Worker::transmit() {
 
 void Worker::send() {
   for (Device* device : devices_) busy_ |= device->settle(now_);
+  publish_completions();
   for (Device* device : devices_)
     if (device->next_deadline() <= now_) busy_ |= device->run_timers(now_);
   for (Device* device : devices_) busy_ |= device->send(now_);
@@ -306,12 +308,23 @@ void Worker::serve() {
   }
 }
 
+void Worker::publish_completions() {
+  for (shm::CompletionQueue::Pushed* pushed = dirty_.front(); pushed != nullptr; pushed = dirty_.after(*pushed)) {
+    shm::CompletionQueue& cq = *pushed->queue;
+    const bool overflowed_before = cq.overflowed();
+    if (!cq.publish(options_.index) && !overflowed_before) on_cq_overflow(cq.cookie());
+  }
+}
+
 void Worker::notify_completions() {
   if (dirty_.empty()) return;
+  publish_completions();
   // Between the CQEs and the look at the arm words (abi/rnic_shm.h).
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  while (shm::CompletionQueue* cq = dirty_.pop_front()) {
-    if (cq->take_notification()) tell({WorkerEvent::Kind::cq_notify, qp::Event::close_complete, cq->cookie(), {}, {}});
+  while (const shm::CompletionQueue::Pushed* pushed = dirty_.pop_front()) {
+    shm::CompletionQueue* const cq = pushed->queue;
+    if (cq->take_notification(options_.index))
+      tell({WorkerEvent::Kind::cq_notify, qp::Event::close_complete, cq->cookie(), {}, {}});
   }
 }
 
@@ -354,7 +367,8 @@ Instant Worker::next_deadline() const {
   return next;
 }
 
-void Worker::sleep(Instant now) {
+// False: something waited already.
+bool Worker::sleep(Instant now) {
   asleep_.store(true, std::memory_order_relaxed);
   doorbells_.set_asleep(true);
   // Pairs with the fence of whoever rings or calls: its work is seen below, or our sleep there.
@@ -375,7 +389,10 @@ void Worker::sleep(Instant now) {
       timed_sleep_ = std::clamp(timed_sleep_ * 2, kTimedSleepMin, kTimedSleepMax);
       span = std::min(span, timed_sleep_);
     }
-    if (span.ns > 0) await_wake(now + span, span);
+    if (span.ns > 0)
+      await_wake(now + span, span);
+    else
+      wait = false;
   }
   // Some of them may have gone meanwhile.
   armed = std::min(armed, devices_.size());
@@ -384,6 +401,7 @@ void Worker::sleep(Instant now) {
   asleep_.store(false, std::memory_order_relaxed);
   // Pairs with the watcher's, before it sleeps: it sees that we are awake, or we that it sleeps.
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  return wait;
 }
 
 // Control may act in our place until we are back, and wakes us for what it leaves to do.
@@ -393,9 +411,11 @@ void Worker::await_wake(Instant until, Duration span) {
   ++counters_.sleeps;
   to_serve_anew_ = false;
   sleeps_until_ = until;
+  if (options_.grace != nullptr) options_.grace->rest(options_.index);
   place_.leave();
   const int woken = epoll_pwait2(epoll_fd_, events, 16, &timeout, nullptr);
   place_.enter();
+  if (options_.grace != nullptr) options_.grace->wake(options_.index);
   if (woken == 0) ++counters_.wakes_by_timer;
 }
 
@@ -443,6 +463,7 @@ bool Worker::loop() {
     if (step_ == Step::receive) {
       now_ = clock_now();
       ++counters_.turns;
+      if (options_.grace != nullptr) options_.grace->pass(options_.index, mover_.stuck_spaces());
     }
     const Instant now = now_;
     switch (turn()) {
@@ -452,6 +473,7 @@ bool Worker::loop() {
         break;
       case Work::busy:
         ++counters_.busy_turns;
+        sleepless_ = 0;
         patience_.on_work(now, source_);
         shared_core_detector_.on_work();
         timed_sleep_ = {};
@@ -469,7 +491,13 @@ bool Worker::loop() {
     if (now - patience_.last_work() < options_.sleep_delay) continue;
     if (patience_.waits(now)) continue;
     const bool napped = core_.nap(now);
-    if (!napped) sleep(now);
+    sleepless_ = napped || sleep(now) ? 0 : sleepless_ + 1;
+    if (sleepless_ > 1) {
+      // What waits is for another to do, perhaps of our priority and on our core: a peer that has no room for our
+      // frames.
+      core_.give_way();
+      if (core_.rest(now)) core_.begin_stretch(clock_now());
+    }
     shared_core_detector_.on_work();
     const Duration slept = clock_now() - now;
     core_.on_slept(slept);

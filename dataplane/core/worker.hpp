@@ -63,6 +63,7 @@ struct WorkerOptions {
   bool acted_for = true;
   std::function<void()> on_start;  // on each thread that works, first (DPDK's registration)
   shm::Copier* copier = nullptr;   // null: the kernel's
+  shm::Grace* grace = nullptr;     // of all workers, where there are several
 };
 
 struct WorkerCounters {
@@ -103,6 +104,8 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   void remove_device(Device& device);
   int add_context(shm::ContextMemory& memory, SpaceId space);
   void remove_context(shm::ContextMemory& memory);
+  // The queue will be no more: it is in no list of this worker's.
+  void forget(shm::CompletionQueue& cq) { cq.pushed_by(options_.index).unlink(); }
   // What a doorbell index of a context means.
   Doorbells& doorbells() { return doorbells_; }
 
@@ -111,7 +114,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   void on_qp_state(std::uint64_t qp_cookie, const qp::Change& change) override;
   void on_srq_limit(std::uint64_t srq_cookie) override;
   void on_cq_overflow(std::uint64_t cq_cookie) override;
-  void cq_pushed(shm::CompletionQueue& cq) override { dirty_.push_back(cq); }
+  void cq_pushed(shm::CompletionQueue& cq) override { dirty_.push_back(cq.pushed_by(options_.index)); }
   Instant clock() const override;
   void on_stream_event(const StreamEvent& event) override;
   void on_network_change(std::uint32_t device_index) override;
@@ -138,10 +141,11 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   void send();
   void serve();
   void end_stuck_process();
+  void publish_completions();
   void notify_completions();
   bool serve_calls(Instant now);
   Acted act_in_place(const std::function<void(Instant)>& task);
-  void sleep(Instant now);
+  bool sleep(Instant now);
   void await_wake(Instant until, Duration span);
   bool anything_waits() const;
   Instant next_deadline() const;
@@ -160,7 +164,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   bool tells_states_ = false;
   std::vector<Device*> devices_;
   Doorbells doorbells_;
-  List<shm::CompletionQueue, shm::DirtyTag> dirty_;
+  List<shm::CompletionQueue::Pushed, shm::DirtyTag> dirty_;
   PatientRing<WorkerEvent> events_;
   PatientRing<StreamEvent> stream_events_;
   std::atomic<Call*> calls_{nullptr};
@@ -181,6 +185,7 @@ class Worker final : public shm::WorkerEvents, public StreamEvents {
   SourceHabit wire_habit_;
   SourceHabit* source_ = nullptr;  // who brought the work of the last turns
   bool rested_ = true;             // the last turn found nothing
+  unsigned sleepless_ = 0;         // turns that found nothing, and no sleep either: something waits for others
   SharedCoreDetector shared_core_detector_;
   bool polls_ = false;  // does not sleep now
   OwnCore core_;

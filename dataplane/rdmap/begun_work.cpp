@@ -8,7 +8,7 @@ namespace rnic::rdmap {
 bool BegunWork::complete(Verdict& verdict) {
   const auto has_moved = [&](Work& work) {
     if (work.until == Work::Until::moved && !common_.moves.any()) work.until = Work::Until::flushed;
-    return work.until == Work::Until::flushed && common_.mover.has_done(common_.settings.space, work.flushes);
+    return work.until == Work::Until::flushed && common_.mover.has_done(common_.settings.space, work.mark);
   };
   bool busy = false;
   while (!ring_.empty()) {

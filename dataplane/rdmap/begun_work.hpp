@@ -60,7 +60,7 @@ class BegunWork {
   // octets may wait for a page.
   void until_moved(std::uint32_t index) {
     ring_[index].until = common_.moves.any() ? Work::Until::moved : Work::Until::flushed;
-    ring_[index].flushes = common_.mover.flushes();
+    ring_[index].mark = common_.mover.mark();
   }
   void done(std::uint32_t index) { ring_[index].until = Work::Until::nothing; }
   // Carrier's segments below this number are filled and on their way, or dropped.
@@ -107,7 +107,7 @@ class BegunWork {
     std::uint32_t brought = 0;  // octets that a Read or an Atomic brings; else 0
     std::uint32_t detail = 0;
     std::uint64_t carrier = 0;  // the number of its last segment's
-    std::uint64_t flushes = 0;  // the mover's, when it was begun
+    std::uint64_t mark = 0;     // the mover's, when it was begun
     std::uint32_t number = 0;   // of its last message, where these are acknowledged; 0: it is not sent yet
   };
   bool is_acknowledged(const Work& work) const;

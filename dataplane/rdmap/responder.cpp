@@ -543,9 +543,9 @@ bool Responder::has_let_go(const Delivery& first) {
     if (!common_.table.invalidate_remote(first.invalidate, own.pd, own.number, own.access)) return true;
     ++common_.turn;  // no Access made before is good any more
     invalidated_ = true;
-    flushes_then_ = common_.mover.flushes();
+    mark_ = common_.mover.mark();
   }
-  return common_.mover.has_done(own.space, flushes_then_);
+  return common_.mover.has_done(own.space, mark_);
 }
 
 Verdict Responder::deliver_receive(const Delivery& delivery) {

@@ -224,7 +224,7 @@ class Responder {
   Instant held_since_ = kNever;
   Deliveries deliveries_;
   bool invalidated_ = false;           // by the oldest delivery, which is still to be told
-  std::uint64_t flushes_then_ = 0;     // of the mover
+  std::uint64_t mark_ = 0;             // the mover's, then
   Fault fault_ = Fault::catastrophic;  // the first, until all before it is delivered
   std::uint32_t refused_number_ = 0;   // of acknowledged streams: the request that it is about, or 0
   bool refusal_waits_ = false;         // `refusal_`, a delivery: for Reads before it

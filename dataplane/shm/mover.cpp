@@ -55,7 +55,9 @@ bool is_refused(const CopyCall& call) { return call.error == EPERM || call.error
 
 }  // namespace
 
-ApplicationMover::ApplicationMover(Copier& copier) : copier_(copier), call_(new CopyCall) { touched_.reserve(256); }
+ApplicationMover::ApplicationMover(Copier& copier, Grace* grace) : copier_(copier), grace_(grace), call_(new CopyCall) {
+  touched_.reserve(256);
+}
 
 // What a thread is still in is left to it.
 ApplicationMover::~ApplicationMover() {
@@ -103,6 +105,14 @@ ApplicationMover::Space* ApplicationMover::find(SpaceId space) {
 bool ApplicationMover::is_stuck(SpaceId space) const {
   const Space* there = find(space);
   return there != nullptr && there->stuck != nullptr;
+}
+
+std::uint64_t ApplicationMover::stuck_spaces() const {
+  std::uint64_t bits = 0;
+  if (stuck_ == 0) return bits;
+  for (const SpaceId space : touched_)
+    if (spaces_[space.value].stuck != nullptr) bits |= Grace::bit_of(space);
+  return bits;
 }
 
 bool ApplicationMover::is_pending(SpaceId space) const {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "shm/copy.hpp"
+#include "shm/grace.hpp"
 #include "tpt/mover.hpp"
 
 namespace rnic::shm {
@@ -32,7 +33,8 @@ struct MoverCounters {
 
 class ApplicationMover final : public tpt::Mover {
  public:
-  explicit ApplicationMover(Copier& copier = Copier::kernel());
+  // `grace`: of several workers with movers of their own, for the same spaces; null: there are none.
+  explicit ApplicationMover(Copier& copier = Copier::kernel(), Grace* grace = nullptr);
   ~ApplicationMover();
 
   void add_space(SpaceId space, const SpaceReach& reach);
@@ -55,6 +57,12 @@ class ApplicationMover final : public tpt::Mover {
   bool is_stuck(SpaceId space) const override;
   bool is_pending(SpaceId space) const override;
   std::uint64_t flushes() const override { return flushes_; }
+  std::uint64_t mark() override { return grace_ != nullptr ? grace_->begin() : flushes_; }
+  bool has_done(SpaceId space, std::uint64_t mark) const override {
+    return grace_ != nullptr ? grace_->passed(mark, space) : Mover::has_done(space, mark);
+  }
+  // Grace's bits.
+  std::uint64_t stuck_spaces() const;
 
   // As flush(). False: a copy did not return in time, and another thread has everything that was the
   // caller's, this object too.
@@ -143,6 +151,7 @@ class ApplicationMover final : public tpt::Mover {
   void free_operand(Item& item);
 
   Copier& copier_;
+  Grace* grace_;
   CopyWatch watch_;
   std::vector<Space> spaces_;  // by SpaceId
   std::vector<SpaceId> touched_;

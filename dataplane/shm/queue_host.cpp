@@ -41,7 +41,7 @@ bool QueueHost::complete(const qp::Completion& completion) {
   CompletionQueue& cq = completion.of_send_queue ? *parts_.send_cq : *parts_.receive_cq;
   if (cq.timed()) entry.time = static_cast<std::uint64_t>(events_->clock().ns);
   const bool overflowed_before = cq.overflowed();
-  if (!cq.push(entry)) {
+  if (!cq.push(entry, worker_)) {
     if (!overflowed_before) events_->on_cq_overflow(cq.cookie());
     return false;
   }
@@ -55,6 +55,7 @@ void QueueHost::state_changed(const qp::Change& change) { events_->on_qp_state(p
 
 void QueueHost::set_worker(std::uint32_t worker, WorkerEvents& events) {
   events_ = &events;
+  worker_ = worker;
   parts_.send->set_worker(worker);
   if (parts_.receive != nullptr) parts_.receive->set_worker(worker);
 }

@@ -22,7 +22,7 @@ class WorkerEvents {
   virtual void on_qp_state(std::uint64_t qp_cookie, const qp::Change& change) = 0;
   virtual void on_srq_limit(std::uint64_t srq_cookie) = 0;
   virtual void on_cq_overflow(std::uint64_t cq_cookie) = 0;
-  // CQEs were pushed: look at its arming before the turn ends.
+  // CQEs were pushed: publish them, and look at its arming before the turn ends.
   virtual void cq_pushed(CompletionQueue& cq) = 0;
   // The time now, which is later than the turn's: for completions that are to tell when they were made.
   virtual Instant clock() const = 0;
@@ -50,7 +50,7 @@ class QueueHost final : public qp::Host, public ud::Host {
   bool take_receive(qp::ReceiveRequest& out) override;
   void give_back_receive() override;
   bool complete(const qp::Completion& completion) override;
-  bool has_room_for_receive() const override { return parts_.receive_cq->has_room(); }
+  bool has_room_for_receive() const override { return parts_.receive_cq->has_room(worker_); }
   void raise(qp::Event event) override;
   void state_changed(const qp::Change& change) override;
 
@@ -60,6 +60,7 @@ class QueueHost final : public qp::Host, public ud::Host {
  private:
   Parts parts_;
   WorkerEvents* events_;
+  std::uint32_t worker_ = 0;
 };
 
 }  // namespace rnic::shm

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 namespace rnic::shm {
 namespace {
@@ -104,13 +105,13 @@ void PostRing::set_worker(std::uint32_t worker) {
 
 bool PostRing::watch() {
   if (watched_) return false;
-  watched_ = true;
+  watched_ = !several_;
   std::atomic_ref(control_->watched).store(1, std::memory_order_relaxed);
   return true;
 }
 
 void PostRing::unwatch() {
-  if (!watched_) return;
+  if (!watched_ && !several_) return;
   watched_ = false;
   std::atomic_ref(control_->watched).store(0, std::memory_order_relaxed);
 }
@@ -121,7 +122,7 @@ void PostRing::move_to(std::byte* area) {
 }
 
 std::uint32_t PostRing::ask_for_doorbell() {
-  if (watched_) {
+  if (watched_ || several_) {
     unwatch();
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
@@ -287,8 +288,8 @@ void ReceiveQueue::give_back() {
 // ---- SharedReceiveQueue ------------------------------------------------------------------------
 
 SharedReceiveQueue::SharedReceiveQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride,
-                                       std::uint32_t sge_max)
-    : PostRing(area.data()),
+                                       std::uint32_t sge_max, bool several)
+    : PostRing(area.data(), several),
       slots_(area.data() + sizeof(rnic_ring_control)),
       size_(size),
       stride_(stride),
@@ -301,23 +302,37 @@ std::uint64_t SharedReceiveQueue::area_bytes(std::uint32_t size, std::uint32_t s
 }
 
 bool SharedReceiveQueue::take(qp::ReceiveRequest& out) {
-  std::uint32_t produced = this->produced();
-  if (produced == taken_) produced = ask_for_doorbell();
-  if (produced == taken_ || produced - taken_ > size_) return false;
-  out.shared = true;
-  out.slot = copy_receive(slots_ + std::size_t{taken_ & (size_ - 1)} * stride_, sge_max_, out);
-  ++taken_;
-  std::atomic_ref(control_->taken).store(taken_, std::memory_order_relaxed);
-  const std::uint32_t limit = limit_.load(std::memory_order_relaxed);
-  if (limit != 0 && produced - taken_ < limit) {
-    limit_.store(0, std::memory_order_relaxed);
-    limit_event_.store(true, std::memory_order_release);
+  std::uint32_t at = taken_.load(std::memory_order_acquire);
+  std::uint32_t produced = 0;
+  for (;;) {
+    produced = this->produced();
+    if (produced == at) produced = ask_for_doorbell();
+    if (produced == at || produced - at > size_) {
+      const std::uint32_t now_taken = taken_.load(std::memory_order_acquire);
+      if (now_taken == at) return false;
+      at = now_taken;  // others have gone on while we looked
+      continue;
+    }
+    out.slot = copy_receive(slots_ + std::size_t{at & (size_ - 1)} * stride_, sge_max_, out);
+    if (!several_) {
+      taken_.store(at + 1, std::memory_order_relaxed);
+      break;
+    }
+    // Ours, with a copy of what nobody wrote over: it is free to be posted anew only once it is taken.
+    if (taken_.compare_exchange_strong(at, at + 1, std::memory_order_acq_rel, std::memory_order_acquire)) break;
   }
+  out.shared = true;
+  const std::uint32_t taken = at + 1;
+  std::atomic_ref(control_->taken).store(taken, std::memory_order_relaxed);
+  std::uint32_t limit = limit_.load(std::memory_order_relaxed);
+  if (limit != 0 && produced - taken < limit && limit_.compare_exchange_strong(limit, 0, std::memory_order_relaxed))
+    limit_event_.store(true, std::memory_order_release);
   return true;
 }
 
 void SharedReceiveQueue::give_back() {
-  --taken_;
+  RNIC_ASSERT(!several_);
+  taken_.store(taken_ - 1, std::memory_order_relaxed);
   std::atomic_ref(control_->taken).store(taken_, std::memory_order_relaxed);
 }
 
@@ -356,61 +371,113 @@ bool SharedReceiveQueue::resize(MutableBytes area, std::uint32_t size) {
 
 // ---- CompletionQueue ---------------------------------------------------------------------------
 
-CompletionQueue::CompletionQueue(MutableBytes area, std::uint32_t size, std::uint64_t cookie, bool timed)
+CompletionQueue::CompletionQueue(MutableBytes area, std::uint32_t size, std::uint64_t cookie, bool timed,
+                                 std::uint32_t workers)
     : control_(reinterpret_cast<rnic_cq_control*>(area.data())),
       entries_(reinterpret_cast<rnic_cqe*>(area.data() + sizeof(rnic_cq_control))),
       size_(size),
       timed_(timed),
-      cookie_(cookie) {
+      workers_(workers),
+      cookie_(cookie),
+      pushed_by_(new Pushed[workers]),
+      held_(workers > 1 ? new Held[workers] : nullptr) {
   RNIC_ASSERT(std::has_single_bit(size) && area.size() >= area_bytes(size));
+  for (std::uint32_t i = 0; i < workers; ++i) pushed_by_[i].queue = this;
 }
 
-bool CompletionQueue::push(const rnic_cqe& entry) {
-  if (overflowed_.load(std::memory_order_relaxed)) return false;
-  std::uint64_t tail = tail_.load(std::memory_order_relaxed);
-  do {
+// Places up to `wanted` behind `tail`, or behind the last one if others have pushed since it was read. The line that
+// the application writes to with each poll is read only when there seem to be too few.
+inline std::uint32_t CompletionQueue::room(std::uint64_t& tail, std::uint32_t& consumed, std::uint32_t wanted) const {
+  const auto free = [&] {
+    const std::uint32_t used = static_cast<std::uint32_t>(tail) - consumed;
+    return used < size_ ? size_ - used : 0;
+  };
+  while (free() < wanted) {
     // The acquire pairs with the provider's release of `consumed`: the slot has been read.
-    const std::uint32_t consumed = std::atomic_ref(control_->consumed).load(std::memory_order_acquire);
-    if (static_cast<std::uint32_t>(tail) - consumed >= size_) {
-      overflowed_.store(true, std::memory_order_relaxed);
-      std::atomic_ref(control_->overflowed).store(1u, std::memory_order_release);
-      return false;
-    }
-  } while (!tail_.compare_exchange_weak(tail, tail + 1, std::memory_order_relaxed));
-
-  rnic_cqe& at = entries_[tail & (size_ - 1)];
-  std::memcpy(&at, &entry, offsetof(rnic_cqe, phase));
-  const auto phase = static_cast<std::uint32_t>((tail >> std::countr_zero(size_)) + 1);
-  std::atomic_ref(at.phase).store(phase, std::memory_order_release);
-
-  if ((entry.flags & RNIC_CQE_SOLICITED) != 0 || entry.status != RNIC_WC_SUCCESS)
-    pushed_solicited_.store(true, std::memory_order_relaxed);
-  pushed_.store(true, std::memory_order_relaxed);
-  return true;
+    consumed = std::atomic_ref(control_->consumed).load(std::memory_order_acquire);
+    // What was polled may lie behind a tail that is old by now; a newer one is then to be seen.
+    const std::uint64_t latest = tail_.load(std::memory_order_acquire);
+    if (latest == tail) return std::min(free(), wanted);
+    tail = latest;
+  }
+  return wanted;
 }
 
-bool CompletionQueue::has_room() const {
-  const std::uint32_t consumed = std::atomic_ref(control_->consumed).load(std::memory_order_acquire);
-  return !overflowed() && static_cast<std::uint32_t>(tail_.load(std::memory_order_relaxed)) - consumed < size_;
+// What there is no room for is lost, as is all that comes after it.
+inline bool CompletionQueue::write(const rnic_cqe* entries, std::uint32_t count, Pushed& own) {
+  std::uint64_t tail = tail_.load(std::memory_order_acquire);
+  std::uint32_t taken = 0;
+  do taken = room(tail, own.consumed, count);
+  while (taken != 0 &&
+         !tail_.compare_exchange_weak(tail, tail + taken, std::memory_order_relaxed, std::memory_order_acquire));
+
+  for (std::uint32_t i = 0; i < taken; ++i, ++tail) {
+    rnic_cqe& at = entries_[tail & (size_ - 1)];
+    std::memcpy(&at, entries + i, offsetof(rnic_cqe, phase));
+    std::atomic_ref(at.phase).store(phase_of(tail), std::memory_order_release);
+  }
+  if (workers_ > 1 && !own.solicited) {
+    // What another has pushed behind these can be polled only now. It may be solicited, and its worker have looked
+    // whether to tell before the arming that saw neither. The fence pairs with the application's, as those behind a
+    // turn do.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const std::uint32_t next = std::atomic_ref(entries_[tail & (size_ - 1)].phase).load(std::memory_order_relaxed);
+    own.solicited = next == phase_of(tail);
+  }
+  if (taken == count) [[likely]]
+    return true;
+  overflowed_.store(true, std::memory_order_relaxed);
+  std::atomic_ref(control_->overflowed).store(1u, std::memory_order_release);
+  return false;
 }
 
-bool CompletionQueue::take_notification() {
-  const std::uint32_t arm = std::atomic_ref(control_->arm).load(std::memory_order_relaxed);
-  const bool any = pushed_.exchange(false, std::memory_order_relaxed);
-  const bool solicited = pushed_solicited_.exchange(false, std::memory_order_relaxed);
+bool CompletionQueue::push(const rnic_cqe& entry, std::uint32_t worker) {
+  if (overflowed_.load(std::memory_order_relaxed)) return false;
+  Pushed& own = pushed_by_[worker];
+  own.any = true;
+  own.solicited |= (entry.flags & RNIC_CQE_SOLICITED) != 0 || entry.status != RNIC_WC_SUCCESS;
+  if (held_ == nullptr) return write(&entry, 1, own);
+  held_[worker].entries[own.held++] = entry;
+  return own.held < kHeldMax || publish(worker);
+}
+
+bool CompletionQueue::publish(std::uint32_t worker) {
+  Pushed& own = pushed_by_[worker];
+  const std::uint32_t count = std::exchange(own.held, 0);
+  if (count == 0) return true;
+  return !overflowed() && write(held_[worker].entries, count, own);
+}
+
+bool CompletionQueue::has_room(std::uint32_t worker) const {
+  const std::uint32_t wanted = pushed_by_[worker].held + 1;
+  std::uint64_t tail = tail_.load(std::memory_order_acquire);
+  std::uint32_t consumed = pushed_by_[worker].consumed;
+  return !overflowed() && room(tail, consumed, wanted) == wanted;
+}
+
+// Each worker answers for its own, which are in front of its fence.
+bool CompletionQueue::take_notification(std::uint32_t worker) {
+  Pushed& own = pushed_by_[worker];
+  const bool any = std::exchange(own.any, false);
+  const bool solicited = std::exchange(own.solicited, false);
   if (!any) return false;
-  const std::uint32_t sequence = arm >> 2;
-  if (sequence == fired_) return false;
-  const std::uint32_t kind = arm & 3u;
-  if (kind != RNIC_ARM_NEXT && !(kind == RNIC_ARM_SOLICITED && solicited)) return false;
-  fired_ = sequence;
+  // The arm word is looked at after what has fired, and so is never an older one, which would fire again.
+  std::uint32_t fired = fired_.load(std::memory_order_acquire), sequence = 0;
+  do {
+    const std::uint32_t arm = std::atomic_ref(control_->arm).load(std::memory_order_relaxed);
+    sequence = arm >> 2;
+    if (sequence == fired) return false;
+    const std::uint32_t kind = arm & 3u;
+    if (kind != RNIC_ARM_NEXT && !(kind == RNIC_ARM_SOLICITED && solicited)) return false;
+  } while (!fired_.compare_exchange_strong(fired, sequence, std::memory_order_acq_rel, std::memory_order_acquire));
   std::atomic_ref(control_->fired).store(sequence, std::memory_order_relaxed);
   return true;
 }
 
 std::uint32_t CompletionQueue::unpolled() const {
-  const std::uint32_t waiting = static_cast<std::uint32_t>(tail_.load(std::memory_order_relaxed)) -
-                                std::atomic_ref(control_->consumed).load(std::memory_order_acquire);
+  // In this order: what is polled meanwhile is not more than what was pushed.
+  const std::uint32_t consumed = std::atomic_ref(control_->consumed).load(std::memory_order_acquire);
+  const std::uint32_t waiting = static_cast<std::uint32_t>(tail_.load(std::memory_order_relaxed)) - consumed;
   return waiting > size_ ? size_ : waiting;
 }
 
@@ -446,6 +513,7 @@ bool CompletionQueue::finish_resize(const Resize& resize) {
   size_ = resize.size;
   // A full new ring would make the next index the second time round; phases follow from the tail.
   tail_.store(waiting, std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < workers_; ++i) pushed_by_[i].consumed = 0;
   return true;
 }
 

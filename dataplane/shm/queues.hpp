@@ -8,7 +8,9 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "base/bytes.hpp"
@@ -20,7 +22,7 @@
 namespace rnic::shm {
 
 // What all rings of work requests have: where the application says how far it has posted, and is told whether it has
-// to ring for that. Owned by one worker.
+// to ring for that. Owned by one worker, or by as many as take from a shared receive queue.
 class PostRing {
  public:
   void set_worker(std::uint32_t worker);
@@ -32,16 +34,20 @@ class PostRing {
   void unwatch();
 
  protected:
-  explicit PostRing(std::byte* area) : control_(reinterpret_cast<rnic_ring_control*>(area)) {}
+  // `several`: workers take from it. The one that doorbells go to watches; each that finds nothing asks for them again,
+  // and is told after the next.
+  explicit PostRing(std::byte* area, bool several = false)
+      : control_(reinterpret_cast<rnic_ring_control*>(area)), several_(several) {}
   // To another area, where it is not watched.
   void move_to(std::byte* area);
   // Nothing is there, and somebody waits for it: posts are told of again. How far they have come after that.
   std::uint32_t ask_for_doorbell();
 
   rnic_ring_control* control_;
+  const bool several_;
 
  private:
-  bool watched_ = false;
+  bool watched_ = false;  // not where there are several
 };
 
 // The send queue's end at its worker. Owned by the QP's worker.
@@ -89,22 +95,24 @@ class ReceiveQueue : public PostRing {
   std::uint32_t taken_ = 0;
 };
 
-// All its takers are queue pairs of one device, and so of one worker, which takes for one after the other
-// (V-SRQ-12, -13). What else there is to do is done there, too: a lock would have it wait for control.
+// Its takers are queue pairs of one device. Where that is one worker's, it takes for one after the other (V-SRQ-12,
+// -13), and what else there is to do is done there, too: a lock would have it wait for control. Where it is several',
+// each takes by one compare-exchange of what is taken, after a copy that is nothing if somebody was quicker.
 class SharedReceiveQueue : public PostRing {
  public:
-  SharedReceiveQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride, std::uint32_t sge_max);
+  SharedReceiveQueue(MutableBytes area, std::uint32_t size, std::uint32_t stride, std::uint32_t sge_max,
+                     bool several = false);
   bool take(qp::ReceiveRequest& out);
-  // As ReceiveQueue's. A limit that it reached stays told.
+  // As ReceiveQueue's. A limit that it reached stays told. Not where several take.
   void give_back();
-  // Sets and arms the limit; 0 disarms (V-LIM-01..03). On the worker, once it has takers.
+  // Sets and arms the limit; 0 disarms (V-LIM-01..03). On the worker, or a worker, once it has takers.
   void arm_limit(std::uint32_t limit);
   std::uint32_t limit() const { return limit_.load(std::memory_order_relaxed); }  // 0 once fired
   // True once after the available receives fell below the armed limit (V-LIM-02).
   bool take_limit_event();
   std::uint32_t available() const;
-  // On the worker, and the application posts nothing meanwhile: what is posted and not taken goes to a new ring, at its
-  // index. False if it does not fit there (V-SRZ-02).
+  // No worker takes, and the application posts nothing meanwhile: what is posted and not taken goes to a new ring, at
+  // its index. False if it does not fit there (V-SRZ-02).
   bool resize(MutableBytes area, std::uint32_t size);
   static std::uint64_t area_bytes(std::uint32_t size, std::uint32_t stride);
   std::uint64_t cookie = 0;  // control's name for it in events
@@ -114,7 +122,7 @@ class SharedReceiveQueue : public PostRing {
   std::uint32_t size_;
   std::uint32_t stride_;
   std::uint32_t sge_max_;
-  std::uint32_t taken_ = 0;
+  std::atomic<std::uint32_t> taken_{0};
   std::atomic<std::uint32_t> limit_{0};
   std::atomic<bool> limit_event_{false};
 };
@@ -122,16 +130,35 @@ class SharedReceiveQueue : public PostRing {
 struct DirtyTag {};
 
 // Many producers. The tail is private; `consumed` is a hint for overflow only.
-class CompletionQueue : public ListLink<DirtyTag> {
+class CompletionQueue {
  public:
-  CompletionQueue(MutableBytes area, std::uint32_t size, std::uint64_t cookie, bool timed = false);
-  // False: full; the queue has overflowed and takes nothing more (V-CQ-06, V-AE-37).
-  bool push(const rnic_cqe& entry);
+  // What a worker alone has of it: its place in the worker's list of those that it has pushed to, and what it has
+  // pushed and not looked at the arming for. On a line of its own, as others push meanwhile.
+  struct alignas(RNIC_CACHE_LINE) Pushed : ListLink<DirtyTag> {
+    CompletionQueue* queue = nullptr;
+
+   private:
+    friend CompletionQueue;
+    bool any = false, solicited = false;
+    std::uint32_t consumed = 0;  // at least: as it was last read
+    std::uint32_t held = 0;      // entries
+  };
+
+  // `workers`: by so many it may be pushed to, by their indexes.
+  CompletionQueue(MutableBytes area, std::uint32_t size, std::uint64_t cookie, bool timed = false,
+                  std::uint32_t workers = 1);
+  Pushed& pushed_by(std::uint32_t worker) { return pushed_by_[worker]; }
+  // False: full; the queue has overflowed and takes nothing more (V-CQ-06, V-AE-37). Where there are several workers
+  // the entry may be held back until publish(), which a turn does not end without: some places at once cost little more
+  // than one, of a line that all write to.
+  bool push(const rnic_cqe& entry, std::uint32_t worker = 0);
+  // As push(), of what is held back.
+  bool publish(std::uint32_t worker);
   // push() would take one more now; another producer may be quicker.
-  bool has_room() const;
-  // After a seq_cst fence that follows push(): does the application wait for what was pushed since
-  // the last call? At most once for each arming (V-NTF-02).
-  bool take_notification();
+  bool has_room(std::uint32_t worker = 0) const;
+  // After a seq_cst fence that follows push(): does the application wait for what the worker has pushed since its last
+  // call? At most once for each arming (V-NTF-02).
+  bool take_notification(std::uint32_t worker = 0);
   bool overflowed() const { return overflowed_.load(std::memory_order_relaxed); }
   // Control: unpolled entries go to the front of a new ring. Producers stand still at the first step and the last, and
   // run while what waited at the first is copied: that may be millions, as the application alone says what it polled.
@@ -154,18 +181,32 @@ class CompletionQueue : public ListLink<DirtyTag> {
   }
 
  private:
+  static constexpr std::uint32_t kHeldMax = 8;  // of a worker's
+  struct alignas(RNIC_CACHE_LINE) Held {
+    rnic_cqe entries[kHeldMax];
+  };
+
+  // By which the application knows an entry of this round of the ring.
+  std::uint32_t phase_of(std::uint64_t index) const {
+    return static_cast<std::uint32_t>((index >> std::countr_zero(size_)) + 1);
+  }
+  std::uint32_t room(std::uint64_t& tail, std::uint32_t& consumed, std::uint32_t wanted) const;
+  bool write(const rnic_cqe* entries, std::uint32_t count, Pushed& own);
   void copy(const Resize& resize, std::uint32_t begin, std::uint32_t end) const;
 
+  // What seldom changes.
   rnic_cq_control* control_;
   rnic_cqe* entries_;
   std::uint32_t size_;
   bool timed_;
-  std::uint64_t cookie_;
-  std::atomic<std::uint64_t> tail_{0};  // 64 bits: phases go on counting where 32 would begin again
-  std::uint32_t fired_ = 0;
-  std::atomic<bool> pushed_{false};
-  std::atomic<bool> pushed_solicited_{false};
   std::atomic<bool> overflowed_{false};
+  std::atomic<std::uint32_t> fired_{0};
+  std::uint32_t workers_;
+  std::uint64_t cookie_;
+  std::unique_ptr<Pushed[]> pushed_by_;
+  std::unique_ptr<Held[]> held_;  // where there are several workers
+  // What each push changes. 64 bits: phases go on counting where 32 would begin again.
+  alignas(RNIC_CACHE_LINE) std::atomic<std::uint64_t> tail_{0};
 };
 
 }  // namespace rnic::shm

@@ -100,10 +100,11 @@ class Mover {
   }
   // Flushes that have begun all that was submitted before them.
   virtual std::uint64_t flushes() const { return 0; }
-  // All that was submitted for the space when there had been so many flushes is done, whoever's it is. What others
-  // submit later is not waited for: they may go on and on.
-  bool has_done(SpaceId space, std::uint64_t flushes_then) const {
-    return !is_pending(space) || (flushes() != flushes_then && !is_stuck(space));
+  // A mark of now. By has_done() all that was submitted for the space before it is done, whoever's it is, and of
+  // whatever worker. What others submit later is not waited for: they may go on and on.
+  virtual std::uint64_t mark() { return flushes(); }
+  virtual bool has_done(SpaceId space, std::uint64_t mark) const {
+    return !is_pending(space) || (flushes() != mark && !is_stuck(space));
   }
 };
 

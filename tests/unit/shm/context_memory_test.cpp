@@ -2,6 +2,7 @@
 #include "shm/context_memory.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -204,6 +205,38 @@ TEST_CASE("V-SEC-11: memory that its application takes away becomes other memory
   CHECK_FALSE((*next)->dead());
   CHECK(rnic::shm::take_dead_owners().empty());
   close(fd);
+}
+
+TEST_CASE("a worker rings for another as the application does, and wakes it if it sleeps", "[shm][shards]") {
+  auto memory = ContextMemory::create(3, 1);
+  REQUIRE(memory);
+  const auto is_woken = [&](unsigned worker) {
+    pollfd asked{.fd = (*memory)->wake_fd(worker), .events = POLLIN, .revents = 0};
+    return poll(&asked, 1, 0) == 1;
+  };
+  rnic_doorbells& bells = (*memory)->doorbells(1);
+  constexpr std::uint32_t kBell = 64 * 64 + 3 * 64 + 5;
+  (*memory)->ring(1, kBell);
+  CHECK(bells.any == 1);
+  CHECK(bells.summary[1] == 1u << 3);
+  CHECK(bells.words[kBell / 64] == 1u << 5);
+  CHECK_FALSE(is_woken(1));
+  (*memory)->ring(1, kBell + 1);
+  (*memory)->ring(1, 0);
+  CHECK(bells.words[kBell / 64] == 3u << 5);
+  CHECK(bells.summary[0] == 1);
+  CHECK(bells.words[0] == 1);
+  (*memory)->set_asleep(0, true);
+  (*memory)->set_asleep(2, true);
+  (*memory)->ring(1, 0);
+  CHECK_FALSE(is_woken(1));
+  (*memory)->set_asleep(1, true);
+  (*memory)->ring(1, 0);
+  CHECK(is_woken(1));
+  for (const unsigned other : {0u, 2u}) {
+    CHECK((*memory)->doorbells(other).any == 0);
+    CHECK_FALSE(is_woken(other));
+  }
 }
 
 TEST_CASE("what a context shares is given back, a descriptor 0 too", "[shm]") {
