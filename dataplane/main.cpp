@@ -137,7 +137,7 @@ void wait_for_links(const rnic::control::Machine& machine) {
   for (int tries = 0; tries < 30; ++tries) {
     bool all = true;
     for (const auto& device : machine.devices) {
-      all = all && (device->port->facts().peer_comes_later || device->port->link_up());
+      all = all && (device->port_facts().peer_comes_later || device->port_is_up());
     }
     if (all) return;
     usleep(50'000);
@@ -150,7 +150,7 @@ void wait_for_addresses(const rnic::control::Machine& machine) {
   for (int tries = 0; tries < 200; ++tries) {
     bool all = true;
     for (const auto& device : machine.devices)
-      device->worker->call([&](rnic::Instant) { all = all && device->device->addresses_settled(); });
+      device->first().worker->call([&](rnic::Instant) { all = all && device->first().device->addresses_settled(); });
     if (all) return;
     usleep(50'000);
   }

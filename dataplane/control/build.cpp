@@ -42,28 +42,35 @@ int missing_core(const std::vector<int>& cores) {
 
 void make_workers(const Configuration& configuration, Machine& machine) {
   const std::size_t count = std::max<std::size_t>(configuration.cores.size(), 1);
+  const bool any_shared = std::any_of(configuration.devices.begin(), configuration.devices.end(),
+                                      [](const DeviceConfiguration& device) { return device.workers > 1; });
+  if (any_shared) machine.grace = std::make_unique<shm::Grace>(static_cast<unsigned>(count));
   for (std::size_t i = 0; i < count; ++i) {
     core::WorkerOptions options = configuration.worker;
     options.index = static_cast<unsigned>(i);
     options.cpu = configuration.cores.empty() ? -1 : configuration.cores[i];
     options.copier = machine.copier;
+    options.grace = machine.grace.get();
     options.acted_for = count == 1;
     options.on_start = [] { port::dpdk_register_thread(); };
     machine.workers.push_back(std::make_unique<core::Worker>(options));
   }
 }
 
-core::Worker& worker_for(const Configuration& configuration, const DeviceConfiguration& device, Machine& machine) {
+// Of the shards of a device: from the worker of its core on, one after the other.
+core::Worker& worker_for(const Configuration& configuration, const DeviceConfiguration& device, std::size_t shard,
+                         Machine& machine) {
   const auto found = std::find(configuration.cores.begin(), configuration.cores.end(), device.core);
-  if (device.core < 0 || found == configuration.cores.end()) return *machine.workers.front();
-  return *machine.workers[static_cast<std::size_t>(found - configuration.cores.begin())];
+  const bool any = device.core < 0 || found == configuration.cores.end();
+  const std::size_t first = any ? 0 : static_cast<std::size_t>(found - configuration.cores.begin());
+  return *machine.workers[(first + shard) % machine.workers.size()];
 }
 
 // What an application puts behind the % of a link-local address: the kernel's number of the
 // interface, or one that is no interface's.
 std::uint32_t scope_of(const ServedDevice& served) {
   constexpr std::uint32_t kNobodys = 0x40000000;
-  const unsigned interface = if_nametoindex(served.port->facts().netdev.c_str());
+  const unsigned interface = if_nametoindex(served.port_facts().netdev.c_str());
   return interface != 0 ? interface : kNobodys + served.index;
 }
 
@@ -88,16 +95,21 @@ void add_routes_to_mate(const Configuration& configuration, const DeviceConfigur
 
 // Empty, or why not.
 std::string make_device(const Configuration& configuration, const DeviceConfiguration& wanted,
-                        std::unique_ptr<port::Port> port, Machine& machine) {
+                        std::vector<std::unique_ptr<port::Port>> queues, Machine& machine) {
   auto served = std::make_unique<ServedDevice>();
   served->index = static_cast<std::uint32_t>(machine.devices.size());
   served->name = wanted.name;
   served->port_spec = port::to_string(*wanted.port);
-  served->port = std::move(port);
+  if (wanted.workers == 1)
+    served->port = std::move(queues.front());
+  else
+    served->port_queues = std::make_unique<port::SteeredPorts>(std::move(queues), wanted.workers);
+  const auto port_of = [&](unsigned shard) -> port::Port& {
+    return served->port != nullptr ? *served->port : served->port_queues->of(shard);
+  };
   served->table = std::make_unique<tpt::Table>(static_cast<std::uint32_t>(served->stags.total()), random_seed());
-  served->node_guid = node_guid_of(served->port->facts().mac, served->index);
+  served->node_guid = node_guid_of(port_of(0).facts().mac, served->index);
   served->queue_pairs = wanted.queue_pairs;
-  served->worker = &worker_for(configuration, wanted, machine);
 
   core::DeviceOptions options = wanted.options;
   options.name = wanted.name;
@@ -113,9 +125,13 @@ std::string make_device(const Configuration& configuration, const DeviceConfigur
       wanted.port->kind == port::PortSpec::Kind::af_packet || wanted.port->kind == port::PortSpec::Kind::af_xdp;
   if (port::is_memory(wanted.port->kind)) options.tcp.syn_wait_first = kSynWaitInMemory;
   options.seed = random_seed();
-  served->device = std::make_unique<core::Device>(options, *served->port, *served->worker);
   int error = 0;
-  served->worker->call([&](Instant) { error = served->worker->add_device(*served->device); });
+  for (unsigned i = 0; i < wanted.workers && error == 0; ++i) {
+    core::Worker& worker = worker_for(configuration, wanted, i, machine);
+    options.shard = {.index = i, .count = wanted.workers};
+    served->shards.push_back({&worker, std::make_unique<core::Device>(options, port_of(i), worker)});
+    worker.call([&](Instant) { error = worker.add_device(*served->shards[i].device); });
+  }
   if (error != 0) return wanted.name + ": its port cannot be watched: " + std::strerror(error);
   served->scope = scope_of(*served);
   refresh_network(*served);
@@ -132,7 +148,8 @@ void join_mates(const Configuration& configuration, Machine& machine) {
     if (mate == all.end()) continue;
     served->mate = static_cast<int>(mate - all.begin());
     ServedDevice& other = *machine.devices[static_cast<std::size_t>(served->mate)];
-    if (other.worker == served->worker) served->worker->call([&](Instant) { served->device->set_mate(*other.device); });
+    Shard &own = served->first(), &its = other.first();
+    if (own.worker == its.worker) own.worker->call([&](Instant) { own.device->set_mate(*its.device); });
   }
 }
 
@@ -155,12 +172,13 @@ std::string build_machine(const Configuration& configuration, const std::functio
   port::PortFactory factory(all, log);
   for (const DeviceConfiguration& wanted : configuration.devices) {
     std::string error;
-    auto port = factory.open(*wanted.port, wanted.port_options, error);
-    if (port == nullptr) return wanted.name + ": " + error;
-    if (wanted.options.ipv6 && port->facts().mtu_bytes < ip::kPathMtuMinV6)
+    auto queues = factory.open_queues(*wanted.port, wanted.port_options, wanted.workers, error);
+    if (queues.empty()) return wanted.name + ": " + error;
+    const std::uint32_t mtu = queues.front()->facts().mtu_bytes;
+    if (wanted.options.ipv6 && mtu < ip::kPathMtuMinV6)
       return wanted.name + ": IPv6 needs an MTU of at least " + std::to_string(ip::kPathMtuMinV6) +
-             ", and the port has " + std::to_string(port->facts().mtu_bytes);
-    if (std::string why = make_device(configuration, wanted, std::move(port), machine); !why.empty()) return why;
+             ", and the port has " + std::to_string(mtu);
+    if (std::string why = make_device(configuration, wanted, std::move(queues), machine); !why.empty()) return why;
   }
   join_mates(configuration, machine);
   return {};
@@ -177,23 +195,30 @@ bool stop_machine(Machine& machine) {
   for (int i = 0; i < kTries; ++i) {
     std::size_t streams = 0;
     for (const auto& device : machine.devices)
-      if (device->port->link_up()) device->worker->call([&](Instant) { streams += device->device->stream_count(); });
+      if (device->port_is_up())
+        device->on_each([&](Shard& shard, Instant) { streams += shard.device->stream_count(); });
     if (streams == 0) break;
     usleep(kPauseUs);
   }
   // Nobody answers for them from here on: who is still there is told so, instead of asking for minutes.
   for (const auto& device : machine.devices)
-    device->worker->call([&](Instant now) {
-      for (const core::StreamInfo& stream : device->device->streams()) device->device->kill(stream.stream, now);
+    device->on_each([](Shard& shard, Instant now) {
+      for (const core::StreamInfo& stream : shard.device->streams()) shard.device->kill(stream.stream, now);
     });
-  // A turn sends before it serves calls: the resets leave in this one's.
-  for (const auto& worker : machine.workers) worker->call([](Instant) {});
+  // A turn sends before it serves calls: the resets leave in this one's. Those that one worker sends for others it has
+  // from them at the next one's beginning.
+  constexpr int kRounds = 3;
+  for (int i = 0; i < kRounds; ++i)
+    for (const auto& worker : machine.workers) worker->call([](Instant) {});
   bool all_back = true;
   for (const auto& worker : machine.workers) all_back &= worker->stop();
   if (!all_back) return false;
   for (const auto& device : machine.devices) {
-    device->worker->remove_device(*device->device);
-    device->device.reset();
+    for (Shard& shard : device->shards) {
+      shard.worker->remove_device(*shard.device);
+      shard.device.reset();
+    }
+    device->port_queues.reset();
     device->port.reset();
   }
   machine.devices.clear();

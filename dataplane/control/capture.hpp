@@ -4,7 +4,9 @@
 // Owned by the control thread.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "base/result.hpp"
@@ -31,11 +33,16 @@ class Capture {
 
  private:
   Capture() = default;
+  // A shard's tap. The ring is written by one at a time; what every shard gets the first has seen.
+  class ShardTap;
   struct Part {
     ServedDevice* device = nullptr;
     int fd = -1;
     void* memory = nullptr;
     std::unique_ptr<port::CaptureRing> ring;
+    std::unique_ptr<std::mutex> writes;  // where there are several shards
+    std::vector<std::unique_ptr<ShardTap>> taps;
+    void on_taps(const std::function<void(core::Device& shard, port::Tap& tap)>& task);
   };
   std::vector<Part> parts_;
 };

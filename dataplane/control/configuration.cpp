@@ -368,6 +368,8 @@ constexpr Key<DeviceConfiguration> kDeviceKeys[] = {
      [](const Field& field, auto& device) { field.take_number(512, 4'194'304, device.port_options.buffers); }},
     {"core", "2", "which of `cores` serves the device",
      [](const Field& field, auto& device) { field.take_number(0, 4095, device.core); }},
+    {"workers", "1", "so many of them share the device's connections, from that one on",
+     [](const Field& field, auto& device) { field.take_number(1, RNIC_WORKERS_MAX, device.workers); }},
 };
 constexpr std::span<const Key<DeviceConfiguration>> device_keys() { return kDeviceKeys; }
 std::span<const Key<Configuration>> root_keys();
@@ -740,6 +742,13 @@ std::string complete(Configuration& configuration) {
     if (device.core >= 0 &&
         std::find(configuration.cores.begin(), configuration.cores.end(), device.core) == configuration.cores.end())
       return device.name + ": core " + std::to_string(device.core) + " is none of the daemon's cores";
+    const std::size_t workers = std::max<std::size_t>(configuration.cores.size(), 1);
+    if (device.workers > workers)
+      return device.name + ": workers = " + std::to_string(device.workers) + ", and the daemon has " +
+             std::to_string(workers) + ": one for each of its cores, as in cores = [2, 3]";
+    using Kind = port::PortSpec::Kind;
+    if (device.workers > 1 && (device.port->kind == Kind::loopback || device.port->kind == Kind::pair))
+      return device.name + ": a device of a port \"" + port::to_string(*device.port) + "\" is one worker's";
   }
 
   std::map<wire::IpAddress, const DeviceConfiguration*> addresses;

@@ -35,7 +35,8 @@ struct DeviceConfiguration {
   core::DeviceOptions options;
   std::optional<bool> local_direct;  // default by its port
   qp::Config queue_pairs;
-  int core = -1;  // one of the daemon's `cores`; -1: wherever
+  int core = -1;              // one of the daemon's `cores`; -1: wherever
+  std::uint32_t workers = 1;  // that share it, from that one on
 
   // As the user says; what he leaves out complete() decides, and it is in the options then.
   std::optional<core::AddressMode> mode;  // local for addresses of 127.0.0.0/8, otherwise own

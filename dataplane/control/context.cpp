@@ -90,7 +90,9 @@ Result<std::unique_ptr<Context>, int> Context::open(Machine& machine, ServedDevi
   for (const auto& worker : machine.workers)
     worker->call([&](Instant) { worker->mover().add_space(made->space_, reach); });
   int error = 0;
-  device.worker->call([&](Instant) { error = device.worker->add_context(*made->memory_, made->space_); });
+  device.on_each([&](Shard& shard, Instant) {
+    if (error == 0) error = shard.worker->add_context(*made->memory_, made->space_);
+  });
   if (error != 0) return Failure{error};
   return made;
 }
@@ -114,23 +116,15 @@ void Context::describe(Reply& reply) {
 Context::~Context() {
   if (!space_known_) return;
   memory_->mark_dead();
-  device_.worker->call([&](Instant) { device_.worker->remove_context(*memory_); });  // with all its bells
+  device_.on_each([&](Shard& shard, Instant) { shard.worker->remove_context(*memory_); });  // with all its bells
   end_streams();
-  in_batches(*device_.worker, qps_, [&](auto& entry, Instant now) {
-    Qp& qp = *entry.second;
-    if (qp.ud != nullptr)
-      device_.device->release(*qp.ud);
-    else
-      device_.device->release(*qp.qp, now);
-    qp.ud.reset();
-    qp.qp.reset();
-  });
+  for_qps([&](Qp& qp, Instant now) { release(qp, now); });
   for (const auto& [handle, window] : windows_)
     if (!window->ends) (void)device_.table->deallocate_window(window->stag);
   for (const auto& [handle, region] : regions_)
     if (!region->ends) (void)device_.table->deregister(region->stag);
-  in_batches(*device_.worker, srqs_, [](auto& entry, Instant) { entry.second->queue.reset(); });
-  in_batches(*device_.worker, cqs_, [](auto& entry, Instant) { entry.second->queue.reset(); });
+  for (Shard& shard : device_.shards)
+    in_batches(*shard.worker, cqs_, [&](auto& entry, Instant) { shard.worker->forget(*entry.second->queue); });
   bool over = true;
   for (const auto& worker : machine_.workers)
     worker->call([&](Instant) { over &= worker->mover().remove_space(space_); });
@@ -411,7 +405,7 @@ Reply Context::rereg_mr(const rnic_rereg_mr& request, const Descriptor& shared) 
     region->change = error;
   }
   // Not one more octet by what it was when we answer (V-MR-10).
-  if (!machine_.wait_for_grace(*device_.worker, space_)) return Reply::not_yet();
+  if (!machine_.wait_for_grace(space_)) return Reply::not_yet();
   region->before.reset();
   const int error = *std::exchange(region->change, std::nullopt);
   if (error != 0) return Reply::error(error);
@@ -424,7 +418,7 @@ Reply Context::dereg_mr(std::uint32_t handle) {
   if (!region->ends && !device_.table->deregister(region->stag)) return Reply::error(EBUSY);  // V-MR-19
   region->ends = true;
   // Not one more octet when we answer (V-MR-20), and only then is the memory let go.
-  if (!machine_.wait_for_grace(*device_.worker, space_)) return Reply::not_yet();
+  if (!machine_.wait_for_grace(space_)) return Reply::not_yet();
   if (region->pd != nullptr) --region->pd->uses;
   --device_.counts.regions;
   regions_.erase(handle);
@@ -452,7 +446,7 @@ void Context::drop_dead_memory() {
       table.revoke(window->stag);
   }
   // What waits behind a copy that waits for a page may go there still: we are called again when it is over.
-  if (machine_.wait_for_grace(*device_.worker, space_)) dead_mappings_.clear();
+  if (machine_.wait_for_grace(space_)) dead_mappings_.clear();
 }
 
 Reply Context::alloc_mw(const rnic_alloc_mw& request) {
@@ -480,7 +474,7 @@ Reply Context::dealloc_mw(std::uint32_t handle) {
   if (window == nullptr) return Reply::error(EINVAL);
   if (!window->ends && !device_.table->deallocate_window(window->stag)) return Reply::error(EBUSY);
   window->ends = true;
-  if (!machine_.wait_for_grace(*device_.worker, space_)) return Reply::not_yet();
+  if (!machine_.wait_for_grace(space_)) return Reply::not_yet();
   --window->pd->uses;
   --device_.counts.windows;
   windows_.erase(handle);

@@ -7,7 +7,7 @@
 // the direct verbs' in context_direct.cpp and context_streams.cpp.
 //
 // Owned by the control thread. What workers touch (queue pairs, queues, the table's memory) is made,
-// changed and destroyed on the device's worker, by Worker::call().
+// changed and destroyed on the worker of its shard, by Worker::call().
 #pragma once
 
 #include <sys/types.h>
@@ -24,6 +24,7 @@
 
 #include "base/result.hpp"
 #include "control/async_events.hpp"
+#include "control/batches.hpp"
 #include "control/descriptor.hpp"
 #include "control/doorbell_slots.hpp"
 #include "control/event_socket.hpp"
@@ -123,6 +124,7 @@ struct Qp {
   Cq* send_cq = nullptr;
   Cq* recv_cq = nullptr;
   Srq* srq = nullptr;
+  Shard* shard = nullptr;                            // that it is on: of its connection, once it has one
   DoorbellSlots::Slot send_doorbell, recv_doorbell;  // with an SRQ no second one
   shm::ContextMemory::Piece send_piece, recv_piece;
   // Of the send queue's data (RNIC_TRANSMIT_MEMORY), once it was asked for.
@@ -172,6 +174,11 @@ struct DirectStream {
   EventSocket::Subject events;
 };
 
+// Where it calls from: its ports say so, and one whose own is left to us calls from where it is.
+inline Shard& shard_for(const Qp& qp, ServedDevice& device, const core::ConnectOptions& call) {
+  return call.local_port == 0 ? *qp.shard : device.of(call);
+}
+
 class Context {
  public:
   // `memory`: the application's /proc/self/mem, or none; `process`: a pidfd of it, or null; `helper`: or null.
@@ -220,6 +227,8 @@ class Context {
   Reply modify_qp(const rnic_modify_qp& request);
   Reply query_qp(std::uint32_t number);
   Reply destroy_qp(std::uint32_t number);
+  // To where its connection will be. Not one that has a stream or has begun work: whoever connects it is refused.
+  void move(Qp& qp, Shard& to);
   // A Modify with RNIC_MODIFY_PEER that says nowhere whom: without a GRH, or with one of no GID.
   static bool names_nobody(const rnic_modify_qp& request);
   bool has_gid(std::size_t index) const { return device_.gid(index).has_value(); }
@@ -297,7 +306,18 @@ class Context {
   void start(Qp& qp, const QpSizes& sizes, const rnic_create_qp& request);
   void start_ud(Qp& qp);
   Reply described(const Qp& qp, const QpSizes& sizes);
+  void make_on_worker(Qp& qp, const qp::Config& config, const qp::QueuePair* before);
+  void unbind(Qp& qp);
   void destroy_on_worker(Qp& qp, Instant now);
+  void release(Qp& qp, Instant now);
+  // step(qp, now) for each, on its worker, others being served in between.
+  template <typename Step>
+  void for_qps(Step&& step) {
+    for (Shard& shard : device_.shards)
+      in_batches(*shard.worker, qps_, [&](auto& entry, Instant now) {
+        if (entry.second->shard == &shard) step(*entry.second, now);
+      });
+  }
   int check_meeting(const Qp& qp, const rnic_modify_qp& request) const;
   Reply modify_ud(Qp& qp, const rnic_modify_qp& request);
   void forget(Qp& qp);
@@ -308,7 +328,7 @@ class Context {
   Result<std::unique_ptr<DirectStream>, int> new_stream(Share share, std::uint64_t user_pointer);
   rnic_handle_reply keep(std::unique_ptr<DirectStream> stream);
   DirectStream* find_stream(std::uint32_t handle, DirectStream::Kind kind) const;
-  void end_on_worker(DirectStream& stream, core::Disconnect how, Instant now);
+  void end_on_worker(Shard& shard, DirectStream& stream, core::Disconnect how, Instant now);
   void end_streams();
   void forget(DirectStream& stream);
   void tell(DirectStream& stream);

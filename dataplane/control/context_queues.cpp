@@ -94,7 +94,8 @@ Reply Context::create_cq(const rnic_create_cq& request, std::shared_ptr<EventSoc
   cq->context = this;
   cq->piece = std::move(*piece);
   const bool timed = (request.flags & RNIC_CQ_TIMES) != 0;
-  cq->queue = std::make_unique<shm::CompletionQueue>(cq->piece.bytes(), entries, cq->cookie, timed);
+  cq->queue = std::make_unique<shm::CompletionQueue>(cq->piece.bytes(), entries, cq->cookie, timed,
+                                                     static_cast<std::uint32_t>(machine_.workers.size()));
   cq->channel = std::move(channel);
   machine_.cqs_by_cookie[cq->cookie] = cq.get();
   ++device_.counts.cqs;
@@ -149,8 +150,7 @@ Reply Context::destroy_cq(std::uint32_t handle) {
   Cq* cq = find(cqs_, handle);
   if (cq == nullptr) return Reply::error(EINVAL);
   if (cq->uses != 0) return Reply::error(EBUSY);  // V-CQ-09
-  // On the worker: it may stand in its list of those that want a look.
-  device_.worker->call([&](Instant) { cq->queue.reset(); });
+  device_.on_each([&](Shard& shard, Instant) { shard.worker->forget(*cq->queue); });
   forget(*cq);
   const rnic_destroy_cq_reply reply{cq->completions.sent, 0};
   cqs_.erase(handle);
@@ -200,9 +200,12 @@ Reply Context::create_srq(const rnic_create_srq& request) {
   srq->sge_max = sges;
   srq->doorbell = std::move(doorbell);
   srq->piece = std::move(*piece);
-  srq->queue = std::make_unique<shm::SharedReceiveQueue>(srq->piece.bytes(), entries, stride, sges);
+  srq->queue =
+      std::make_unique<shm::SharedReceiveQueue>(srq->piece.bytes(), entries, stride, sges, device_.shards.size() > 1);
   srq->queue->cookie = srq->cookie;
-  srq->queue->set_worker(device_.worker->index());
+  core::Worker& worker = *device_.first().worker;
+  srq->queue->set_worker(worker.index());
+  worker.call([&](Instant) { worker.doorbells().bind_shared(*memory_, srq->doorbell.number(), *srq->queue); });
   srq->queue->arm_limit(request.limit);  // V-LIM-01
   srq->limit_given = request.limit;
   machine_.srqs_by_cookie[srq->cookie] = srq.get();
@@ -231,7 +234,7 @@ Reply Context::modify_srq(const rnic_modify_srq& request) {
   const std::uint32_t limit = limits ? request.limit : srq->queue->limit();
   if (limit > entries) return Reply::error(EINVAL);  // V-LIM-04
   if (resizes) return resize_srq(*srq, request, entries);
-  if (limits) device_.worker->call([&](Instant) { srq->queue->arm_limit(request.limit); });  // V-LIM-03
+  if (limits) device_.first().worker->call([&](Instant) { srq->queue->arm_limit(request.limit); });  // V-LIM-03
   if (limits) srq->limit_given = request.limit;
   return Reply::with(rnic_modify_srq_reply{});
 }
@@ -249,10 +252,14 @@ Reply Context::resize_srq(Srq& srq, const rnic_modify_srq& request, std::uint32_
     return reply;
   }
   bool done = false;
-  device_.worker->call([&](Instant) {
+  const auto resize = [&](Instant) {
     done = srq.queue->resize(piece->bytes(), entries);
     if (done && (request.set & RNIC_SRQ_LIMIT) != 0) srq.queue->arm_limit(request.limit);
-  });
+  };
+  if (device_.shards.size() == 1)
+    device_.first().worker->call(resize);
+  else
+    machine_.with_all_stopped(resize);
   if (!done) return Reply::error(EINVAL);
   srq.piece = std::move(*piece);
   srq.entries = body.entries = entries;
@@ -278,10 +285,7 @@ Reply Context::destroy_srq(std::uint32_t handle) {
   Srq* srq = find(srqs_, handle);
   if (srq == nullptr) return Reply::error(EINVAL);
   if (srq->uses != 0) return Reply::error(EBUSY);  // V-SRQ-21
-  device_.worker->call([&](Instant) {
-    device_.worker->doorbells().unbind(*memory_, srq->doorbell.number());
-    srq->queue.reset();
-  });
+  device_.on_each([&](Shard& shard, Instant) { shard.worker->doorbells().unbind(*memory_, srq->doorbell.number()); });
   forget(*srq);
   --srq->pd->uses;
   --device_.counts.srqs;
@@ -338,6 +342,8 @@ Reply Context::create_qp(const rnic_create_qp& request) {
   const bool ud = request.type == RNIC_QP_UD;
   if (ud && device_.face() != Face::roce) return Reply::error(EOPNOTSUPP);
   if (ud && (request.flags != 0 || request.receive_limit != 0)) return Reply::error(EOPNOTSUPP);
+  // A datagram that is too long for a receive gives it back, and of several workers another may have the next already.
+  if (ud && srq != nullptr && device_.shards.size() > 1) return Reply::error(EOPNOTSUPP);
   if (!ud && request.type != RNIC_QP_RC) return Reply::error(EINVAL);
 
   auto qp = std::make_unique<Qp>();
@@ -352,6 +358,7 @@ Reply Context::create_qp(const rnic_create_qp& request) {
   qp->send_cq = send_cq;
   qp->recv_cq = recv_cq;
   qp->srq = srq;
+  qp->shard = ud ? &device_.first() : &device_.next_shard();
   if (ud)
     start_ud(*qp);
   else
@@ -402,7 +409,7 @@ Reply Context::transmit_memory(const rnic_transmit_memory& request) {
   if (!piece) return Reply::error(piece.error());
   qp->transmit_share = all.take(holder_, request.length);
   qp->transmit_piece = std::move(*piece);
-  device_.worker->call([&](Instant) { qp->send->set_transmit_memory(qp->transmit_piece.bytes()); });
+  qp->shard->worker->call([&](Instant) { qp->send->set_transmit_memory(qp->transmit_piece.bytes()); });
   Reply reply;
   rnic_area area{};
   describe(reply, area, qp->transmit_piece);
@@ -412,7 +419,7 @@ Reply Context::transmit_memory(const rnic_transmit_memory& request) {
 
 // The application's side of it, for its worker.
 void Context::make_host(Qp& qp) {
-  core::Worker& worker = *device_.worker;
+  core::Worker& worker = *qp.shard->worker;
   shm::QueueHost::Parts parts;
   parts.send = qp.send.get();
   parts.receive = qp.recv.get();
@@ -433,20 +440,20 @@ void Context::start_ud(Qp& qp) {
                           .receive_pd = qp.srq != nullptr ? qp.srq->pd->id : qp.pd->id,  // V-SRQ-15
                           .space = space_,
                           .shared_receive = qp.srq != nullptr};
-  core::Worker& worker = *device_.worker;
+  core::Worker& worker = *qp.shard->worker;
+  core::Device& device = *qp.shard->device;
   worker.call([&](Instant) {
     qp.ud = std::make_unique<ud::QueuePair>(config, *qp.host, *device_.table, worker.mover());
-    device_.device->datagrams().add(*qp.ud);
-    worker.doorbells().bind_send(*memory_, qp.send_doorbell.number(), *device_.device, *qp.ud, *qp.send);
+    device.datagrams().add(*qp.ud);
+    worker.doorbells().bind_send(*memory_, qp.send_doorbell.number(), device, *qp.ud, *qp.send);
     if (qp.srq == nullptr)
-      worker.doorbells().bind_receive(*memory_, qp.recv_doorbell.number(), *device_.device, *qp.ud, *qp.recv);
+      worker.doorbells().bind_receive(*memory_, qp.recv_doorbell.number(), device, *qp.ud, *qp.recv);
   });
 }
 
 // The queue pair itself, on its worker.
 void Context::start(Qp& qp, const QpSizes& sizes, const rnic_create_qp& request) {
   make_host(qp);
-  core::Worker& worker = *device_.worker;
   qp::Config config = device_.queue_pairs;
   config.number = qp.number;
   config.pd = qp.pd->id;
@@ -458,17 +465,47 @@ void Context::start(Qp& qp, const QpSizes& sizes, const rnic_create_qp& request)
   config.ird_max = kReadDepthMax;
   config.ord_max = kReadDepthMax;
   config.shared_receive = qp.srq != nullptr;
+  make_on_worker(qp, config, nullptr);
+  if (qp.srq != nullptr)
+    qp.shard->worker->call([&](Instant) { (void)qp.qp->set_receive_limit(request.receive_limit); });  // V-LIM-05
+}
+
+// On its shard, where its queues tell of what is posted from now on. With `before`, what that was.
+void Context::make_on_worker(Qp& qp, const qp::Config& config, const qp::QueuePair* before) {
+  core::Worker& worker = *qp.shard->worker;
+  core::Device& device = *qp.shard->device;
   worker.call([&](Instant) {
-    qp.qp = std::make_unique<qp::QueuePair>(config, *qp.host, *device_.table, worker.mover(),
-                                            device_.device->data_pool(), device_.device->scratch());
-    if (qp.srq != nullptr) (void)qp.qp->set_receive_limit(request.receive_limit);  // V-LIM-05
-    worker.doorbells().bind_send(*memory_, qp.send_doorbell.number(), *device_.device, *qp.qp, *qp.send);
+    qp.qp = std::make_unique<qp::QueuePair>(config, *qp.host, *device_.table, worker.mover(), device.data_pool(),
+                                            device.scratch());
+    if (before != nullptr) qp.qp->succeed(*before);
+    worker.doorbells().bind_send(*memory_, qp.send_doorbell.number(), device, *qp.qp, *qp.send);
     if (qp.srq != nullptr)
-      worker.doorbells().bind_shared_receive(*memory_, qp.srq->doorbell.number(), *device_.device, *qp.qp,
-                                             *qp.srq->queue);
+      worker.doorbells().bind_shared_receive(*memory_, qp.srq->doorbell.number(), device, *qp.qp);
     else
-      worker.doorbells().bind_receive(*memory_, qp.recv_doorbell.number(), *device_.device, *qp.qp, *qp.recv);
+      worker.doorbells().bind_receive(*memory_, qp.recv_doorbell.number(), device, *qp.qp, *qp.recv);
   });
+  if (qp.srq == nullptr || &worker == device_.first().worker) return;
+  core::Worker& rung = *device_.first().worker;
+  rung.call([&](Instant) { rung.doorbells().relay_shared(*memory_, qp.srq->doorbell.number(), worker.index()); });
+}
+
+// What was posted meanwhile is found when it is connected, and what is posted then rings where it is: `worker` of its
+// rings is stored before that, and read behind a fence by who posts.
+void Context::move(Qp& qp, Shard& to) {
+  if (qp.shard == &to || qp.qp == nullptr) return;
+  Shard& from = *qp.shard;
+  std::unique_ptr<qp::QueuePair> before;
+  from.worker->call([&](Instant now) {
+    if (qp.qp->state() != qp::State::idle || from.device->has_stream(*qp.qp) || qp.qp->has_begun_work()) return;
+    unbind(qp);
+    from.device->release(*qp.qp, now);
+    before = std::move(qp.qp);
+  });
+  if (before == nullptr) return;
+  qp.shard = &to;
+  qp.host->set_worker(to.worker->index(), *to.worker);
+  make_on_worker(qp, before->config(), before.get());
+  from.worker->call([&](Instant) { before.reset(); });
 }
 
 Reply Context::described(const Qp& qp, const QpSizes& sizes) {
@@ -538,7 +575,7 @@ Reply Context::modify_qp(const rnic_modify_qp& request) {
     }
     if ((request.mask & RNIC_MODIFY_PEER) != 0 &&
         (machine.state() != qp::State::idle || machine.idle_name() != qp::IdleName::init ||
-         device_.device->has_stream(machine) || machine.has_begun_work())) {
+         qp->shard->device->has_stream(machine) || machine.has_begun_work())) {
       error = EINVAL;
       return;
     }
@@ -552,7 +589,7 @@ Reply Context::modify_qp(const rnic_modify_qp& request) {
         return;
       }
       if (const auto done = machine.modify_state(wanted, now); !done) error = errno_of(done.error());
-      device_.device->touch(machine);
+      qp->shard->device->touch(machine);
       return;
     }
     if (changes_state && wanted != qp::State::idle && wanted != qp::State::rts) {
@@ -575,7 +612,7 @@ Reply Context::modify_qp(const rnic_modify_qp& request) {
       if (const auto done = machine.set_receive_limit(request.receive_limit); !done) error = errno_of(done.error());
     }
   };
-  device_.worker->call([&](Instant now) {
+  qp->shard->worker->call([&](Instant now) {
     change(*qp->qp, now);
     if (names_idle && error == 0 && qp->qp->state() == qp::State::idle)
       qp->qp->set_idle_name(static_cast<qp::IdleName>(request.idle_name));
@@ -624,10 +661,10 @@ Reply Context::modify_ud(Qp& qp, const rnic_modify_qp& request) {
   std::optional<std::uint32_t> q_key;
   if ((request.mask & RNIC_MODIFY_Q_KEY) != 0) q_key = request.q_key;
   int error = 0;
-  device_.worker->call([&](Instant) {
+  qp.shard->worker->call([&](Instant) {
     if (const auto done = qp.ud->modify(wanted, q_key); !done)
       error = done.error() == ud::ModifyError::still_flushing ? EBUSY : EINVAL;
-    device_.device->touch(*qp.ud);
+    qp.shard->device->touch(*qp.ud);
   });
   return Reply::error(error);
 }
@@ -642,7 +679,7 @@ bool Context::names_nobody(const rnic_modify_qp& request) {
 // What a Modify says of a peer, and of what is counted toward it. 0, or an errno.
 int Context::check_meeting(const Qp& qp, const rnic_modify_qp& request) const {
   constexpr std::uint32_t kNumberMax = wire::Meeting::kNumberMask;
-  if (!device_.device->options().oob_connect || request.state != RNIC_QP_IDLE) return EINVAL;
+  if (!device_.options().oob_connect || request.state != RNIC_QP_IDLE) return EINVAL;
   if ((request.mask & RNIC_MODIFY_STATE) == 0 || request.psn > kNumberMax) return EINVAL;
   if ((request.mask & RNIC_MODIFY_PSN) != 0) {
     const bool once = qp.meets && !qp.meets->counts;
@@ -661,11 +698,11 @@ Reply Context::query_qp(std::uint32_t number) {
   rnic_query_qp_reply reply{};
   if (qp->ud != nullptr) {
     ud::State state{};
-    device_.worker->call([&](Instant) { state = qp->ud->state(); });
+    qp->shard->worker->call([&](Instant) { state = qp->ud->state(); });
     std::tie(reply.state, reply.idle_name) = names_of(state);
     return Reply::with(reply);
   }
-  device_.worker->call([&](Instant) {
+  qp->shard->worker->call([&](Instant) {
     const qp::QueuePair& machine = *qp->qp;
     reply.state = static_cast<std::uint32_t>(machine.state());
     reply.idle_name = static_cast<std::uint32_t>(machine.idle_name());
@@ -685,24 +722,32 @@ Reply Context::query_qp(std::uint32_t number) {
     if (limit.armed) reply.flags |= RNIC_QP_LIMIT_ARMED;
     if (machine.config().privileged) reply.flags |= RNIC_QP_PRIVILEGED;
     if (!tpt::permits(machine.config().access, tpt::Rights::window_bind)) reply.flags |= RNIC_QP_NO_BIND;
-    if (const auto stream = device_.device->stream_of(machine)) reply.stream = stream->value;
+    if (const auto stream = qp->shard->device->stream_of(machine)) reply.stream = stream->value;
   });
   reply.local = qp->local;
   reply.remote = qp->remote;
   return Reply::with(reply);
 }
 
-void Context::destroy_on_worker(Qp& qp, Instant now) {
-  core::Worker& worker = *device_.worker;
-  worker.doorbells().unbind(*memory_, qp.send_doorbell.number());
+void Context::unbind(Qp& qp) {
+  core::Doorbells& doorbells = qp.shard->worker->doorbells();
+  doorbells.unbind(*memory_, qp.send_doorbell.number());
   if (qp.srq == nullptr)
-    worker.doorbells().unbind(*memory_, qp.recv_doorbell.number());
+    doorbells.unbind(*memory_, qp.recv_doorbell.number());
   else if (qp.ud == nullptr)
-    worker.doorbells().unbind_shared_receive(*memory_, qp.srq->doorbell.number(), *qp.qp);
+    doorbells.unbind_shared_receive(*memory_, qp.srq->doorbell.number(), *qp.qp);
+}
+
+void Context::destroy_on_worker(Qp& qp, Instant now) {
+  unbind(qp);
+  release(qp, now);
+}
+
+void Context::release(Qp& qp, Instant now) {
   if (qp.ud != nullptr)
-    device_.device->release(*qp.ud);
+    qp.shard->device->release(*qp.ud);
   else
-    device_.device->release(*qp.qp, now);
+    qp.shard->device->release(*qp.qp, now);
   qp.ud.reset();
   qp.qp.reset();
 }
@@ -720,9 +765,10 @@ Reply Context::destroy_qp(std::uint32_t number) {
   if (qp == nullptr) return Reply::error(EINVAL);
   bool bound = false;
   bool stuck = false;
-  device_.worker->call([&](Instant now) {
+  core::Worker& worker = *qp->shard->worker;
+  worker.call([&](Instant now) {
     // Its buffers are the application's again when we answer.
-    stuck = device_.worker->mover().is_stuck(space_);
+    stuck = worker.mover().is_stuck(space_);
     if (stuck) return;
     bound = device_.table->window_bound_to(qp->number);  // V-QP-15
     if (!bound) destroy_on_worker(*qp, now);
@@ -764,7 +810,8 @@ Reply Context::attach_mcast(const rnic_mcast& request) {
   // Whoever comes to a group that is there takes none of the device's.
   Share place = is_new && !served.share ? Share{} : served.places.take(holder_);
   bool done = false;
-  if (place) device_.worker->call([&](Instant now) { done = device_.device->datagrams().attach(*qp->ud, group, now); });
+  Shard& shard = *qp->shard;
+  if (place) shard.worker->call([&](Instant now) { done = shard.device->datagrams().attach(*qp->ud, group, now); });
   if (done) {
     qp->groups.emplace(group, std::move(place));
     return {};
@@ -779,7 +826,8 @@ Reply Context::detach_mcast(const rnic_mcast& request) {
   if (qp == nullptr || qp->ud == nullptr) return Reply::error(EINVAL);
   bool done = false;
   const wire::IpAddress group = group_of(request);
-  device_.worker->call([&](Instant) { done = device_.device->datagrams().detach(*qp->ud, group); });
+  Shard& shard = *qp->shard;
+  shard.worker->call([&](Instant) { done = shard.device->datagrams().detach(*qp->ud, group); });
   if (done) leave(*qp, group);
   return Reply::error(done ? 0 : EINVAL);
 }
@@ -810,16 +858,15 @@ void Context::on_srq_limit(Srq& srq) {
 // The queue takes nothing more: whoever reports to it can do no more work (architecture.md s9).
 void Context::on_cq_overflow(Cq& cq) {
   async_->send_async(cq.events, cq.user_pointer, static_cast<std::uint32_t>(IbvEvent::cq_error));  // V-AE-37
-  in_batches(*device_.worker, qps_, [&](auto& entry, Instant now) {
-    const Qp& qp = *entry.second;
+  for_qps([&](const Qp& qp, Instant now) {
     if (qp.send_cq != &cq && qp.recv_cq != &cq) return;
     if (qp.ud != nullptr) {
       (void)qp.ud->modify(ud::State::error, std::nullopt);
-      device_.device->touch(*qp.ud);
+      qp.shard->device->touch(*qp.ud);
       return;
     }
     (void)qp.qp->modify_state(qp::State::error, now);
-    device_.device->touch(*qp.qp);
+    qp.shard->device->touch(*qp.qp);
   });
 }
 

@@ -64,12 +64,14 @@ DirectStream* Context::find_stream(std::uint32_t handle, DirectStream::Kind kind
   return stream != nullptr && stream->kind == kind ? stream : nullptr;
 }
 
-void Context::end_on_worker(DirectStream& stream, core::Disconnect how, Instant now) {
-  core::Device& device = *device_.device;
+void Context::end_on_worker(Shard& shard, DirectStream& stream, core::Disconnect how, Instant now) {
+  core::Device& device = *shard.device;
+  const auto is_here = [&](core::StreamId id) { return &device_.of(id) == &shard; };
   if (stream.kind == DirectStream::Kind::listener) {
     device.unlisten(stream.address, port_of(stream.local), now);
-    for (const auto& caller : stream.callers) device.disconnect(caller.id, core::Disconnect::abrupt, now);
-  } else if (stream.kind == DirectStream::Kind::streaming && stream.error == 0) {
+    for (const auto& caller : stream.callers)
+      if (is_here(caller.id)) device.disconnect(caller.id, core::Disconnect::abrupt, now);
+  } else if (stream.kind == DirectStream::Kind::streaming && stream.error == 0 && is_here(stream.id)) {
     device.disconnect(stream.id, how, now);
   }
 }
@@ -81,8 +83,9 @@ void Context::forget(DirectStream& stream) {
 
 // The context goes. What has been said is still delivered.
 void Context::end_streams() {
-  in_batches(*device_.worker, streams_,
-             [&](auto& entry, Instant now) { end_on_worker(*entry.second, core::Disconnect::graceful, now); });
+  for (Shard& shard : device_.shards)
+    in_batches(*shard.worker, streams_,
+               [&](auto& entry, Instant now) { end_on_worker(shard, *entry.second, core::Disconnect::graceful, now); });
   for (const auto& [handle, stream] : streams_) stream->events.gone = true;
   if (direct_ != nullptr) direct_->forget_gone();
   for (const auto& [handle, stream] : streams_) machine_.streams_by_cookie.erase(stream->cookie);
@@ -105,7 +108,8 @@ Reply Context::stream_connect(const rnic_stream_connect& request, Shares& stream
   options.traffic_class = static_cast<std::uint8_t>(request.traffic_class);
   options.cookie = stream.cookie;
   Result<core::StreamId, core::StreamError> called = Failure{core::StreamError::wrong_state};
-  device_.worker->call([&](Instant now) { called = device_.device->open(options, now); });
+  Shard& shard = device_.of(options);
+  shard.worker->call([&](Instant now) { called = shard.device->open(options, now); });
   if (!called) return Reply::error(errno_of(called.error()));
   stream.id = *called;
   stream.open = false;
@@ -122,9 +126,7 @@ Reply Context::stream_listen(const rnic_stream_listen& request, Shares& streams)
   if (!made) return Reply::error(made.error());
   DirectStream& stream = **made;
   const std::uint32_t backlog = std::clamp<std::uint32_t>(request.backlog, 1, kBacklogMax);
-  Result<Done, core::StreamError> listens = Done{};
-  device_.worker->call(
-      [&](Instant) { listens = device_.device->listen(*local, port_of(request.local), backlog, stream.cookie); });
+  const auto listens = device_.listen(*local, port_of(request.local), backlog, stream.cookie, false);
   if (!listens)
     return Reply::error(listens.error() == core::StreamError::no_route ? EADDRNOTAVAIL : errno_of(listens.error()));
   stream.kind = DirectStream::Kind::listener;
@@ -144,7 +146,8 @@ Reply Context::stream_accept(const rnic_stream_accept& request) {
     if (!made) return Reply::error(made.error());
     DirectStream& stream = **made;
     Result<Done, core::StreamError> claimed = Done{};
-    device_.worker->call([&](Instant) { claimed = device_.device->claim(caller.id, stream.cookie); });
+    Shard& shard = device_.of(caller.id);
+    shard.worker->call([&](Instant) { claimed = shard.device->claim(caller.id, stream.cookie); });
     if (!claimed) continue;  // it has gone; this is on its way to be told
     stream.id = caller.id;
     stream.local = caller.local;
@@ -158,7 +161,7 @@ Reply Context::stream_accept(const rnic_stream_accept& request) {
 Reply Context::stream_close(std::uint32_t handle) {
   DirectStream* stream = find(streams_, handle);
   if (stream == nullptr || stream->kind == DirectStream::Kind::running) return Reply::error(EINVAL);
-  device_.worker->call([&](Instant now) { end_on_worker(*stream, core::Disconnect::graceful, now); });
+  device_.on_each([&](Shard& shard, Instant now) { end_on_worker(shard, *stream, core::Disconnect::graceful, now); });
   forget(*stream);
   streams_.erase(handle);
   return {};
@@ -172,7 +175,8 @@ Reply Context::stream_send(const rnic_stream_send& request) {
   if (stream->error != 0) return Reply::error(stream->error);
   Result<std::size_t, core::StreamError> taken = std::size_t{0};
   const Bytes octets = as_bytes(request.octets, request.length);
-  device_.worker->call([&](Instant now) { taken = device_.device->say(stream->id, octets, now); });
+  Shard& shard = device_.of(stream->id);
+  shard.worker->call([&](Instant now) { taken = shard.device->say(stream->id, octets, now); });
   if (!taken) return Reply::error(errno_of(taken.error()));
   if (*taken == 0 && request.length != 0) return Reply::error(EAGAIN);
   return Reply::with(rnic_handle_reply{static_cast<std::uint32_t>(*taken), 0});
@@ -186,7 +190,8 @@ Reply Context::stream_receive(const rnic_stream_receive& request) {
   if (stream->error != 0) return Reply::error(stream->error);
   Result<core::Heard, core::StreamError> heard = core::Heard{};
   const MutableBytes room(reinterpret_cast<std::byte*>(reply.octets), request.length);
-  device_.worker->call([&](Instant) { heard = device_.device->hear(stream->id, room); });
+  Shard& shard = device_.of(stream->id);
+  shard.worker->call([&](Instant) { heard = shard.device->hear(stream->id, room); });
   if (!heard) return Reply::error(errno_of(heard.error()));
   if (heard->octets == 0 && !heard->ended) return Reply::error(EAGAIN);
   reply.length = static_cast<std::uint32_t>(heard->octets);
@@ -225,9 +230,14 @@ Reply Context::start_iwarp(const rnic_start_iwarp& request) {
   if (limits && request.receive_limit > qp->srq->entries) return Reply::error(EINVAL);  // V-IS-27
   DirectStream* stream = find_stream(request.stream, DirectStream::Kind::streaming);
   int error = 0;
-  device_.worker->call([&](Instant now) {
+  if (stream != nullptr && stream->error == 0) {
+    move(*qp, device_.of(stream->id));
+    if (qp->shard != &device_.of(stream->id)) return Reply::error(EINVAL);
+  }
+  core::Device& device = *qp->shard->device;
+  qp->shard->worker->call([&](Instant now) {
     qp::QueuePair& machine = *qp->qp;
-    if (machine.state() != qp::State::idle || device_.device->has_stream(machine)) {
+    if (machine.state() != qp::State::idle || device.has_stream(machine)) {
       error = EINVAL;
       return;
     }
@@ -240,7 +250,7 @@ Reply Context::start_iwarp(const rnic_start_iwarp& request) {
     // What the peer can do its application knows, and nobody checks (V-IRD-12).
     options.ird = given(RNIC_MODIFY_IRD) ? request.ird : machine.config().ird;
     options.ord = given(RNIC_MODIFY_ORD) ? request.ord : machine.config().ord;
-    const auto begun = device_.device->begin_iwarp(stream->id, options, machine, now);
+    const auto begun = device.begin_iwarp(stream->id, options, machine, now);
     if (begun) {
       if (limits) (void)machine.set_receive_limit(request.receive_limit);
     } else if (begun.error() == core::StreamError::unknown) {
@@ -296,8 +306,8 @@ void Context::on_caller_event(DirectStream& listener, const core::StreamEvent& e
   if (event.kind == core::StreamEvent::Kind::connect_request) {
     Share share = streams.take(holder_);
     if (!share) {
-      device_.worker->call(
-          [&](Instant now) { device_.device->disconnect(event.stream, core::Disconnect::abrupt, now); });
+      Shard& shard = device_.of(event.stream);
+      shard.worker->call([&](Instant now) { shard.device->disconnect(event.stream, core::Disconnect::abrupt, now); });
       return;
     }
     listener.callers.push_back({.id = event.stream,

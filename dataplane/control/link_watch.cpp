@@ -11,9 +11,9 @@ namespace rnic::control {
 
 LinkWatch::LinkWatch(Machine& machine, Loop& loop, std::function<void(const std::string& line)> log)
     : machine_(machine), loop_(loop), log_(std::move(log)) {
-  for (const auto& device : machine.devices) mtus_.push_back(device->port->facts().mtu_bytes);
+  for (const auto& device : machine.devices) mtus_.push_back(device->port_facts().mtu_bytes);
   const bool any = std::any_of(machine.devices.begin(), machine.devices.end(),
-                               [](const auto& device) { return !device->port->facts().netdev.empty(); });
+                               [](const auto& device) { return !device->port_facts().netdev.empty(); });
   if (!any) return;
   news_ = Descriptor(port::open_link_news());
   if (!news_) return;
@@ -28,7 +28,7 @@ LinkWatch::~LinkWatch() { loop_.remove(watch_); }
 void LinkWatch::look() {
   for (std::size_t i = 0; i < machine_.devices.size(); ++i) {
     ServedDevice& device = *machine_.devices[i];
-    const port::PortFacts& facts = device.port->facts();
+    const port::PortFacts& facts = device.port_facts();
     if (facts.netdev.empty()) continue;
     const auto netdev = port::find_netdev(facts.netdev);
     if (!netdev) continue;
@@ -38,7 +38,7 @@ void LinkWatch::look() {
     mtus_[i] = mtu;
     log_(fmt::format("{}: the MTU of {} is {} now{}", device.name, facts.netdev, netdev->mtu_bytes,
                      mtu < netdev->mtu_bytes ? fmt::format("; {} are used, as at the start", mtu) : ""));
-    device.worker->call([&](Instant) { device.device->set_link_mtu(mtu); });
+    device.on_each([&](Shard& shard, Instant) { shard.device->set_link_mtu(mtu); });
   }
 }
 

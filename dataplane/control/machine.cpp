@@ -20,10 +20,42 @@ std::vector<core::DeviceAddress> ServedDevice::addresses() const {
   return used;
 }
 
-std::size_t ServedDevice::gid_count() const { return core::gid_count(device->options().oob_connect); }
+Shard& ServedDevice::of(const core::ConnectOptions& call) {
+  if (shards.size() == 1) return first();
+  const auto local = call.local.is_unspecified() ? routes.source_for(call.remote) : call.local;
+  if (call.local_port == 0 || !local) return next_shard();
+  return shards[wire::rss::shard_of(*local, call.local_port, call.remote, call.remote_port,
+                                    static_cast<unsigned>(shards.size()))];
+}
+
+void ServedDevice::of_stream(core::StreamId stream, const std::function<void(core::Device&, Instant)>& task) {
+  Shard& shard = of(stream);
+  shard.worker->call([&](Instant now) { task(*shard.device, now); });
+}
+
+Result<Done, core::StreamError> ServedDevice::listen(const wire::IpAddress& address, std::uint16_t listened_port,
+                                                     std::uint32_t backlog, std::uint64_t cookie, bool v6_only) {
+  Result<Done, core::StreamError> listens = Done{};
+  std::size_t listening = 0;
+  for (; listens && listening < shards.size(); ++listening) {
+    Shard& shard = shards[listening];
+    shard.worker->call(
+        [&](Instant) { listens = shard.device->listen(address, listened_port, backlog, cookie, v6_only); });
+  }
+  if (listens) return Done{};
+  for (std::size_t i = 0; i + 1 < listening; ++i)
+    shards[i].worker->call([&](Instant now) { shards[i].device->unlisten(address, listened_port, now); });
+  return listens;
+}
+
+void ServedDevice::on_each(const std::function<void(Shard&, Instant)>& task) {
+  for (Shard& shard : shards) shard.worker->call([&](Instant now) { task(shard, now); });
+}
+
+std::size_t ServedDevice::gid_count() const { return core::gid_count(options().oob_connect); }
 
 std::optional<wire::IpAddress> ServedDevice::gid(std::size_t index) const {
-  return core::gid_at(own, device->options().oob_connect, index);
+  return core::gid_at(own, options().oob_connect, index);
 }
 
 namespace {
@@ -82,16 +114,17 @@ void Machine::with_all_stopped(const std::function<void(Instant)>& task, std::si
   });
 }
 
-bool Machine::wait_for_grace(core::Worker& worker, SpaceId space) {
+bool Machine::wait_for_grace(SpaceId space) {
   bool stuck = false;
-  for (const auto& each : workers)
-    each->call([&](Instant) {
-      if (each.get() == &worker) stuck = worker.mover().is_stuck(space);
-    });
+  for (const auto& each : workers) each->call([&](Instant) { stuck |= each->mover().is_stuck(space); });
   return !stuck;
 }
 
+// Not while another worker has a copy there that waits, which it will tell of, too.
 void Machine::space_is_free(SpaceId space) {
+  bool stuck = false;
+  for (const auto& worker : workers) worker->call([&](Instant) { stuck |= worker->mover().is_stuck(space); });
+  if (stuck) return;
   if (std::erase_if(leaving, [&](const Leaving& left) { return left.space == space; }) != 0) free_space(space);
 }
 
@@ -108,7 +141,7 @@ std::uint64_t node_guid_of(const wire::Mac& mac, std::uint32_t index) {
 
 rnic_device_info Machine::info(const ServedDevice& device) const {
   rnic_device_info info{};
-  const auto& facts = device.port->facts();
+  const auto& facts = device.port_facts();
   const auto copy_name = [](char(&to)[RNIC_NAME_MAX], const std::string& from) {
     std::memcpy(to, from.data(), std::min(from.size(), sizeof to - 1));
   };
@@ -118,9 +151,9 @@ rnic_device_info Machine::info(const ServedDevice& device) const {
   info.index = device.index;
   info.mtu = facts.mtu_bytes;
   std::memcpy(info.mac, facts.mac.octets.data(), sizeof info.mac);
-  info.link_up = device.port->link_up() ? 1 : 0;
+  info.link_up = device.port_is_up() ? 1 : 0;
   info.face = device.face() == Face::roce ? RNIC_FACE_ROCE : RNIC_FACE_IWARP;
-  info.address_mode = static_cast<std::uint8_t>(device.device->options().mode);
+  info.address_mode = static_cast<std::uint8_t>(device.options().mode);
   for (const core::DeviceAddress& address : device.addresses()) {
     if (info.address_count == std::size(info.addresses)) break;
     info.addresses[info.address_count] = to_abi(address.address, 0);
@@ -157,13 +190,13 @@ rnic_device_attributes Machine::attributes(const ServedDevice& device) const {
   a.completion_vectors = kCompletionVectors;
   a.atomics = device.queue_pairs.extensions ? 1 : 0;
   a.capabilities = RNIC_CAP_INVALIDATE | (device.queue_pairs.extensions ? RNIC_CAP_IMMEDIATE : 0u) |
-                   (device.device->options().oob_connect ? RNIC_CAP_OOB_CONNECT : 0u) |
+                   (device.options().oob_connect ? RNIC_CAP_OOB_CONNECT : 0u) |
                    (device.face() == Face::roce ? RNIC_CAP_ROCE | RNIC_CAP_UD : 0u) | RNIC_CAP_MODIFY_IRD |
                    RNIC_CAP_RAISE_ORD | RNIC_CAP_CQ_OVERFLOW | RNIC_CAP_SRQ_ARRIVAL;
-  a.mtu = device.port->facts().mtu_bytes;
+  a.mtu = device.port_facts().mtu_bytes;
   if (device.face() == Face::roce)
-    device.worker->call([&](Instant) { a.mtu = device.device->datagrams().message_max(); });
-  a.speed_mbps = device.port->facts().speed_mbps;
+    device.first().worker->call([&](Instant) { a.mtu = device.first().device->datagrams().message_max(); });
+  a.speed_mbps = device.port_facts().speed_mbps;
   std::strncpy(a.firmware, RNIC_VERSION, sizeof a.firmware - 1);
   return a;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "core/device.hpp"
 #include "core/worker.hpp"
 #include "port/port.hpp"
+#include "port/steered_ports.hpp"
 #include "qp/queue_pair.hpp"
 #include "rnic_control.h"
 #include "shm/mapping.hpp"
@@ -38,18 +40,40 @@ struct ServedGroup {
   Holder payer = 0;
 };
 
+// A worker's part of a device: the connections that it has, and the queue pairs that have these, or none yet.
+struct Shard {
+  core::Worker* worker = nullptr;
+  std::unique_ptr<core::Device> device;
+};
+
 struct ServedDevice {
   std::uint32_t index = 0;
   std::string name;
   std::string port_spec;
-  std::unique_ptr<port::Port> port;
-  std::unique_ptr<core::Device> device;
-  core::Worker* worker = nullptr;
+  std::unique_ptr<port::Port> port;                 // of one shard
+  std::unique_ptr<port::SteeredPorts> port_queues;  // of several
+  std::vector<Shard> shards;  // the first speaks for the device's addresses, and has all datagrams
   std::unique_ptr<tpt::Table> table;
   std::uint64_t node_guid = 0;  // network order
   int mate = -1;                // the device at the other end of its pair
   qp::Config queue_pairs;       // what they have in common
   Face face() const { return queue_pairs.face; }
+  Shard& first() { return shards.front(); }
+  const Shard& first() const { return shards.front(); }
+  const core::DeviceOptions& options() const { return first().device->options(); }
+  const port::PortFacts& port_facts() const { return first().device->port().facts(); }
+  bool port_is_up() const { return first().device->port().link_up(); }
+  Shard& of(core::StreamId stream) { return shards[stream.shard() < shards.size() ? stream.shard() : 0]; }
+  // Whose a call is: by its ports; where it leaves its own to us, whose turn it is.
+  Shard& of(const core::ConnectOptions& call);
+  Shard& next_shard() { return shards[next_shard_++ % shards.size()]; }
+  // Where the stream is. Within its worker's Worker::call().
+  void of_stream(core::StreamId stream, const std::function<void(core::Device& device, Instant now)>& task);
+  // On every shard, or on none.
+  Result<Done, core::StreamError> listen(const wire::IpAddress& address, std::uint16_t listened_port,
+                                         std::uint32_t backlog, std::uint64_t cookie, bool v6_only);
+  // On each, in turn. Within the shard's Worker::call().
+  void on_each(const std::function<void(Shard& shard, Instant now)>& task);
 
   struct Counts {
     std::uint32_t contexts = 0, pds = 0, regions = 0, windows = 0, cqs = 0, srqs = 0, qps = 0;
@@ -74,6 +98,9 @@ struct ServedDevice {
   // Its table of GIDs (core/gids.hpp).
   std::size_t gid_count() const;
   std::optional<wire::IpAddress> gid(std::size_t index) const;  // none: an empty place, or no place
+
+ private:
+  std::size_t next_shard_ = 0;
 };
 
 // What is left of a context, until a copy that waits for a page of its application's is over.
@@ -87,6 +114,7 @@ struct Machine {
   std::string name;
   std::string run_directory;
   std::uint32_t generation = 0;
+  std::unique_ptr<shm::Grace> grace;  // of the workers, where there are several
   std::vector<std::unique_ptr<core::Worker>> workers;
   std::vector<std::unique_ptr<ServedDevice>> devices;
 
@@ -129,8 +157,8 @@ struct Machine {
   // Runs `task` while every worker stands between two turns.
   void with_all_stopped(const std::function<void(Instant now)>& task, std::size_t from = 0);
   // Every worker has passed between two turns since the call: what an invalidation waits for.
-  // False: a copy of this space, whose worker is `worker`, waits for a page.
-  bool wait_for_grace(core::Worker& worker, SpaceId space);
+  // False: a copy of this space waits for a page.
+  bool wait_for_grace(SpaceId space);
   // Its last copy is over.
   void space_is_free(SpaceId space);
 

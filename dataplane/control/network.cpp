@@ -7,11 +7,16 @@ namespace rnic::control {
 using ip::AddressState;
 
 void refresh_network(ServedDevice& device) {
-  device.link_up = device.port->link_up();
-  device.worker->call([&](Instant) {
-    device.own = device.device->addresses();
-    device.routes = device.device->routes();
+  device.link_up = device.port_is_up();
+  ip::Network network;
+  device.on_each([&](Shard& shard, Instant) {
+    if (&shard == &device.first())
+      network = shard.device->network();
+    else
+      shard.device->adopt(network);
   });
+  device.own = network.own;
+  device.routes = network.routes;
 }
 
 std::string describe(const ip::OwnAddress& own) {

@@ -39,7 +39,7 @@ std::uint32_t ord_of(const Qp& qp) { return qp.meets->counts ? qp.qp->config().o
 
 qp::State state_of(const Qp& qp) {
   qp::State state{};
-  qp.context->device().worker->call([&](Instant) { state = qp.qp->state(); });
+  qp.shard->worker->call([&](Instant) { state = qp.qp->state(); });
   return state;
 }
 
@@ -47,7 +47,7 @@ qp::State state_of(const Qp& qp) {
 std::optional<Duration> patience_of(const Qp& qp) {
   ServedDevice& served = qp.context->device();
   std::optional<Duration> patience = Rendezvous::kPatience;
-  if (served.face() == Face::roce) served.worker->call([&](Instant) { patience = qp.qp->retry_time(); });
+  if (served.face() == Face::roce) qp.shard->worker->call([&](Instant) { patience = qp.qp->retry_time(); });
   return patience;
 }
 
@@ -68,10 +68,9 @@ Rendezvous::Found found_by(const StreamEvent& event) {
 Oob::Oob(Machine& machine, Loop& loop, ConnectionManager& cm, const Log& log)
     : machine_(machine), loop_(loop), cm_(cm), log_(log) {
   for (const auto& served : machine_.devices) {
-    const core::DeviceOptions& options = served->device->options();
+    const core::DeviceOptions& options = served->options();
     if (!options.oob_connect) continue;
-    served->worker->call(
-        [&](Instant) { (void)served->device->listen(wire::IpAddress(), options.oob_port, 0, Rendezvous::kCookieBit); });
+    (void)served->listen(wire::IpAddress(), options.oob_port, 0, Rendezvous::kCookieBit, false);
   }
   timer_ = Descriptor(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   watch_ = loop_.add(timer_.get(), EPOLLIN, [this](std::uint32_t) {
@@ -96,7 +95,7 @@ Qp* Oob::find(QpNumber number) const {
 // ---- what is said --------------------------------------------------------------------------------
 
 void Oob::modified(Qp& qp, const rnic_modify_qp& request) {
-  if (!qp.context->device().device->options().oob_connect) return;
+  if (!qp.context->device().options().oob_connect) return;
   if ((request.mask & RNIC_MODIFY_PEER) != 0)
     rendezvous_.ready(qp.context->device().index, qp.meets->meeting, clock_now(), qp.context->device().face(),
                       holder_of(qp.context->peer()));
@@ -169,7 +168,7 @@ void Oob::tell_no_route(const Qp& qp) {
 
 void Oob::tell_not_here(const Qp& qp) {
   std::uint64_t left_out = 0;
-  if (qp.context->device().device->options().oob_connect || !lines_.take(clock_now(), left_out)) return;
+  if (qp.context->device().options().oob_connect || !lines_.take(clock_now(), left_out)) return;
   log_.info(in_words(qp) + " (" + qp.context->program() +
             "): RTS by ibv_modify_qp: this device connects by rdma_cm alone (perftest -R, qperf -cm1), or, with other "
             "rnics, with oob_connect = true in its [[device]] table");
@@ -206,18 +205,15 @@ void Oob::act() {
         probe(*next);
         break;
       case Kind::renew:
-        machine_.devices[next->stream.device]->worker->call(
-            [&](Instant now) { machine_.devices[next->stream.device]->device->renew_call(next->stream.id, now); });
+        machine_.devices[next->stream.device]->of_stream(
+            next->stream.id, [&](core::Device& device, Instant now) { device.renew_call(next->stream.id, now); });
         break;
       case Kind::unprobe:
         unprobe(*next);
         break;
-      case Kind::drop: {
-        ServedDevice& served = *machine_.devices[next->stream.device];
-        served.worker->call(
-            [&](Instant now) { served.device->disconnect(next->stream.id, core::Disconnect::abrupt, now); });
+      case Kind::drop:
+        disconnect(next->stream.device, next->stream.id);
         break;
-      }
       case Kind::look:
         look(*next);
         break;
@@ -247,7 +243,7 @@ void Oob::call(const Rendezvous::Act& act) {
   core::ConnectOptions options;
   options.local = meeting.own_gid;
   options.remote = meeting.peer_gid;
-  options.remote_port = served.device->options().oob_port;
+  options.remote_port = served.options().oob_port;
   options.cookie = act.cookie;
   options.traffic_class = qp->meets->traffic_class;
   options.acknowledged = served.face() == Face::roce;
@@ -259,10 +255,13 @@ void Oob::call(const Rendezvous::Act& act) {
     options.local_port = options.remote_port = port_of_itself(act.cookie);
   }
   Result<core::StreamId, core::StreamError> called = Failure{core::StreamError::wrong_state};
-  served.worker->call([&](Instant turn) {
+  Shard& shard = shard_for(*qp, served, options);
+  qp->context->move(*qp, shard);
+  shard.worker->call([&](Instant turn) {
+    if (qp->shard != &shard) return;  // it is in no state to be called with
     options.ird = qp->qp->config().ird;
     options.ord = ord_of(*qp);
-    called = served.device->connect(options, *qp->qp, turn);
+    called = shard.device->connect(options, *qp->qp, turn);
   });
   if (called) {
     qp->local = to_abi(options.local, 0);
@@ -293,14 +292,17 @@ void Oob::answer(const Rendezvous::Act& act) {
     options.traffic_class = qp->meets->traffic_class;
     options.outlives_peer = true;
     options.acknowledged = served.face() == Face::roce;
-    served.worker->call([&](Instant now) {
+    Shard& shard = served.of(act.stream.id);
+    qp->context->move(*qp, shard);
+    shard.worker->call([&](Instant now) {
+      if (qp->shard != &shard) return;  // it is in no state to answer
       options.ird = qp->qp->config().ird;
       options.ord = ord_of(*qp);
-      accepted = served.device->accept(act.stream.id, options, *qp->qp, now);
+      accepted = shard.device->accept(act.stream.id, options, *qp->qp, now);
     });
   }
   if (accepted) {
-    qp->local = to_abi(qp->meets->meeting.own_gid, served.device->options().oob_port);
+    qp->local = to_abi(qp->meets->meeting.own_gid, served.options().oob_port);
     qp->remote = to_abi(qp->meets->meeting.peer_gid, 0);
     return;
   }
@@ -321,30 +323,31 @@ void Oob::probe(const Rendezvous::Act& act) {
   core::ConnectOptions options;
   options.local = act.mark->meeting.own_gid;
   options.remote = act.mark->meeting.peer_gid;
-  options.remote_port = served.device->options().oob_port;
+  options.remote_port = served.options().oob_port;
   options.cookie = act.cookie;
   options.traffic_class = qp->meets->traffic_class;
   options.private_data = to_private_data(*act.mark);
   Result<core::StreamId, core::StreamError> called = Failure{core::StreamError::wrong_state};
-  served.worker->call([&](Instant now) { called = served.device->greet(options, now); });
+  Shard& shard = served.of(options);
+  shard.worker->call([&](Instant now) { called = shard.device->greet(options, now); });
   if (!called) return rendezvous_.on_probed(act.cookie, Rendezvous::Found::no_answer, clock_now());
   probes_.try_emplace(act.cookie, Probe{*called, std::move(share)});
 }
 
-void Oob::end_probe(std::uint32_t device, core::StreamId stream) {
-  ServedDevice& served = *machine_.devices[device];
-  served.worker->call([&](Instant now) { served.device->disconnect(stream, core::Disconnect::abrupt, now); });
+void Oob::disconnect(std::uint32_t device, core::StreamId stream) {
+  machine_.devices[device]->of_stream(
+      stream, [&](core::Device& its, Instant now) { its.disconnect(stream, core::Disconnect::abrupt, now); });
 }
 
 void Oob::unprobe(const Rendezvous::Act& act) {
   const auto found = probes_.find(act.cookie);
   if (found == probes_.end()) return;
-  end_probe(act.stream.device, found->second.stream);
+  disconnect(act.stream.device, found->second.stream);
   probes_.erase(found);
 }
 
 void Oob::on_probe_event(const StreamEvent& event, Instant now) {
-  if (event.kind == StreamEvent::Kind::established) end_probe(event.device, event.stream);  // no rnic accepts a probe
+  if (event.kind == StreamEvent::Kind::established) disconnect(event.device, event.stream);  // no rnic accepts a probe
   probes_.erase(event.cookie);
   rendezvous_.on_probed(event.cookie, found_by(event), now);
 }
@@ -363,7 +366,8 @@ void Oob::refuse(const Rendezvous::Act& act) {
     log_.info(words());
   else
     log_.debug(words);
-  served.worker->call([&](Instant now) { (void)served.device->reject(act.stream.id, data, now); });
+  served.of_stream(act.stream.id,
+                   [&](core::Device& device, Instant now) { (void)device.reject(act.stream.id, data, now); });
 }
 
 void Oob::look(const Rendezvous::Act& act) {
@@ -375,8 +379,9 @@ void Oob::look(const Rendezvous::Act& act) {
     else
       rendezvous_.forget(number);
   }
-  machine_.devices[act.stream.device]->worker->call([&](Instant) {
-    for (auto& [qp, any] : looks) any = qp->send->has_work() || qp->qp->has_begun_work();
+  machine_.devices[act.stream.device]->on_each([&](Shard& shard, Instant) {
+    for (auto& [qp, any] : looks)
+      if (qp->shard == &shard) any = qp->send->has_work() || qp->qp->has_begun_work();
   });
   const Instant now = clock_now();
   for (const auto& [qp, any] : looks) rendezvous_.posted(qp->number, any, now);
@@ -386,19 +391,20 @@ void Oob::give_up(QpNumber number) {
   Qp* qp = find(number);
   if (qp == nullptr) return;
   ServedDevice& served = qp->context->device();
+  core::Device& device = *qp->shard->device;
   bool waited = false;
-  served.worker->call([&](Instant now) {
-    waited = qp->qp->state() == qp::State::idle && !served.device->has_stream(*qp->qp);
+  qp->shard->worker->call([&](Instant now) {
+    waited = qp->qp->state() == qp::State::idle && !device.has_stream(*qp->qp);
     if (!waited) return;
     qp->qp->give_up(now);
-    served.device->touch(*qp->qp);
+    device.touch(*qp->qp);
   });
   std::uint64_t left_out = 0;
   if (!waited || !lines_.take(clock_now(), left_out)) return;
   const wire::Meeting& meeting = qp->meets->meeting;
   log_.info(in_words(*qp) + ": its peer, queue pair " + std::to_string(meeting.peer_number.value) + " at " +
-            wire::to_string(meeting.peer_gid) + ", is not there, at port " +
-            std::to_string(served.device->options().oob_port) + "; what it has posted ends with an error");
+            wire::to_string(meeting.peer_gid) + ", is not there, at port " + std::to_string(served.options().oob_port) +
+            "; what it has posted ends with an error");
 }
 
 void Oob::set_timer() {

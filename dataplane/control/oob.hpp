@@ -46,7 +46,7 @@ class Oob {
   void answer(const Rendezvous::Act& act);
   void probe(const Rendezvous::Act& act);
   void unprobe(const Rendezvous::Act& act);
-  void end_probe(std::uint32_t device, core::StreamId stream);
+  void disconnect(std::uint32_t device, core::StreamId stream);
   void on_probe_event(const core::StreamEvent& event, Instant now);
   void refuse(const Rendezvous::Act& act);
   void look(const Rendezvous::Act& act);

@@ -201,11 +201,11 @@ class Answer {
 
   void port(const ServedDevice& device) {
     begin(device);
-    const bool up = device.port->link_up();
+    const bool up = device.port_is_up();
     out_.put32(RDMA_NLDEV_ATTR_PORT_INDEX, kPort);
     out_.put8(RDMA_NLDEV_ATTR_PORT_STATE, up ? kPortActive : kPortDown);
     out_.put8(RDMA_NLDEV_ATTR_PORT_PHYS_STATE, up ? kPhysLinkUp : kPhysDisabled);
-    const std::string netdev = device.port->facts().netdev.empty() ? "lo" : device.port->facts().netdev;
+    const std::string netdev = device.port_facts().netdev.empty() ? "lo" : device.port_facts().netdev;
     if (const unsigned index = if_nametoindex(netdev.c_str()); index != 0)
       out_.put32(RDMA_NLDEV_ATTR_NDEV_INDEX, index);
     out_.put(RDMA_NLDEV_ATTR_NDEV_NAME, netdev);
@@ -326,10 +326,11 @@ class Answer {
       std::uint8_t state;
     };
     std::vector<Seen> seen;
-    device_->worker->call([&](Instant) {
+    device_->on_each([&](Shard& shard, Instant) {
       of_contexts([&](const Context& context) {
         for (const auto& [number, qp] : context.qps())
-          if (!wanted_ || *wanted_ == number) seen.push_back({&context, qp.get(), state_of(*qp)});
+          if (qp->shard == &shard && (!wanted_ || *wanted_ == number))
+            seen.push_back({&context, qp.get(), state_of(*qp)});
       });
     });
     for (const Seen& it : seen)
@@ -454,7 +455,7 @@ class Answer {
 
   void counters(ServedDevice& device) {
     core::DeviceCounters seen;
-    device.worker->call([&](Instant) { seen = device.device->counters(); });
+    device.on_each([&](Shard& shard, Instant) { seen += shard.device->counters(); });
     begin(device);
     out_.put32(RDMA_NLDEV_ATTR_PORT_INDEX, kPort);
     const std::size_t table = out_.begin_table(RDMA_NLDEV_ATTR_STAT_HWCOUNTERS);

@@ -97,11 +97,11 @@ std::vector<DeviceView> views_of(const Machine& machine) {
     DeviceView view;
     view.name = served->name;
     if (const auto spec = port::parse_spec(served->port_spec)) view.port = *spec;
-    view.vlan = served->device->options().vlan;
-    view.link_up = served->port->link_up();
+    view.vlan = served->options().vlan;
+    view.link_up = served->port_is_up();
     view.mtu_agreed = view.link_up || view.port.kind != Kind::memif;
-    view.mtu_bytes = mtu_of(*served->port);
-    if (const std::string& netdev = served->port->facts().netdev; !netdev.empty()) {
+    view.mtu_bytes = mtu_of(served->first().device->port());
+    if (const std::string& netdev = served->port_facts().netdev; !netdev.empty()) {
       const auto found = port::find_netdev(netdev);
       view.interface_up = found && found->up;
     }

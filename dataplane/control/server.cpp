@@ -45,9 +45,9 @@ CmDevice cm_device(const Machine& machine, const ServedDevice& served) {
   device.scope = served.scope;
   device.mate = served.mate;
   device.ird_max = device.ord_max = kReadDepthMax;
-  device.streams_max = served.device->options().streams_max;
+  device.streams_max = served.options().streams_max;
   device.face = served.face();
-  device.oob_port = served.device->options().oob_port;
+  device.oob_port = served.options().oob_port;
   for (std::size_t i = 0; i < served.gid_count(); ++i) device.gids.push_back(served.gid(i));
   device.path_mtu = std::max<std::uint8_t>(wire::ib_mtu_code_within(machine.attributes(served).mtu), 1);
   return device;
@@ -376,7 +376,7 @@ void Server::log_terminate(const Qp& qp, const core::WorkerEvent& event) {
     return;
   }
   qp::TerminateRecord record;
-  qp.context->device().worker->call([&](Instant) { record = qp.qp->terminate_record(); });
+  qp.shard->worker->call([&](Instant) { record = qp.qp->terminate_record(); });
   const bool known = record.origin == qp::TerminateRecord::Origin::remote;
   log_.error(in_words_of(qp) + " hears a Terminate" +
              (known ? ": " + qp::describe(record) : "; the queue pair is in use again already"));
@@ -385,7 +385,7 @@ void Server::log_terminate(const Qp& qp, const core::WorkerEvent& event) {
 void Server::log_change(const Qp& qp, const qp::Change& change) {
   log_.debug([&] {
     qp::TerminateRecord record;
-    qp.context->device().worker->call([&](Instant) { record = qp.qp->terminate_record(); });
+    qp.shard->worker->call([&](Instant) { record = qp.qp->terminate_record(); });
     return in_words_of(qp) + ": " + in_words(change, record);
   });
 }
@@ -394,9 +394,9 @@ void Server::log_change(const Qp& qp, const qp::Change& change) {
 std::vector<std::string> Server::going(Context& context, const std::string& why, std::uint32_t only) const {
   if (!log_.has_debug()) return {};
   std::vector<std::pair<const Qp*, qp::State>> attached;
-  context.device().worker->call([&](Instant) {
+  context.device().on_each([&](Shard& shard, Instant) {
     for (const auto& [number, qp] : context.qps())
-      if ((only == 0 || only == number) && qp->qp != nullptr && qp->qp->attached())
+      if (qp->shard == &shard && (only == 0 || only == number) && qp->qp != nullptr && qp->qp->attached())
         attached.emplace_back(qp.get(), qp->qp->state());
   });
   std::vector<std::string> lines;
@@ -411,8 +411,9 @@ void Server::on_streaming_event(const core::StreamEvent& event) {
     found->second->context->on_stream_event(*found->second, event, cm_.streams_of(event.device));
   } else if (event.kind == core::StreamEvent::Kind::connect_request) {
     // Its listener has gone while this was on its way: nobody else ends it.
-    ServedDevice& served = *machine_.devices[event.device];
-    served.worker->call([&](Instant now) { served.device->disconnect(event.stream, core::Disconnect::abrupt, now); });
+    machine_.devices[event.device]->of_stream(event.stream, [&](core::Device& its, Instant now) {
+      its.disconnect(event.stream, core::Disconnect::abrupt, now);
+    });
   }
 }
 
@@ -510,7 +511,7 @@ void Server::on_network_change(ServedDevice& device) {
   const bool was_up = device.link_up;
   refresh_network(device);
   if (device.link_up != was_up) {
-    log_.info(device.name + ": " + link_change(device.link_up, device.port->facts().netdev));
+    log_.info(device.name + ": " + link_change(device.link_up, device.port_facts().netdev));
     tell_contexts(device, device.link_up ? IbvEvent::port_active : IbvEvent::port_error);
   }
   cm_.set_device(device.index, cm_device(machine_, device));

@@ -256,16 +256,14 @@ std::string Server::in_words_of(std::uint32_t device, core::StreamId stream) con
 
 Result<Done, core::StreamError> Server::listen(std::uint32_t device, const wire::IpAddress& address, std::uint16_t port,
                                                std::uint32_t backlog, std::uint64_t cookie, bool v6_only) {
-  ServedDevice& served = *machine_.devices[device];
-  Result<Done, core::StreamError> result = Done{};
-  served.worker->call([&](Instant) { result = served.device->listen(address, port, backlog, cookie, v6_only); });
-  return result;
+  return machine_.devices[device]->listen(address, port, backlog, cookie, v6_only);
 }
 
 void Server::unlisten(std::uint32_t device, const std::vector<Listening>& listeners) {
   ServedDevice& served = *machine_.devices[device];
-  in_batches(*served.worker, listeners,
-             [&](const Listening& each, Instant now) { served.device->unlisten(each.address, each.port, now); });
+  for (Shard& shard : served.shards)
+    in_batches(*shard.worker, listeners,
+               [&](const Listening& each, Instant now) { shard.device->unlisten(each.address, each.port, now); });
 }
 
 Result<core::StreamId, core::StreamError> Server::connect(std::uint32_t device, const core::ConnectOptions& options,
@@ -274,7 +272,10 @@ Result<core::StreamId, core::StreamError> Server::connect(std::uint32_t device, 
   if (qp == nullptr) return Failure{core::StreamError::wrong_state};
   ServedDevice& served = *machine_.devices[device];
   Result<core::StreamId, core::StreamError> result = Failure{core::StreamError::wrong_state};
-  served.worker->call([&](Instant now) { result = served.device->connect(options, *qp->qp, now); });
+  Shard& shard = shard_for(*qp, served, options);
+  qp->context->move(*qp, shard);
+  if (qp->shard != &shard) return Failure{core::StreamError::wrong_state};
+  shard.worker->call([&](Instant now) { result = shard.device->connect(options, *qp->qp, now); });
   if (result) {
     qp->local = to_abi(options.local, options.local_port);
     qp->remote = to_abi(options.remote, options.remote_port);
@@ -292,7 +293,10 @@ Result<Done, core::StreamError> Server::accept(std::uint32_t device, core::Strea
   if (qp == nullptr) return Failure{core::StreamError::wrong_state};
   ServedDevice& served = *machine_.devices[device];
   Result<Done, core::StreamError> result = Done{};
-  served.worker->call([&](Instant now) { result = served.device->accept(stream, options, *qp->qp, now); });
+  Shard& shard = served.of(stream);
+  qp->context->move(*qp, shard);
+  if (qp->shard != &shard) return Failure{core::StreamError::wrong_state};
+  shard.worker->call([&](Instant now) { result = shard.device->accept(stream, options, *qp->qp, now); });
   if (const auto id = cm_.info(static_cast<std::uint32_t>(options.cookie)); result && id) {
     qp->local = to_abi(id->source, id->source_port);
     qp->remote = to_abi(id->destination, id->destination_port);
@@ -305,7 +309,8 @@ Result<Done, core::StreamError> Server::accept(std::uint32_t device, core::Strea
 Result<core::StreamId, core::StreamError> Server::greet(std::uint32_t device, const core::ConnectOptions& options) {
   ServedDevice& served = *machine_.devices[device];
   Result<core::StreamId, core::StreamError> result = Failure{core::StreamError::wrong_state};
-  served.worker->call([&](Instant now) { result = served.device->greet(options, now); });
+  Shard& shard = served.of(options);
+  shard.worker->call([&](Instant now) { result = shard.device->greet(options, now); });
   if (result)
     log_.debug([&] {
       return in_words(Ends{options.local, options.remote, options.local_port, options.remote_port}) + ": " + asker() +
@@ -318,7 +323,7 @@ Result<Done, core::StreamError> Server::welcome(std::uint32_t device, core::Stre
                                                 const core::AcceptOptions& options) {
   ServedDevice& served = *machine_.devices[device];
   Result<Done, core::StreamError> result = Done{};
-  served.worker->call([&](Instant now) { result = served.device->welcome(stream, options, now); });
+  served.of_stream(stream, [&](core::Device& its, Instant now) { result = its.welcome(stream, options, now); });
   if (result) log_.debug([&] { return in_words_of(device, stream) + ": " + asker() + " accepts"; });
   return result;
 }
@@ -326,7 +331,7 @@ Result<Done, core::StreamError> Server::welcome(std::uint32_t device, core::Stre
 Result<Done, core::StreamError> Server::confirm(std::uint32_t device, core::StreamId stream) {
   ServedDevice& served = *machine_.devices[device];
   Result<Done, core::StreamError> result = Done{};
-  served.worker->call([&](Instant now) { result = served.device->confirm(stream, now); });
+  served.of_stream(stream, [&](core::Device& its, Instant now) { result = its.confirm(stream, now); });
   return result;
 }
 
@@ -335,7 +340,7 @@ Result<Done, core::StreamError> Server::answer_inquiry(std::uint32_t device, cor
   ServedDevice& served = *machine_.devices[device];
   Result<Done, core::StreamError> result = Done{};
   log_.debug([&] { return in_words_of(device, stream) + ": " + asker() + " answers"; });
-  served.worker->call([&](Instant now) { result = served.device->reject(stream, said, now); });
+  served.of_stream(stream, [&](core::Device& its, Instant now) { result = its.reject(stream, said, now); });
   return result;
 }
 
@@ -385,7 +390,7 @@ Result<Done, core::StreamError> Server::reject(std::uint32_t device, core::Strea
     }
     return connection + asker() + " rejects, with " + std::to_string(private_data.length) + " octets of private data";
   });
-  served.worker->call([&](Instant now) { result = served.device->reject(stream, private_data, now); });
+  served.of_stream(stream, [&](core::Device& its, Instant now) { result = its.reject(stream, private_data, now); });
   return result;
 }
 
@@ -395,7 +400,7 @@ void Server::disconnect(std::uint32_t device, core::StreamId stream, core::Disco
     return in_words_of(device, stream) + ": " + asker() +
            (how == core::Disconnect::graceful ? " disconnects" : " gives the id up without a disconnect");
   });
-  served.worker->call([&](Instant now) { served.device->disconnect(stream, how, now); });
+  served.of_stream(stream, [&](core::Device& its, Instant now) { its.disconnect(stream, how, now); });
 }
 
 void Server::abandon(std::uint32_t device, const std::vector<Abandoned>& streams) {
@@ -407,15 +412,17 @@ void Server::abandon(std::uint32_t device, const std::vector<Abandoned>& streams
              std::to_string(id.id) + ": " + asker() +
              (each.unanswered ? " rejects, with 0 octets of private data" : " gives the id up without a disconnect");
     });
-  in_batches(*served.worker, streams, [&](const Abandoned& each, Instant now) {
-    if (each.unanswered)
-      (void)served.device->reject(
-          each.stream,
-          each.face == Face::roce ? refusal_data(Face::roce, wire::MarkRefusal::its_own_wish) : core::PrivateData{},
-          now);
-    else
-      served.device->disconnect(each.stream, core::Disconnect::abrupt, now);
-  });
+  for (Shard& shard : served.shards)
+    in_batches(*shard.worker, streams, [&](const Abandoned& each, Instant now) {
+      if (&served.of(each.stream) != &shard) return;
+      if (each.unanswered)
+        (void)shard.device->reject(
+            each.stream,
+            each.face == Face::roce ? refusal_data(Face::roce, wire::MarkRefusal::its_own_wish) : core::PrivateData{},
+            now);
+      else
+        shard.device->disconnect(each.stream, core::Disconnect::abrupt, now);
+    });
 }
 
 }  // namespace rnic::control

@@ -28,9 +28,8 @@ void Server::on_copy_stuck(SpaceId space) {
   Session* session = session_of(space);
   if (session == nullptr || session->stuck) return;
   // The news may be old, and of a context that had the number before.
-  core::Worker& worker = *session->context->device().worker;
   bool stuck = false;
-  worker.call([&](Instant) { stuck = worker.mover().is_stuck(space); });
+  session->context->device().on_each([&](Shard& shard, Instant) { stuck |= shard.worker->mover().is_stuck(space); });
   if (!stuck) return;
   session->stuck = true;
   session->stuck_looks = static_cast<unsigned>(machine_.page_wait.ns / kLook.ns);
@@ -45,6 +44,10 @@ void Server::on_copy_back(SpaceId space) {
   machine_.space_is_free(space);
   Session* session = session_of(space);
   if (session == nullptr) return;
+  bool still_stuck = false;  // with another worker
+  session->context->device().on_each(
+      [&](Shard& shard, Instant) { still_stuck |= shard.worker->mover().is_stuck(space); });
+  if (still_stuck) return;
   if (std::exchange(session->stuck, false)) --stuck_sessions_;
   session->context->drop_dead_memory();
   if (session->waiting == nullptr) return;

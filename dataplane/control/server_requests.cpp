@@ -216,11 +216,11 @@ Reply Server::serve_kill(Session& session, Request&, const rnic_kill& body) {
   bool found = false;
   for (const auto& device : machine_.devices) {
     if ((session.visible >> device->index & 1u) == 0) continue;
-    device->worker->call([&](Instant now) {
-      for (const core::StreamInfo& each : device->device->streams()) {
+    device->on_each([&](Shard& shard, Instant now) {
+      for (const core::StreamInfo& each : shard.device->streams()) {
         if (each.local != *local || each.local_port != port_of(body.local)) continue;
         if (each.remote != *remote || each.remote_port != port_of(body.remote)) continue;
-        found |= device->device->kill(each.stream, now);
+        found |= shard.device->kill(each.stream, now);
       }
     });
   }

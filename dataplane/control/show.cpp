@@ -77,6 +77,14 @@ void put_owner(Json& row, Context& context) {
   row["program"] = context.program();
 }
 
+// Its index, or where there are several, each.
+Json workers_of(const ServedDevice& device) {
+  if (device.shards.size() == 1) return device.first().worker->index();
+  Json indexes = Json::array();
+  for (const Shard& shard : device.shards) indexes.push_back(shard.worker->index());
+  return indexes;
+}
+
 Json devices(const Machine& machine) {
   Json rows = Json::array();
   for (const auto& device : machine.devices) {
@@ -86,13 +94,13 @@ Json devices(const Machine& machine) {
     const auto& counts = device->counts;
     rows.push_back({{"name", device->name},
                     {"port", device->port_spec},
-                    {"state", device->port->link_up() ? "up" : "down"},
+                    {"state", device->port_is_up() ? "up" : "down"},
                     {"face", device->face() == Face::roce ? "roce" : "iwarp"},
                     {"addresses", addresses},
-                    {"mode", mode_text(device->device->options().mode)},
-                    {"mtu", mtu_of(*device->port)},
+                    {"mode", mode_text(device->options().mode)},
+                    {"mtu", mtu_of(device->first().device->port())},
                     {"guid", guid_text(device->node_guid)},
-                    {"worker", device->worker->index()},
+                    {"worker", workers_of(*device)},
                     {"contexts", counts.contexts},
                     {"pd", counts.pds},
                     {"mr", counts.regions},
@@ -119,10 +127,10 @@ Json queue_pairs(const std::vector<Context*>& contexts) {
     };
     std::vector<Seen> seen;
     std::multimap<QpNumber, wire::IpAddress> groups;
-    context->device().worker->call([&](Instant) {
-      for (const auto& [number, group] : context->device().device->datagrams().attached())
-        groups.emplace(number, group);
+    context->device().on_each([&](Shard& shard, Instant) {
+      for (const auto& [number, group] : shard.device->datagrams().attached()) groups.emplace(number, group);
       for (const auto& [number, qp] : context->qps()) {
+        if (qp->shard != &shard) continue;
         if (qp->ud != nullptr) {
           const ud::Counters& counted = qp->ud->counters();
           Seen it{.qp = qp.get(), .state = {}, .counters = {}, .terminate = {}, .datagrams = qp->ud->state()};
@@ -248,7 +256,10 @@ Json connections(Machine& machine) {
   Json rows = Json::array();
   for (const auto& device : machine.devices) {
     std::vector<core::StreamInfo> streams;
-    device->worker->call([&](Instant) { streams = device->device->streams(); });
+    device->on_each([&](Shard& shard, Instant) {
+      const std::vector<core::StreamInfo> its = shard.device->streams();
+      streams.insert(streams.end(), its.begin(), its.end());
+    });
     for (const core::StreamInfo& stream : streams)
       rows.push_back({{"device", device->name},
                       {"local", endpoint(stream.local, stream.local_port)},
@@ -305,25 +316,25 @@ Json gateways(const ServedDevice& device) {
 Json ports(Machine& machine) {
   Json rows = Json::array();
   for (const auto& device : machine.devices) {
-    const auto& facts = device->port->facts();
+    const auto& facts = device->port_facts();
     core::DeviceCounters counters;
     core::DatagramCounters datagrams;
     std::size_t half_open = 0;
     std::uint64_t lost = 0;
-    device->worker->call([&](Instant) {
-      counters = device->device->counters();
-      datagrams = device->device->datagrams().counters();
-      half_open = device->device->half_open_count();
-      lost = device->port->frames_lost();
+    device->on_each([&](Shard& shard, Instant) {
+      counters += shard.device->counters();
+      half_open += shard.device->half_open_count();
+      lost += shard.device->port().frames_lost();
+      if (&shard == &device->first()) datagrams = shard.device->datagrams().counters();
     });
     rows.push_back({{"device", device->name},
                     {"kind", facts.kind},
                     {"name", facts.name},
-                    {"link", device->port->link_up() ? "up" : "down"},
+                    {"link", device->port_is_up() ? "up" : "down"},
                     {"mac", wire::to_string(facts.mac)},
-                    {"mtu", mtu_of(*device->port)},
+                    {"mtu", mtu_of(device->first().device->port())},
                     {"run_bytes", facts.run_bytes},
-                    {"vlan", device->device->options().vlan ? Json(*device->device->options().vlan) : Json()},
+                    {"vlan", device->options().vlan ? Json(*device->options().vlan) : Json()},
                     {"gateways", gateways(*device)},
                     {"conflicts", conflicts(*device)},
                     {"frames_in", counters.frames_in},

@@ -108,7 +108,7 @@ std::string hexadecimal(std::uint32_t value) {
 
 // The kernel's interface that a device is at: "lo" where its port has none, as its own addresses are on no wire.
 std::string netdev_of(const ServedDevice& device) {
-  const std::string& netdev = device.port->facts().netdev;
+  const std::string& netdev = device.port_facts().netdev;
   return netdev.empty() ? "lo" : netdev;
 }
 
@@ -166,7 +166,7 @@ void write_device(Tree& tree, const ServedDevice& device) {
   tree.file(verbs + "dev", std::to_string(kVerbsMajor) + ":" + std::to_string(kVerbsMinor + device.index));
   tree.file(verbs + "abi_version", std::to_string(kVerbsAbi));
 
-  const auto& facts = device.port->facts();
+  const auto& facts = device.port_facts();
   const std::string base = "infiniband/" + device.name + "/";
   tree.file(base + "node_type", device.face() == Face::roce ? "1: CA" : "4: RNIC");
   tree.file(base + "node_guid", guid_text(device.node_guid));

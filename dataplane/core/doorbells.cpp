@@ -59,11 +59,19 @@ void Doorbells::bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell,
 }
 
 void Doorbells::bind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device,
-                                    qp::QueuePair& qp, shm::SharedReceiveQueue& queue) {
+                                    qp::QueuePair& qp) {
   Bell& bell = bell_at(memory, doorbell);
   bell.kind = Bell::Kind::shared;
-  bell.queue = &queue;
   bell.shared.emplace_back(&device, &qp);
+}
+
+void Doorbells::bind_shared(shm::ContextMemory& memory, std::uint32_t doorbell, shm::SharedReceiveQueue& queue) {
+  bell_at(memory, doorbell) = {.kind = Bell::Kind::shared, .queue = &queue};
+}
+
+void Doorbells::relay_shared(shm::ContextMemory& memory, std::uint32_t doorbell, unsigned worker) {
+  std::vector<unsigned>& relays = bell_at(memory, doorbell).relays;
+  if (worker != index_ && std::find(relays.begin(), relays.end(), worker) == relays.end()) relays.push_back(worker);
 }
 
 void Doorbells::unbind(shm::ContextMemory& memory, std::uint32_t doorbell) {
@@ -208,7 +216,9 @@ void Doorbells::ring(Context& context, std::size_t index, int& left) {
         bell.device->receive_posted(*bell.qp);
       break;
     case Bell::Kind::shared: {
-      (void)bell.queue->watch();
+      // Once it is watched all are told: one may have found nothing before, and asked to be.
+      if (bell.queue != nullptr) (void)bell.queue->watch();
+      for (const unsigned worker : bell.relays) context.memory->ring(worker, static_cast<std::uint32_t>(index));
       const bool listed = bell.untold != 0;
       bell.untold = bell.shared.size();  // all: those that were told before this ring, too
       if (listed) break;

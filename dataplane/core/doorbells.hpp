@@ -62,9 +62,12 @@ class Doorbells {
                  shm::SendQueue& queue);
   void bind_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, ud::QueuePair& qp,
                     shm::ReceiveQueue& queue);
-  // A shared receive queue's tells every QP bound to it.
-  void bind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp,
-                           shm::SharedReceiveQueue& queue);
+  // A shared receive queue's, here where it rings. Where queue pairs of several workers take from it, those others are
+  // rung for by us.
+  void bind_shared(shm::ContextMemory& memory, std::uint32_t doorbell, shm::SharedReceiveQueue& queue);
+  void relay_shared(shm::ContextMemory& memory, std::uint32_t doorbell, unsigned worker);
+  // It tells every QP bound to it.
+  void bind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, Device& device, qp::QueuePair& qp);
   void unbind(shm::ContextMemory& memory, std::uint32_t doorbell);
   void unbind_shared_receive(shm::ContextMemory& memory, std::uint32_t doorbell, qp::QueuePair& qp);
 
@@ -89,6 +92,7 @@ class Doorbells {
     ud::QueuePair* ud = nullptr;  // of one of type UD, in place of that
     shm::PostRing* queue = nullptr;
     std::vector<std::pair<Device*, qp::QueuePair*>> shared{};
+    std::vector<unsigned> relays{};    // of shared: other workers
     std::size_t untold = 0, next = 0;  // of shared: how many wait to be told, and who is the next
   };
   struct RingingTag;

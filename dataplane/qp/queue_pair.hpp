@@ -69,6 +69,9 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
   void lose_stream(Instant now);
   // Of what is posted some is taken from its queue, and not complete; in Idle that of one whose peer has gone.
   bool has_begun_work() const;
+  // A new one is from now on what `before` was, of another worker and made of the same: it is in Idle, without a stream
+  // and without work that it has begun, and is destroyed next.
+  void succeed(const QueuePair& before);
   // From Idle to Error: nobody is there to whom what is posted could go, or who could answer what went before, and the
   // first of it says so.
   void give_up(Instant now);

@@ -320,6 +320,17 @@ void QueuePair::Impl::apply(StreamStep step, Instant now) {
 
 bool QueuePair::was_open() const { return impl_->was_open_; }
 
+void QueuePair::succeed(const QueuePair& before) {
+  const Impl& was = *before.impl_;
+  RNIC_ASSERT(was.state_ == State::idle && !was.stream_ && !before.has_begun_work());
+  impl_->counters_ = was.counters_;
+  impl_->common_.receive_limit = was.common_.receive_limit;
+  impl_->idle_name_ = was.idle_name_;
+  impl_->record_ = was.record_;
+  impl_->was_open_ = was.was_open_;
+  impl_->last_wqe_due_ = was.last_wqe_due_;
+}
+
 bool QueuePair::leave_unopened(Instant now) { return impl_->leaves_unopened(now); }
 
 bool QueuePair::Impl::leaves_unopened(Instant now) {

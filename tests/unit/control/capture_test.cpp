@@ -34,7 +34,7 @@ struct Ring {
 // A frame that the first device sends, and so the second receives.
 void let_a_frame_pass(Daemon& daemon) {
   auto& served = *daemon.machine.devices[0];
-  served.worker->call([&](Instant) {
+  served.first().worker->call([&](Instant) {
     Buffer* frame = nullptr;
     REQUIRE(served.port->pool().take(&frame, 1) == 1);
     frame->append(60);
@@ -44,8 +44,8 @@ void let_a_frame_pass(Daemon& daemon) {
   });
   for (int i = 0; i < 2000; ++i) {
     std::uint64_t received = 0;
-    daemon.machine.devices[1]->worker->call(
-        [&](Instant) { received = daemon.machine.devices[1]->device->counters().frames_in; });
+    daemon.machine.devices[1]->first().worker->call(
+        [&](Instant) { received = daemon.machine.devices[1]->first().device->counters().frames_in; });
     if (received != 0) return;
     usleep(1000);
   }

@@ -605,7 +605,7 @@ TEST_CASE("W-TCP-13: what is said of TCP reaches the device: Nagle, keepalive, t
     REQUIRE(control::build_machine(
                 c, [](const std::string&) {}, machine)
                 .empty());
-    const core::DeviceOptions options = machine.devices.at(0)->device->options();
+    const core::DeviceOptions options = machine.devices.at(0)->options();
     control::stop_machine(machine);
     return options;
   };

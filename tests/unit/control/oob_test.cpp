@@ -55,8 +55,9 @@ TEST_CASE("without oob_connect a peer is refused, and nobody listens", "[control
   // Its port is taken where it is on.
   const auto listens = [&](std::size_t device) {
     bool taken = false;
-    daemon.machine.workers[0]->call(
-        [&](Instant) { taken = !daemon.machine.devices[device]->device->listen(wire::IpAddress(), 26580, 1, 1); });
+    daemon.machine.workers[0]->call([&](Instant) {
+      taken = !daemon.machine.devices[device]->first().device->listen(wire::IpAddress(), 26580, 1, 1);
+    });
     return taken;
   };
   CHECK(listens(0));

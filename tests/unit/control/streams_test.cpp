@@ -133,7 +133,8 @@ bool comes_true(Daemon& daemon, Is&& is) {
 std::size_t streams_of(Daemon& daemon, unsigned device) {
   auto& served = *daemon.machine.devices[device];
   std::size_t count = 0;
-  served.worker->call([&](Instant) { count = served.device->stream_count() + served.device->half_open_count(); });
+  served.first().worker->call(
+      [&](Instant) { count = served.first().device->stream_count() + served.first().device->half_open_count(); });
   return count;
 }
 

@@ -1,9 +1,14 @@
 // Whose doorbells a worker looks at, and when: of many applications.
 #include "core/doorbells.hpp"
 
+#include <poll.h>
 #include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
 
 #include "kit/catch.hpp"
+#include "sim/world.hpp"
 
 namespace {
 
@@ -244,4 +249,108 @@ TEST_CASE("an application that goes while it is active is not looked at any more
   for (int turn = 0; turn < 4; ++turn) w.turn();
   CHECK(w.rings(0));
   CHECK(w.turns_for(World::kContexts - 1) <= 3);
+}
+
+// A shared receive queue of two workers' queue pairs, whose doorbell rings at the first.
+struct Shared {
+  Shared() {
+    for (Doorbells* each : {&first, &second}) each->add(*memory, SpaceId{1});
+    first.bind_shared(*memory, kBell, queue);
+    first.bind_shared_receive(*memory, kBell, world.a.device, *pair.a->qp);
+    second.bind_shared_receive(*memory, kBell, world.b.device, *pair.b->qp);
+    for (const unsigned worker : {1u, 0u, 1u}) first.relay_shared(*memory, kBell, worker);
+    world.run_for(milliseconds(10));
+    REQUIRE((world.a.device.idle() && world.b.device.idle()));
+  }
+  void ring() { memory->ring(0, kBell); }
+  static void answer(Doorbells& at) {
+    core::OwnCore core{-1, false};
+    (void)at.answer(core, Instant{0});
+  }
+  bool is_woken(unsigned worker) {
+    std::uint64_t times = 0;
+    pollfd asked{.fd = memory->wake_fd(worker), .events = POLLIN, .revents = 0};
+    return poll(&asked, 1, 0) == 1 && read(memory->wake_fd(worker), &times, sizeof times) == sizeof times;
+  }
+  std::uint32_t watched() const { return reinterpret_cast<const rnic_ring_control*>(area.data())->watched; }
+  static qp::Config config() {
+    qp::Config config;
+    config.access = tpt::Rights::none;
+    return config;
+  }
+
+  static constexpr std::uint32_t kBell = 70;
+  sim::World world{{}};
+  sim::Connected pair = sim::connect(world, config(), config());
+  alignas(64) std::array<std::byte, sizeof(rnic_ring_control) + 8 * 64> area{};
+  shm::SharedReceiveQueue queue{area, 8, 64, 2, true};
+  std::unique_ptr<shm::ContextMemory> memory = std::move(*shm::ContextMemory::create(2, 1));
+  Doorbells first{0}, second{1};
+};
+
+TEST_CASE("a ring for a shared queue reaches the queue pairs of another worker, by the first one",
+          "[doorbells][shards]") {
+  Shared t;
+  t.ring();
+  Shared::answer(t.second);
+  CHECK(t.world.b.device.idle());  // not its bell
+  CHECK(t.watched() == 0);
+  Shared::answer(t.first);
+  CHECK(t.watched() == 1);
+  CHECK_FALSE(t.world.a.device.idle());
+  CHECK(t.world.b.device.idle());
+  CHECK(t.second.any_waits());
+  Shared::answer(t.second);
+  CHECK_FALSE(t.world.b.device.idle());
+  CHECK_FALSE(t.first.any_waits());
+  CHECK_FALSE(t.second.any_waits());
+}
+
+TEST_CASE("a worker that sleeps is woken for what rang at the first, and one that looks by itself is not",
+          "[doorbells][shards]") {
+  Shared t;
+  t.ring();
+  Shared::answer(t.first);
+  Shared::answer(t.second);  // from now on it looks in each turn
+  (void)t.is_woken(1);
+  t.ring();
+  Shared::answer(t.first);
+  CHECK_FALSE(t.is_woken(1));
+  Shared::answer(t.second);
+  t.second.set_asleep(true);
+  CHECK_FALSE(t.second.any_waits());
+  t.ring();
+  Shared::answer(t.first);
+  CHECK(t.is_woken(1));
+  CHECK(t.second.any_waits());
+}
+
+TEST_CASE("a shared queue's bell that is unbound is told to nobody, and one without takers is watched all the same",
+          "[doorbells][shards]") {
+  Shared t;
+  SECTION("at the first") {
+    t.ring();
+    Shared::answer(t.first);
+    Shared::answer(t.second);
+    REQUIRE(t.watched() == 1);
+    t.first.unbind(*t.memory, Shared::kBell);
+    CHECK(t.watched() == 0);
+    t.world.run_for(milliseconds(10));
+    t.ring();
+    Shared::answer(t.first);
+    CHECK(t.watched() == 0);
+    CHECK_FALSE(t.second.any_waits());
+  }
+  SECTION("both queue pairs") {
+    t.first.unbind_shared_receive(*t.memory, Shared::kBell, *t.pair.a->qp);
+    t.second.unbind_shared_receive(*t.memory, Shared::kBell, *t.pair.b->qp);
+    t.ring();
+    Shared::answer(t.first);
+    Shared::answer(t.second);
+    CHECK(t.watched() == 1);
+    CHECK_FALSE(t.first.any_waits());
+    CHECK_FALSE(t.second.any_waits());
+  }
+  CHECK(t.world.a.device.idle());
+  CHECK(t.world.b.device.idle());
 }

@@ -128,7 +128,7 @@ struct Two : Wired {
     core::DatagramCounters counted;
     at_daemon([&](control::Machine& machine, control::Server&) {
       control::ServedDevice& served = *machine.devices[device];
-      served.worker->call([&](Instant) { counted = served.device->datagrams().counters(); });
+      served.first().worker->call([&](Instant) { counted = served.first().device->datagrams().counters(); });
     });
     return counted;
   }

@@ -45,22 +45,22 @@ template <typename Look>
 void at_device(Wired& t, const Look& look) {
   t.at_daemon([&](control::Machine& machine, control::Server&) {
     control::ServedDevice& device = *machine.devices[0];
-    device.worker->call([&](Instant) { look(device); });
+    device.first().worker->call([&](Instant) { look(device); });
   });
 }
 
 std::size_t streams_of_a(Wired& t) {
   std::size_t count = 0;
-  at_device(t, [&](control::ServedDevice& device) { count = device.device->streams().size(); });
+  at_device(t, [&](control::ServedDevice& device) { count = device.first().device->streams().size(); });
   return count;
 }
 
 void b_turns(Wired& t, bool does) {
   t.at_daemon([does](control::Machine& machine, control::Server&) {
     control::ServedDevice& device = *machine.devices[1];
-    device.worker->call([&](Instant) {
-      device.worker->remove_device(*device.device);
-      if (does) REQUIRE(device.worker->add_device(*device.device) == 0);
+    device.first().worker->call([&](Instant) {
+      device.first().worker->remove_device(*device.first().device);
+      if (does) REQUIRE(device.first().worker->add_device(*device.first().device) == 0);
     });
   });
 }

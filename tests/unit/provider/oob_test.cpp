@@ -248,10 +248,10 @@ namespace {
 class Tape {
  public:
   explicit Tape(Wired& wired) : wired_(wired) {
-    on_workers([this](control::ServedDevice& served, Reel& reel) { served.device->add_tap(reel); });
+    on_workers([this](control::ServedDevice& served, Reel& reel) { served.first().device->add_tap(reel); });
   }
   ~Tape() {
-    on_workers([this](control::ServedDevice& served, Reel& reel) { served.device->remove_tap(reel); });
+    on_workers([this](control::ServedDevice& served, Reel& reel) { served.first().device->remove_tap(reel); });
   }
   // All since it was last asked.
   std::vector<std::vector<std::byte>> take(std::size_t device) {
@@ -282,7 +282,7 @@ class Tape {
   std::uint64_t heard(std::size_t device) {
     std::uint64_t frames = 0;
     on_workers([&](control::ServedDevice& served, Reel& reel) {
-      if (&reel == &reels_[device]) frames = served.device->counters().frames_in;
+      if (&reel == &reels_[device]) frames = served.first().device->counters().frames_in;
     });
     return frames;
   }
@@ -295,7 +295,7 @@ class Tape {
   void on_workers(const std::function<void(control::ServedDevice&, Reel&)>& what) {
     wired_.at_daemon([&](control::Machine& machine, control::Server&) {
       for (std::size_t i = 0; i < 2; ++i)
-        machine.devices[i]->worker->call([&](Instant) { what(*machine.devices[i], reels_[i]); });
+        machine.devices[i]->first().worker->call([&](Instant) { what(*machine.devices[i], reels_[i]); });
     });
   }
 
@@ -428,9 +428,9 @@ TEST_CASE("one whose peer says FIN and no more waits for a Modify, and not for e
   t.at_daemon([&](control::Machine& machine, control::Server&) {
     control::Qp& qp = *machine.qps.at(goes.qp->qp_num);
     control::ServedDevice& device = qp.context->device();
-    device.worker->call([&](Instant now) {
+    device.first().worker->call([&](Instant now) {
       REQUIRE(qp.qp->modify_state(qp::State::closing, now));
-      device.device->touch(*qp.qp);
+      device.first().device->touch(*qp.qp);
     });
   });
   using Stage = control::Rendezvous::Stage;

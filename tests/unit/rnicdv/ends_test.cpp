@@ -14,8 +14,9 @@ int to(ibv_qp* qp, std::uint32_t state) { return modify(qp, RNICDV_QP_STATE, mod
 void reset_by_peer(RawPeer& t) {
   t.at_daemon([&](control::Machine& machine, control::Server&) {
     control::ServedDevice& device = *machine.devices[1];
-    device.worker->call([&](Instant now) {
-      for (const core::StreamInfo& stream : device.device->streams()) device.device->kill(stream.stream, now);
+    device.first().worker->call([&](Instant now) {
+      for (const core::StreamInfo& stream : device.first().device->streams())
+        device.first().device->kill(stream.stream, now);
     });
   });
 }

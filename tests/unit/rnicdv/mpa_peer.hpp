@@ -97,14 +97,15 @@ struct MpaPeer : RawPeer {
   // As an administrator of the peer's would do it.
   void reset_stream() {
     at_device(b, [](control::ServedDevice& device, Instant now) {
-      for (const core::StreamInfo& each : device.device->streams()) device.device->kill(each.stream, now);
+      for (const core::StreamInfo& each : device.first().device->streams())
+        device.first().device->kill(each.stream, now);
     });
   }
   template <typename Task>
   void at_device(const Application& of, Task&& task) {
     at_daemon([&](control::Machine& machine, control::Server&) {
       control::ServedDevice& device = *machine.devices[&of == &a ? 0 : 1];
-      device.worker->call([&](Instant now) { task(device, now); });
+      device.first().worker->call([&](Instant now) { task(device, now); });
     });
   }
 
@@ -138,16 +139,16 @@ struct MpaPeer : RawPeer {
   }
   void turns(const Application& of, bool does) {
     at_device(of, [does](control::ServedDevice& device, Instant) {
-      device.worker->remove_device(*device.device);
-      if (does) REQUIRE(device.worker->add_device(*device.device) == 0);
+      device.first().worker->remove_device(*device.first().device);
+      if (does) REQUIRE(device.first().worker->add_device(*device.first().device) == 0);
     });
   }
   // Whole, by a turn of the peer's device that is no worker's.
   void put_on_the_wire(const Octets& octets) {
     say_octets(octets);
     at_device(b, [](control::ServedDevice& device, Instant now) {
-      device.device->transmit(now);
-      device.device->send(now);
+      device.first().device->transmit(now);
+      device.first().device->send(now);
     });
   }
 };

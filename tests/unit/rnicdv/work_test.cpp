@@ -370,7 +370,7 @@ struct Masked : oob::TwoEnds {
     std::uint64_t count = 0;
     at_daemon([&](control::Machine& machine, control::Server&) {
       control::Qp& qp = *machine.qps.at(x.qp->qp_num);
-      qp.context->device().worker->call([&](Instant) { count = qp.qp->counters().direct_out; });
+      qp.context->device().first().worker->call([&](Instant) { count = qp.qp->counters().direct_out; });
     });
     return count;
   }
