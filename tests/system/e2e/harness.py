@@ -330,9 +330,9 @@ def memif_wire(world, mtu=None):
 
 
 def veth_wire(world, kind, lossy_permille=0, addresses=("10.77.0.1/24", "10.77.0.2/24"), options=(), label=None,
-              keys=""):
+              keys="", daemon_keys=""):
     """Two namespaces joined by a veth (or by two, with a man in the middle), no address on the kernel's side. `keys`:
-    of the devices, where they have more than options say. By af_packet frames are as the kernel likes them, merged and
+    of the devices, and `daemon_keys` of the daemons, where they have more than options say. By af_packet frames are as the kernel likes them, merged and
     without checksums; the man in the middle sees what is on a cable."""
     tag = f"{os.getpid() % 10000}{'p' if kind == 'af_packet' else 'x'}"
     a, b = f"rnicA{tag}", f"rnicB{tag}"
@@ -370,7 +370,7 @@ def veth_wire(world, kind, lossy_permille=0, addresses=("10.77.0.1/24", "10.77.0
             words = ["--port", f"{kind}:{device}", "--address", address, *options]
             if keys:
                 config = pathlib.Path(world.directory, name + ".toml")
-                config.write_text(f'[[device]]\nport = "{kind}:{device}"\naddress = "{address}"\n{keys}\n')
+                config.write_text(f'{daemon_keys}\n[[device]]\nport = "{kind}:{device}"\naddress = "{address}"\n{keys}\n')
                 words = ["--config", str(config)]
             starts.append(threads.submit(world.up, name + kind, words, inside))
             sides.append([*inside, RNIC, "run", "--name", name + kind])
