@@ -408,8 +408,7 @@ inline bool CompletionQueue::write(const rnic_cqe* entries, std::uint32_t count,
   std::uint64_t tail = tail_.load(std::memory_order_acquire);
   std::uint32_t taken = 0;
   do taken = room(tail, own.consumed, count);
-  while (taken != 0 &&
-         !tail_.compare_exchange_weak(tail, tail + taken, std::memory_order_relaxed, std::memory_order_acquire));
+  while (taken != 0 && !tail_.compare_exchange_weak(tail, tail + taken, std::memory_order_acquire));
 
   for (std::uint32_t i = 0; i < taken; ++i, ++tail) {
     rnic_cqe& at = entries_[tail & (size_ - 1)];
