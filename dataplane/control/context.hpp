@@ -227,8 +227,9 @@ class Context {
   Reply modify_qp(const rnic_modify_qp& request);
   Reply query_qp(std::uint32_t number);
   Reply destroy_qp(std::uint32_t number);
-  // To where its connection will be. Not one that has a stream or has begun work: whoever connects it is refused.
-  void move(Qp& qp, Shard& to);
+  // To where its connection will be. False: it is not there, as it has a stream or has begun work, and is not to be
+  // connected.
+  bool move(Qp& qp, Shard& to);
   // A Modify with RNIC_MODIFY_PEER that says nowhere whom: without a GRH, or with one of no GID.
   static bool names_nobody(const rnic_modify_qp& request);
   bool has_gid(std::size_t index) const { return device_.gid(index).has_value(); }

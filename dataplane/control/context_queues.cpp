@@ -491,8 +491,9 @@ void Context::make_on_worker(Qp& qp, const qp::Config& config, const qp::QueuePa
 
 // What was posted meanwhile is found when it is connected, and what is posted then rings where it is: `worker` of its
 // rings is stored before that, and read behind a fence by who posts.
-void Context::move(Qp& qp, Shard& to) {
-  if (qp.shard == &to || qp.qp == nullptr) return;
+bool Context::move(Qp& qp, Shard& to) {
+  if (qp.shard == &to) return true;
+  if (qp.qp == nullptr) return false;
   Shard& from = *qp.shard;
   std::unique_ptr<qp::QueuePair> before;
   from.worker->call([&](Instant now) {
@@ -501,11 +502,12 @@ void Context::move(Qp& qp, Shard& to) {
     from.device->release(*qp.qp, now);
     before = std::move(qp.qp);
   });
-  if (before == nullptr) return;
+  if (before == nullptr) return false;
   qp.shard = &to;
   qp.host->set_worker(to.worker->index(), *to.worker);
   make_on_worker(qp, before->config(), before.get());
   from.worker->call([&](Instant) { before.reset(); });
+  return true;
 }
 
 Reply Context::described(const Qp& qp, const QpSizes& sizes) {

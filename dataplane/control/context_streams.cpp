@@ -230,10 +230,7 @@ Reply Context::start_iwarp(const rnic_start_iwarp& request) {
   if (limits && request.receive_limit > qp->srq->entries) return Reply::error(EINVAL);  // V-IS-27
   DirectStream* stream = find_stream(request.stream, DirectStream::Kind::streaming);
   int error = 0;
-  if (stream != nullptr && stream->error == 0) {
-    move(*qp, device_.of(stream->id));
-    if (qp->shard != &device_.of(stream->id)) return Reply::error(EINVAL);
-  }
+  if (stream != nullptr && stream->error == 0 && !move(*qp, device_.of(stream->id))) return Reply::error(EINVAL);
   core::Device& device = *qp->shard->device;
   qp->shard->worker->call([&](Instant now) {
     qp::QueuePair& machine = *qp->qp;

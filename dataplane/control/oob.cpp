@@ -256,13 +256,12 @@ void Oob::call(const Rendezvous::Act& act) {
   }
   Result<core::StreamId, core::StreamError> called = Failure{core::StreamError::wrong_state};
   Shard& shard = shard_for(*qp, served, options);
-  qp->context->move(*qp, shard);
-  shard.worker->call([&](Instant turn) {
-    if (qp->shard != &shard) return;  // it is in no state to be called with
-    options.ird = qp->qp->config().ird;
-    options.ord = ord_of(*qp);
-    called = shard.device->connect(options, *qp->qp, turn);
-  });
+  if (qp->context->move(*qp, shard))
+    shard.worker->call([&](Instant turn) {
+      options.ird = qp->qp->config().ird;
+      options.ord = ord_of(*qp);
+      called = shard.device->connect(options, *qp->qp, turn);
+    });
   if (called) {
     qp->local = to_abi(options.local, 0);
     qp->remote = to_abi(options.remote, options.remote_port);
@@ -293,13 +292,12 @@ void Oob::answer(const Rendezvous::Act& act) {
     options.outlives_peer = true;
     options.acknowledged = served.face() == Face::roce;
     Shard& shard = served.of(act.stream.id);
-    qp->context->move(*qp, shard);
-    shard.worker->call([&](Instant now) {
-      if (qp->shard != &shard) return;  // it is in no state to answer
-      options.ird = qp->qp->config().ird;
-      options.ord = ord_of(*qp);
-      accepted = shard.device->accept(act.stream.id, options, *qp->qp, now);
-    });
+    if (qp->context->move(*qp, shard))
+      shard.worker->call([&](Instant now) {
+        options.ird = qp->qp->config().ird;
+        options.ord = ord_of(*qp);
+        accepted = shard.device->accept(act.stream.id, options, *qp->qp, now);
+      });
   }
   if (accepted) {
     qp->local = to_abi(qp->meets->meeting.own_gid, served.options().oob_port);

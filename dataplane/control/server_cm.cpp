@@ -273,8 +273,7 @@ Result<core::StreamId, core::StreamError> Server::connect(std::uint32_t device, 
   ServedDevice& served = *machine_.devices[device];
   Result<core::StreamId, core::StreamError> result = Failure{core::StreamError::wrong_state};
   Shard& shard = shard_for(*qp, served, options);
-  qp->context->move(*qp, shard);
-  if (qp->shard != &shard) return Failure{core::StreamError::wrong_state};
+  if (!qp->context->move(*qp, shard)) return Failure{core::StreamError::wrong_state};
   shard.worker->call([&](Instant now) { result = shard.device->connect(options, *qp->qp, now); });
   if (result) {
     qp->local = to_abi(options.local, options.local_port);
@@ -294,8 +293,7 @@ Result<Done, core::StreamError> Server::accept(std::uint32_t device, core::Strea
   ServedDevice& served = *machine_.devices[device];
   Result<Done, core::StreamError> result = Done{};
   Shard& shard = served.of(stream);
-  qp->context->move(*qp, shard);
-  if (qp->shard != &shard) return Failure{core::StreamError::wrong_state};
+  if (!qp->context->move(*qp, shard)) return Failure{core::StreamError::wrong_state};
   shard.worker->call([&](Instant now) { result = shard.device->accept(stream, options, *qp->qp, now); });
   if (const auto id = cm_.info(static_cast<std::uint32_t>(options.cookie)); result && id) {
     qp->local = to_abi(id->source, id->source_port);
