@@ -477,7 +477,7 @@ void Server::on_worker_news(core::Worker& worker) {
         on_copy_stuck(SpaceId{static_cast<std::uint32_t>(event.cookie)});
         break;
       case Kind::copy_back:
-        on_copy_back(SpaceId{static_cast<std::uint32_t>(event.cookie)});
+        on_copy_back(SpaceId{static_cast<std::uint32_t>(event.cookie)}, worker);
         break;
       case Kind::network_change:
         if (event.cookie < machine_.devices.size()) on_network_change(*machine_.devices[event.cookie]);

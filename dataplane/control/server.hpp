@@ -129,7 +129,7 @@ class Server final : private CmHost {
   // ---- server_pages.cpp ----
   Session* session_of(SpaceId space);
   void on_copy_stuck(SpaceId space);
-  void on_copy_back(SpaceId space);
+  void on_copy_back(SpaceId space, const core::Worker& teller);
   void look_at_stuck();
 
   // ---- server_cm.cpp ----

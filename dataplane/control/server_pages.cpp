@@ -40,13 +40,14 @@ void Server::on_copy_stuck(SpaceId space) {
              "): a page of its memory does not come; its queue pairs wait for it");
 }
 
-void Server::on_copy_back(SpaceId space) {
+void Server::on_copy_back(SpaceId space, const core::Worker& teller) {
   machine_.space_is_free(space);
   Session* session = session_of(space);
   if (session == nullptr) return;
-  bool still_stuck = false;  // with another worker
+  // With another worker. If the same one waits again its news of that follow, and the time for that page begins then.
+  bool still_stuck = false;
   session->context->device().on_each(
-      [&](Shard& shard, Instant) { still_stuck |= shard.worker->mover().is_stuck(space); });
+      [&](Shard& shard, Instant) { still_stuck |= shard.worker != &teller && shard.worker->mover().is_stuck(space); });
   if (still_stuck) return;
   if (std::exchange(session->stuck, false)) --stuck_sessions_;
   session->context->drop_dead_memory();
