@@ -94,8 +94,10 @@ Reply Context::create_cq(const rnic_create_cq& request, std::shared_ptr<EventSoc
   cq->context = this;
   cq->piece = std::move(*piece);
   const bool timed = (request.flags & RNIC_CQ_TIMES) != 0;
+  using Producers = shm::CompletionQueue::Producers;
   cq->queue = std::make_unique<shm::CompletionQueue>(cq->piece.bytes(), entries, cq->cookie, timed,
-                                                     static_cast<std::uint32_t>(machine_.workers.size()));
+                                                     static_cast<std::uint32_t>(machine_.workers.size()),
+                                                     device_.shards.size() > 1 ? Producers::several : Producers::one);
   cq->channel = std::move(channel);
   machine_.cqs_by_cookie[cq->cookie] = cq.get();
   ++device_.counts.cqs;

@@ -372,7 +372,7 @@ bool SharedReceiveQueue::resize(MutableBytes area, std::uint32_t size) {
 // ---- CompletionQueue ---------------------------------------------------------------------------
 
 CompletionQueue::CompletionQueue(MutableBytes area, std::uint32_t size, std::uint64_t cookie, bool timed,
-                                 std::uint32_t workers)
+                                 std::uint32_t workers, Producers producers)
     : control_(reinterpret_cast<rnic_cq_control*>(area.data())),
       entries_(reinterpret_cast<rnic_cqe*>(area.data() + sizeof(rnic_cq_control))),
       size_(size),
@@ -380,7 +380,7 @@ CompletionQueue::CompletionQueue(MutableBytes area, std::uint32_t size, std::uin
       workers_(workers),
       cookie_(cookie),
       pushed_by_(new Pushed[workers]),
-      held_(workers > 1 ? new Held[workers] : nullptr) {
+      held_(producers == Producers::several ? new Held[workers] : nullptr) {
   RNIC_ASSERT(std::has_single_bit(size) && area.size() >= area_bytes(size));
   for (std::uint32_t i = 0; i < workers; ++i) pushed_by_[i].queue = this;
 }
@@ -415,7 +415,7 @@ inline bool CompletionQueue::write(const rnic_cqe* entries, std::uint32_t count,
     std::memcpy(&at, entries + i, offsetof(rnic_cqe, phase));
     std::atomic_ref(at.phase).store(phase_of(tail), std::memory_order_release);
   }
-  if (workers_ > 1 && !own.solicited) {
+  if (held_ != nullptr && !own.solicited) {
     // What another has pushed behind these can be polled only now. It may be solicited, and its worker have looked
     // whether to tell before the arming that saw neither. The fence pairs with the application's, as those behind a
     // turn do.

@@ -144,12 +144,13 @@ class CompletionQueue {
     std::uint32_t held = 0;      // entries
   };
 
-  // `workers`: by so many it may be pushed to, by their indexes.
+  // `workers`: their indexes are below this; `producers`: whether one of them pushes, or several do.
+  enum class Producers : std::uint8_t { one, several };
   CompletionQueue(MutableBytes area, std::uint32_t size, std::uint64_t cookie, bool timed = false,
-                  std::uint32_t workers = 1);
+                  std::uint32_t workers = 1, Producers producers = Producers::one);
   Pushed& pushed_by(std::uint32_t worker) { return pushed_by_[worker]; }
-  // False: full; the queue has overflowed and takes nothing more (V-CQ-06, V-AE-37). Where there are several workers
-  // the entry may be held back until publish(), which a turn does not end without: some places at once cost little more
+  // False: full; the queue has overflowed and takes nothing more (V-CQ-06, V-AE-37). Where several push the
+  // entry may be held back until publish(), which a turn does not end without: some places at once cost little more
   // than one, of a line that all write to.
   bool push(const rnic_cqe& entry, std::uint32_t worker = 0);
   // As push(), of what is held back.
@@ -204,7 +205,7 @@ class CompletionQueue {
   std::uint32_t workers_;
   std::uint64_t cookie_;
   std::unique_ptr<Pushed[]> pushed_by_;
-  std::unique_ptr<Held[]> held_;  // where there are several workers
+  std::unique_ptr<Held[]> held_;  // where several push
   // What each push changes. 64 bits: phases go on counting where 32 would begin again.
   alignas(RNIC_CACHE_LINE) std::atomic<std::uint64_t> tail_{0};
 };

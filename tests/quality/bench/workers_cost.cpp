@@ -94,7 +94,9 @@ class Area {
 
 struct Completions {
   explicit Completions(std::uint32_t workers)
-      : area(shm::CompletionQueue::area_bytes(kCompletions)), queue(area.bytes(), kCompletions, 1, false, workers) {}
+      : area(shm::CompletionQueue::area_bytes(kCompletions)),
+        queue(area.bytes(), kCompletions, 1, false, workers,
+              workers > 1 ? shm::CompletionQueue::Producers::several : shm::CompletionQueue::Producers::one) {}
   // As the provider does once for a poll, here for what `count` of a thread's pushes were.
   void consume(std::uint32_t count) {
     auto* control = reinterpret_cast<rnic_cq_control*>(area.at(0));

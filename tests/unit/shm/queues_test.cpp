@@ -693,10 +693,26 @@ TEST_CASE("V-NTF-04: a solicited arming fires on solicited receives and on error
   CHECK(world.cq.take_notification());
 }
 
+namespace {
+constexpr auto kSeveral = shm::CompletionQueue::Producers::several;
+}  // namespace
+
+TEST_CASE("V-POLL-02: where one of several workers completes, all is there at once", "[shm][V-POLL-02]") {
+  Area area{shm::CompletionQueue::area_bytes(4)};
+  shm::CompletionQueue cq{area.bytes(), 4, 77, false, 2};
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    REQUIRE(cq.push(rnic_cqe{}, 1));
+    CHECK(area.at<rnic_cqe>(sizeof(rnic_cq_control) + i * sizeof(rnic_cqe)).phase == 1);
+  }
+  CHECK_FALSE(cq.has_room(1));
+  CHECK_FALSE(cq.push(rnic_cqe{}, 1));
+  CHECK(cq.overflowed());
+}
+
 TEST_CASE("V-POLL-02: of several workers each one's completions are in order, and all are there when it has published",
           "[shm][V-POLL-02]") {
   Area area{shm::CompletionQueue::area_bytes(64)};
-  shm::CompletionQueue cq{area.bytes(), 64, 77, false, 2};
+  shm::CompletionQueue cq{area.bytes(), 64, 77, false, 2, kSeveral};
   const auto push = [&](std::uint32_t slot, std::uint32_t worker) {
     rnic_cqe made{};
     made.slot = slot;
@@ -723,7 +739,7 @@ TEST_CASE("V-POLL-02: of several workers each one's completions are in order, an
 
 TEST_CASE("V-CQ-06: what a worker has held back is there as far as it fits", "[shm][V-CQ-06][V-AE-37]") {
   Area area{shm::CompletionQueue::area_bytes(4)};
-  shm::CompletionQueue cq{area.bytes(), 4, 77, false, 2};
+  shm::CompletionQueue cq{area.bytes(), 4, 77, false, 2, kSeveral};
   for (std::uint32_t i = 0; i < 3; ++i) {
     CHECK(cq.has_room(0));
     REQUIRE(cq.push(rnic_cqe{}, 0));
@@ -745,7 +761,7 @@ TEST_CASE("V-CQ-06: what a worker has held back is there as far as it fits", "[s
 
 TEST_CASE("V-NTF-02: an arming fires for one of several workers that have pushed", "[shm][V-NTF-02][V-NTF-04]") {
   Area area{shm::CompletionQueue::area_bytes(64)};
-  shm::CompletionQueue cq{area.bytes(), 64, 77, false, 2};
+  shm::CompletionQueue cq{area.bytes(), 64, 77, false, 2, kSeveral};
   const auto arm = [&](std::uint32_t kind) {
     auto& control = area.at<rnic_cq_control>(0);
     control.arm = ((control.arm >> 2) + 1) << 2 | kind;
@@ -775,7 +791,7 @@ TEST_CASE("V-CQ-06: a queue that has room has not overflowed, however many worke
           "[shm][V-CQ-06]") {
   constexpr std::uint32_t kSize = 16, kWorkers = 2, kEach = 5'000'000;
   Area area{shm::CompletionQueue::area_bytes(kSize)};
-  shm::CompletionQueue cq{area.bytes(), kSize, 77, false, kWorkers};
+  shm::CompletionQueue cq{area.bytes(), kSize, 77, false, kWorkers, kSeveral};
   std::atomic<std::int32_t> room{kSize};
   std::atomic<bool> refused{false};
   // The application, whose turn it is on whichever thread: two are as many as may run at a time.

@@ -53,7 +53,7 @@ constexpr std::uint32_t kCqes = 64;
 
 struct SharedCompletions {
   Area<rnic_cq_control> area{shm::CompletionQueue::area_bytes(kCqes)};
-  shm::CompletionQueue queue{area.bytes(), kCqes, 77, false, 2};
+  shm::CompletionQueue queue{area.bytes(), kCqes, 77, false, 2, shm::CompletionQueue::Producers::several};
   std::uint32_t consumed = 0;
 
   // The application's side.
