@@ -7,6 +7,7 @@
 #include "kit/catch.hpp"
 #include "kit/frames.hpp"
 #include "sim/divided_world.hpp"
+#include "unit/core/network.hpp"
 #include "wire/neighbour_discovery.hpp"
 #include "wire/rss.hpp"
 
@@ -16,18 +17,11 @@ using sim::DividedOptions;
 using sim::DividedWorld;
 using sim::Queues;
 using sim::Rnic;
+using test::network::kPort;
+using test::network::plain;
 using wire::IpAddress;
 
 namespace {
-
-constexpr std::uint16_t kPort = 7471;
-
-qp::Config plain() {
-  qp::Config config;
-  config.access = tpt::Rights::remote_read | tpt::Rights::remote_write;
-  config.ird = config.ord = 4;
-  return config;
-}
 
 struct Memory {
   Memory(Rnic& rnic, std::size_t size, sim::Random* fill = nullptr) : octets(size) {
