@@ -3,10 +3,15 @@
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <optional>
 
 #include "port/dpdk_port.hpp"
 #include "port/dpdk_runtime.hpp"
+#include "port/netdev.hpp"
+#include "wire/rss.hpp"
 
 namespace rnic::port {
 namespace {
@@ -22,6 +27,8 @@ constexpr std::uint64_t kReceiveChecksums = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_
 constexpr std::uint64_t kCut = RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
 // What was merged comes in a chain of small buffers, for which virtio needs mergeable ones (SCATTER).
 constexpr std::uint64_t kMerge = RTE_ETH_RX_OFFLOAD_TCP_LRO | RTE_ETH_RX_OFFLOAD_SCATTER;
+
+constexpr std::size_t kHashKeyBytes = 40, kHashKeyBytesMax = 64;  // of most devices; of any that we know
 
 bool all_of(std::uint64_t there, std::uint64_t wanted) { return (there & wanted) == wanted; }
 
@@ -42,6 +49,31 @@ void ask_for(const Ethdev::Wishes& wishes, const rte_eth_dev_info& info, rte_eth
   }
   if (runs) conf.txmode.offloads |= kCut;
   if (wishes.runs && may_merge(info)) conf.rxmode.offloads |= kMerge;
+}
+
+// The hash that we divide by, in `key`; nothing where the device has it not, of TCP, with a table that says which queue
+// is whose.
+std::optional<rte_eth_rss_conf> our_hash(const rte_eth_dev_info& info, std::span<std::uint8_t> key) {
+  constexpr std::uint64_t kTcp = RTE_ETH_RSS_NONFRAG_IPV4_TCP | RTE_ETH_RSS_NONFRAG_IPV6_TCP;
+  const std::size_t key_bytes = info.hash_key_size != 0 ? info.hash_key_size : kHashKeyBytes;
+  const std::uint64_t hashed = info.flow_type_rss_offloads & kTcp;
+  if (hashed == 0 || info.reta_size == 0 || key_bytes > key.size()) return std::nullopt;
+  for (std::size_t i = 0; i < key_bytes; ++i)
+    key[i] = static_cast<std::uint8_t>(i % 2 == 0 ? wire::rss::kKey >> 8 : wire::rss::kKey & 0xFF);
+  return rte_eth_rss_conf{.rss_key = key.data(), .rss_key_len = static_cast<std::uint8_t>(key_bytes), .rss_hf = hashed};
+}
+
+// The one socket of the family that was not there before; -1: none, or more. Anything but one is not the driver that we
+// know: a timed sleep is slow, and never wrong.
+int new_socket(int family, const std::vector<int>& before) {
+  int found = -1;
+  unsigned count = 0;
+  for (const int fd : sockets_of_family(family)) {
+    if (std::find(before.begin(), before.end(), fd) != before.end()) continue;
+    found = fd;
+    ++count;
+  }
+  return count == 1 ? found : -1;
 }
 
 }  // namespace
@@ -94,25 +126,45 @@ std::uint32_t Ethdev::run_room_bytes() const {
   return may_cut(info) ? kRunPieceBytes : 0;
 }
 
-bool Ethdev::configure(const Wishes& wishes, DpdkPool& pool, std::string& error) {
+unsigned Ethdev::queues_max() const {
+  rte_eth_dev_info info{};
+  if (rte_eth_dev_info_get(id_, &info) != 0 || habits(info).one_queue) return 1;
+  return std::max<unsigned>(1, std::min(info.max_rx_queues, info.max_tx_queues));
+}
+
+bool Ethdev::configure(const Wishes& wishes, std::span<const std::unique_ptr<DpdkPool>> pools, std::string& error) {
   (void)dpdk_complaint();
   rte_eth_dev_info info{};
   if (const int code = rte_eth_dev_info_get(id_, &info); code != 0) {
     error = reason(code);
     return false;
   }
+  const auto queues = static_cast<std::uint16_t>(pools.size());
   rte_eth_conf conf{};
   conf.rxmode.mtu = wishes.mtu_bytes;
   conf.intr_conf.rxq = wishes.receive_interrupts ? 1 : 0;
   ask_for(wishes, info, conf);
+  std::array<std::uint8_t, kHashKeyBytesMax> key;
+  const auto hash = queues > 1 ? our_hash(info, key) : std::nullopt;
+  if (hash) {
+    conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+    conf.rx_adv_conf.rss_conf = *hash;
+  }
 
   std::uint16_t receive = wishes.descriptors;
   std::uint16_t transmit = wishes.descriptors;
   const auto attempt = [&] {
-    int code = rte_eth_dev_configure(id_, 1, 1, &conf);
+    queues_sockets_.clear();
+    int code = rte_eth_dev_configure(id_, queues, queues, &conf);
     if (code == 0) code = rte_eth_dev_adjust_nb_rx_tx_desc(id_, &receive, &transmit);
-    if (code == 0) code = rte_eth_rx_queue_setup(id_, 0, receive, SOCKET_ID_ANY, nullptr, pool.mempool());
-    if (code == 0) code = rte_eth_tx_queue_setup(id_, 0, transmit, SOCKET_ID_ANY, nullptr);
+    for (std::uint16_t i = 0; code == 0 && i < queues; ++i) {
+      std::vector<int> before;
+      if (wishes.socket_family != 0) before = sockets_of_family(wishes.socket_family);
+      code = rte_eth_rx_queue_setup(id_, i, receive, SOCKET_ID_ANY, nullptr, pools[i]->mempool());
+      if (wishes.socket_family != 0) queues_sockets_.push_back(new_socket(wishes.socket_family, before));
+    }
+    for (std::uint16_t i = 0; code == 0 && i < queues; ++i)
+      code = rte_eth_tx_queue_setup(id_, i, transmit, SOCKET_ID_ANY, nullptr);
     return code;
   };
   int code = attempt();
@@ -131,6 +183,8 @@ bool Ethdev::configure(const Wishes& wishes, DpdkPool& pool, std::string& error)
   offloads_.cuts = all_of(conf.txmode.offloads, kCut);
   offloads_.partial_is_good = habits(info).partial_is_good;
   wake_stays_readable_ = habits(info).wake_stays_readable;
+  shards_ = wishes.shards;
+  hashed_queues_ = hash ? queues : 0;
   return true;
 }
 
@@ -142,7 +196,29 @@ bool Ethdev::start(std::string& error) {
     return false;
   }
   started_ = true;
+  divide_as_we_do();
   return true;
+}
+
+// Where it refuses, it divides in its own way, and what is others' is handed over. The hash was asked for before, which
+// is not what each driver looks at.
+void Ethdev::divide_as_we_do() const {
+  rte_eth_dev_info info{};
+  std::array<std::uint8_t, kHashKeyBytesMax> key;
+  if (hashed_queues_ == 0 || rte_eth_dev_info_get(id_, &info) != 0) return;
+  if (auto hash = our_hash(info, key)) (void)rte_eth_dev_rss_hash_update(id_, &*hash);
+  constexpr unsigned kGroup = RTE_ETH_RETA_GROUP_SIZE;
+  std::vector<rte_eth_rss_reta_entry64> table((info.reta_size + kGroup - 1) / kGroup);
+  for (unsigned i = 0; i < info.reta_size; ++i) {
+    table[i / kGroup].mask |= std::uint64_t{1} << i % kGroup;
+    table[i / kGroup].reta[i % kGroup] = static_cast<std::uint16_t>(i % wire::rss::kTable % shards_ % hashed_queues_);
+  }
+  (void)rte_eth_dev_rss_reta_update(id_, table.data(), info.reta_size);
+}
+
+int Ethdev::wake_descriptor(std::uint16_t queue) const {
+  if (queue < queues_sockets_.size()) return queues_sockets_[queue];
+  return receive_interrupts_ ? std::max(-1, rte_eth_dev_rx_intr_ctl_q_get_fd(id_, queue)) : -1;
 }
 
 void Ethdev::stop() {

@@ -16,13 +16,13 @@ namespace rnic::port {
 unsigned DpdkPort::receive_now(Buffer** out, unsigned max) {
   rte_mbuf* mbufs[kBurst];
   const auto wanted = static_cast<std::uint16_t>(std::min(max, kBurst));
-  const unsigned received = rte_eth_rx_burst(device_.id(), 0, mbufs, wanted);
+  const unsigned received = rte_eth_rx_burst(device_.id(), queue_, mbufs, wanted);
   unsigned kept = 0;
   for (unsigned i = 0; i < received; ++i) {
     rte_mbuf* const mbuf = mbufs[i];
     const std::uint64_t flags = mbuf->ol_flags;
     const std::uint32_t segment_bytes = (flags & RTE_MBUF_F_RX_LRO) != 0 ? mbuf->tso_segsz : 0;
-    Buffer* const buffer = pool_->take_in(mbuf);
+    Buffer* const buffer = pool_.take_in(mbuf);
     if (buffer == nullptr) {
       ++lost_;
       continue;
@@ -61,14 +61,14 @@ unsigned DpdkPort::send_now(Buffer* const* frames, unsigned count) {
     rte_mbuf* mbufs[kBurst];
     const unsigned n = std::min(count - sent, kBurst);
     for (unsigned i = 0; i < n; ++i) {
-      RNIC_ASSERT(frames[sent + i]->pool == pool_.get());
+      RNIC_ASSERT(frames[sent + i]->pool == &pool_);
       mbufs[i] = DpdkPool::lend(frames[sent + i]);
       if (offloads.tcp_sums) offloads.ask(*mbufs[i], *frames[sent + i]);
     }
     // What the driver wants of frames that it is to fill or to cut (virtio: the length in a run's pseudo-header).
     unsigned ready = n;
-    if (offloads.tcp_sums) ready = rte_eth_tx_prepare(device_.id(), 0, mbufs, static_cast<std::uint16_t>(n));
-    const unsigned taken = rte_eth_tx_burst(device_.id(), 0, mbufs, static_cast<std::uint16_t>(ready));
+    if (offloads.tcp_sums) ready = rte_eth_tx_prepare(device_.id(), queue_, mbufs, static_cast<std::uint16_t>(n));
+    const unsigned taken = rte_eth_tx_burst(device_.id(), queue_, mbufs, static_cast<std::uint16_t>(ready));
     for (unsigned i = n; i-- > taken;) DpdkPool::take_back(frames[sent + i]);
     sent += taken;
     if (taken < ready) break;
@@ -82,7 +82,7 @@ unsigned DpdkPort::send_now(Buffer* const* frames, unsigned count) {
 }
 
 unsigned DpdkPort::send_burst(Buffer* const* frames, unsigned count) {
-  if (!guest_ || guest_->takes_runs()) [[likely]]
+  if (!shared_->guest || shared_->guest->takes_runs()) [[likely]]
     return send_now(frames, count);
   unsigned sent = 0;
   while (sent < count) {
@@ -112,7 +112,7 @@ bool DpdkPort::send_cut(Buffer* run) {
   const RunCutter cutter(*run);
   while (cut_of_it_ < cutter.count()) {
     Buffer* frames[kCutAtOnce];
-    const unsigned taken = pool_->take(frames, std::min(kCutAtOnce, cutter.count() - cut_of_it_));
+    const unsigned taken = pool_.take(frames, std::min(kCutAtOnce, cutter.count() - cut_of_it_));
     for (unsigned i = 0; i < taken; ++i) {
       const MutableBytes room = frames[i]->append(cutter.frame_bytes_max());
       frames[i]->length = cutter.write(cut_of_it_ + i, room);
@@ -131,7 +131,7 @@ bool DpdkPort::send_cut(Buffer* run) {
 
 bool DpdkPort::arm() {
   if (device_.has_receive_interrupts() && wake_ >= 0)
-    interrupts_armed_ = rte_eth_dev_rx_intr_enable(device_.id(), 0) == 0;
+    interrupts_armed_ = rte_eth_dev_rx_intr_enable(device_.id(), queue_) == 0;
   // Armed first, then looked: a frame that comes between is seen here or wakes.
   if (!frames_wait()) return true;
   disarm();
@@ -142,7 +142,7 @@ void DpdkPort::disarm() {
   // Only an interrupt that can be switched has a count to be read; a tap's descriptor is the tap.
   if (!interrupts_armed_) return;
   interrupts_armed_ = false;
-  rte_eth_dev_rx_intr_disable(device_.id(), 0);
+  rte_eth_dev_rx_intr_disable(device_.id(), queue_);
   if (epoll_event event{}; wake_ == edges_) {
     (void)epoll_wait(edges_, &event, 1, 0);
     return;

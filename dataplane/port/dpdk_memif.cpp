@@ -32,9 +32,10 @@ WakeChannel::Role channel_role(PortSpec::Role role) {
 
 }  // namespace
 
-MemifPort::MemifPort(const PortSpec& spec, WakeChannel::Role role, const WakeChannel::Sizes& sizes,
-                     const MemifPeer& peer)
-    : role_(spec.role),
+MemifPort::MemifPort(std::shared_ptr<DpdkDevice> device, const PortSpec& spec, WakeChannel::Role role,
+                     const WakeChannel::Sizes& sizes, const MemifPeer& peer)
+    : DpdkPort(std::move(device), 0),
+      role_(spec.role),
       socket_(spec.target),
       peer_(peer),
       wake_channel_(spec.target + ".wake", role, sizes, peer),
@@ -56,7 +57,16 @@ std::unique_ptr<MemifPort> MemifPort::open(const PortSpec& spec, const PortOptio
 
   const std::uint32_t mtu = options.mtu_bytes != 0 ? options.mtu_bytes : kMtuMemoryDefault;
   const std::uint32_t slot = slot_bytes(mtu);
-  std::unique_ptr<MemifPort> port(new MemifPort(spec, channel_role(spec.role), {mtu, slot}, *peer));
+  const auto device = std::make_shared<DpdkDevice>();
+  // Its close() frees a listener that EAL's thread still watches.
+  device->ethdev.never_close();
+  device->pools.push_back(
+      DpdkPool::create(fresh_device_name("pool"), options.buffers, slot, DpdkPool::Memory::own, error));
+  if (device->pools.front() == nullptr) {
+    error = what + ": " + error;
+    return nullptr;
+  }
+  std::unique_ptr<MemifPort> port(new MemifPort(device, spec, channel_role(spec.role), {mtu, slot}, *peer));
   PortFacts& facts = port->facts_;
   facts.kind = "memif";
   facts.peer_comes_later = spec.role == PortSpec::Role::server;
@@ -70,22 +80,17 @@ std::unique_ptr<MemifPort> MemifPort::open(const PortSpec& spec, const PortOptio
   const std::string arguments = std::string("role=") + (server ? "server" : "client") + ",socket=" + spec.target +
                                 ",socket-abstract=no,bsize=" + std::to_string(slot) +
                                 ",rsize=" + std::to_string(kRingLog2) + ",mac=" + wire::to_string(facts.mac);
-  // Its close() frees a listener that EAL's thread still watches.
-  port->device_.never_close();
-  port->pool_ = DpdkPool::create(fresh_device_name("pool"), options.buffers, slot, DpdkPool::Memory::own, error);
-  if (port->pool_ != nullptr) {
-    PoolSize size = pool_size_for(options.buffers, mtu + kLinkHeaderMax);
-    if (slot >= mtu + kLinkHeaderMax) size.large_count = 0;
-    port->frames_ = std::make_unique<MemifPool>(*port->pool_, size);
-  }
+  PoolSize size = pool_size_for(options.buffers, mtu + kLinkHeaderMax);
+  if (slot >= mtu + kLinkHeaderMax) size.large_count = 0;
+  port->frames_ = std::make_unique<MemifPool>(port->pool_, size);
   const auto open_sockets = [&] {
     const ForOwnerOnly guard;
     return port->wake_channel_.open(error) && gate_add(*port, error) &&
            port->device_.make_virtual(fresh_device_name("net_memif"), arguments, error) &&
-           port->device_.configure({}, *port->pool_, error) && (!server || port->device_.start(error));
+           port->device_.configure({}, device->pools, error) && (!server || port->device_.start(error));
   };
   const auto admit = [&] { return peer->admit_to(spec.target, error) && peer->admit_to(spec.target + ".wake", error); };
-  if (port->pool_ == nullptr || !open_sockets() || (server && !admit())) {
+  if (!open_sockets() || (server && !admit())) {
     error = what + ": " + error;
     return nullptr;
   }
@@ -208,7 +213,7 @@ unsigned MemifPort::receive_burst(Buffer** out, unsigned max) {
 // writes into it.
 bool MemifPort::send_long(Buffer* frame) {
   if (frame->length <= slot_max_) {  // for want of a small buffer
-    BufferRef copy = BufferRef::take(*pool_);
+    BufferRef copy = BufferRef::take(pool_);
     if (!copy) return false;
     std::memcpy(copy->append(frame->length).data(), frame->bytes().data(), frame->length);
     Buffer* const raw = copy.release();
@@ -229,7 +234,7 @@ bool MemifPort::send_long(Buffer* frame) {
     Buffer* pieces[kBurst];
     const std::uint32_t each = slot_max_ - static_cast<std::uint32_t>(PieceHeader::kSize);
     const unsigned wanted = std::min(kBurst, (frame->length - sent_of_it_ + each - 1) / each);
-    const unsigned taken = pool_->take(pieces, wanted);
+    const unsigned taken = pool_.take(pieces, wanted);
     std::uint32_t at = sent_of_it_;
     for (unsigned i = 0; i < taken; ++i)
       at += write_piece(frame->bytes(), {.number = frames_cut_, .total = frame->length, .at = at},

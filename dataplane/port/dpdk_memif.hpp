@@ -79,7 +79,8 @@ class MemifPort final : public DpdkPort, private Gated {
   void tend() override;
 
  private:
-  MemifPort(const PortSpec& spec, WakeChannel::Role role, const WakeChannel::Sizes& sizes, const MemifPeer& peer);
+  MemifPort(std::shared_ptr<DpdkDevice> device, const PortSpec& spec, WakeChannel::Role role,
+            const WakeChannel::Sizes& sizes, const MemifPeer& peer);
 
   void on_round(bool tick) override;
   void descriptors(std::vector<int>& out) const override { wake_channel_.descriptors(out); }

@@ -14,6 +14,7 @@ DriverHabits habits_of(std::string_view driver) {
     habits.fills_checksums = habits.takes_long_pieces = habits.partial_is_good = habits.merges = true;
   } else if (driver == "net_vhost") {
     habits.fills_checksums = habits.takes_long_pieces = habits.partial_is_good = habits.wake_stays_readable = true;
+    habits.one_queue = true;
   } else if (driver == "net_tap") {
     // DPDK 22.11's compares a segment's frame with the MTU, so that full ones never leave, and writes IPv6 uncut.
     habits.cuts = false;

@@ -27,6 +27,8 @@ struct DriverHabits {
   bool merges = false;  // what it receives as one was one (virtio's guest offloads), and it tells of what segments
   // Its descriptor for a wake-up is an epoll of another, which nobody reads: it stays readable from the first on.
   bool wake_stays_readable = false;
+  // Who is at its other end says how many of its queues are used, and may say otherwise at any time.
+  bool one_queue = false;
 };
 // By rte_eth_dev_info::driver_name.
 DriverHabits habits_of(std::string_view driver);

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "port/capability.hpp"
 #include "port/dpdk_runtime.hpp"
@@ -43,22 +45,25 @@ std::string lacking(const PortSpec& spec) {
 }
 
 // What there is against af_xdp on the interface; empty if nothing.
-std::string objection_to_xdp(const PortSpec& spec, const PortOptions& options, const std::optional<Netdev>& netdev) {
+std::string objection_to_xdp(const PortSpec& spec, const PortOptions& options, const std::optional<Netdev>& netdev,
+                             unsigned shards) {
   if (std::string objection = objection_of_kernel(spec, options, netdev); !objection.empty()) return objection;
   const std::string what = "port \"" + to_string(spec) + "\"";
   if (mtu_of(options, netdev) > kXdpMtuMax)
     return what + ": af_xdp carries an MTU of at most " + std::to_string(kXdpMtuMax) +
            "; give a smaller one, or take af_packet";
   if (!netdev->up) return what + ": the interface is down; first: ip link set " + spec.target + " up";
-  if (const unsigned queues = netdev_queues(spec.target); queues > 1)
+  if (const unsigned queues = netdev_queues(spec.target); queues > shards)
     return what + ": the interface spreads what it receives over " + std::to_string(queues) +
-           " queues and af_xdp listens to one; first: ethtool -L " + spec.target + " combined 1";
+           " queues and the device has " + (shards == 1 ? "one worker" : std::to_string(shards) + " workers") +
+           ", with a queue each; first: ethtool -L " + spec.target + " combined " + std::to_string(shards);
   return {};
 }
 
 // What there is against it before DPDK tries; empty if nothing.
-std::string objection(const PortSpec& spec, const PortOptions& options, const std::optional<Netdev>& netdev) {
-  if (spec.kind == Kind::af_xdp) return objection_to_xdp(spec, options, netdev);
+std::string objection(const PortSpec& spec, const PortOptions& options, const std::optional<Netdev>& netdev,
+                      unsigned shards) {
+  if (spec.kind == Kind::af_xdp) return objection_to_xdp(spec, options, netdev, shards);
   if (spec.kind != Kind::tap) return {};
   if (std::string lack = lacking(spec); !lack.empty()) return lack;
   if (find_netdev(spec.target)) return "port \"" + to_string(spec) + "\": there is an interface of that name already";
@@ -67,21 +72,27 @@ std::string objection(const PortSpec& spec, const PortOptions& options, const st
 
 // ---- how each kind is made ---------------------------------------------------------------------
 
-struct Recipe {
+}  // namespace
+
+struct DpdkPort::Recipe {
   std::string driver, arguments;  // of a virtual device
   std::uint32_t room_bytes;       // that its buffers must have
   DpdkPool::Memory memory = DpdkPool::Memory::own;
   Ethdev::Wishes wishes{};
-  int socket_family = 0;  // the driver makes a socket of it, by which it wakes us
+  int kernel_interface = 0;  // DpdkDevice's
 };
+
+namespace {
+
+using Recipe = DpdkPort::Recipe;
 
 Recipe recipe_of_af_xdp(const PortSpec& spec, std::uint32_t mtu) {
   Recipe recipe{.driver = "net_af_xdp",
-                .arguments = "iface=" + spec.target + ",start_queue=0,queue_count=1",
+                .arguments = "iface=" + spec.target + ",queue_count=1,start_queue=",
                 // The kernel takes no chunk under 2048.
-                .room_bytes = std::max(mtu + kLinkHeaderMax + kXdpHeadroom, 2048u - (kXdpElement - kHeadroom)),
-                .socket_family = AF_XDP};
+                .room_bytes = std::max(mtu + kLinkHeaderMax + kXdpHeadroom, 2048u - (kXdpElement - kHeadroom))};
   recipe.wishes.descriptors = 2048;
+  recipe.wishes.socket_family = AF_XDP;
   return recipe;
 }
 
@@ -143,115 +154,165 @@ bool make_device(const PortSpec& spec, const Recipe& recipe, Ethdev& device, std
 std::string hint(const PortSpec& spec) {
   if (spec.kind != Kind::af_xdp) return {};
   return has(Capability::ipc_lock)
-             ? " (does another program have the interface's XDP or its queue 0?)"
+             ? " (does another program have the interface's XDP or one of its queues?)"
              : " (its buffers are locked memory: CAP_IPC_LOCK is missing, or a higher limit, ulimit -l)";
 }
 
-// The one socket of the family that was not there before; -1: none, or more. Anything but one is not the driver that we
-// know: a timed sleep is slow, and never wrong.
-int new_socket(int family, const std::vector<int>& before) {
-  int found = -1;
-  unsigned count = 0;
-  for (const int fd : sockets_of_family(family)) {
-    if (std::find(before.begin(), before.end(), fd) != before.end()) continue;
-    found = fd;
-    ++count;
+// Pools for `queues` queues, of `buffers` in all.
+bool make_pools(const Recipe& recipe, std::uint32_t buffers, unsigned queues, DpdkDevice& device, std::string& error) {
+  while (device.pools.size() < queues) {
+    auto pool = DpdkPool::create(fresh_device_name("pool"), buffers / queues, rounded_up(recipe.room_bytes, 64),
+                                 recipe.memory, error);
+    if (pool == nullptr) return false;
+    device.pools.push_back(std::move(pool));
   }
-  return count == 1 ? found : -1;
+  return true;
+}
+
+// Large buffers for runs, `room_bytes` behind the headroom, in each pool. False: there is no memory for them.
+bool add_large(std::uint32_t buffers, std::uint32_t room_bytes, DpdkDevice& device) {
+  const auto queues = static_cast<std::uint32_t>(device.pools.size());
+  const std::uint32_t least = std::max(kLargeMin / queues, 1u);
+  auto count = static_cast<std::uint32_t>(kDpdkLargeBytes / (kHeadroom + room_bytes));
+  count = std::min({count, buffers, kDpdkLargeMax}) / queues;
+  // Where huge pages are few, fewer.
+  const auto has = [&](DpdkPool& pool) {
+    for (; count >= least; count /= 2)
+      if (pool.add_large(count, room_bytes)) return true;
+    return false;
+  };
+  return std::all_of(device.pools.begin(), device.pools.end(), [&](const auto& pool) { return has(*pool); });
+}
+
+// How many of `queues` queues are at work; 0: none, and the sentence says why. Where the device is to send or to
+// receive runs, with large buffers for them; and without, where a driver fails with what it said it could. Likewise
+// with fewer queues, one.
+unsigned begin(Recipe& recipe, std::uint32_t buffers, unsigned queues, DpdkDevice& device, std::string& error) {
+  const std::uint32_t run_room = recipe.wishes.runs ? device.ethdev.run_room_bytes() : 0;
+  if (!make_pools(recipe, buffers, queues, device, error)) return 0;
+  const bool large = run_room != 0 && add_large(buffers, run_room, device);
+  for (;;) {
+    const auto pools = std::span<const std::unique_ptr<DpdkPool>>(device.pools).first(queues);
+    for (const bool runs : {true, false}) {
+      if (runs && !large) continue;
+      recipe.wishes.runs = runs;
+      if (device.ethdev.configure(recipe.wishes, pools, error) && device.ethdev.start(error)) return queues;
+    }
+    if (queues == 1) return 0;
+    queues = 1;
+  }
+}
+
+// A device's, as its queues all have them. `made`: the ethdev is at work.
+void learn(const PortSpec& spec, const PortOptions& options, const DpdkDevice& device, PortFacts& facts) {
+  const Ethdev& ethdev = device.ethdev;
+  facts.mac = ethdev.mac();
+  // The kernel's end of a tap has the driver's address; we are another station on that wire.
+  if (spec.kind == Kind::tap) facts.mac = options.mac ? *options.mac : random_mac();
+  facts.fills_checksums = ethdev.offloads().tcp_sums;
+  const DpdkPool& pool = *device.pools.front();
+  const bool large = pool.room_bytes() != pool.small_room_bytes();
+  if (large && (ethdev.offloads().cuts || device.guest)) facts.run_bytes = pool.room_bytes();
+  facts.speed_mbps = ethdev.speed_mbps();
 }
 
 }  // namespace
 
 // ---- opening -----------------------------------------------------------------------------------
 
-std::unique_ptr<DpdkPort> DpdkPort::open(const PortSpec& spec, const PortOptions& options, std::string& error) {
+std::vector<std::unique_ptr<Port>> DpdkPort::open_queues(const PortSpec& spec, const PortOptions& options,
+                                                         unsigned shards, std::string& error) {
   std::optional<Netdev> netdev;
   const bool of_kernel = spec.kind == Kind::af_xdp;
   if (of_kernel) netdev = find_netdev(spec.target);
-  if (error = objection(spec, options, netdev); !error.empty()) return nullptr;
+  if (error = objection(spec, options, netdev, shards); !error.empty()) return {};
 
-  std::unique_ptr<DpdkPort> port(new DpdkPort);
-  port->facts_.kind = name(spec.kind);
-  port->facts_.name = to_string(spec);
-  port->facts_.mtu_bytes = mtu_of(options, netdev);
-  if (of_kernel) port->kernel_interface_ = netdev->index;
-  if (of_kernel || spec.kind == Kind::tap) port->facts_.netdev = spec.target;
+  PortFacts facts{.kind = name(spec.kind), .name = to_string(spec), .mac = {}, .netdev = {}};
+  facts.mtu_bytes = mtu_of(options, netdev);
+  if (of_kernel || spec.kind == Kind::tap) facts.netdev = spec.target;
+  Recipe recipe = recipe_of(spec, options, facts.mtu_bytes);
+  recipe.wishes.shards = shards;
 
-  const Recipe recipe = recipe_of(spec, options, port->facts_.mtu_bytes);
-  const std::string what = "port \"" + to_string(spec) + "\": ";
-  port->pool_ = DpdkPool::create(fresh_device_name("pool"), options.buffers, rounded_up(recipe.room_bytes, 64),
-                                 recipe.memory, error);
-  if (port->pool_ == nullptr) {
-    error = what + error;
-    return nullptr;
+  std::vector<std::unique_ptr<Port>> ports;
+  if (!of_kernel) {
+    open_device(spec, options, recipe, facts, ports, error);
+    return ports;
   }
-  const std::vector<int> before =
-      recipe.socket_family != 0 ? sockets_of_family(recipe.socket_family) : std::vector<int>{};
-  if (of_kernel) stop_merging(spec.target);
-  Ethdev& device = port->device_;
-  const bool made = make_device(spec, recipe, device, error);
-  if (made && device.driver() == "net_vhost")
-    port->guest_ = VhostGuest::follow(device.id(), spec.target.substr(spec.target.find(',') + 1));
-  if (!made || !port->begin(recipe.wishes, options.buffers, error)) {
-    error = what + error + hint(spec);
+  // All queues of the interface, for what comes to another is nobody's; and an ethdev each: its driver takes several
+  // only where the interface says that they are for both directions.
+  stop_merging(spec.target);
+  const unsigned queues = netdev_queues(spec.target);
+  PortOptions share = options;
+  share.buffers /= queues;
+  const std::string of_interface = recipe.arguments;
+  for (unsigned i = 0; i < queues; ++i) {
+    recipe.arguments = of_interface + std::to_string(i);
+    recipe.kernel_interface = netdev->index;
+    if (!open_device(spec, share, recipe, facts, ports, error)) return {};
+  }
+  return ports;
+}
+
+// Adds what it has to `ports`. False: the sentence says why.
+bool DpdkPort::open_device(const PortSpec& spec, const PortOptions& options, Recipe& recipe, PortFacts& facts,
+                           std::vector<std::unique_ptr<Port>>& ports, std::string& error) {
+  const auto device = std::make_shared<DpdkDevice>();
+  device->kernel_interface = recipe.kernel_interface;
+  Ethdev& ethdev = device->ethdev;
+  const bool made = make_device(spec, recipe, ethdev, error);
+  unsigned queues = 0;
+  if (made) {
+    if (ethdev.driver() == "net_vhost")
+      device->guest = VhostGuest::follow(ethdev.id(), spec.target.substr(spec.target.find(',') + 1));
+    // Each with enough for its rings.
+    queues = std::clamp(options.buffers / (2u * recipe.wishes.descriptors), 1u,
+                        std::min(recipe.wishes.shards, ethdev.queues_max()));
+    queues = begin(recipe, options.buffers, queues, *device, error);
+  }
+  if (queues == 0) {
+    error = "port \"" + to_string(spec) + "\": " + error + hint(spec);
     // Its interrupt would outlive it (DPDK 22.11), and crash us before the reason is told.
-    if (made && device.driver() == "net_virtio_user") device.never_close();
-    return nullptr;
+    if (made && ethdev.driver() == "net_virtio_user") ethdev.never_close();
+    return false;
   }
-  port->learn_of_device(spec, options);
-  if (recipe.socket_family != 0)
-    port->wake_ = new_socket(recipe.socket_family, before);
-  else if (device.has_receive_interrupts())
-    port->wake_ = std::max(-1, rte_eth_dev_rx_intr_ctl_q_get_fd(device.id(), 0));
-  if (port->wake_ >= 0 && device.wake_stays_readable()) port->hear_edges();
-  // Neighbours ask for IPv6 addresses in groups, which an interface does not hear unasked. After the search for the
-  // driver's own socket.
-  if (options.groups && of_kernel) port->groups_ = hear_all_groups(spec.target);
-  return port;
+  learn(spec, options, *device, facts);
+  // Neighbours ask for IPv6 addresses in groups, which an interface does not hear unasked.
+  if (options.groups && device->kernel_interface != 0)
+    device->groups = hear_all_groups(spec.target);
+  else if (options.groups)
+    rte_eth_allmulticast_enable(ethdev.id());
+  for (std::uint16_t i = 0; i < queues; ++i) {
+    std::unique_ptr<DpdkPort> port(new DpdkPort(device, i));
+    port->facts_ = facts;
+    port->listen();
+    ports.push_back(std::move(port));
+  }
+  return true;
 }
 
-// Where it is to send or to receive runs, with large buffers for them; and without, where a driver fails with what it
-// said it could.
-bool DpdkPort::begin(Ethdev::Wishes wishes, std::uint32_t buffers, std::string& error) {
-  const std::uint32_t room = wishes.runs ? device_.run_room_bytes() : 0;
-  // Where huge pages are few, fewer.
-  auto count = static_cast<std::uint32_t>(kDpdkLargeBytes / (kHeadroom + std::max(room, 1u)));
-  count = std::min({count, buffers, kDpdkLargeMax});
-  wishes.runs = false;
-  for (; room != 0 && count >= kLargeMin && !wishes.runs; count /= 2) wishes.runs = pool_->add_large(count, room);
-  if (device_.configure(wishes, *pool_, error) && device_.start(error)) return true;
-  if (!wishes.runs) return false;
-  wishes.runs = false;
-  return device_.configure(wishes, *pool_, error) && device_.start(error);
+DpdkDevice::~DpdkDevice() {
+  if (groups >= 0) close(groups);
 }
 
-void DpdkPort::learn_of_device(const PortSpec& spec, const PortOptions& options) {
-  if (options.groups && kernel_interface_ == 0) rte_eth_allmulticast_enable(device_.id());
-  facts_.mac = device_.mac();
-  // The kernel's end of a tap has the driver's address; we are another station on that wire.
-  if (spec.kind == Kind::tap) facts_.mac = options.mac ? *options.mac : random_mac();
-  facts_.fills_checksums = device_.offloads().tcp_sums;
-  const bool large = pool_->room_bytes() != pool_->small_room_bytes();
-  if (large && (device_.offloads().cuts || guest_)) facts_.run_bytes = pool_->room_bytes();
-  facts_.speed_mbps = device_.speed_mbps();
-}
+DpdkPort::DpdkPort(std::shared_ptr<DpdkDevice> device, std::uint16_t queue)
+    : shared_(std::move(device)), device_(shared_->ethdev), pool_(*shared_->pools[queue]), queue_(queue) {}
 
 DpdkPort::~DpdkPort() {
-  if (groups_ >= 0) close(groups_);
   if (edges_ >= 0) close(edges_);
   while (stash_next_ < stash_count_) BufferRef dropped(stash_[stash_next_++]);
-  device_.stop();
 }
 
-// Without it the worker never sleeps.
-void DpdkPort::hear_edges() {
+// Where the driver's descriptor stays readable, for its edges: else the worker never sleeps.
+void DpdkPort::listen() {
+  wake_ = device_.wake_descriptor(queue_);
+  if (wake_ < 0 || !device_.wake_stays_readable()) return;
   edges_ = epoll_create1(EPOLL_CLOEXEC);
   epoll_event event{.events = EPOLLIN | EPOLLET, .data = {}};
   if (edges_ >= 0 && epoll_ctl(edges_, EPOLL_CTL_ADD, wake_, &event) == 0) wake_ = edges_;
 }
 
 bool DpdkPort::link_up() const {
-  if (kernel_interface_ != 0) return netdev_link_up(facts_.netdev, kernel_interface_);
+  if (shared_->kernel_interface != 0) return netdev_link_up(facts_.netdev, shared_->kernel_interface);
   return device_.link_up();
 }
 

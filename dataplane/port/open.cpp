@@ -40,26 +40,34 @@ std::vector<std::unique_ptr<Port>> PortFactory::open_queues(const PortSpec& spec
             ": its frames never leave that worker's hands";
     return queues;
   }
-  if (shards > 1 && spec.kind == PortSpec::Kind::af_packet) {
-    if (error = objection_to_mtu(spec, options); !error.empty()) return queues;
-    return PacketPort::open_queues(spec, options, shards, error);
+  if (error = objection_to_mtu(spec, options); !error.empty()) return queues;
+  std::unique_ptr<Port> only;
+  switch (spec.kind) {
+    case PortSpec::Kind::af_packet:
+      return PacketPort::open_queues(spec, options, shards, error);
+    case PortSpec::Kind::loopback:
+      only = std::make_unique<LoopbackPort>(options);
+      break;
+    case PortSpec::Kind::pair:
+      only = open_pair(spec, options, error);
+      break;
+    case PortSpec::Kind::memif:
+      if (start_dpdk_for(options, error)) only = MemifPort::open(spec, options, error);
+      break;
+    case PortSpec::Kind::af_xdp:
+    case PortSpec::Kind::tap:
+    case PortSpec::Kind::pci:
+    case PortSpec::Kind::vdev:
+      if (!start_dpdk_for(options, error)) break;
+      return DpdkPort::open_queues(spec, options, shards, error);
   }
-  if (auto only = open(spec, options, error)) queues.push_back(std::move(only));
+  if (only != nullptr) queues.push_back(std::move(only));
   return queues;
 }
 
 std::unique_ptr<Port> PortFactory::open(const PortSpec& spec, const PortOptions& options, std::string& error) {
-  if (error = objection_to_mtu(spec, options); !error.empty()) return nullptr;
-  switch (spec.kind) {
-    case PortSpec::Kind::loopback:
-      return std::make_unique<LoopbackPort>(options);
-    case PortSpec::Kind::pair:
-      return open_pair(spec, options, error);
-    case PortSpec::Kind::af_packet:
-      return PacketPort::open(spec, options, error);
-    default:
-      return open_dpdk(spec, options, error);
-  }
+  auto only = open_queues(spec, options, 1, error);
+  return only.empty() ? nullptr : std::move(only.front());
 }
 
 std::unique_ptr<Port> PortFactory::open_pair(const PortSpec& spec, const PortOptions& options, std::string& error) {
@@ -81,25 +89,22 @@ std::unique_ptr<Port> PortFactory::open_pair(const PortSpec& spec, const PortOpt
   return std::make_unique<PairPort>(wire, 1, options);
 }
 
-std::unique_ptr<Port> PortFactory::open_dpdk(const PortSpec& spec, const PortOptions& options, std::string& error) {
-  if (!dpdk_started()) {
-    DpdkOptions dpdk;
-    dpdk.log = log_;
-    for (const PortSpec& each : all_) {
-      if (each.kind == PortSpec::Kind::pci) dpdk.pci_addresses.push_back(each.target);
-      // Pools that devices or other processes must reach are in EAL's memory.
-      if (each.kind == PortSpec::Kind::pci || each.kind == PortSpec::Kind::vdev) {
-        const std::uint32_t buffer_bytes = (options.mtu_bytes != 0 ? options.mtu_bytes : kMtuWireDefault) + 1024;
-        // A buffer of up to a page is kept within one where there are no huge pages.
-        dpdk.memory_mib += 16 + options.buffers / 256 * ((buffer_bytes + 4095) / 4096);
-        // Large ones take a page more than they have. Without huge pages one page of each is memory before it is used.
-        dpdk.memory_mib += static_cast<std::uint32_t>((kDpdkLargeBytes + kDpdkLargeBytes / 8) >> 20);
-      }
-    }
-    if (!start_dpdk(dpdk, error)) return nullptr;
+// Of its memory no more can be had later.
+bool PortFactory::start_dpdk_for(const PortOptions& options, std::string& error) {
+  if (dpdk_started()) return true;
+  DpdkOptions dpdk;
+  dpdk.log = log_;
+  for (const PortSpec& each : all_) {
+    if (each.kind == PortSpec::Kind::pci) dpdk.pci_addresses.push_back(each.target);
+    // Pools that devices or other processes must reach are in EAL's memory.
+    if (each.kind != PortSpec::Kind::pci && each.kind != PortSpec::Kind::vdev) continue;
+    const std::uint32_t buffer_bytes = (options.mtu_bytes != 0 ? options.mtu_bytes : kMtuWireDefault) + 1024;
+    // A buffer of up to a page is kept within one where there are no huge pages.
+    dpdk.memory_mib += 16 + options.buffers / 256 * ((buffer_bytes + 4095) / 4096);
+    // Large ones take a page more than they have. Without huge pages one page of each is memory before it is used.
+    dpdk.memory_mib += static_cast<std::uint32_t>((kDpdkLargeBytes + kDpdkLargeBytes / 8) >> 20);
   }
-  if (spec.kind == PortSpec::Kind::memif) return MemifPort::open(spec, options, error);
-  return DpdkPort::open(spec, options, error);
+  return start_dpdk(dpdk, error);
 }
 
 }  // namespace rnic::port

@@ -29,14 +29,14 @@ class PortFactory {
   // The first two that name the same pair are joined.
   std::unique_ptr<Port> open(const PortSpec& spec, const PortOptions& options, std::string& error);
 
-  // For SteeredPorts among `shards` workers, at least 1: as many as `shards`, or one, whatever the kind can have. Of
+  // For SteeredPorts among `shards` workers, at least 1: as many as `shards` or fewer, whatever the device can have. Of
   // one shard what open() gives. Empty: `error` is one sentence that says why.
   std::vector<std::unique_ptr<Port>> open_queues(const PortSpec& spec, const PortOptions& options, unsigned shards,
                                                  std::string& error);
 
  private:
   std::unique_ptr<Port> open_pair(const PortSpec& spec, const PortOptions& options, std::string& error);
-  std::unique_ptr<Port> open_dpdk(const PortSpec& spec, const PortOptions& options, std::string& error);
+  bool start_dpdk_for(const PortOptions& options, std::string& error);
 
   std::vector<PortSpec> all_;
   std::function<void(const std::string&)> log_;

@@ -81,11 +81,6 @@ PacketPort::PacketPort(const PortSpec& spec, const PoolSize& buffers, std::uint3
   facts_.run_bytes = kRunBytesMax - kLinkHeaderMax;  // with its link's header no longer than a kernel takes as one
 }
 
-std::unique_ptr<PacketPort> PacketPort::open(const PortSpec& spec, const PortOptions& options, std::string& error) {
-  auto one = open_queues(spec, options, 1, error);
-  return std::unique_ptr<PacketPort>(one.empty() ? nullptr : static_cast<PacketPort*>(one[0].release()));
-}
-
 // Several hear nothing before each knows what is its own.
 std::vector<std::unique_ptr<Port>> PacketPort::open_queues(const PortSpec& spec, const PortOptions& options,
                                                            unsigned count, std::string& error) {

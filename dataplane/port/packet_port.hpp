@@ -30,8 +30,6 @@ namespace rnic::port {
 
 class PacketPort final : public Port {
  public:
-  // Null: the sentence says why.
-  static std::unique_ptr<PacketPort> open(const PortSpec& spec, const PortOptions& options, std::string& error);
   // So many on one interface, for as many workers (port/steered_ports): each receives its shard's connections, the
   // first one everything else besides, and each sends what it likes. `options` are of all together: their buffers are
   // divided, though no port has fewer than it can do with. Empty: the sentence says why. `count`: at least 1.

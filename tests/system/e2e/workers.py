@@ -1,5 +1,5 @@
 """Devices of two workers each: the stock programs' connections are of either, their completion queues, shared receive
-queues and regions of both. af_packet has a queue for each worker; by a memif the first worker hands over."""
+queues and regions of both. af_packet and af_xdp have a queue for each worker; by a memif the first worker hands over."""
 import os
 import signal
 import time
@@ -97,24 +97,28 @@ def suite(report, wire):
 
 
 def several_workers(report, world_of):
-    for label, addresses in (("af_packet, two workers", ("10.77.0.1/24", "10.77.0.2/24")),
-                             ("af_packet, two workers, IPv6", ("2001:db8:77::1/64", "2001:db8:77::2/64"))):
+    v4, v6 = ("10.77.0.1/24", "10.77.0.2/24"), ("2001:db8:77::1/64", "2001:db8:77::2/64")
+    for kind, addresses in (("af_packet", v4), ("af_packet", v6), ("af_xdp", v4)):
+        label = f"{kind}, two workers{', IPv6' if addresses is v6 else ''}"
         with world_of() as world:
             wire = None
 
             def start():
                 nonlocal wire
-                wire = veth_wire(world, "af_packet", 0, addresses, (), label, KEYS, CORES)
+                wire = veth_wire(world, kind, 0, addresses, (), label, KEYS, CORES, queues=2)
 
             report.test(f"{label}: rnic up in two namespaces", start, always=True)
             if wire is None:
                 continue
-            if "IPv6" in label:
-                report.test(f"{label}: rping -C 300 -V -S 65000", lambda: stock.rping(wire, 65000, 300))
-                report.test(f"{label}: ucmatose -c 50", lambda: both_connect(wire))
-            else:
+            if kind == "af_packet" and addresses is v4:
                 suite(report, wire)
                 report.test(f"{label}: a capture has each frame once", lambda: decodes(wire))
+            else:
+                report.test(f"{label}: rping -C 300 -V -S 65000", lambda: stock.rping(wire, 65000, 300))
+                report.test(f"{label}: ucmatose -c 50", lambda: both_connect(wire))
+            if kind == "af_xdp":
+                report.test(f"{label}: ib_write_bw -q 16",
+                            lambda: both_work(wire, lambda: stock.bandwidth(wire, "ib_write_bw", "-q", "16", "-n", "500")))
     with world_of() as world:
         wire = None
 
