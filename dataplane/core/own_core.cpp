@@ -47,6 +47,8 @@ void OwnCore::set_up_thread() const {
 
 void OwnCore::take(bool polls_always, Instant now) {
   set_polls_always(polls_always);
+  cpu_set_t allowed;
+  nap_.set_only_core(sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) == 1);
   begin_stretch(now);
 }
 
@@ -90,8 +92,8 @@ bool OwnCore::leave_ringer(Instant now) {
 
 bool OwnCore::nap(Instant now) {
   if (!realtime_ || !nap_.pays(now)) return false;
-  constexpr timespec kSpan{0, Nap::kLength.ns};
-  nanosleep(&kSpan, nullptr);
+  const timespec span{0, nap_.length().ns};
+  nanosleep(&span, nullptr);
   nap_.begin();
   return true;
 }
