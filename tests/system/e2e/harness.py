@@ -4,6 +4,7 @@ A Wire is two sides joined by something: what to put before a server's command, 
 and the address at which the client finds the server. Everything that is started is ended, by its pid.
 """
 import concurrent.futures
+import itertools
 import json
 import os
 import pathlib
@@ -114,6 +115,9 @@ class Process:
 
 def tail(text, lines=25):
     return "\n".join(text.strip().splitlines()[-lines:])
+
+
+VETHS = itertools.count()
 
 
 class World:
@@ -335,7 +339,7 @@ def veth_wire(world, kind, lossy_permille=0, addresses=("10.77.0.1/24", "10.77.0
     kernel's side. `keys`: of the devices, and `daemon_keys` of the daemons, where they have more than options say. By
     af_packet frames are as the kernel likes them, merged and without checksums; the man in the middle sees what is on a
     cable."""
-    tag = f"{os.getpid() % 10000}{'p' if kind == 'af_packet' else 'x'}"
+    tag = f"{os.getpid() % 10000}{next(VETHS)}"
     a, b = f"rnicA{tag}", f"rnicB{tag}"
     world.namespace(a)
     world.namespace(b)

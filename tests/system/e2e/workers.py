@@ -12,13 +12,13 @@ CORES = "cores = [0, 1]"
 KEYS = "workers = 2"
 
 
-def memif_wire(world):
+def memif_wire(world, keys=KEYS):
     sides = []
     for name, role, address in (("ms", "server", "10.77.0.1/24"), ("mc", "client", "10.77.0.2/24")):
         config = f"{world.directory}/{name}.toml"
         with open(config, "w", encoding="utf-8") as file:
             file.write(f'{CORES}\n[[device]]\nport = "memif:{world.directory}/workers.sock,role={role}"\n'
-                       f'address = "{address}"\n{KEYS}\n')
+                       f'address = "{address}"\n{keys}\n')
         world.up(name, ["--config", config])
         sides.append([RNIC, "run", "--name", name])
     return Wire(world, "memif, two workers", *sides, "10.77.0.1")
