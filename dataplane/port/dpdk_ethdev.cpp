@@ -30,6 +30,14 @@ constexpr std::uint64_t kMerge = RTE_ETH_RX_OFFLOAD_TCP_LRO | RTE_ETH_RX_OFFLOAD
 
 constexpr std::size_t kHashKeyBytes = 40, kHashKeyBytesMax = 64;  // of most devices; of any that we know
 
+// Drivers keep where it is, and read it when they start.
+std::array<std::uint8_t, kHashKeyBytesMax> hash_key = [] {
+  std::array<std::uint8_t, kHashKeyBytesMax> key{};
+  for (std::size_t i = 0; i < key.size(); ++i)
+    key[i] = static_cast<std::uint8_t>(i % 2 == 0 ? wire::rss::kKey >> 8 : wire::rss::kKey & 0xFF);
+  return key;
+}();
+
 bool all_of(std::uint64_t there, std::uint64_t wanted) { return (there & wanted) == wanted; }
 
 DriverHabits habits(const rte_eth_dev_info& info) {
@@ -51,16 +59,15 @@ void ask_for(const Ethdev::Wishes& wishes, const rte_eth_dev_info& info, rte_eth
   if (wishes.runs && may_merge(info)) conf.rxmode.offloads |= kMerge;
 }
 
-// The hash that we divide by, in `key`; nothing where the device has it not, of TCP, with a table that says which queue
+// The hash that we divide by; nothing where the device has it not, of TCP, with a table that says which queue
 // is whose.
-std::optional<rte_eth_rss_conf> our_hash(const rte_eth_dev_info& info, std::span<std::uint8_t> key) {
+std::optional<rte_eth_rss_conf> our_hash(const rte_eth_dev_info& info) {
   constexpr std::uint64_t kTcp = RTE_ETH_RSS_NONFRAG_IPV4_TCP | RTE_ETH_RSS_NONFRAG_IPV6_TCP;
   const std::size_t key_bytes = info.hash_key_size != 0 ? info.hash_key_size : kHashKeyBytes;
   const std::uint64_t hashed = info.flow_type_rss_offloads & kTcp;
-  if (hashed == 0 || info.reta_size == 0 || key_bytes > key.size()) return std::nullopt;
-  for (std::size_t i = 0; i < key_bytes; ++i)
-    key[i] = static_cast<std::uint8_t>(i % 2 == 0 ? wire::rss::kKey >> 8 : wire::rss::kKey & 0xFF);
-  return rte_eth_rss_conf{.rss_key = key.data(), .rss_key_len = static_cast<std::uint8_t>(key_bytes), .rss_hf = hashed};
+  if (hashed == 0 || info.reta_size == 0 || key_bytes > hash_key.size()) return std::nullopt;
+  return rte_eth_rss_conf{
+      .rss_key = hash_key.data(), .rss_key_len = static_cast<std::uint8_t>(key_bytes), .rss_hf = hashed};
 }
 
 // The one socket of the family that was not there before; -1: none, or more. Anything but one is not the driver that we
@@ -144,8 +151,7 @@ bool Ethdev::configure(const Wishes& wishes, std::span<const std::unique_ptr<Dpd
   conf.rxmode.mtu = wishes.mtu_bytes;
   conf.intr_conf.rxq = wishes.receive_interrupts ? 1 : 0;
   ask_for(wishes, info, conf);
-  std::array<std::uint8_t, kHashKeyBytesMax> key;
-  const auto hash = queues > 1 ? our_hash(info, key) : std::nullopt;
+  const auto hash = queues > 1 ? our_hash(info) : std::nullopt;
   if (hash) {
     conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
     conf.rx_adv_conf.rss_conf = *hash;
@@ -183,6 +189,7 @@ bool Ethdev::configure(const Wishes& wishes, std::span<const std::unique_ptr<Dpd
   offloads_.cuts = all_of(conf.txmode.offloads, kCut);
   offloads_.partial_is_good = habits(info).partial_is_good;
   wake_stays_readable_ = habits(info).wake_stays_readable;
+  queues_ = queues;
   shards_ = wishes.shards;
   hashed_queues_ = hash ? queues : 0;
   return true;
@@ -200,13 +207,12 @@ bool Ethdev::start(std::string& error) {
   return true;
 }
 
-// Where it refuses, it divides in its own way, and what is others' is handed over. The hash was asked for before, which
-// is not what each driver looks at.
+// Where it refuses, it divides in its own way, and what is others' is handed over. Not each driver looks at the hash
+// that it is configured with.
 void Ethdev::divide_as_we_do() const {
   rte_eth_dev_info info{};
-  std::array<std::uint8_t, kHashKeyBytesMax> key;
   if (hashed_queues_ == 0 || rte_eth_dev_info_get(id_, &info) != 0) return;
-  if (auto hash = our_hash(info, key)) (void)rte_eth_dev_rss_hash_update(id_, &*hash);
+  if (auto hash = our_hash(info)) (void)rte_eth_dev_rss_hash_update(id_, &*hash);
   constexpr unsigned kGroup = RTE_ETH_RETA_GROUP_SIZE;
   std::vector<rte_eth_rss_reta_entry64> table((info.reta_size + kGroup - 1) / kGroup);
   for (unsigned i = 0; i < info.reta_size; ++i) {
@@ -218,7 +224,12 @@ void Ethdev::divide_as_we_do() const {
 
 int Ethdev::wake_descriptor(std::uint16_t queue) const {
   if (queue < queues_sockets_.size()) return queues_sockets_[queue];
-  return receive_interrupts_ ? std::max(-1, rte_eth_dev_rx_intr_ctl_q_get_fd(id_, queue)) : -1;
+  if (!receive_interrupts_) return -1;
+  const int own = rte_eth_dev_rx_intr_ctl_q_get_fd(id_, queue);
+  // Where queues share an interrupt, who switches it off or hears it does so for the others, too.
+  for (std::uint16_t i = 0; i < queues_; ++i)
+    if (i != queue && rte_eth_dev_rx_intr_ctl_q_get_fd(id_, i) == own) return -1;
+  return std::max(-1, own);
 }
 
 void Ethdev::stop() {

@@ -130,8 +130,10 @@ bool DpdkPort::send_cut(Buffer* run) {
 // ---- sleeping ----------------------------------------------------------------------------------
 
 bool DpdkPort::arm() {
-  if (device_.has_receive_interrupts() && wake_ >= 0)
+  if (device_.has_receive_interrupts() && wake_ >= 0) {
+    const std::lock_guard guard(shared_->interrupts);
     interrupts_armed_ = rte_eth_dev_rx_intr_enable(device_.id(), queue_) == 0;
+  }
   // Armed first, then looked: a frame that comes between is seen here or wakes.
   if (!frames_wait()) return true;
   disarm();
@@ -142,7 +144,10 @@ void DpdkPort::disarm() {
   // Only an interrupt that can be switched has a count to be read; a tap's descriptor is the tap.
   if (!interrupts_armed_) return;
   interrupts_armed_ = false;
-  rte_eth_dev_rx_intr_disable(device_.id(), queue_);
+  {
+    const std::lock_guard guard(shared_->interrupts);
+    rte_eth_dev_rx_intr_disable(device_.id(), queue_);
+  }
   if (epoll_event event{}; wake_ == edges_) {
     (void)epoll_wait(edges_, &event, 1, 0);
     return;

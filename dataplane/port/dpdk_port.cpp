@@ -37,6 +37,10 @@ constexpr std::uint32_t kDriverRoomMin = 2048;
 
 constexpr std::uint32_t kLargeMin = 64;  // fewer are not worth it
 
+// Of a queue that is one of several: both of its rings may be full, and as many are wanted for what is under way.
+constexpr std::uint32_t kBuffersPerDescriptor = 4;
+constexpr std::uint32_t kDescriptorsMin = 256;
+
 // ---- sentences ---------------------------------------------------------------------------------
 
 std::string lacking(const PortSpec& spec) {
@@ -56,7 +60,8 @@ std::string objection_to_xdp(const PortSpec& spec, const PortOptions& options, c
   if (const unsigned queues = netdev_queues(spec.target); queues > shards)
     return what + ": the interface spreads what it receives over " + std::to_string(queues) +
            " queues and the device has " + (shards == 1 ? "one worker" : std::to_string(shards) + " workers") +
-           ", with a queue each; first: ethtool -L " + spec.target + " combined " + std::to_string(shards);
+           ", with a queue each; first: ethtool -L " + spec.target + " combined " + std::to_string(shards) +
+           " (or rx and tx, where it has them apart)";
   return {};
 }
 
@@ -203,7 +208,7 @@ unsigned begin(Recipe& recipe, std::uint32_t buffers, unsigned queues, DpdkDevic
   }
 }
 
-// A device's, as its queues all have them. `made`: the ethdev is at work.
+// A device's that is at work, as its queues all have them.
 void learn(const PortSpec& spec, const PortOptions& options, const DpdkDevice& device, PortFacts& facts) {
   const Ethdev& ethdev = device.ethdev;
   facts.mac = ethdev.mac();
@@ -244,6 +249,14 @@ std::vector<std::unique_ptr<Port>> DpdkPort::open_queues(const PortSpec& spec, c
   const unsigned queues = netdev_queues(spec.target);
   PortOptions share = options;
   share.buffers /= queues;
+  std::uint16_t& descriptors = recipe.wishes.descriptors;
+  while (queues > 1 && descriptors > kDescriptorsMin && descriptors * kBuffersPerDescriptor > share.buffers)
+    descriptors /= 2;
+  if (queues > 1 && descriptors * kBuffersPerDescriptor > share.buffers) {
+    error = "port \"" + facts.name + "\": " + std::to_string(queues) +
+            " queues want buffers = " + std::to_string(queues * kDescriptorsMin * kBuffersPerDescriptor) + " at least";
+    return ports;
+  }
   const std::string of_interface = recipe.arguments;
   for (unsigned i = 0; i < queues; ++i) {
     recipe.arguments = of_interface + std::to_string(i);
@@ -264,8 +277,7 @@ bool DpdkPort::open_device(const PortSpec& spec, const PortOptions& options, Rec
   if (made) {
     if (ethdev.driver() == "net_vhost")
       device->guest = VhostGuest::follow(ethdev.id(), spec.target.substr(spec.target.find(',') + 1));
-    // Each with enough for its rings.
-    queues = std::clamp(options.buffers / (2u * recipe.wishes.descriptors), 1u,
+    queues = std::clamp(options.buffers / (kBuffersPerDescriptor * recipe.wishes.descriptors), 1u,
                         std::min(recipe.wishes.shards, ethdev.queues_max()));
     queues = begin(recipe, options.buffers, queues, *device, error);
   }

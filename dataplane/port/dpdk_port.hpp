@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -98,12 +99,13 @@ class Ethdev {
   bool receive_interrupts_ = false;
   bool wake_stays_readable_ = false;
   Offloads offloads_;
+  unsigned queues_ = 0;
   unsigned shards_ = 1;
   unsigned hashed_queues_ = 0;       // among which its table of hashes divides; 0: it has none
   std::vector<int> queues_sockets_;  // of Wishes::socket_family; -1: not known
 };
 
-// What the queues of one device have in common. Nothing of it changes while they are at work, but what says so.
+// What the queues of one device have in common. While they are at work nothing of it changes but who the guest is.
 struct DpdkDevice {
   DpdkDevice() = default;
   ~DpdkDevice();
@@ -115,6 +117,7 @@ struct DpdkDevice {
   std::unique_ptr<VhostGuest> guest;  // of net_vhost
   int groups = -1;                    // open for as long as the interface is to hear all multicast
   int kernel_interface = 0;           // the index of the one whose link is ours; 0: none
+  std::mutex interrupts;              // drivers have one register for those of all queues: held while one is switched
 };
 
 class DpdkPort : public Port {

@@ -33,7 +33,7 @@ TEST_CASE("a device with a hash is told to divide TCP's connections as the worke
   const std::string name = "net_null" + std::to_string(number++);
   // Of three workers two have queues: what is the third's comes to the queue by which it sends.
   const auto [shards, buffers, queues_wanted] =
-      GENERATE(std::tuple(3u, 8192u, 3u), std::tuple(3u, 4096u, 2u), std::tuple(3u, 2048u, 1u));
+      GENERATE(std::tuple(3u, 16384u, 3u), std::tuple(3u, 8192u, 2u), std::tuple(3u, 4096u, 1u));
   auto queues = open(name, shards, buffers);
   REQUIRE(queues.size() == queues_wanted);
   std::uint16_t id = 0;
