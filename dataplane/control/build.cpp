@@ -40,6 +40,11 @@ int missing_core(const std::vector<int>& cores) {
   return missing;
 }
 
+std::size_t cores_allowed() {
+  cpu_set_t allowed;
+  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? static_cast<std::size_t>(CPU_COUNT(&allowed)) : SIZE_MAX;
+}
+
 void make_workers(const Configuration& configuration, Machine& machine) {
   const std::size_t count = std::max<std::size_t>(configuration.cores.size(), 1);
   const bool any_shared = std::any_of(configuration.devices.begin(), configuration.devices.end(),
@@ -52,6 +57,7 @@ void make_workers(const Configuration& configuration, Machine& machine) {
     options.copier = machine.copier;
     options.grace = machine.grace.get();
     options.acted_for = count == 1;
+    options.crowded = count >= cores_allowed();
     options.on_start = [] { port::dpdk_register_thread(); };
     machine.workers.push_back(std::make_unique<core::Worker>(options));
   }

@@ -6,11 +6,11 @@
 // come many at a time. Where they do not, as an application that waits for an answer posts one thing at a time, there
 // is none for a while: what comes first in a nap waits for its end.
 //
-// A worker that may run on other cores leaves who rings (core/cpu_choice.hpp), and one nap that brought few posts is
-// the last for a while. One that has but this core stays with him, and with whoever else has it: another worker, to
-// which the posts go, runs before the application does, for as long as a short nap takes. So naps that bring few posts
-// become longer, and those that bring many pay for others that bring none, as where the application has to wait for
-// the wire.
+// Where there are cores without a worker the worker leaves who rings (core/cpu_choice.hpp), or he leaves it, and one
+// nap that brought few posts is the last for a while. Where there are none, whoever posts shares a core with a worker,
+// and with workers of other processes besides: one to which the posts go runs before the application does, for as long
+// as a short nap takes. So naps that bring few posts become longer there, and those that bring many pay for others that
+// bring none, as where the application has to wait for the wire.
 //
 // Pure: instants and counts in, an answer out.
 #pragma once
@@ -27,7 +27,7 @@ class Nap {
  public:
   static constexpr Duration kShortest = microseconds(20);
   static constexpr std::uint32_t kPostsMin = 4;    // that each is to bring
-  static constexpr std::uint32_t kPostsMany = 16;  // after so many the next is a short one again
+  static constexpr std::uint32_t kPostsMany = 16;  // after so many the next is a short one again, else a shorter one
   // A ring that is older says nothing of now.
   static constexpr Duration kNear = milliseconds(1);
 
@@ -36,12 +36,12 @@ class Nap {
     int debt_max, credit_max;  // posts, less than what naps were to bring, and more
     Duration pause;
   };
-  static constexpr Manner kOfMany{.longest = kShortest, .debt_max = 0, .credit_max = 0, .pause = milliseconds(5)};
-  static constexpr Manner kOfOne{
+  static constexpr Manner kAtEase{.longest = kShortest, .debt_max = 0, .credit_max = 0, .pause = milliseconds(5)};
+  static constexpr Manner kCrowded{
       .longest = microseconds(160), .debt_max = 12, .credit_max = 64, .pause = milliseconds(15)};
 
-  // Whether this is the only core on which the worker may run.
-  void set_only_core(bool only) { manner_ = only ? kOfOne : kOfMany; }
+  // `crowded`: there is no core without a worker.
+  explicit Nap(bool crowded = false) : manner_(crowded ? kCrowded : kAtEase) {}
 
   void on_rung(bool from_our_core, Instant now) {
     near_ = from_our_core;
@@ -57,8 +57,10 @@ class Nap {
     constexpr std::uint32_t kCounted = 1000;  // as good as any more
     credit_ += static_cast<int>(std::min(posts, kCounted)) - static_cast<int>(kPostsMin);
     credit_ = std::min(credit_, manner_.credit_max);
-    if (posts >= kPostsMany) length_ = kShortest;
-    if (posts < kPostsMin) length_ = std::min(length_ * 2, manner_.longest);
+    if (posts < kPostsMin)
+      length_ = std::min(length_ * 2, manner_.longest);
+    else
+      length_ = posts >= kPostsMany ? kShortest : std::max(length_ / 2, kShortest);
     if (credit_ >= -manner_.debt_max) return;
     credit_ = 0;
     length_ = kShortest;
@@ -66,7 +68,7 @@ class Nap {
   }
 
  private:
-  Manner manner_ = kOfMany;
+  Manner manner_;
   Duration length_ = kShortest;
   int credit_ = 0;
   bool near_ = false;

@@ -27,8 +27,8 @@ bool set_realtime(bool on) {
 
 }  // namespace
 
-OwnCore::OwnCore(int cpu, bool realtime)
-    : cpu_(cpu), wants_realtime_(realtime), stat_fd_(open("/proc/stat", O_RDONLY | O_CLOEXEC)) {}
+OwnCore::OwnCore(int cpu, bool realtime, bool crowded)
+    : cpu_(cpu), wants_realtime_(realtime), nap_(crowded), stat_fd_(open("/proc/stat", O_RDONLY | O_CLOEXEC)) {}
 
 OwnCore::~OwnCore() {
   if (stat_fd_ >= 0) close(stat_fd_);
@@ -47,8 +47,6 @@ void OwnCore::set_up_thread() const {
 
 void OwnCore::take(bool polls_always, Instant now) {
   set_polls_always(polls_always);
-  cpu_set_t allowed;
-  nap_.set_only_core(sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) == 1);
   begin_stretch(now);
 }
 

@@ -16,8 +16,8 @@ namespace rnic::core {
 
 class OwnCore {
  public:
-  // `cpu`: -1: any. `realtime`: SCHED_FIFO where allowed.
-  OwnCore(int cpu, bool realtime);
+  // `cpu`: -1: any. `realtime`: SCHED_FIFO where allowed. `crowded`: no core is without a worker of this process.
+  OwnCore(int cpu, bool realtime, bool crowded = false);
   ~OwnCore();
   OwnCore(const OwnCore&) = delete;
   OwnCore& operator=(const OwnCore&) = delete;

@@ -49,7 +49,7 @@ Worker::Worker(const WorkerOptions& options)
       doorbells_(options.index),
       events_(kEventsMax),
       stream_events_(kStreamEventsMax),
-      core_(options.cpu, options.realtime),
+      core_(options.cpu, options.realtime, options.crowded),
       crew_(mover_.watch(), {.on_thread = [this] { set_up_thread(); },
                              .on_watcher = [this] { set_up_watcher(); },
                              .work = [this] { return work(); },

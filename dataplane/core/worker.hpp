@@ -58,6 +58,7 @@ struct WorkerOptions {
   Duration sleep_delay{0};   // stays awake so long after the last work
   int cpu = -1;              // -1: any
   bool realtime = true;      // SCHED_FIFO where allowed
+  bool crowded = false;      // no core that this process may run on is without a worker of it
   // Control acts in its place while it sleeps. Not beside other workers: all share packet buffers, and who is in the
   // rings of these keeps the others waiting awake; control, which is not before others, might do so for long.
   bool acted_for = true;

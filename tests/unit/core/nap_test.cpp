@@ -33,40 +33,42 @@ void take_naps(Nap& nap, int count, std::uint32_t posts) {
   }
 }
 
-Nap rung(bool only_core) {
-  Nap nap;
-  nap.set_only_core(only_core);
+Nap rung(bool crowded) {
+  Nap nap(crowded);
   nap.on_rung(true, kStart);
   return nap;
 }
 
 }  // namespace
 
-TEST_CASE("A worker that has other cores naps no more for a while after a nap that brought few posts") {
+TEST_CASE("Where cores are without a worker there is no nap for a while after one that brought few posts") {
   Nap nap = rung(false);
   take_naps(nap, 100, Nap::kPostsMin);
   CHECK(nap.pays(kStart));
   CHECK(nap.length() == Nap::kShortest);
   take_naps(nap, 1, Nap::kPostsMin - 1);
   CHECK(nap.length() == Nap::kShortest);
-  const Instant again = kStart + Nap::kOfMany.pause;
+  const Instant again = kStart + Nap::kAtEase.pause;
   nap.on_rung(true, again);
   CHECK_FALSE(nap.pays(again - nanoseconds(1)));
   CHECK(nap.pays(again));
 }
 
-TEST_CASE("A worker that has one core takes longer naps where they bring few posts, and none for a while after some") {
+TEST_CASE(
+    "Where no core is without a worker naps that bring few posts become longer, and after some there is none for a "
+    "while") {
   Nap nap = rung(true);
   take_naps(nap, 100, Nap::kPostsMin);
   CHECK(nap.length() == Nap::kShortest);
   // An application that waits for each answer: one post in each.
-  for (const Duration expected : {Nap::kShortest * 2, Nap::kShortest * 4, Nap::kOfOne.longest, Nap::kOfOne.longest}) {
+  for (const Duration expected :
+       {Nap::kShortest * 2, Nap::kShortest * 4, Nap::kCrowded.longest, Nap::kCrowded.longest}) {
     take_naps(nap, 1, 1);
     CHECK(nap.length() == expected);
     CHECK(nap.pays(kStart));
   }
   take_naps(nap, 1, 1);
-  const Instant again = kStart + Nap::kOfOne.pause;
+  const Instant again = kStart + Nap::kCrowded.pause;
   nap.on_rung(true, again);
   CHECK_FALSE(nap.pays(again - nanoseconds(1)));
   CHECK(nap.pays(again));
@@ -74,8 +76,9 @@ TEST_CASE("A worker that has one core takes longer naps where they bring few pos
   // No longer than it takes.
   take_naps(nap, 2, 1);
   CHECK(nap.length() == Nap::kShortest * 4);
-  take_naps(nap, 1, Nap::kPostsMany - 1);
-  CHECK(nap.length() == Nap::kShortest * 4);
+  take_naps(nap, 1, Nap::kPostsMin);
+  CHECK(nap.length() == Nap::kShortest * 2);
+  take_naps(nap, 1, 1);
   take_naps(nap, 1, Nap::kPostsMany);
   CHECK(nap.length() == Nap::kShortest);
 }
@@ -84,7 +87,7 @@ TEST_CASE("A nap that brought many posts pays for others that bring none, but no
   for (const std::uint32_t burst : {100u, 4'000'000'000u}) {
     Nap nap = rung(true);
     take_naps(nap, 1, burst);
-    take_naps(nap, (Nap::kOfOne.credit_max + Nap::kOfOne.debt_max) / static_cast<int>(Nap::kPostsMin), 0);
+    take_naps(nap, (Nap::kCrowded.credit_max + Nap::kCrowded.debt_max) / static_cast<int>(Nap::kPostsMin), 0);
     CHECK(nap.pays(kStart));
     take_naps(nap, 1, 0);
     CHECK_FALSE(nap.pays(kStart));
