@@ -339,7 +339,7 @@ def veth_wire(world, kind, lossy_permille=0, addresses=("10.77.0.1/24", "10.77.0
     kernel's side. `keys`: of the devices, and `daemon_keys` of the daemons, where they have more than options say. By
     af_packet frames are as the kernel likes them, merged and without checksums; the man in the middle sees what is on a
     cable."""
-    tag = f"{os.getpid() % 10000}{next(VETHS)}"
+    tag = f"{os.getpid() % 10000}-{next(VETHS)}"
     a, b = f"rnicA{tag}", f"rnicB{tag}"
     world.namespace(a)
     world.namespace(b)
