@@ -36,6 +36,13 @@ rnic::test::Octets segment_from(const wire::IpAddress& far, std::uint16_t port, 
                                     near, rnic::test::frames::tcp(header, far, near, rnic::test::Octets(100)), tags);
 }
 
+BufferRef buffer_of(Port& port, const rnic::test::Octets& octets) {
+  BufferRef frame = BufferRef::take(port.pool(), static_cast<std::uint32_t>(octets.size()));
+  REQUIRE(frame);
+  std::memcpy(frame->append(static_cast<std::uint32_t>(octets.size())).data(), octets.data(), octets.size());
+  return frame;
+}
+
 // A port on one end of a veth, and so many queues of one on the other.
 struct DividedEnds : Ends {
   using Ends::Ends;
@@ -152,9 +159,7 @@ TEST_CASE("each queue of an af_packet port sends, hears nothing of what leaves b
   ends.queues.push_back(open("af_packet:two", error));
   for (const auto& queue : ends.queues) {
     const auto octets = segment_from(wire::IpAddress::v4(1), 1, {});
-    BufferRef frame = BufferRef::take(queue->pool());
-    std::memcpy(frame->append(static_cast<std::uint32_t>(octets.size())).data(), octets.data(), octets.size());
-    Buffer* raw = frame.release();
+    Buffer* raw = buffer_of(*queue, octets).release();
     REQUIRE(queue->send_burst(&raw, 1) == 1);
     CHECK(ends.receive(octets.size()).size() == 1);
   }
@@ -192,9 +197,7 @@ TEST_CASE("an af_packet port's queues serve as many workers and more: each frame
   std::swap(ends.two, ends.one);
   for (unsigned i = 0; i < shards; ++i) {
     const auto octets = segment_from(wire::IpAddress::v4(1), 1, {});
-    BufferRef frame = BufferRef::take(port.of(i).pool());
-    std::memcpy(frame->append(static_cast<std::uint32_t>(octets.size())).data(), octets.data(), octets.size());
-    Buffer* raw = frame.release();
+    Buffer* raw = buffer_of(port.of(i), octets).release();
     REQUIRE(port.of(i).send_burst(&raw, 1) == 1);
     ends.receive_by(all, 0);
     CHECK(ends.receive(octets.size()).size() == 1);
@@ -211,17 +214,6 @@ TEST_CASE("queues of one af_packet port share its buffers, and each has enough",
     CHECK(queue->pool().large_available() == std::max(ends.one->pool().large_available() / count, 512u));
   }
 }
-
-namespace {
-
-BufferRef buffer_of(Port& port, const rnic::test::Octets& octets) {
-  BufferRef frame = BufferRef::take(port.pool(), static_cast<std::uint32_t>(octets.size()));
-  REQUIRE(frame);
-  std::memcpy(frame->append(static_cast<std::uint32_t>(octets.size())).data(), octets.data(), octets.size());
-  return frame;
-}
-
-}  // namespace
 
 TEST_CASE("af_xdp has all queues of its interface: each frame comes to its shard, and each shard sends and wakes",
           "[port][veth][steering]") {
