@@ -1,4 +1,5 @@
-// Ethdev: the life of one DPDK device. See port/dpdk_port.hpp.
+#include "port/dpdk_ethdev.hpp"
+
 #include <rte_bus_vdev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
@@ -8,7 +9,6 @@
 #include <atomic>
 #include <optional>
 
-#include "port/dpdk_port.hpp"
 #include "port/dpdk_runtime.hpp"
 #include "port/netdev.hpp"
 #include "wire/rss.hpp"

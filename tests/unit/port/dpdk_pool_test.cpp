@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "kit/catch.hpp"
-#include "port/dpdk_port.hpp"
+#include "port/dpdk_ethdev.hpp"
 #include "port/dpdk_runtime.hpp"
 
 namespace rnic::port {
