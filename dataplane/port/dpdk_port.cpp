@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -192,16 +193,17 @@ bool add_large(std::uint32_t buffers, std::uint32_t room_bytes, DpdkDevice& devi
 // How many of `queues` queues are at work; 0: none, and the sentence says why. Where the device is to send or to
 // receive runs, with large buffers for them; and without, where a driver fails with what it said it could. Likewise
 // with fewer queues, one.
-unsigned begin(Recipe& recipe, std::uint32_t buffers, unsigned queues, DpdkDevice& device, std::string& error) {
+unsigned begin(const Recipe& recipe, std::uint32_t buffers, unsigned queues, DpdkDevice& device, std::string& error) {
   const std::uint32_t run_room = recipe.wishes.runs ? device.ethdev.run_room_bytes() : 0;
   if (!make_pools(recipe, buffers, queues, device, error)) return 0;
   const bool large = run_room != 0 && add_large(buffers, run_room, device);
+  Ethdev::Wishes wishes = recipe.wishes;
   for (;;) {
     const auto pools = std::span<const std::unique_ptr<DpdkPool>>(device.pools).first(queues);
     for (const bool runs : {true, false}) {
       if (runs && !large) continue;
-      recipe.wishes.runs = runs;
-      if (device.ethdev.configure(recipe.wishes, pools, error) && device.ethdev.start(error)) return queues;
+      wishes.runs = runs;
+      if (device.ethdev.configure(wishes, pools, error) && device.ethdev.start(error)) return queues;
     }
     if (queues == 1) return 0;
     queues = 1;
@@ -238,11 +240,7 @@ std::vector<std::unique_ptr<Port>> DpdkPort::open_queues(const PortSpec& spec, c
   Recipe recipe = recipe_of(spec, options, facts.mtu_bytes);
   recipe.wishes.shards = shards;
 
-  std::vector<std::unique_ptr<Port>> ports;
-  if (!of_kernel) {
-    open_device(spec, options, recipe, facts, ports, error);
-    return ports;
-  }
+  if (!of_kernel) return open_device(spec, options, recipe, facts, error);
   // All queues of the interface, for what comes to another is nobody's; and an ethdev each: its driver takes several
   // only where the interface says that they are for both directions.
   stop_merging(spec.target);
@@ -255,20 +253,22 @@ std::vector<std::unique_ptr<Port>> DpdkPort::open_queues(const PortSpec& spec, c
   if (queues > 1 && descriptors * kBuffersPerDescriptor > share.buffers) {
     error = "port \"" + facts.name + "\": " + std::to_string(queues) +
             " queues want buffers = " + std::to_string(queues * kDescriptorsMin * kBuffersPerDescriptor) + " at least";
-    return ports;
+    return {};
   }
+  recipe.kernel_interface = netdev->index;
   const std::string of_interface = recipe.arguments;
+  std::vector<std::unique_ptr<Port>> ports;
   for (unsigned i = 0; i < queues; ++i) {
     recipe.arguments = of_interface + std::to_string(i);
-    recipe.kernel_interface = netdev->index;
-    if (!open_device(spec, share, recipe, facts, ports, error)) return {};
+    auto opened = open_device(spec, share, recipe, facts, error);
+    if (opened.empty()) return {};
+    std::move(opened.begin(), opened.end(), std::back_inserter(ports));
   }
   return ports;
 }
 
-// Adds what it has to `ports`. False: the sentence says why.
-bool DpdkPort::open_device(const PortSpec& spec, const PortOptions& options, Recipe& recipe, PortFacts& facts,
-                           std::vector<std::unique_ptr<Port>>& ports, std::string& error) {
+std::vector<std::unique_ptr<Port>> DpdkPort::open_device(const PortSpec& spec, const PortOptions& options,
+                                                         const Recipe& recipe, PortFacts facts, std::string& error) {
   const auto device = std::make_shared<DpdkDevice>();
   device->kernel_interface = recipe.kernel_interface;
   Ethdev& ethdev = device->ethdev;
@@ -285,7 +285,7 @@ bool DpdkPort::open_device(const PortSpec& spec, const PortOptions& options, Rec
     error = "port \"" + to_string(spec) + "\": " + error + hint(spec);
     // Its interrupt would outlive it (DPDK 22.11), and crash us before the reason is told.
     if (made && ethdev.driver() == "net_virtio_user") ethdev.never_close();
-    return false;
+    return {};
   }
   learn(spec, options, *device, facts);
   // Neighbours ask for IPv6 addresses in groups, which an interface does not hear unasked.
@@ -293,13 +293,14 @@ bool DpdkPort::open_device(const PortSpec& spec, const PortOptions& options, Rec
     device->groups = hear_all_groups(spec.target);
   else if (options.groups)
     rte_eth_allmulticast_enable(ethdev.id());
+  std::vector<std::unique_ptr<Port>> ports;
   for (std::uint16_t i = 0; i < queues; ++i) {
     std::unique_ptr<DpdkPort> port(new DpdkPort(device, i));
     port->facts_ = facts;
     port->listen();
     ports.push_back(std::move(port));
   }
-  return true;
+  return ports;
 }
 
 DpdkDevice::~DpdkDevice() {

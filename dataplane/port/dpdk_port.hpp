@@ -84,8 +84,10 @@ class DpdkPort : public Port {
 
   // The device has a pool for it already.
   DpdkPort(std::shared_ptr<DpdkDevice> device, std::uint16_t queue);
-  static bool open_device(const PortSpec& spec, const PortOptions& options, Recipe& recipe, PortFacts& facts,
-                          std::vector<std::unique_ptr<Port>>& ports, std::string& error);
+  // One device made by the recipe: its queues, each with what is known of all and what the device says of itself.
+  // Empty: the sentence says why.
+  static std::vector<std::unique_ptr<Port>> open_device(const PortSpec& spec, const PortOptions& options,
+                                                        const Recipe& recipe, PortFacts facts, std::string& error);
   void listen();
   bool send_cut(Buffer* run);
   unsigned receive_now(Buffer** out, unsigned max);
