@@ -40,7 +40,6 @@ constexpr std::uint32_t kLargeMin = 64;  // fewer are not worth it
 
 // Of a queue that is one of several: both of its rings may be full, and as many are wanted for what is under way.
 constexpr std::uint32_t kBuffersPerDescriptor = 4;
-constexpr std::uint32_t kDescriptorsMin = 256;
 
 // ---- sentences ---------------------------------------------------------------------------------
 
@@ -97,7 +96,6 @@ Recipe recipe_of_af_xdp(const PortSpec& spec, std::uint32_t mtu) {
                 .arguments = "iface=" + spec.target + ",queue_count=1,start_queue=",
                 // The kernel takes no chunk under 2048.
                 .room_bytes = std::max(mtu + kLinkHeaderMax + kXdpHeadroom, 2048u - (kXdpElement - kHeadroom))};
-  recipe.wishes.descriptors = 2048;
   recipe.wishes.socket_family = AF_XDP;
   return recipe;
 }
@@ -247,12 +245,11 @@ std::vector<std::unique_ptr<Port>> DpdkPort::open_queues(const PortSpec& spec, c
   const unsigned queues = netdev_queues(spec.target);
   PortOptions share = options;
   share.buffers /= queues;
-  std::uint16_t& descriptors = recipe.wishes.descriptors;
-  while (queues > 1 && descriptors > kDescriptorsMin && descriptors * kBuffersPerDescriptor > share.buffers)
-    descriptors /= 2;
-  if (queues > 1 && descriptors * kBuffersPerDescriptor > share.buffers) {
-    error = "port \"" + facts.name + "\": " + std::to_string(queues) +
-            " queues want buffers = " + std::to_string(queues * kDescriptorsMin * kBuffersPerDescriptor) + " at least";
+  recipe.wishes.descriptors = xdp_descriptors(queues, options.buffers);
+  if (recipe.wishes.descriptors == 0) {
+    error = "port \"" + facts.name +
+            "\": " + (queues == 1 ? "a queue wants" : std::to_string(queues) + " queues want") +
+            " buffers = " + std::to_string(xdp_buffers_least(queues)) + " at least";
     return {};
   }
   recipe.kernel_interface = netdev->index;

@@ -43,6 +43,20 @@ constexpr std::uint32_t small_room_with_runs(std::uint32_t mtu_bytes) {
   return room <= 2 * kSmallRoom ? room : 0;
 }
 
+// Of af_xdp: so many buffers of a queue the driver hands to the kernel for what comes, however long its rings are
+// (ETH_AF_XDP_DFLT_NUM_DESCS).
+inline constexpr std::uint32_t kXdpFill = 2048;
+inline constexpr std::uint16_t kXdpDescriptorsMin = 256, kXdpDescriptorsMax = 2048;
+
+// A ring's, of an interface's `queues`, which must all be there and share `buffers`: what is sent may fill one, and as
+// many are wanted for what is under way. 0: that is more than there are; with xdp_buffers_least() it is not.
+constexpr std::uint16_t xdp_descriptors(unsigned queues, std::uint32_t buffers) {
+  for (std::uint32_t descriptors = kXdpDescriptorsMax; descriptors >= kXdpDescriptorsMin; descriptors /= 2)
+    if (kXdpFill + 2 * descriptors <= buffers / queues) return static_cast<std::uint16_t>(descriptors);
+  return 0;
+}
+constexpr std::uint32_t xdp_buffers_least(unsigned queues) { return queues * (kXdpFill + 2 * kXdpDescriptorsMin); }
+
 // What the queues of one device have in common. While they are at work nothing of it changes but who the guest is.
 struct DpdkDevice {
   DpdkDevice() = default;

@@ -276,6 +276,28 @@ TEST_CASE("af_xdp has all queues of its interface: each frame comes to its shard
   }
 }
 
+TEST_CASE("af_xdp says how many buffers its queues want where there are fewer, and has some left with as many",
+          "[port][veth][steering]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("af_xdp: " + why);
+  const unsigned count = GENERATE(1u, 2u);
+  const std::string each = std::to_string(count);
+  DividedEnds ends("numrxqueues " + each + " numtxqueues " + each);
+  const auto spec = parse_spec("af_xdp:two");
+  std::string error;
+  PortFactory factory({*spec});
+  const auto open_with = [&](std::uint32_t buffers) {
+    return factory.open_queues(*spec, {.name = "rnic0", .mtu_bytes = 0, .mac = {}, .buffers = buffers}, count, error);
+  };
+  CHECK(open_with(2560 * count - 1).empty());
+  CHECK(error == (count == 1 ? "port \"af_xdp:two\": a queue wants buffers = 2560 at least"
+                             : "port \"af_xdp:two\": 2 queues want buffers = 5120 at least"));
+  const auto queues = open_with(2560 * count);
+  INFO(error);
+  REQUIRE(queues.size() == count);
+  dpdk_register_thread();
+  for (const auto& queue : queues) CHECK(queue->pool().available() >= 512);
+}
+
 TEST_CASE("a tap has a queue for each worker, to which the kernel sends what answers it", "[port][veth][steering]") {
   if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("tap: " + why);
   if (access("/dev/net/tun", R_OK | W_OK) != 0) SKIP_BECAUSE("tap: there is no /dev/net/tun");
