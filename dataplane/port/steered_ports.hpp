@@ -1,8 +1,8 @@
 // One port divided among several workers: to each the frames of its shard (port/steering.hpp), wherever they came in.
 //
-//   shard with a queue      receives from it what is its own, and hands over what is others'; sends to it, also for
-//   others shard without           is handed its frames by those that have one, and hands over what it sends to one of
-//   them
+//   shard with a queue   receives from it what is its own, and hands over what is others'
+//                        sends by it, also what others hand over for that
+//   shard without        is handed its frames by those that have one, and hands over to one of them what it sends
 //
 // A handed frame is copied by who takes it, into a buffer of its own pool (port/handover_ring.hpp): each pool, each
 // queue and each buffer is used by one thread. Of a frame that is for all, those who hand it over and their own caller
