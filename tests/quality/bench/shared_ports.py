@@ -20,6 +20,8 @@ def veth(kind, count):
 SETUPS = {"af_packet": lambda count: veth("af_packet", count), "af_xdp": lambda count: veth("af_xdp", count),
           "memif": lambda count: lambda world: workers.memif_wire(world, KEYS[count])}
 
+NEED_ROOT = ("af_packet", "af_xdp")  # between the ends of a veth
+
 
 def cpu_ns(wire):
     total = 0
@@ -41,6 +43,9 @@ def measure(table):
     for port, make in SETUPS.items():
         names = {count: f"{port}, {count} worker{'s' if count > 1 else ''}," for count in KEYS}
         if not any(table.any_wanted(name, ("ib_write_bw", "ib_read_bw")) for name in names.values()):
+            continue
+        if port in NEED_ROOT and os.geteuid() != 0:
+            table.say(f"  {port}, one worker and two, needs root; left out")
             continue
         # One after the other: both are there, and the one that is not asked sleeps.
         with World() as world, World() as other:
