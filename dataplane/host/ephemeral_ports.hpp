@@ -15,7 +15,7 @@ class EphemeralPorts {
  public:
   static constexpr std::uint16_t kFirst = 32768, kLast = 60999;
   static constexpr std::uint32_t kCount = kLast - kFirst + 1u;
-  // Looked at for one call at most. Where nine of ten ports are taken, two calls of 10^12 find none.
+  // Looked at in one search at most. Where nine of ten ports are taken, two searches of 10^12 find none.
   static constexpr std::uint32_t kTriesMax = 256;
 
   enum class Use : std::uint8_t {

@@ -31,6 +31,15 @@ ip::StationOptions station_options(const Options& options, const port::PortFacts
   return station;
 }
 
+// One search looks at ports of all shards, so at fewer of ours. As many searches as there are shards look at about as
+// many of ours as one does where there is but one shard: a shard does not run out of ports before.
+template <typename Search>
+std::optional<std::uint16_t> search_for(const Shard& shard, Search&& search) {
+  std::optional<std::uint16_t> port;
+  for (unsigned left = shard.count; !port && left > 0; --left) port = search();
+  return port;
+}
+
 }  // namespace
 
 Host::Host(const Options& options, port::Port& port, StreamUser& user)
@@ -69,7 +78,7 @@ Result<Stream*, StreamError> Host::call(const Call& call, Instant now) {
     return Failure{StreamError::no_route};
   if (ip::is_host_loopback(flow.local) && !routes.is_self(flow.remote)) return Failure{StreamError::no_route};
   if (flow.local_port == 0) {
-    const auto port = ephemeral_port(flow, now);
+    const auto port = search_for(streams_.shard(), [&] { return ephemeral_port(flow, now); });
     if (!port) return Failure{StreamError::no_ports};
     flow.local_port = *port;
   } else if (!streams_.shard().has(flow)) {
@@ -86,7 +95,7 @@ Result<Stream*, StreamError> Host::call(const Call& call, Instant now) {
 
 Stream* Host::call_again(Stream& first, std::uint8_t traffic_class, Instant now) {
   Flow flow = first.flow;
-  const auto port = ephemeral_port(flow, now);
+  const auto port = search_for(streams_.shard(), [&] { return ephemeral_port(flow, now); });
   if (!port || !streams_.has_room()) return nullptr;
   flow.local_port = *port;
   const auto before = streams_.take_place_of_waiting(flow);

@@ -109,6 +109,26 @@ TEST_CASE("a call of a shard gets a port whose connection is the shard's, of six
   }
 }
 
+TEST_CASE("a call of one of sixteen shards finds a port where nine of ten of the shard's are taken", "[host][shards]") {
+  constexpr unsigned kShards = 16;
+  Nobody nobody;
+  sim::PlainOptions options;
+  options.a.host.shard = {.index = 0, .count = kShards};
+  options.a.host.streams_max = EphemeralPorts::kCount;
+  sim::PlainWorld world(options, nobody, nobody);
+  host::Call call;
+  call.remote = options.b.address;
+  call.remote_port = 7;
+  unsigned own = 0;
+  for (std::uint32_t port = EphemeralPorts::kFirst; port <= EphemeralPorts::kLast; ++port)
+    own += wire::rss::shard_of(options.a.address, static_cast<std::uint16_t>(port), call.remote, call.remote_port,
+                               kShards) == 0;
+  CHECK(own > EphemeralPorts::kCount / kShards * 9 / 10);
+  unsigned refused = 0;
+  for (unsigned i = 0; i < own * 9 / 10; ++i) refused += !world.a.host.call(call, world.clock.now);
+  CHECK(refused == 0);
+}
+
 TEST_CASE("a call from a port of another shard is refused, and one from a port of its own is not", "[host][shards]") {
   Nobody nobody;
   sim::PlainOptions options;
