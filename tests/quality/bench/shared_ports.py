@@ -40,19 +40,19 @@ def message_ns(wire, program, octets):
 
 
 def measure(table):
+    figures = [(program, octets) for program in ("ib_write_bw", "ib_read_bw") for octets in MESSAGES]
     for port, make in SETUPS.items():
-        names = {count: f"{port}, {count} worker{'s' if count > 1 else ''}," for count in KEYS}
-        if not any(table.any_wanted(name, ("ib_write_bw", "ib_read_bw")) for name in names.values()):
+        names = {count: [f"{port}, {count} worker{'s' if count > 1 else ''}, {program} {octets} B, ns a message"
+                         for program, octets in figures] for count in KEYS}
+        if not any(map(table.wanted, sum(names.values(), []))):
             continue
         if port in NEED_ROOT and os.geteuid() != 0:
             table.say(f"  {port}, one worker and two, needs root; left out")
             continue
         # One after the other: both are there, and the one that is not asked sleeps.
         with World() as world, World() as other:
-            wires = {1: make(1)(world), 2: make(2)(other)}
-            for program in ("ib_write_bw", "ib_read_bw"):
-                for octets in MESSAGES:
-                    rows = {count: f"{name} {program} {octets} B, ns a message" for count, name in names.items()}
-                    table.take(*((rows[count], lambda w=wires[count], p=program, o=octets: message_ns(w, p, o))
-                                 for count in KEYS))
-                    table.ratio(f"{port}: {program} {octets} B, two workers / one", rows[2], rows[1], 1.15, False)
+            wires = (make(1)(world), make(2)(other))
+            for (program, octets), one, two in zip(figures, names[1], names[2]):
+                table.take(*((row, lambda w=wire, p=program, o=octets: message_ns(w, p, o))
+                             for row, wire in zip((one, two), wires)))
+                table.ratio(f"{port}: {program} {octets} B, two workers / one", two, one, 1.15, False)
