@@ -365,13 +365,15 @@ class Answer {
 
   void regions() {
     of_contexts([&](const Context& context) {
-      for (const auto& [handle, region] : context.regions())
+      for (const auto& [handle, region] : context.regions()) {
+        if (region->pd == nullptr) continue;  // nothing but a handle is left of it (V-MR-07)
         entry(region->stag.value >> 8, [&, &region = region] {
           out_.put64(RDMA_NLDEV_ATTR_RES_MRLEN, region->length);
           out_.put32(RDMA_NLDEV_ATTR_RES_MRN, region->stag.value >> 8);  // not the key
           out_.put32(RDMA_NLDEV_ATTR_RES_PDN, region->pd->id.value);
           owner(context);
         });
+      }
     });
   }
 

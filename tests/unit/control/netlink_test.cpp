@@ -294,6 +294,19 @@ TEST_CASE("objects of each kind are counted, and told with their process", "[con
   }
 }
 
+TEST_CASE("V-MR-07: a region that could not become another is none to netlink", "[control][netlink][V-MR-07]") {
+  Daemon daemon;
+  App app(daemon);
+  int word = 0;
+  rnic_rereg_mr change{};
+  change.mr = app.reg(app.pd(), &word, sizeof word, RNIC_ACCESS_LOCAL_READ).as<rnic_reg_mr_reply>().mr;
+  change.impossible = 1;
+  REQUIRE(app.ask(RNIC_REREG_MR, change).status == EINVAL);
+  Asker asker(daemon);
+  const auto all = asker.with(RDMA_NLDEV_ATTR_DEV_INDEX, 0).dump(RDMA_NLDEV_CMD_RES_MR_GET);
+  CHECK(table_of(all, RDMA_NLDEV_ATTR_RES_MR).empty());
+}
+
 TEST_CASE("the states of queue pairs and ids are those of the kernel's lists", "[control][netlink]") {
   Daemon daemon;
   App app(daemon);
