@@ -49,13 +49,17 @@ void make_workers(const Configuration& configuration, Machine& machine) {
   const std::size_t count = std::max<std::size_t>(configuration.cores.size(), 1);
   const bool any_shared = std::any_of(configuration.devices.begin(), configuration.devices.end(),
                                       [](const DeviceConfiguration& device) { return device.workers > 1; });
-  if (any_shared) machine.grace = std::make_unique<shm::Grace>(static_cast<unsigned>(count));
+  if (any_shared) {
+    machine.grace = std::make_unique<shm::Grace>(static_cast<unsigned>(count));
+    machine.wakes = std::make_unique<core::Wakes>(static_cast<unsigned>(count));
+  }
   for (std::size_t i = 0; i < count; ++i) {
     core::WorkerOptions options = configuration.worker;
     options.index = static_cast<unsigned>(i);
     options.cpu = configuration.cores.empty() ? -1 : configuration.cores[i];
     options.copier = machine.copier;
     options.grace = machine.grace.get();
+    options.wakes = machine.wakes.get();
     options.acted_for = count == 1;
     options.crowded = count >= cores_allowed();
     options.on_start = [] { port::dpdk_register_thread(); };

@@ -114,7 +114,8 @@ struct Machine {
   std::string name;
   std::string run_directory;
   std::uint32_t generation = 0;
-  std::unique_ptr<shm::Grace> grace;  // of the workers, where there are several
+  std::unique_ptr<shm::Grace> grace;   // of the workers, where there are several
+  std::unique_ptr<core::Wakes> wakes;  // the same
   std::vector<std::unique_ptr<core::Worker>> workers;
   std::vector<std::unique_ptr<ServedDevice>> devices;
 

@@ -70,6 +70,7 @@ void Doorbells::bind_shared(shm::ContextMemory& memory, std::uint32_t doorbell, 
 }
 
 void Doorbells::relay_shared(shm::ContextMemory& memory, std::uint32_t doorbell, unsigned worker) {
+  RNIC_ASSERT(worker == index_ || wakes_ != nullptr);
   std::vector<unsigned>& relays = bell_at(memory, doorbell).relays;
   if (worker != index_ && std::find(relays.begin(), relays.end(), worker) == relays.end()) relays.push_back(worker);
 }
@@ -218,7 +219,8 @@ void Doorbells::ring(Context& context, std::size_t index, int& left) {
     case Bell::Kind::shared: {
       // Once it is watched all are told: one may have found nothing before, and asked to be.
       if (bell.queue != nullptr) (void)bell.queue->watch();
-      for (const unsigned worker : bell.relays) context.memory->ring(worker, static_cast<std::uint32_t>(index));
+      for (const unsigned worker : bell.relays)
+        if (context.memory->ring(worker, static_cast<std::uint32_t>(index))) wakes_->wake(worker);
       const bool listed = bell.untold != 0;
       bell.untold = bell.shared.size();  // all: those that were told before this ring, too
       if (listed) break;

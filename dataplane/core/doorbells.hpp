@@ -24,6 +24,7 @@
 #include "core/device.hpp"
 #include "core/own_core.hpp"
 #include "core/patience.hpp"
+#include "core/wakes.hpp"
 #include "core/watch_list.hpp"
 #include "shm/context_memory.hpp"
 #include "shm/queues.hpp"
@@ -32,7 +33,8 @@ namespace rnic::core {
 
 class Doorbells {
  public:
-  explicit Doorbells(unsigned worker_index) : index_(worker_index) {}
+  // `wakes`: of all workers, where there are several.
+  explicit Doorbells(unsigned worker_index, const Wakes* wakes = nullptr) : index_(worker_index), wakes_(wakes) {}
 
   // So many applications are looked at in a turn whether they are active or not, one after the other...
   static constexpr std::size_t kQuietLooks = 64;
@@ -125,6 +127,7 @@ class Doorbells {
 
   static constexpr std::size_t kWatchedMax = 64;
   unsigned index_;
+  const Wakes* wakes_;
   std::size_t watched_ = 0;  // of all applications, or some more
   std::uint32_t posts_ = 0;  // of this turn
   std::vector<std::unique_ptr<Context>> contexts_;

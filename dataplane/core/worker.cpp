@@ -46,7 +46,7 @@ constexpr Duration kStopPatience = milliseconds(100);
 Worker::Worker(const WorkerOptions& options)
     : options_(options),
       mover_(options.copier != nullptr ? *options.copier : shm::Copier::kernel(), options.grace),
-      doorbells_(options.index),
+      doorbells_(options.index, options.wakes),
       events_(kEventsMax),
       stream_events_(kStreamEventsMax),
       core_(options.cpu, options.realtime, options.crowded),
@@ -61,6 +61,7 @@ Worker::Worker(const WorkerOptions& options)
   call_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   RNIC_ASSERT(epoll_fd_ >= 0 && event_fd_ >= 0 && call_fd_ >= 0);
   watch_error_ = watch(call_fd_, kCounter);
+  if (options.wakes != nullptr && watch_error_ == 0) watch_error_ = watch(options.wakes->fd(options.index), kCounter);
 }
 
 Worker::~Worker() {

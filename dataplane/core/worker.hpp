@@ -23,6 +23,7 @@
 #include "core/ring.hpp"
 #include "core/shared_core.hpp"
 #include "core/vacant_place.hpp"
+#include "core/wakes.hpp"
 #include "shm/context_memory.hpp"
 #include "shm/mapping.hpp"
 #include "shm/mover.hpp"
@@ -65,6 +66,7 @@ struct WorkerOptions {
   std::function<void()> on_start;  // on each thread that works, first (DPDK's registration)
   shm::Copier* copier = nullptr;   // null: the kernel's
   shm::Grace* grace = nullptr;     // of all workers, where there are several
+  const Wakes* wakes = nullptr;    // the same
 };
 
 struct WorkerCounters {

@@ -133,16 +133,14 @@ void ContextMemory::clear(const Spot& spot, std::uint64_t size) {
 }
 
 // The levels from below, as abi/rnic_shm.h has it for who rings; then, behind a fence, the look at whether it sleeps.
-void ContextMemory::ring(unsigned worker, std::uint32_t doorbell) {
+bool ContextMemory::ring(unsigned worker, std::uint32_t doorbell) {
   rnic_doorbells& area = doorbells_[worker];
   const std::uint32_t word = doorbell / 64;
   std::atomic_ref(area.words[word]).fetch_or(std::uint64_t{1} << (doorbell % 64));
   std::atomic_ref(area.summary[word / 64]).fetch_or(std::uint64_t{1} << (word % 64));
   std::atomic_ref(area.any).store(1u, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (std::atomic_ref(status_->worker[worker].asleep).load(std::memory_order_seq_cst) == 0) return;
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = write(wake_fds_[worker], &one, sizeof one);
+  return std::atomic_ref(status_->worker[worker].asleep).load(std::memory_order_seq_cst) != 0;
 }
 
 void ContextMemory::release(const Piece& piece) {

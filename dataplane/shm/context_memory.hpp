@@ -69,8 +69,9 @@ class ContextMemory {
   void set_asleep(unsigned worker, bool asleep) {
     std::atomic_ref(status_->worker[worker].asleep).store(asleep ? 1u : 0u, std::memory_order_relaxed);
   }
-  // As the application rings: for one of its queues that another worker has heard of.
-  void ring(unsigned worker, std::uint32_t doorbell);
+  // As the application rings: for one of its queues that another worker has heard of. Whether the worker is to be
+  // woken: not by the descriptor that the application has for that.
+  bool ring(unsigned worker, std::uint32_t doorbell);
   void mark_dead() { std::atomic_ref(status_->dead).store(1u, std::memory_order_release); }
 
   static constexpr std::uint64_t kQuotaBytes = std::uint64_t{4} << 30;

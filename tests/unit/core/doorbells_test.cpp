@@ -269,8 +269,8 @@ struct Shared {
   }
   bool is_woken(unsigned worker) {
     std::uint64_t times = 0;
-    pollfd asked{.fd = memory->wake_fd(worker), .events = POLLIN, .revents = 0};
-    return poll(&asked, 1, 0) == 1 && read(memory->wake_fd(worker), &times, sizeof times) == sizeof times;
+    pollfd asked{.fd = wakes.fd(worker), .events = POLLIN, .revents = 0};
+    return poll(&asked, 1, 0) == 1 && read(wakes.fd(worker), &times, sizeof times) == sizeof times;
   }
   std::uint32_t watched() const { return reinterpret_cast<const rnic_ring_control*>(area.data())->watched; }
   static qp::Config config() {
@@ -285,7 +285,8 @@ struct Shared {
   alignas(64) std::array<std::byte, sizeof(rnic_ring_control) + 8 * 64> area{};
   shm::SharedReceiveQueue queue{area, 8, 64, 2, true};
   std::unique_ptr<shm::ContextMemory> memory = std::move(*shm::ContextMemory::create(2, 1));
-  Doorbells first{0}, second{1};
+  core::Wakes wakes{2};
+  Doorbells first{0, &wakes}, second{1, &wakes};
 };
 
 TEST_CASE("a ring for a shared queue reaches the queue pairs of another worker, by the first one",
