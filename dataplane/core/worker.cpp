@@ -38,6 +38,8 @@ void signal_eventfd(int fd) {
 // Of the thread that is a worker.
 thread_local const void* own_worker = nullptr;
 
+static_assert(shm::Grace::kStuckMax > Crew::kStuckMax + 1);
+
 // How long stop() waits for threads that are stuck.
 constexpr Duration kStopPatience = milliseconds(100);
 

@@ -107,14 +107,6 @@ bool ApplicationMover::is_stuck(SpaceId space) const {
   return there != nullptr && there->stuck != nullptr;
 }
 
-std::uint64_t ApplicationMover::stuck_spaces() const {
-  std::uint64_t bits = 0;
-  if (stuck_ == 0) return bits;
-  for (const SpaceId space : touched_)
-    if (spaces_[space.value].stuck != nullptr) bits |= Grace::bit_of(space);
-  return bits;
-}
-
 bool ApplicationMover::is_pending(SpaceId space) const {
   if (touched_.empty()) return false;
   const Space* there = find(space);
@@ -298,7 +290,7 @@ void ApplicationMover::free_operand(Item& item) {
 
 bool ApplicationMover::carry_out() {
   if (touched_.empty() || telling_) return true;
-  if (stuck_ != 0) take_back();
+  if (!stuck_.empty()) take_back();
   // Reads first: what was asked to be sent before this turn's writes arrived is sent as it was.
   for (const Way way : {Way::gather, Way::place})
     for (const SpaceId touched : touched_)
@@ -568,7 +560,7 @@ void ApplicationMover::on_taken_over() {
   owners.erase(std::unique(owners.begin(), owners.end()), owners.end());
   for (tpt::MoveOwner* owner : owners) owner->keep(stuck->kept);
   space.stuck = std::move(stuck);
-  ++stuck_;
+  stuck_.push_back(copying_);
   ++counters_.stuck;
   news_.push_back({copying_, true});
 }
@@ -584,7 +576,7 @@ void ApplicationMover::take_back() {
 void ApplicationMover::take_back(SpaceId id) {
   Space& space = spaces_[id.value];
   const std::unique_ptr<Stuck> stuck = std::move(space.stuck);
-  --stuck_;
+  std::erase(stuck_, id);
   news_.push_back({id, false});
   stuck->kept = {};
   let_go_.insert(let_go_.end(), stuck->cancelled.begin(), stuck->cancelled.end());

@@ -18,6 +18,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "shm/copy.hpp"
@@ -61,15 +62,15 @@ class ApplicationMover final : public tpt::Mover {
   bool has_done(SpaceId space, std::uint64_t mark) const override {
     return grace_ != nullptr ? grace_->passed(mark, space) : Mover::has_done(space, mark);
   }
-  // Grace's bits.
-  std::uint64_t stuck_spaces() const;
+  // In which a copy waits for a page.
+  std::span<const SpaceId> stuck_spaces() const { return stuck_; }
 
   // As flush(). False: a copy did not return in time, and another thread has everything that was the
   // caller's, this object too.
   bool carry_out();
   bool has_moves() const { return !touched_.empty(); }
   // That no page is waited for.
-  bool has_moves_to_begin() const { return touched_.size() > stuck_; }
+  bool has_moves_to_begin() const { return touched_.size() > stuck_.size(); }
 
   // ---- for whoever takes over (watch().take_over() has succeeded) ----
   CopyWatch& watch() { return watch_; }
@@ -162,7 +163,7 @@ class ApplicationMover final : public tpt::Mover {
   std::vector<Operand*> free_operands_;
   std::vector<tpt::MoveOwner*> let_go_;
   std::vector<News> news_;
-  unsigned stuck_ = 0;
+  std::vector<SpaceId> stuck_;
   std::uint64_t flushes_ = 0;
   bool telling_ = false;
   bool dropped_ = false;  // while telling

@@ -3,6 +3,7 @@
 
 #include <sched.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -20,13 +21,13 @@ constexpr SpaceId kSpace{5}, kOther{6};
 
 TEST_CASE("what was made invalid is over when each worker has passed since", "[shm][shards]") {
   Grace grace(3);
-  for (unsigned worker = 0; worker < 3; ++worker) grace.pass(worker, 0);
+  for (unsigned worker = 0; worker < 3; ++worker) grace.pass(worker, {});
   const std::uint64_t mark = grace.begin();
   CHECK_FALSE(grace.passed(mark, kSpace));
-  grace.pass(0, 0);
-  grace.pass(2, 0);
+  grace.pass(0, {});
+  grace.pass(2, {});
   CHECK_FALSE(grace.passed(mark, kSpace));
-  grace.pass(1, 0);
+  grace.pass(1, {});
   CHECK(grace.passed(mark, kSpace));
   CHECK(grace.passed(mark, kSpace));
   // The next is another matter, and ends it for the one before as well.
@@ -38,10 +39,10 @@ TEST_CASE("what was made invalid is over when each worker has passed since", "[s
 TEST_CASE("a worker that rests is not waited for, and one that has woken is", "[shm][shards]") {
   Grace grace(2);
   CHECK(grace.passed(grace.begin(), kSpace));  // none has begun
-  grace.pass(0, 0);
+  grace.pass(0, {});
   grace.wake(1);
   const std::uint64_t mark = grace.begin();
-  grace.pass(0, 0);
+  grace.pass(0, {});
   CHECK_FALSE(grace.passed(mark, kSpace));
   grace.rest(1);
   CHECK(grace.passed(mark, kSpace));
@@ -49,24 +50,52 @@ TEST_CASE("a worker that rests is not waited for, and one that has woken is", "[
   grace.wake(1);
   CHECK(grace.passed(mark, kSpace));
   const std::uint64_t next = grace.begin();
-  grace.pass(0, 0);
+  grace.pass(0, {});
   CHECK_FALSE(grace.passed(next, kSpace));
 }
 
 TEST_CASE("copies that wait for a page are waited for, in their space alone", "[shm][shards]") {
   Grace grace(2);
-  grace.pass(0, 0);
+  grace.pass(0, {});
   const std::uint64_t mark = grace.begin();
-  grace.pass(0, 0);
-  grace.pass(1, Grace::bit_of(kSpace));
+  grace.pass(0, {});
+  grace.pass(1, std::array{kSpace});
   CHECK_FALSE(grace.passed(mark, kSpace));
   CHECK(grace.passed(mark, kOther));
   grace.rest(1);
   CHECK_FALSE(grace.passed(mark, kSpace));
   grace.wake(1);
-  grace.pass(1, 0);
+  grace.pass(1, {});
   CHECK(grace.passed(mark, kSpace));
-  CHECK(Grace::bit_of(SpaceId{kSpace.value + 64}) == Grace::bit_of(kSpace));
+}
+
+TEST_CASE("a copy that waits is waited for by its own space alone, as often as another begins to wait",
+          "[shm][shards]") {
+  Grace grace(2);
+  const SpaceId alike{kSpace.value + 64}, alike_too{kSpace.value + 128};
+  const std::uint64_t mark = grace.begin();
+  grace.pass(0, {});
+  for (const SpaceId each : {alike, alike_too, alike}) {
+    grace.pass(1, std::array{each});
+    CHECK(grace.passed(mark, kSpace));
+    CHECK_FALSE(grace.passed(mark, each));
+  }
+  // All that a worker can tell of; a place that is free again is another's.
+  std::vector<SpaceId> all;
+  for (std::uint32_t i = 0; i < Grace::kStuckMax; ++i) all.push_back(SpaceId{1000 + i});
+  grace.pass(1, all);
+  for (const SpaceId each : all) CHECK_FALSE(grace.passed(mark, each));
+  CHECK(grace.passed(mark, alike));
+  all[7] = kSpace;
+  grace.pass(1, all);
+  CHECK_FALSE(grace.passed(mark, kSpace));
+  CHECK(grace.passed(mark, SpaceId{1007}));
+  // And more: nobody knows which.
+  all.push_back(alike);
+  grace.pass(1, all);
+  CHECK_FALSE(grace.passed(mark, alike_too));
+  grace.pass(1, {});
+  for (const SpaceId each : {kSpace, alike, alike_too, SpaceId{1000}}) CHECK(grace.passed(mark, each));
 }
 
 // Regions that one thread makes invalid and, when they are over, gives to somebody else; the other thread looks into
@@ -91,7 +120,7 @@ TEST_CASE("after the grace no worker copies by what it had found before, in turn
         grace.rest(1);
         grace.wake(1);
       } else {
-        grace.pass(1, 0);
+        grace.pass(1, {});
       }
       const std::size_t at = current.load(std::memory_order_relaxed);
       if (at == kRegions) break;
@@ -111,7 +140,7 @@ TEST_CASE("after the grace no worker copies by what it had found before, in turn
     region.valid.store(false, std::memory_order_relaxed);
     const std::uint64_t mark = grace.begin();
     for (int turn = 0; !grace.passed(mark, kSpace); ++turn) {
-      grace.pass(0, 0);
+      grace.pass(0, {});
       if (turn % 64 == 63) sched_yield();
     }
     region.over.store(true, std::memory_order_relaxed);
