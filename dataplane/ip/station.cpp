@@ -108,7 +108,11 @@ void Station::set_link(bool up, Instant now) {
 
 bool Station::listens_to(const wire::IpAddress& group) const {
   if (group.is_v4()) return groups_.any_joined() && (group == wire::kAllSystems || groups_.has(group));
-  return group == wire::kAllNodes || groups_.has(group);
+  if (group == wire::kAllNodes || groups_.has(group)) return true;
+  // One that follows is in no groups, and hears what comes to those of the other.
+  return options_.follows && std::any_of(own_.all().begin(), own_.all().end(), [&](const OwnAddress& own) {
+           return own.usable() && own.address.is_v6() && wire::solicited_node(own.address) == group;
+         });
 }
 
 void Station::on_igmp(Bytes message, Instant now) {
@@ -130,8 +134,11 @@ bool Station::on_arp(Bytes packet, bool to_all, Instant now) {
   if (is_host_loopback(arp->sender_ip) || is_host_loopback(arp->target_ip)) return false;
   const bool request = arp->operation == wire::ArpPacket::kRequest;
   if (options_.follows && own_.find(arp->sender_ip) != nullptr) return true;
-  if (options_.follows && request) {  // an announcement, at most: another answers
-    neighbours_.heard_from(arp->sender_ip, arp->sender_mac, Neighbours::Meant::for_others);
+  if (options_.follows && request) {  // another answers
+    if (!routes_.is_broadcast(arp->sender_ip))
+      neighbours_.heard_from(
+          arp->sender_ip, arp->sender_mac,
+          routes_.is_own(arp->target_ip) ? Neighbours::Meant::for_us : Neighbours::Meant::for_others);
     return true;
   }
   if (arp->sender_ip.is_unspecified()) {
@@ -190,8 +197,9 @@ bool Station::on_icmp6(const Icmp6Envelope& envelope, Bytes message, Instant now
 // RFC 4861 s7.1.1, s7.2.3, s7.2.4; RFC 4862 s5.4.3; RFC 7527 s4.2.
 void Station::on_solicitation(const Icmp6Envelope& envelope, Bytes message, Instant now) {
   const auto said = wire::parse_neighbour(message);
-  if (options_.follows || !said || said->target.is_multicast()) return;
+  if (!said || said->target.is_multicast()) return;
   const bool asks_for_itself = envelope.source.is_unspecified();
+  if (options_.follows && asks_for_itself) return;
   if (asks_for_itself && (said->link_address || envelope.destination != wire::solicited_node(said->target))) return;
   const OwnAddress* own = own_.find(said->target);
   if (own == nullptr) return;
@@ -208,6 +216,7 @@ void Station::on_solicitation(const Icmp6Envelope& envelope, Bytes message, Inst
   }
   if (!own->usable()) return;
   if (said->link_address) neighbours_.heard_from(envelope.source, *said->link_address, Neighbours::Meant::for_us);
+  if (options_.follows) return;  // another answers
   // A solicitation without a link address is from a host that knows ours already; its frame has its address.
   push_reply({.kind = Reply::Kind::advertisement,
               .ours = said->target,

@@ -25,7 +25,7 @@ constexpr std::size_t kIpv4 = wire::Ipv4Header::kSize;
 constexpr std::size_t kIpv6 = wire::Ipv6Header::kSize;
 constexpr std::size_t kPorts = 4;  // octets of TCP that say both
 // Offsets within their headers.
-constexpr std::size_t kArpOperation = 6, kArpSender = 14, kArpTarget = 24;
+constexpr std::size_t kArpOperation = 6;
 constexpr std::size_t kV4Fragment = 6, kV4Protocol = 9, kV4Addresses = 12;
 constexpr std::size_t kV6Next = 6, kV6Addresses = 8;
 constexpr std::uint16_t kIsFragment = 0x3FFF;  // "more fragments", and the offset
@@ -48,14 +48,12 @@ Steered of_words(std::uint32_t words, unsigned shards) {
   return {.shard = wire::rss::place(to_big(folded), shards), .to_all = false};
 }
 
+// A question, too, says who asks, and that he may have another link address now: then he connects, and is answered by
+// any shard.
 Steered steer_arp(Bytes packet) {
   if (packet.size() < kArpOperation + 2) return kFirst;
   const auto operation = load_be<std::uint16_t>(packet, kArpOperation);
-  if (operation == wire::ArpPacket::kReply) return kAll;
-  if (operation != wire::ArpPacket::kRequest || packet.size() < kArpTarget + 4) return kFirst;
-  // An announcement: who has the address has another link address now (RFC 5227 s3).
-  const auto sender = word<std::uint32_t>(packet, kArpSender);
-  return sender != 0 && sender == word<std::uint32_t>(packet, kArpTarget) ? kAll : kFirst;
+  return operation == wire::ArpPacket::kReply || operation == wire::ArpPacket::kRequest ? kAll : kFirst;
 }
 
 bool is_icmp_error(std::uint8_t type) {
@@ -85,7 +83,8 @@ Steered steer_v4(Bytes packet, unsigned shards) {
 // Errors are all below the first that is none (RFC 4443 s2.1); 0 is no type.
 bool is_for_all_v6(std::uint8_t type) {
   return (type != 0 && type < wire::icmp6_type::kInformational) || type == wire::icmp6_type::kRouterAdvertisement ||
-         type == wire::icmp6_type::kNeighbourAdvertisement || type == wire::icmp6_type::kRedirect;
+         type == wire::icmp6_type::kNeighbourAdvertisement || type == wire::icmp6_type::kNeighbourSolicitation ||
+         type == wire::icmp6_type::kRedirect;
 }
 
 Steered steer_v6(Bytes packet, unsigned shards) {

@@ -750,10 +750,42 @@ TEST_CASE("a station that follows answers nobody who asks for its addresses", "[
   CHECK(t.follower.hears_message(kListenerQuery, kRouter, 1));
   CHECK(t.follower.says(0).empty());
   CHECK(t.follower.says(20'000).empty());
-  CHECK(t.follower.station.neighbours().entries() == 0);
   CHECK(t.first.hears_arp(kArpRequest));
   CHECK(t.first.hears(kSolicitation));
   CHECK(t.first.says(0).size() == 2);
+}
+
+// He may connect next, and who answers his SYN is any of them.
+TEST_CASE("a station that follows hears from a question where its asker is, and that he has moved", "[ip][shards]") {
+  constexpr Mac kMoved{2, 0, 0, 0, 0, 0x77};
+  Two t;
+  CHECK_FALSE(t.follower.station.listens_to(wire::solicited_node(kOurs6)));
+  t.adopt();
+  CHECK(t.follower.station.listens_to(wire::solicited_node(kOurs6)));
+  CHECK_FALSE(t.follower.station.listens_to(wire::solicited_node(kTheirs6)));
+  const auto ask = [&](const Mac& from, const IpAddress& about) {
+    std::vector<std::byte> question(wire::ArpPacket::kSize);
+    wire::emit(wire::ArpPacket{wire::ArpPacket::kRequest, from, kTheirs, Mac{}, about}, question);
+    CHECK(t.follower.station.on_arp(question, true, at(0)));
+  };
+  const auto solicit = [&](const Mac& from) {
+    const auto question = neighbour_message({.target = kOurs6, .link_address = from});
+    CHECK(t.follower.hears_message(question, kTheirs6));
+  };
+  ask(kLinux, IpAddress::v4(10, 77, 0, 99));
+  CHECK(t.follower.station.neighbours().entries() == 0);  // nothing to do with us
+  for (const Mac& from : {kLinux, kMoved}) {
+    ask(from, kOurs);
+    solicit(from);
+    CHECK(t.follower.mac_of(kTheirs) == from);
+    CHECK(t.follower.mac_of(kTheirs6) == from);
+  }
+  ask(kLinux, IpAddress::v4(10, 77, 0, 99));
+  CHECK(t.follower.mac_of(kTheirs) == kLinux);
+  CHECK(t.follower.says(0).empty());
+  // Who asks for himself has no address yet.
+  CHECK(t.follower.hears_message(neighbour_message({.target = kOurs6}), IpAddress{}));
+  CHECK(t.follower.says(0).empty());
 }
 
 TEST_CASE("who claims an address is the affair of the station that speaks, not of one that follows", "[ip][shards]") {
