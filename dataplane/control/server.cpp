@@ -444,6 +444,7 @@ void Server::on_worker_news(core::Worker& worker) {
     [[maybe_unused]] const auto said = write(worker.event_fd(), &kAgain, sizeof kAgain);
   }
   core::WorkerEvent event;
+  DeviceSet changed = 0;  // networks: once for all that is told of each
   while (worker.pop_event(event)) {
     using Kind = core::WorkerEvent::Kind;
     switch (event.kind) {
@@ -480,7 +481,7 @@ void Server::on_worker_news(core::Worker& worker) {
         on_copy_back(SpaceId{static_cast<std::uint32_t>(event.cookie)}, worker);
         break;
       case Kind::network_change:
-        if (event.cookie < machine_.devices.size()) on_network_change(*machine_.devices[event.cookie]);
+        if (event.cookie < machine_.devices.size()) changed |= DeviceSet{1} << event.cookie;
         break;
       case Kind::ended_for_buffers:
         if (event.cookie < machine_.devices.size())
@@ -489,6 +490,8 @@ void Server::on_worker_news(core::Worker& worker) {
         break;
     }
   }
+  for (const auto& device : machine_.devices)
+    if ((changed >> device->index & 1u) != 0) on_network_change(*device);
 }
 
 void Server::on_memory_gone() {

@@ -13,6 +13,7 @@ constexpr Duration kAnnounceWait = seconds(2);
 constexpr std::uint8_t kAnnouncements = 2;
 constexpr Duration kAnnounceInterval = seconds(2);
 constexpr Duration kDefendInterval = seconds(10);
+constexpr Duration kTellAnother = seconds(1);
 constexpr Duration kTryAgain = seconds(60);  // RATE_LIMIT_INTERVAL
 
 // RFC 4862 s5.1, s5.4.2; RFC 7217 s6.
@@ -237,8 +238,10 @@ void OwnAddresses::on_claim(const wire::IpAddress& address, const wire::Mac& by,
     if (own.state == AddressState::none || own.address != address) continue;
     if (own.state == AddressState::duplicate) return;
     if (own.usable() && claim == Claim::asks) return;
-    // So often is a conflict told, however often it is heard of.
-    if (progress.told == kNever || now - progress.told >= kDefendInterval || own.conflict_with != by) {
+    // So often is a conflict told, however often it is heard of, and by however many names. One that takes the address
+    // from us always is.
+    const Duration pause = own.conflict_with != by ? kTellAnother : kDefendInterval;
+    if (own.state == AddressState::tentative || progress.told == kNever || now - progress.told >= pause) {
       progress.told = now;
       own.conflict_with = by;
       ++own.conflicts;

@@ -199,6 +199,20 @@ TEST_CASE("an address in use is defended once in ten seconds, and told as often 
   CHECK(t.state(kOurs) == AddressState::preferred);
 }
 
+TEST_CASE("an address that is claimed by ever other names is told once a second", "[ip]") {
+  Ours t(false);
+  (void)t.machine.add(kOurs, 24, AddressOrigin::configured, at(0));
+  t.machine.set_link(true, at(0));
+  t.run_until(at(10));
+  const auto version = t.machine.version();
+  for (int ms = 1'000; ms < 5'000; ++ms)
+    t.machine.on_claim(kOurs, wire::Mac{2, 0, 0, 9, static_cast<std::uint8_t>(ms >> 8), static_cast<std::uint8_t>(ms)},
+                       Claim::has, at(ms));
+  CHECK(t.machine.find(kOurs)->conflicts == 4);
+  CHECK(t.machine.version() <= version + 4);
+  CHECK(t.state(kOurs) == AddressState::preferred);
+}
+
 TEST_CASE("an IPv6 address in use is told of, and not fought for", "[ip]") {
   Ours t(false);
   (void)t.machine.add(kOurs6, 64, AddressOrigin::configured, at(0));
