@@ -241,7 +241,7 @@ Reply Context::modify_srq(const rnic_modify_srq& request) {
   return Reply::with(rnic_modify_srq_reply{});
 }
 
-// The provider holds the queue's lock, so that nobody posts; who takes is stopped here.
+// The provider holds the queue's lock, so that nobody posts; who takes is stopped for the last step.
 Reply Context::resize_srq(Srq& srq, const rnic_modify_srq& request, std::uint32_t entries) {
   if (request.in_use > entries) return Reply::error(EINVAL);  // V-SRZ-02
   auto piece = allocate(shm::SharedReceiveQueue::area_bytes(entries, receive_stride_of(srq.sge_max)));
@@ -253,15 +253,18 @@ Reply Context::resize_srq(Srq& srq, const rnic_modify_srq& request, std::uint32_
     reply.append(&body, sizeof body);
     return reply;
   }
+  const auto resize = srq.queue->begin_resize(piece->bytes(), entries);
+  if (!resize) return Reply::error(EINVAL);
+  srq.queue->copy(*resize);
   bool done = false;
-  const auto resize = [&](Instant) {
-    done = srq.queue->resize(piece->bytes(), entries);
+  const auto finish = [&](Instant) {
+    done = srq.queue->finish_resize(*resize);
     if (done && (request.set & RNIC_SRQ_LIMIT) != 0) srq.queue->arm_limit(request.limit);
   };
   if (device_.shards.size() == 1)
-    device_.first().worker->call(resize);
+    device_.first().worker->call(finish);
   else
-    machine_.with_all_stopped(resize);
+    machine_.with_all_stopped(finish);
   if (!done) return Reply::error(EINVAL);
   srq.piece = std::move(*piece);
   srq.entries = body.entries = entries;

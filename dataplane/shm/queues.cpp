@@ -351,21 +351,32 @@ std::uint32_t SharedReceiveQueue::available() const {
   return waiting > size_ ? 0 : waiting;
 }
 
-bool SharedReceiveQueue::resize(MutableBytes area, std::uint32_t size) {
+std::optional<SharedReceiveQueue::Resize> SharedReceiveQueue::begin_resize(MutableBytes area,
+                                                                           std::uint32_t size) const {
   check_area(area, area_bytes(size, stride_), size, stride_);
-  const std::uint32_t produced = this->produced();
-  if (produced - taken_ > std::min(size, size_)) return false;
-  auto* control = reinterpret_cast<rnic_ring_control*>(area.data());
-  std::byte* slots = area.data() + sizeof(rnic_ring_control);
-  for (std::uint32_t index = taken_; index != produced; ++index)
-    std::memcpy(slots + std::size_t{index & (size - 1)} * stride_, slots_ + std::size_t{index & (size_ - 1)} * stride_,
-                stride_);
-  control->produced = produced;
-  control->taken = taken_;
+  const std::uint32_t end = produced(), taken = taken_;
+  if (end - taken > std::min(size, size_)) return std::nullopt;
+  // The one that was taken last may be given back meanwhile.
+  return Resize{.area = area, .size = size, .first = taken - 1, .end = end};
+}
+
+void SharedReceiveQueue::copy(const Resize& resize) const {
+  std::byte* slots = resize.area.data() + sizeof(rnic_ring_control);
+  for (std::uint32_t index = resize.first; index != resize.end; ++index)
+    std::memcpy(slots + std::size_t{index & (resize.size - 1)} * stride_,
+                slots_ + std::size_t{index & (size_ - 1)} * stride_, stride_);
+}
+
+bool SharedReceiveQueue::finish_resize(const Resize& resize) {
+  const std::uint32_t taken = taken_;
+  if (resize.end - taken > std::min(resize.size, size_)) return false;
+  auto* control = reinterpret_cast<rnic_ring_control*>(resize.area.data());
+  control->produced = resize.end;
+  control->taken = taken;
   control->worker = std::atomic_ref(control_->worker).load(std::memory_order_relaxed);
-  move_to(area.data());
-  slots_ = slots;
-  size_ = size;
+  move_to(resize.area.data());
+  slots_ = resize.area.data() + sizeof(rnic_ring_control);
+  size_ = resize.size;
   return true;
 }
 

@@ -111,9 +111,18 @@ class SharedReceiveQueue : public PostRing {
   // True once after the available receives fell below the armed limit (V-LIM-02).
   bool take_limit_event();
   std::uint32_t available() const;
-  // No worker takes, and the application posts nothing meanwhile: what is posted and not taken goes to a new ring, at
-  // its index. False if it does not fit there (V-SRZ-02).
-  bool resize(MutableBytes area, std::uint32_t size);
+  // Control, while the application posts nothing: what is posted and not taken goes to a new ring, at its index. No
+  // worker takes during the last step; while entries are copied all may.
+  struct Resize {
+    MutableBytes area;
+    std::uint32_t size;
+    std::uint32_t first, end;  // what is copied
+  };
+  // Nothing if it does not fit there (V-SRZ-02).
+  std::optional<Resize> begin_resize(MutableBytes area, std::uint32_t size) const;
+  void copy(const Resize& resize) const;
+  // False: it does not fit after all, and all is as before.
+  bool finish_resize(const Resize& resize);
   static std::uint64_t area_bytes(std::uint32_t size, std::uint32_t stride);
   std::uint64_t cookie = 0;  // control's name for it in events
 

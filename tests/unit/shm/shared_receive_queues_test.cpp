@@ -19,6 +19,13 @@ struct SharedWorld {
   }
 };
 
+bool resize(shm::SharedReceiveQueue& queue, MutableBytes area, std::uint32_t size) {
+  const auto resize = queue.begin_resize(area, size);
+  if (!resize) return false;
+  queue.copy(*resize);
+  return queue.finish_resize(*resize);
+}
+
 TEST_CASE("V-SRQ-08: shared receives are named by their ids, in the order of the ring", "[shm][V-SRQ-08]") {
   SharedWorld world;
   world.post(5);
@@ -43,6 +50,53 @@ TEST_CASE("V-SEC-08: a shared receive with too many SGEs is malformed, and its i
   CHECK(out.slot == 0xffffffff);
 }
 
+TEST_CASE("V-SRZ-01: receives that are taken, or one that is given back, while a ring is copied are as they were",
+          "[shm][V-SRZ-01]") {
+  qp::ReceiveRequest out;
+  Area first{shm::SharedReceiveQueue::area_bytes(8, 64)}, second{shm::SharedReceiveQueue::area_bytes(8, 64)};
+  shm::SharedReceiveQueue queue{first.bytes(), 8, 64, 2};
+  for (std::uint32_t i = 0; i < 8; ++i) SharedWorld::post_into(first, 8, 100 + i);
+  for (int i = 0; i < 2; ++i) REQUIRE(queue.take(out));
+
+  const auto back = queue.begin_resize(second.bytes(), 8);
+  REQUIRE(back);
+  queue.copy(*back);
+  queue.give_back();
+  REQUIRE(queue.finish_resize(*back));
+  CHECK(queue.available() == 7);
+  REQUIRE(queue.take(out));
+  CHECK(out.slot == 101);
+
+  Area third{shm::SharedReceiveQueue::area_bytes(16, 64)};
+  const auto taken = queue.begin_resize(third.bytes(), 16);
+  REQUIRE(taken);
+  REQUIRE(queue.take(out));
+  CHECK(out.slot == 102);
+  queue.copy(*taken);
+  REQUIRE(queue.take(out));
+  CHECK(out.slot == 103);
+  REQUIRE(queue.finish_resize(*taken));
+  for (std::uint32_t i = 4; i < 8; ++i) {
+    REQUIRE(queue.take(out));
+    CHECK(out.slot == 100 + i);
+  }
+  CHECK_FALSE(queue.take(out));
+
+  // One that comes back has no place where there is room for the others alone.
+  for (std::uint32_t i = 0; i < 5; ++i) SharedWorld::post_into(third, 16, 200 + i);
+  REQUIRE(queue.take(out));
+  Area small{shm::SharedReceiveQueue::area_bytes(4, 64)};
+  const auto full = queue.begin_resize(small.bytes(), 4);
+  REQUIRE(full);
+  queue.copy(*full);
+  queue.give_back();
+  CHECK_FALSE(queue.finish_resize(*full));
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    REQUIRE(queue.take(out));
+    CHECK(out.slot == 200 + i);
+  }
+}
+
 TEST_CASE("V-SRZ-01: a shared queue goes to another ring with what is posted and not taken", "[shm][V-SRZ-01]") {
   qp::ReceiveRequest out;
   Area first{shm::SharedReceiveQueue::area_bytes(8, 64)};
@@ -54,9 +108,9 @@ TEST_CASE("V-SRZ-01: a shared queue goes to another ring with what is posted and
   for (std::uint32_t i = 6; i < 10; ++i) SharedWorld::post_into(first, 8, 100 + i);  // eight wait
   queue.arm_limit(2);
   Area small{shm::SharedReceiveQueue::area_bytes(4, 64)}, large{shm::SharedReceiveQueue::area_bytes(32, 64)};
-  CHECK_FALSE(queue.resize(small.bytes(), 4));
+  CHECK_FALSE(resize(queue, small.bytes(), 4));
   CHECK(queue.available() == 8);
-  REQUIRE(queue.resize(large.bytes(), 32));
+  REQUIRE(resize(queue, large.bytes(), 32));
   CHECK(queue.available() == 8);
   CHECK(queue.limit() == 2);
   CHECK(large.at<rnic_ring_control>(0).worker == 3);
@@ -65,7 +119,7 @@ TEST_CASE("V-SRZ-01: a shared queue goes to another ring with what is posted and
     REQUIRE(queue.take(out));
     CHECK(out.slot == 100 + i);
   }
-  REQUIRE(queue.resize(small.bytes(), 4));
+  REQUIRE(resize(queue, small.bytes(), 4));
   for (std::uint32_t i = 8; i < 11; ++i) {
     REQUIRE(queue.take(out));
     CHECK(out.slot == 100 + i);
@@ -107,7 +161,7 @@ TEST_CASE("A shared queue that goes to another ring is not watched there", "[shm
   SharedWorld world;
   Area other{shm::SharedReceiveQueue::area_bytes(32, 64)};
   REQUIRE(world.queue.watch());
-  REQUIRE(world.queue.resize(other.bytes(), 32));
+  REQUIRE(resize(world.queue, other.bytes(), 32));
   CHECK(other.at<rnic_ring_control>(0).watched == 0);
   CHECK(world.queue.watch());
   CHECK(other.at<rnic_ring_control>(0).watched == 1);
@@ -117,9 +171,9 @@ TEST_CASE("V-SEC-08: a shared queue with a scribbled producer index is not resiz
   SharedWorld world;
   Area other{shm::SharedReceiveQueue::area_bytes(32, 64)};
   world.area.at<rnic_ring_control>(0).produced = 9;  // the ring holds eight
-  CHECK_FALSE(world.queue.resize(other.bytes(), 32));
+  CHECK_FALSE(resize(world.queue, other.bytes(), 32));
   world.area.at<rnic_ring_control>(0).produced = 8;
-  CHECK(world.queue.resize(other.bytes(), 32));
+  CHECK(resize(world.queue, other.bytes(), 32));
 }
 
 TEST_CASE("V-LIM-02: the limit fires once when available receives fall below it, until armed again",
