@@ -282,19 +282,19 @@ unsigned SteeredPorts::Shard::poll_queue(Buffer** out, unsigned max) {
   return kept;
 }
 
-// Each source may fill the whole burst, and each is the first in its turn.
+// What was handed over first, in turn: it came in before what our own queue has, and may tell where the peer is who
+// sent that. It leaves half of the burst.
 unsigned SteeredPorts::Shard::receive_burst(Buffer** out, unsigned max) {
   if (alone_) return queue_->receive_burst(out, max);
   take_back();
   serve_requests();
-  const std::size_t rings = incoming_.size(), sources = rings + (queue_ != nullptr ? 1 : 0);
+  const std::size_t rings = incoming_.size();
+  const unsigned most = queue_ != nullptr ? (max + 1) / 2 : max;
   unsigned received = 0;
-  for (std::size_t i = 0; i < sources && received < max; ++i) {
-    const std::size_t source = (first_in_ + i) % sources;
-    received += source < rings ? take(incoming_[source], out + received, max - received)
-                               : poll_queue(out + received, max - received);
-  }
-  first_in_ = (first_in_ + 1) % sources;
+  for (std::size_t i = 0; i < rings && received < most; ++i)
+    received += take(incoming_[(first_in_ + i) % rings], out + received, most - received);
+  if (rings != 0) first_in_ = (first_in_ + 1) % rings;
+  if (queue_ != nullptr && received < max) received += poll_queue(out + received, max - received);
   return received;
 }
 
