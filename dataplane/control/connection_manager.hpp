@@ -41,6 +41,7 @@
 #include "ip/routes.hpp"
 #include "mpa/startup.hpp"
 #include "rnic_control.h"
+#include "rnic_control_events.h"
 #include "wire/address.hpp"
 
 namespace rnic::control {
@@ -170,6 +171,11 @@ class ConnectionManager {
   bool has_channel(std::uint32_t channel) const { return channels_.contains(channel); }
   // EAGAIN: none waits.
   Answer<rnic_cm_get_event_reply> get_event(std::uint32_t channel);
+  // The first that waits, and up to `most` with those behind it, which are lent to who asks
+  // (abi/rnic_control_events.h). To one at a time: to another only when all that he was lent has been told.
+  Answer<std::vector<rnic_cm_told>> get_events(std::uint32_t channel, std::uint64_t asker, std::size_t most);
+  // The last `count` of what he was lent. EINVAL: he was not.
+  int give_back_events(std::uint32_t channel, std::uint64_t asker, std::size_t count);
 
   // ---- ids ----
   // `devices`: those that the application sees.
@@ -280,6 +286,8 @@ class ConnectionManager {
     Holder holder = 0;
     std::deque<Event> events;
     std::unordered_set<std::uint32_t> ids;
+    std::deque<Event> lent;  // that may be given back
+    std::uint64_t lent_to = 0;
   };
   struct Route {
     std::uint32_t device = 0;
@@ -314,6 +322,8 @@ class ConnectionManager {
   IdInfo info_of(const Id& id) const;
   int bind_to(Id& id, const wire::IpAddress& address, std::uint16_t port, std::uint32_t scope);
   Event& queue(Id& id, rnic_cm_event kind, int status);
+  Event take_event(Channel& channel);
+  void put_back(Channel& channel, const Event& event);
   void queue_failure(Id& id, core::StreamFailure failure);
   void on_request(const core::StreamEvent& event);
   // ---- of a RoCE face ----

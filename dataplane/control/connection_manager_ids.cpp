@@ -29,13 +29,9 @@ void ConnectionManager::close_channel(std::uint32_t channel) {
   abandon(left);
 }
 
-Result<rnic_cm_get_event_reply, int> ConnectionManager::get_event(std::uint32_t channel) {
-  const auto found = channels_.find(channel);
-  if (found == channels_.end()) return Failure{EINVAL};
-  auto& events = found->second.events;
-  if (events.empty()) return Failure{EAGAIN};
-  const Event event = events.front();
-  events.pop_front();
+ConnectionManager::Event ConnectionManager::take_event(Channel& channel) {
+  const Event event = channel.events.front();
+  channel.events.pop_front();
   if (Id* owner = find(event.owner)) {
     ++owner->events_reported;
     --owner->events_waiting;
@@ -45,7 +41,61 @@ Result<rnic_cm_get_event_reply, int> ConnectionManager::get_event(std::uint32_t 
     id->known = true;
     if (id->withdrawn) leave_listener(*id);
   }
-  return event.reply;
+  return event;
+}
+
+// As if it had not been taken; what has gone meanwhile has no events.
+void ConnectionManager::put_back(Channel& channel, const Event& event) {
+  Id* owner = find(event.owner);
+  if (owner == nullptr) return;
+  --owner->events_reported;
+  ++owner->events_waiting;
+  if (const auto of = memberships_.find(event.membership); of != memberships_.end()) --of->second.events_reported;
+  if (event.reply.event == RNIC_CM_CONNECT_REQUEST)
+    if (Id* id = find(event.reply.id)) id->known = false;
+  channel.events.push_front(event);
+}
+
+Result<rnic_cm_get_event_reply, int> ConnectionManager::get_event(std::uint32_t channel) {
+  const auto found = channels_.find(channel);
+  if (found == channels_.end()) return Failure{EINVAL};
+  if (found->second.events.empty()) return Failure{EAGAIN};
+  return take_event(found->second).reply;
+}
+
+Result<std::vector<rnic_cm_told>, int> ConnectionManager::get_events(std::uint32_t number, std::uint64_t asker,
+                                                                     std::size_t most) {
+  const auto found = channels_.find(number);
+  if (found == channels_.end()) return Failure{EINVAL};
+  Channel& channel = found->second;
+  if (channel.lent_to == asker) channel.lent.clear();
+  if (channel.events.empty()) return Failure{EAGAIN};
+  if (!channel.lent.empty()) most = 1;
+  std::vector<rnic_cm_told> told;
+  while (!channel.events.empty() && (told.empty() || told.size() < most)) {
+    const Event event = take_event(channel);
+    if (!told.empty()) {
+      channel.lent.push_back(event);
+      channel.lent_to = asker;
+    }
+    told.push_back({event.reply, {}});
+    if (event.reply.event != RNIC_CM_ADDRESS_RESOLVED && event.reply.event != RNIC_CM_CONNECT_REQUEST) continue;
+    if (const auto about = query(event.reply.id)) told.back().about = *about;
+  }
+  return told;
+}
+
+int ConnectionManager::give_back_events(std::uint32_t number, std::uint64_t asker, std::size_t count) {
+  const auto found = channels_.find(number);
+  if (found == channels_.end()) return EINVAL;
+  Channel& channel = found->second;
+  if (channel.lent_to != asker || count > channel.lent.size()) return EINVAL;
+  for (; count > 0; --count) {
+    put_back(channel, channel.lent.back());
+    channel.lent.pop_back();
+  }
+  channel.lent.clear();
+  return 0;
 }
 
 // ---- ids -----------------------------------------------------------------------------------------

@@ -190,7 +190,16 @@ Reply Server::serve_cm_init_qp_attributes(Session& session, Request&, const rnic
 
 Reply Server::serve_cm_get_event(Session& session, Request&, const rnic_handle& body) {
   if (!session.cm_channels.contains(body.handle)) return Reply::error(EINVAL);
-  return answer(cm_.get_event(body.handle));
+  if (body.reserved == 0) return answer(cm_.get_event(body.handle));
+  if ((body.reserved & RNIC_CM_GIVE_BACK) != 0) {
+    const int error = cm_.give_back_events(body.handle, session.number, body.reserved & ~RNIC_CM_GIVE_BACK);
+    return error != 0 ? Reply::error(error) : Reply::with(rnic_cm_get_event_reply{});
+  }
+  const auto told = cm_.get_events(body.handle, session.number, std::min(body.reserved, RNIC_CM_TOLD_MAX));
+  if (!told) return Reply::error(told.error());
+  Reply reply;
+  reply.append(told->data(), told->size() * sizeof(rnic_cm_told));
+  return reply;
 }
 
 Reply Server::serve_cm_set_option(Session& session, Request&, const rnic_cm_set_option& body) {

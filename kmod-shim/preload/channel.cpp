@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <atomic>
 #include <new>
 
 #include "libc.hpp"
@@ -25,6 +27,8 @@ struct Id {
   bool is_stream = false;
   bool has_device = false;
   std::uint32_t device = 0;
+  bool has_answer = false;
+  rnic_cm_query_reply answer{};
   Id* next = nullptr;
 };
 
@@ -220,6 +224,86 @@ int channel_call(Channel& channel, Call& call) {
   return error;
 }
 
+namespace {
+
+std::atomic<bool> g_forking{false};
+
+// Nobody else comes for its events.
+bool may_borrow(const Channel& channel) {
+  return channel.creator == getpid() && channel.forks_when_opened == forks_so_far() && !g_forking.load();
+}
+
+int ask_for_events(Channel& channel) {
+  const rnic_handle request{channel.handle, may_borrow(channel) ? RNIC_CM_TOLD_MAX : 1};
+  channel.lent[0].about = {};
+  Call call{.type = RNIC_CM_GET_EVENT,
+            .request = &request,
+            .request_size = sizeof request,
+            .reply = channel.lent,
+            .reply_room = sizeof channel.lent};
+  const int error = channel_call(channel, call);
+  channel.lent_first = 0;
+  channel.lent_count = 0;
+  if (error != 0) return error;
+  const std::size_t told = call.reply_size / sizeof channel.lent[0];
+  channel.lent_count = static_cast<std::uint32_t>(std::min<std::size_t>(told, request.reserved));
+  // Of a daemon that knows of one at a time.
+  if (call.reply_size == sizeof(rnic_cm_get_event_reply)) channel.lent_count = 1;
+  return 0;
+}
+
+bool is_about(const rnic_cm_told& told, std::uint32_t id) {
+  return id == 0 || told.event.id == id || (told.event.event == RNIC_CM_CONNECT_REQUEST && told.event.listener == id);
+}
+
+}  // namespace
+
+int next_event(Channel& channel, rnic_cm_told& told) {
+  const Locked locked(channel.events_mutex);
+  if (channel.lent_count == 0)
+    if (const int error = ask_for_events(channel); error != 0) return error;
+  if (channel.lent_count == 0) return EAGAIN;
+  told = channel.lent[channel.lent_first++];
+  --channel.lent_count;
+  return 0;
+}
+
+NothingLent::NothingLent(Channel& channel, std::uint32_t id) : locked_(channel.events_mutex) {
+  const rnic_cm_told* const first = channel.lent + channel.lent_first;
+  if (std::none_of(first, first + channel.lent_count, [&](const rnic_cm_told& told) { return is_about(told, id); }))
+    return;
+  const rnic_handle request{channel.handle, RNIC_CM_GIVE_BACK | channel.lent_count};
+  Call call{.type = RNIC_CM_GET_EVENT, .request = &request, .request_size = sizeof request};
+  // Whatever the answer: what goes is not told of any more.
+  channel_call(channel, call);
+  channel.lent_count = 0;
+}
+
+void end_lending() {
+  g_forking.store(true);
+  for (;;) {
+    int fd = -1;
+    const Channel* unsettled = nullptr;
+    {
+      const Locked locked(g_mutex);
+      Channel* channel = g_channels;
+      const std::uint64_t next_fork = forks_so_far() + 1;
+      while (channel != nullptr && (channel->creator != getpid() || channel->settled_before_fork == next_fork))
+        channel = channel->next;
+      if (channel == nullptr) return;
+      channel->settled_before_fork = next_fork;
+      fd = channel->any_fd;
+      unsettled = channel;
+    }
+    Object* const object = hold(fd);
+    if (object == nullptr) continue;
+    if (object == unsettled) NothingLent nothing_lent(static_cast<Channel&>(*object), 0);
+    release(*object);
+  }
+}
+
+void allow_lending() { g_forking.store(false); }
+
 void note_id(Channel& channel, std::uint32_t id, std::uint64_t uid, bool is_stream) {
   void* const memory = malloc(sizeof(Id));
   if (memory == nullptr) return;  // its removal will not be told; nothing else depends on it
@@ -243,6 +327,33 @@ void note_uid(Channel& channel, std::uint32_t id, std::uint64_t uid) {
 void note_report(Channel& channel, std::uint32_t id) {
   const Locked locked(g_mutex);
   if (Id* const entry = *find_locked(channel, id)) ++entry->reported;
+}
+
+void note_answer(Channel& channel, std::uint32_t id, const rnic_cm_query_reply& answer) {
+  const Locked locked(g_mutex);
+  Id* const entry = *find_locked(channel, id);
+  if (entry == nullptr) return;
+  entry->has_answer = answer.node_guid != 0;
+  entry->answer = answer;
+}
+
+void forget_answer(Channel& channel, std::uint32_t id) {
+  {
+    const Locked locked(channel.events_mutex);
+    for (std::uint32_t i = 0; i < channel.lent_count; ++i)
+      if (rnic_cm_told& told = channel.lent[channel.lent_first + i]; told.event.id == id) told.about = {};
+  }
+  const Locked locked(g_mutex);
+  if (Id* const entry = *find_locked(channel, id)) entry->has_answer = false;
+}
+
+bool take_answer(Channel& channel, std::uint32_t id, rnic_cm_query_reply& answer) {
+  const Locked locked(g_mutex);
+  Id* const entry = *find_locked(channel, id);
+  if (entry == nullptr || !entry->has_answer) return false;
+  entry->has_answer = false;
+  answer = entry->answer;
+  return true;
 }
 
 void move_id(std::uint32_t id, Channel& from, Channel& to) {
@@ -270,6 +381,7 @@ void note_device(Channel& channel, std::uint32_t id, std::uint32_t device) {
 }
 
 void forget_device(Channel& channel, std::uint32_t id) {
+  forget_answer(channel, id);
   const Locked locked(g_mutex);
   if (Id* const entry = *find_locked(channel, id)) entry->has_device = false;
 }
@@ -348,7 +460,12 @@ void move_lifeline(int from, int to) {
 
 void lock_channels() { g_mutex.lock(); }
 void unlock_channels() { g_mutex.unlock(); }
+// In a child of fork, which has been lent nothing.
 void renew_channels() {
+  for (Channel* channel = g_channels; channel != nullptr; channel = channel->next) {
+    channel->events_mutex.renew();
+    channel->lent_count = 0;
+  }
   g_mutex.renew();
   g_attach_mutex.renew();
 }

@@ -15,6 +15,8 @@
 
 #include "client.hpp"
 #include "descriptors.hpp"
+#include "lock.hpp"
+#include "rnic_control_events.h"
 
 namespace rnic::preload {
 
@@ -29,6 +31,11 @@ struct Channel : Object {
   std::uint64_t lifeline_cookie = 0;  // the number may name something else by now
   bool lost = false;                  // the daemon has gone
   Channel* next = nullptr;
+  // What the daemon has lent us: told by now, or next to be told. Their octets are in the socket still.
+  Mutex events_mutex;
+  rnic_cm_told lent[RNIC_CM_TOLD_MAX];
+  std::uint32_t lent_first = 0, lent_count = 0;
+  std::uint64_t settled_before_fork = 0;  // nothing is lent, where this is the next one
 };
 
 struct RemovalEvent {
@@ -46,10 +53,32 @@ int make_ready(Channel& channel);
 // One request about the channel or its ids. kDisconnected becomes EIO.
 int channel_call(Channel& channel, Call& call);
 
+// The channel's next event, for which an octet was read: one that was lent to us, or the daemon's answer, which may
+// lend us more. EAGAIN: there is none.
+int next_event(Channel& channel, rnic_cm_told& told);
+// Before a fork: what is lent to us goes back, as the child may come for it, and nothing is until allow_lending(),
+// there and here. A fetch that is under way is waited for.
+void end_lending();
+void allow_lending();
+
+// As long as it lives, no event of the id, or (0) of any, is lent to us, and none is fetched: for the request that
+// destroys it or moves it, so that the daemon knows what was not told of it.
+class NothingLent {
+ public:
+  NothingLent(Channel& channel, std::uint32_t id);
+
+ private:
+  const Locked locked_;
+};
+
 // The ids of this process's channels. Without `is_stream` it is one for datagrams.
 void note_id(Channel& channel, std::uint32_t id, std::uint64_t uid, bool is_stream);
 void note_uid(Channel& channel, std::uint32_t id, std::uint64_t uid);
 void note_report(Channel& channel, std::uint32_t id);
+// What a CM_QUERY would be answered next; nothing, once something else was asked for the id.
+void note_answer(Channel& channel, std::uint32_t id, const rnic_cm_query_reply&);
+void forget_answer(Channel& channel, std::uint32_t id);
+bool take_answer(Channel& channel, std::uint32_t id, rnic_cm_query_reply&);
 void move_id(std::uint32_t id, Channel& from, Channel& to);
 // How many events had been reported of it.
 std::uint32_t drop_id(Channel& channel, std::uint32_t id);

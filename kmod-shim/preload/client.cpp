@@ -30,7 +30,7 @@ struct Connection {
 };
 
 // One request at a time. What the connection is, changes under both locks and is read under either; so
-// a fork, which takes the second only, waits for no answer.
+// a fork, which takes the second only, waits for no answer but that to a fetch of events (end_lending()).
 Mutex g_request_mutex;
 Mutex g_mutex;
 Connection g_connection;
@@ -251,6 +251,7 @@ namespace {
 
 // Locks in the order in which they are taken elsewhere.
 void before_fork() {
+  end_lending();
   g_mutex.lock();
   lock_channels();
   lock_netlinks();
@@ -263,12 +264,14 @@ void after_fork_in_parent() {
   unlock_netlinks();
   unlock_channels();
   g_mutex.unlock();
+  allow_lending();
 }
 
 void after_fork_in_child() {
   g_pid = getpid();
   renew_descriptors();
   renew_channels();
+  allow_lending();
   renew_netlinks();
   g_request_mutex.renew();
   g_mutex.renew();

@@ -104,12 +104,16 @@ int ask_to_destroy(Channel& channel, std::uint32_t id, rnic_cm_destroy_id_reply&
   // Longer than the daemon says so of one event: others may be told meanwhile.
   constexpr int kTries = 16;
   const timespec pause{0, 200'000};
+  const auto ask_once = [&](std::uint32_t flags) {
+    const NothingLent nothing_lent(channel, id);
+    return ask(channel, RNIC_CM_DESTROY_ID, rnic_handle{id, flags}, reply);
+  };
   for (int i = 0; i < kTries; ++i) {
-    const int error = ask(channel, RNIC_CM_DESTROY_ID, rnic_handle{id, RNIC_CM_UNLESS_JUST_TOLD}, reply);
+    const int error = ask_once(RNIC_CM_UNLESS_JUST_TOLD);
     if (error != EAGAIN) return error;
     nanosleep(&pause, nullptr);
   }
-  return ask(channel, RNIC_CM_DESTROY_ID, rnic_handle{id, 0}, reply);
+  return ask_once(0);
 }
 
 // librdmacm waits until as many events are acknowledged as are said here to have been reported.
@@ -140,6 +144,7 @@ int migrate_id(const Command& command) {
   rnic_cm_migrate_id_reply reply{};
   int error = make_ready(from);
   if (error == 0) {
+    const NothingLent nothing_lent(from, in.id);
     const rnic_cm_migrate_id request{in.id, command.channel.handle};
     error = ask(command.channel, RNIC_CM_MIGRATE_ID, request, reply);
   }
@@ -202,6 +207,7 @@ int resolve_addr(const Command& command) {
 
 int resolve_route(const Command& command) {
   const auto in = load<rdma_ucm_resolve_route>(command);
+  forget_answer(command.channel, in.id);
   return tell(command.channel, RNIC_CM_RESOLVE_ROUTE, rnic_cm_resolve_route{in.id, in.timeout_ms});
 }
 
@@ -225,7 +231,8 @@ ib_user_path_rec path_of(const rnic_cm_query_reply& reply) {
 }
 
 int ask_about(const Command& command, std::uint32_t id, rnic_cm_query_reply& reply) {
-  const int error = ask(command.channel, RNIC_CM_QUERY, rnic_handle{id, 0}, reply);
+  int error = 0;
+  if (!take_answer(command.channel, id, reply)) error = ask(command.channel, RNIC_CM_QUERY, rnic_handle{id, 0}, reply);
   if (error == 0 && reply.node_guid != 0) note_device(command.channel, id, reply.device_index);
   return error;
 }
@@ -351,6 +358,7 @@ int connect_id(const Command& command) {
   rnic_cm_connect request{};
   request.id = in.id;
   request.parameters = parameters_with_ece(in);
+  forget_answer(command.channel, in.id);
   return tell(command.channel, RNIC_CM_CONNECT, request);
 }
 
@@ -361,6 +369,7 @@ int accept_id(const Command& command) {
   request.uid = in.uid;
   request.qkey = in.conn_param.qkey;
   request.parameters = parameters_with_ece(in);
+  forget_answer(command.channel, in.id);
   const int error = tell(command.channel, RNIC_CM_ACCEPT, request);
   // Without parameters it answers a CONNECT_RESPONSE, and the id keeps its user pointer.
   if (error == 0 && in.conn_param.valid != 0) note_uid(command.channel, in.id, in.uid);
@@ -518,6 +527,7 @@ int leave_mcast(const Command& command) {
   const auto in = load<rdma_ucm_destroy_id>(command);
   if (command.out_size < sizeof(rdma_ucm_destroy_id_resp)) return ENOSPC;
   rnic_cm_leave_reply reply{};
+  const NothingLent nothing_lent(command.channel, 0);
   const int error = ask(command.channel, RNIC_CM_LEAVE, rnic_handle{in.id, 0}, reply);
   if (error != 0) return error;
   take_back(command.fd, reply.purged);
@@ -551,7 +561,8 @@ rdma_ucm_ud_param datagrams_of(const rnic_cm_get_event_reply& event) {
   return out;
 }
 
-int report(const Command& command, std::uint64_t place, const rnic_cm_get_event_reply& event) {
+int report(const Command& command, std::uint64_t place, const rnic_cm_told& told) {
+  const rnic_cm_get_event_reply& event = told.event;
   rdma_ucm_event_resp response{};
   response.uid = event.uid;
   response.id = event.id;
@@ -569,6 +580,7 @@ int report(const Command& command, std::uint64_t place, const rnic_cm_get_event_
   } else {
     note_report(command.channel, event.id);
   }
+  note_answer(command.channel, event.id, told.about);
   return answer(command, place, response);
 }
 
@@ -609,10 +621,9 @@ int get_event(const Command& command) {
     }
     if (error_of_wait != 0) return error_of_wait;
     if (is_lost(command.channel)) continue;
-    rnic_cm_get_event_reply event{};
-    const rnic_handle request{command.channel.handle, 0};
-    const int error = ask(command.channel, RNIC_CM_GET_EVENT, request, event);
-    if (error == 0) return report(command, in.response, event);
+    rnic_cm_told told;
+    const int error = next_event(command.channel, told);
+    if (error == 0) return report(command, in.response, told);
     // The count was of an event that went with its id, and then another thread closed the channel: that is to wait,
     // too.
     if (error != EAGAIN && !is_lost(command.channel) && !is_closed(command.channel)) return error;

@@ -2,6 +2,7 @@
 #include "control/connection_manager.hpp"
 
 #include <cerrno>
+#include <cstring>
 #include <set>
 
 #include "kit/catch.hpp"
@@ -62,6 +63,88 @@ TEST_CASE("a channel without events answers EAGAIN", "[control][cm]") {
   REQUIRE_FALSE(none);
   CHECK(none.error() == EAGAIN);
   CHECK(w.cm.get_event(w.channel + 1).error() == EINVAL);
+}
+
+TEST_CASE("events are lent in order, and what is given back is the next again", "[control][cm]") {
+  CmWorld w;
+  const auto first = w.id(), second = w.id();
+  for (const auto id : {first, second}) w.cm.resolve_address(id, {}, ipv4(10, 0, 0, 2, 1));
+  for (const auto id : {first, second}) w.cm.resolve_route(id);
+  const auto told = w.cm.get_events(w.channel, 1, 3);
+  REQUIRE(told);
+  REQUIRE(told->size() == 3);
+  CHECK((*told)[0].event.id == first);
+  CHECK((*told)[1].event.id == second);
+  CHECK((*told)[2].event.id == first);
+  CHECK(w.cm.give_back_events(w.channel, 1, 3) == EINVAL);  // the first was told
+  CHECK(w.cm.give_back_events(w.channel, 2, 1) == EINVAL);
+  REQUIRE(w.cm.give_back_events(w.channel, 1, 2) == 0);
+  CHECK(w.cm.give_back_events(w.channel, 1, 1) == EINVAL);
+  const auto again = w.cm.get_events(w.channel, 1, 11);
+  REQUIRE(again);
+  REQUIRE(again->size() == 3);
+  CHECK((*again)[0].event.id == second);
+  CHECK((*again)[1].event.id == first);
+  CHECK((*again)[2].event.id == second);
+  REQUIRE(w.cm.give_back_events(w.channel, 1, 1) == 0);
+  const auto gone = w.cm.destroy_id(second);
+  REQUIRE(gone);
+  CHECK(gone->events_reported == 1);
+  CHECK(gone->purged == 1);
+  CHECK(w.cm.destroy_id(first)->events_reported == 2);
+  CHECK(w.silent());
+}
+
+TEST_CASE("events are lent to one at a time, until he asks for others", "[control][cm]") {
+  CmWorld w;
+  for (int i = 0; i < 5; ++i) w.cm.resolve_address(w.id(), {}, ipv4(10, 0, 0, 2, 1));
+  const auto id = w.id();
+  w.cm.resolve_address(id, {}, ipv4(10, 0, 0, 2, 1));
+  CHECK(w.cm.get_events(w.channel, 1, 2)->size() == 2);
+  CHECK(w.cm.get_events(w.channel, 2, 4)->size() == 1);
+  CHECK(w.cm.give_back_events(w.channel, 2, 1) == EINVAL);
+  CHECK(w.cm.get_events(w.channel, 1, 1)->size() == 1);  // what he had is told by now
+  CHECK(w.cm.give_back_events(w.channel, 1, 1) == EINVAL);
+  CHECK(w.cm.get_events(w.channel, 2, 4)->size() == 2);
+  CHECK(w.cm.give_back_events(w.channel, 2, 1) == 0);
+  CHECK(w.cm.destroy_id(id)->purged == 1);
+  CHECK(w.cm.get_events(w.channel, 1, 2).error() == EAGAIN);
+  CHECK(w.cm.get_events(w.channel + 1, 1, 2).error() == EINVAL);
+  CHECK(w.cm.give_back_events(w.channel + 1, 1, 0) == EINVAL);
+}
+
+TEST_CASE("a request that was lent and given back goes with its listener", "[control][cm]") {
+  CmWorld w;
+  const auto listener = w.listening();
+  for (int i = 0; i < 2; ++i) w.cm.on_stream_event(w.request_for(listener));
+  const auto told = w.cm.get_events(w.channel, 1, 2);
+  REQUIRE(told);
+  REQUIRE(told->size() == 2);
+  const std::uint32_t known = (*told)[0].event.id, unknown = (*told)[1].event.id;
+  CHECK(w.cm.channel_of(unknown) == w.channel);
+  REQUIRE(w.cm.give_back_events(w.channel, 1, 1) == 0);
+  CHECK_FALSE(w.cm.channel_of(unknown));
+  const auto gone = w.cm.destroy_id(listener);
+  CHECK(gone->events_reported == 1);
+  CHECK(gone->purged == 1);
+  CHECK(w.host.rejects.size() == 1);
+  CHECK(w.cm.channel_of(known) == w.channel);
+  CHECK(w.cm.id_count() == 1);
+}
+
+TEST_CASE("what is asked next of an id is told with its event", "[control][cm]") {
+  CmWorld w;
+  const auto id = w.id();
+  w.cm.resolve_address(id, {}, ipv4(10, 0, 0, 2, 7174));
+  w.cm.resolve_route(id);
+  const auto told = w.cm.get_events(w.channel, 1, 2);
+  REQUIRE(told);
+  REQUIRE(told->size() == 2);
+  const auto asked = w.cm.query(id);
+  REQUIRE(asked);
+  CHECK(asked->node_guid == 0xA2);
+  CHECK(std::memcmp(&(*told)[0].about, &*asked, sizeof *asked) == 0);
+  CHECK((*told)[1].about.node_guid == 0);
 }
 
 TEST_CASE("an id migrates with its waiting events, and their counts", "[control][cm]") {

@@ -70,10 +70,24 @@ void TestDaemon::agree_no_more() {
   relay().harm(
       RNIC_CM_GET_EVENT,
       [this](const Asked& asked, Passing& reply) {
-        auto& instead = told_instead_[asked.as<rnic_handle>().handle];
-        if (reply.header.status != 0 || instead.empty()) return;
-        reply.put(instead.front());
-        instead.pop_front();
+        const auto request = asked.as<rnic_handle>();
+        auto& instead = told_instead_[request.handle];
+        auto& lent = lent_instead_[request.handle];
+        if (reply.header.status != 0) return;
+        if ((request.reserved & RNIC_CM_GIVE_BACK) != 0) {
+          for (std::uint32_t count = request.reserved & ~RNIC_CM_GIVE_BACK; count > 0 && !lent.empty(); --count) {
+            instead.push_front(lent.back());
+            lent.pop_back();
+          }
+          return;
+        }
+        lent.clear();
+        for (std::size_t at = 0; at < reply.body.size() && !instead.empty(); at += sizeof(rnic_cm_told)) {
+          std::memcpy(reply.body.data() + at, &instead.front(), sizeof instead.front());
+          lent.push_back(instead.front());
+          instead.pop_front();
+        }
+        if (tells_one_event) reply.put(reply.as<rnic_cm_get_event_reply>());
       },
       0);
 }
@@ -90,6 +104,7 @@ void TestDaemon::die() {
   relay().cut();
   live_.reset();
   told_instead_.clear();
+  lent_instead_.clear();
   tokens_.clear();
 }
 

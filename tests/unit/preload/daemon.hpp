@@ -40,6 +40,8 @@ class TestDaemon {
   // Brings about an event of the id that `event` is of (a CONNECT_REQUEST: of its listener), and has the server tell
   // this one in its place.
   void post(std::uint32_t channel, const rnic_cm_get_event_reply& event);
+  // As a daemon that knows of one event at a time.
+  bool tells_one_event = false;
   // A count whose event GET_EVENT does not find, as a purge leaves it for an instant. `id`: any of the channel's.
   void post_count_only(std::uint32_t channel, std::uint32_t id);
   // The completion channel that was made last gets an event with this user pointer.
@@ -55,8 +57,8 @@ class TestDaemon {
 
   std::string run_dir_;
   std::unique_ptr<LiveDaemon> live_;
-  std::map<std::uint32_t, std::deque<rnic_cm_get_event_reply>> told_instead_;  // by channel
-  std::map<std::uint32_t, rnic_cm_open> tokens_;                               // of channels
+  std::map<std::uint32_t, std::deque<rnic_cm_get_event_reply>> told_instead_, lent_instead_;  // by channel
+  std::map<std::uint32_t, rnic_cm_open> tokens_;                                              // of channels
   std::uint64_t completion_cookie_ = 0;
 };
 

@@ -54,6 +54,15 @@ bool still_waits(pthread_t thread) {
   return result == PTHREAD_CANCELED;
 }
 
+template <class Address>
+void put_ipv4(Address& place, std::uint32_t address) {
+  sockaddr_in octets{};
+  octets.sin_family = AF_INET;
+  octets.sin_port = htons(7174);
+  octets.sin_addr.s_addr = htonl(address);
+  std::memcpy(&place, &octets, sizeof octets);
+}
+
 int status_of_child(pid_t child) {
   int status = 0;
   waitpid(child, &status, 0);
@@ -192,6 +201,129 @@ TEST_CASE("events of a destroyed id leave the channel unreadable", "[preload][uc
   REQUIRE(destroy_id(one.fd, one.id, reported) == 0);
   CHECK(reported == 1);
   CHECK_FALSE(readable(one.fd));
+}
+
+TEST_CASE("events that wait are fetched together, and told one by one", "[preload][ucma]") {
+  OneId one;
+  constexpr std::size_t kEvents = 2 * RNIC_CM_TOLD_MAX + 1;
+  for (std::size_t i = 0; i < kEvents; ++i)
+    daemon_at_work().post(one.channel, event_of(one.id, 0x1234 + i, RNIC_CM_ESTABLISHED));
+  const std::size_t before = daemon_at_work().count(RNIC_CM_GET_EVENT);
+  for (std::size_t i = 0; i < kEvents; ++i) {
+    REQUIRE(readable(one.fd));
+    rdma_ucm_event_resp event{};
+    REQUIRE(get_event(one.fd, event) == 0);
+    CHECK(event.uid == 0x1234 + i);
+  }
+  CHECK_FALSE(readable(one.fd));
+  CHECK(daemon_at_work().count(RNIC_CM_GET_EVENT) == before + 3);
+}
+
+TEST_CASE("what an id that goes leaves of the events that were fetched with its own is told in order",
+          "[preload][ucma]") {
+  OneId one;
+  const std::uint32_t other = create_id(one.fd, 0x5678);
+  for (const std::uint32_t id : {one.id, other, one.id, other}) {
+    rdma_ucm_resolve_ip nowhere{};
+    nowhere.id = id;
+    put_ipv4(nowhere.dst_addr, 0xC6336401);  // which cannot be resolved
+    REQUIRE(command(one.fd, RDMA_USER_CM_CMD_RESOLVE_IP, nowhere) == 0);
+  }
+  rdma_ucm_event_resp event{};
+  REQUIRE(get_event(one.fd, event) == 0);
+  CHECK(event.id == one.id);
+  std::uint32_t reported = 9;
+  REQUIRE(destroy_id(one.fd, one.id, reported) == 0);
+  CHECK(reported == 1);
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE(readable(one.fd));
+    REQUIRE(get_event(one.fd, event) == 0);
+    CHECK(event.id == other);
+    CHECK(event.uid == 0x5678);
+  }
+  CHECK_FALSE(readable(one.fd));
+  REQUIRE(destroy_id(one.fd, other, reported) == 0);
+  CHECK(reported == 2);
+}
+
+TEST_CASE("while a child of fork may come for events, each process fetches them one by one", "[preload][ucma]") {
+  OneId one;
+  for (int i = 0; i < 4; ++i) one.post();
+  const pid_t child = fork();
+  if (child == 0) {
+    rdma_ucm_event_resp event{};
+    _exit(get_event(one.fd, event) == 0 && get_event(one.fd, event) == 0 ? 0 : 1);
+  }
+  REQUIRE(status_of_child(child) == 0);
+  rdma_ucm_event_resp event{};
+  REQUIRE(get_event(one.fd, event) == 0);
+  CHECK(daemon_at_work().last(RNIC_CM_GET_EVENT).as<rnic_handle>().reserved == 1);
+  CHECK(readable(one.fd));
+  REQUIRE(get_event(one.fd, event) == 0);
+  CHECK_FALSE(readable(one.fd));
+}
+
+TEST_CASE("what was fetched and not told before a fork is told to whoever comes for it", "[preload][ucma]") {
+  OneId one;
+  for (std::uint64_t i = 0; i < 5; ++i)
+    daemon_at_work().post(one.channel, event_of(one.id, 0x1234 + i, RNIC_CM_ESTABLISHED));
+  rdma_ucm_event_resp event{};
+  REQUIRE(get_event(one.fd, event) == 0);
+  CHECK(event.uid == 0x1234);
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool first = get_event(one.fd, event) == 0 && event.uid == 0x1235;
+    _exit(first && get_event(one.fd, event) == 0 && event.uid == 0x1236 ? 0 : 1);
+  }
+  REQUIRE(status_of_child(child) == 0);
+  for (const std::uint64_t uid : {0x1237u, 0x1238u}) {
+    REQUIRE(readable(one.fd));
+    REQUIRE(get_event(one.fd, event) == 0);
+    CHECK(event.uid == uid);
+  }
+  CHECK_FALSE(readable(one.fd));
+}
+
+TEST_CASE("a daemon that tells one event at a time is understood", "[preload][ucma]") {
+  OneId one;
+  daemon_at_work().tells_one_event = true;
+  one.post();
+  rdma_ucm_event_resp event{};
+  const int error = get_event(one.fd, event);
+  daemon_at_work().tells_one_event = false;
+  REQUIRE(error == 0);
+  CHECK(event.id == one.id);
+}
+
+TEST_CASE("what is asked behind an event is known by it, once", "[preload][ucma]") {
+  const int fd = open_cm();
+  const std::uint32_t id = create_id(fd, 0x1234);
+  rdma_ucm_resolve_ip resolve{};
+  resolve.id = id;
+  resolve.timeout_ms = 1000;
+  put_ipv4(resolve.dst_addr, 0x7f000101);
+  REQUIRE(command(fd, RDMA_USER_CM_CMD_RESOLVE_IP, resolve) == 0);
+  rdma_ucm_event_resp event{};
+  REQUIRE(get_event(fd, event) == 0);
+  REQUIRE(event.event == RNIC_CM_ADDRESS_RESOLVED);
+  const std::size_t before = daemon_at_work().count(RNIC_CM_QUERY);
+  rdma_ucm_query query{};
+  query.id = id;
+  rdma_ucm_query_route_resp known{}, asked{};
+  REQUIRE(command(fd, RDMA_USER_CM_CMD_QUERY_ROUTE, query, known) == 0);
+  CHECK(daemon_at_work().count(RNIC_CM_QUERY) == before);
+  CHECK(known.node_guid != 0);
+  REQUIRE(command(fd, RDMA_USER_CM_CMD_QUERY_ROUTE, query, asked) == 0);
+  CHECK(daemon_at_work().count(RNIC_CM_QUERY) == before + 1);
+  CHECK(std::memcmp(&known, &asked, sizeof known) == 0);
+  // Not after something else was asked of the id.
+  resolve.id = query.id = create_id(fd, 0x1234);
+  REQUIRE(command(fd, RDMA_USER_CM_CMD_RESOLVE_IP, resolve) == 0);
+  REQUIRE(get_event(fd, event) == 0);
+  REQUIRE(command(fd, RDMA_USER_CM_CMD_RESOLVE_ROUTE, rdma_ucm_resolve_route{query.id, 1000}) == 0);
+  REQUIRE(command(fd, RDMA_USER_CM_CMD_QUERY_ROUTE, query, asked) == 0);
+  CHECK(daemon_at_work().count(RNIC_CM_QUERY) == before + 2);
+  close(fd);
 }
 
 TEST_CASE("an id that was just told something is destroyed when that is fetched, or nobody comes for it",
