@@ -171,7 +171,7 @@ struct rnic_cm_way {
 };
 
 /* GET_EVENT: request rnic_handle (channel). Nothing pending: EAGAIN. The caller has read one
- * octet from the channel's socket. */
+ * octet from the channel's socket. Several at a time: rnic_control_events.h. */
 struct rnic_cm_get_event_reply {
 	uint64_t uid; /* CONNECT_REQUEST: the listener's; MULTICAST_*: the membership's */
 	uint32_t id;  /* CONNECT_REQUEST: the new id */
