@@ -161,6 +161,22 @@ TEST_CASE("an address that somebody has is not used, and tried again after a min
   CHECK(t.state(kOurs) == AddressState::preferred);
 }
 
+TEST_CASE("each who takes an address that we ask for is told of, however soon after another", "[ip]") {
+  constexpr wire::Mac kAnother{2, 0, 0, 0, 0, 0x99};
+  Ours t(true);
+  const IpAddress made_up = ip::interface_address(*wire::parse_ip("fe80::"), kMac, false, 0);
+  REQUIRE(t.machine.add(made_up, 64, AddressOrigin::link_local, at(0)));
+  t.machine.set_link(true, at(0));
+  t.machine.on_claim(made_up, kOther, Claim::has, at(100));
+  const ip::OwnAddress* own = &t.machine.all()[0];
+  CHECK(own->conflicts == 1);
+  CHECK(own->state == AddressState::tentative);
+  CHECK(own->address != made_up);
+  t.machine.on_claim(own->address, kAnother, Claim::has, at(101));
+  CHECK(own->conflicts == 2);
+  CHECK(own->conflict_with == kAnother);
+}
+
 TEST_CASE("who asks for an address while we ask for it has it as little as we", "[ip]") {
   for (const IpAddress& address : {kOurs, kOurs6}) {
     Ours t(true);
