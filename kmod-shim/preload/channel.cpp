@@ -226,11 +226,11 @@ int channel_call(Channel& channel, Call& call) {
 
 namespace {
 
-std::atomic<bool> g_forking{false};
+std::atomic<unsigned> g_forking{0};  // threads that are
 
 // Nobody else comes for its events.
 bool may_borrow(const Channel& channel) {
-  return channel.creator == getpid() && channel.forks_when_opened == forks_so_far() && !g_forking.load();
+  return channel.creator == getpid() && channel.forks_when_opened == forks_so_far() && g_forking.load() == 0;
 }
 
 int ask_for_events(Channel& channel) {
@@ -280,7 +280,7 @@ NothingLent::NothingLent(Channel& channel, std::uint32_t id) : locked_(channel.e
 }
 
 void end_lending() {
-  g_forking.store(true);
+  ++g_forking;
   for (;;) {
     int fd = -1;
     const Channel* unsettled = nullptr;
@@ -302,7 +302,7 @@ void end_lending() {
   }
 }
 
-void allow_lending() { g_forking.store(false); }
+void allow_lending() { --g_forking; }
 
 void note_id(Channel& channel, std::uint32_t id, std::uint64_t uid, bool is_stream) {
   void* const memory = malloc(sizeof(Id));
@@ -462,6 +462,7 @@ void lock_channels() { g_mutex.lock(); }
 void unlock_channels() { g_mutex.unlock(); }
 // In a child of fork, which has been lent nothing.
 void renew_channels() {
+  g_forking.store(0);
   for (Channel* channel = g_channels; channel != nullptr; channel = channel->next) {
     channel->events_mutex.renew();
     channel->lent_count = 0;

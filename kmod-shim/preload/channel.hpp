@@ -57,7 +57,7 @@ int channel_call(Channel& channel, Call& call);
 // lend us more. EAGAIN: there is none.
 int next_event(Channel& channel, rnic_cm_told& told);
 // Before a fork: what is lent to us goes back, as the child may come for it, and nothing is until allow_lending(),
-// there and here. A fetch that is under way is waited for.
+// here. A fetch that is under way is waited for.
 void end_lending();
 void allow_lending();
 

@@ -271,7 +271,6 @@ void after_fork_in_child() {
   g_pid = getpid();
   renew_descriptors();
   renew_channels();
-  allow_lending();
   renew_netlinks();
   g_request_mutex.renew();
   g_mutex.renew();
