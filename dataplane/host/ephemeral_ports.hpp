@@ -1,4 +1,5 @@
-// The local port of a call that names none (RFC 6056 s3.3.2): one by chance, and when it is taken a few others.
+// The local port of a call that names none (RFC 6056 s3.3.2): one by chance, and when it is taken, or was so lately, a
+// few others.
 //
 // The range is Linux's, 28,232 ports: more than a device keeps in TIME-WAIT. So no search goes over all of them,
 // however many calls one address and port has had.
@@ -6,8 +7,10 @@
 // Pure.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace rnic::host {
 
@@ -20,7 +23,7 @@ class EphemeralPorts {
 
   enum class Use : std::uint8_t {
     free,
-    may_begin_anew,  // in TIME-WAIT: taken only where none of those looked at is free
+    may_begin_anew,  // in TIME-WAIT, or used lately: taken only where none of those looked at is free
     taken,
   };
 
@@ -46,6 +49,31 @@ class EphemeralPorts {
     }
     return anew;
   }
+};
+
+// Ports that calls have had lately. A connection that was reset leaves no TIME-WAIT, and its segments may still be
+// under way when the next begins: with the same ports, soon after it and without timestamps, some of them lie in the
+// window of the next (RFC 9293 s3.4.1), which then has octets of another connection in its stream.
+class PortsUsedLately {
+ public:
+  // A port is forgotten once `kept` others have been used.
+  explicit PortsUsedLately(std::uint32_t kept) : last_(kept, kNone) {}
+  bool has(std::uint16_t port) const { return port >= EphemeralPorts::kFirst && used_[port - EphemeralPorts::kFirst]; }
+  // One that EphemeralPorts::choose() returned.
+  void add(std::uint16_t port) {
+    if (has(port)) return;
+    std::uint16_t& oldest = last_[next_];
+    if (oldest != kNone) used_.reset(oldest - EphemeralPorts::kFirst);
+    used_.set(port - EphemeralPorts::kFirst);
+    oldest = port;
+    next_ = (next_ + 1) % last_.size();
+  }
+
+ private:
+  static constexpr std::uint16_t kNone = 0;
+  std::bitset<EphemeralPorts::kCount> used_;
+  std::vector<std::uint16_t> last_;  // a ring
+  std::size_t next_ = 0;
 };
 
 }  // namespace rnic::host

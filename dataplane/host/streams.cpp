@@ -43,6 +43,7 @@ Streams::Streams(const tcp::Options& tcp, std::uint32_t streams_max, const Shard
       shard_(shard),
       keys_(HashKeys::from_seed(seed)),
       chance_(keys_.isn.first ^ keys_.flow1),
+      used_lately_(kPortsKept / shard.count),
       flows_(streams_max + std::min(kTimeWaitMax, streams_max) + half_opens_of(streams_max)),
       time_wait_(std::min(kTimeWaitMax, streams_max)),
       half_opens_(half_opens_of(streams_max)) {

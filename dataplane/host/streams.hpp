@@ -30,6 +30,7 @@ namespace rnic::host {
 class Streams {
  public:
   static constexpr std::uint32_t kTimeWaitMax = 16384;
+  static constexpr std::uint32_t kPortsKept = 4096;    // of calls, where there is one shard
   static constexpr std::uint32_t kHalfOpenMax = 4096;  // and never more than a quarter of the streams
   static constexpr std::uint32_t kBeyondUnused =
       8;  // segments kept out of order of a stream that nobody uses yet, or any more
@@ -105,11 +106,15 @@ class Streams {
   EphemeralPorts::Use use_of(const Flow& flow, Instant now) const;
   template <typename IsTaken>
   std::optional<std::uint16_t> ephemeral_port(Flow flow, Instant now, IsTaken&& is_taken) {
-    return EphemeralPorts::choose(chance_.next(), [&](std::uint16_t port) {
+    const auto chosen = EphemeralPorts::choose(chance_.next(), [&](std::uint16_t port) {
       flow.local_port = port;
       if (!shard_.has(flow) || is_taken(port)) return EphemeralPorts::Use::taken;
-      return use_of(flow, now);
+      const EphemeralPorts::Use use = use_of(flow, now);
+      const bool was_lately = use == EphemeralPorts::Use::free && used_lately_.has(port);
+      return was_lately ? EphemeralPorts::Use::may_begin_anew : use;
     });
+    if (chosen) used_lately_.add(*chosen);
+    return chosen;
   }
   // Of a TIME-WAIT that gives way to a call of ours: where its numbers ended.
   std::optional<tcp::Seq> take_place_of_waiting(const Flow& flow);
@@ -157,6 +162,7 @@ class Streams {
   Shard shard_;
   HashKeys keys_;
   Chance chance_;
+  PortsUsedLately used_lately_;
   FlowTable flows_;  // of places
   TimeWait time_wait_;
   HalfOpens half_opens_;
