@@ -1,5 +1,6 @@
 #include "port/dpdk_port.hpp"
 
+#include <fcntl.h>
 #include <rte_ethdev.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -315,7 +316,9 @@ DpdkPort::~DpdkPort() {
 // Where the driver's descriptor stays readable, for its edges: else the worker never sleeps.
 void DpdkPort::listen() {
   wake_ = device_.wake_descriptor(queue_);
-  if (wake_ < 0 || !device_.wake_stays_readable()) return;
+  if (wake_ < 0) return;
+  wakes_by_signals_ = (fcntl(wake_, F_GETFL) & O_ASYNC) != 0;
+  if (!device_.wake_stays_readable()) return;
   edges_ = epoll_create1(EPOLL_CLOEXEC);
   epoll_event event{.events = EPOLLIN | EPOLLET, .data = {}};
   if (edges_ >= 0 && epoll_ctl(edges_, EPOLL_CTL_ADD, wake_, &event) == 0) wake_ = edges_;

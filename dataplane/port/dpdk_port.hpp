@@ -108,6 +108,7 @@ class DpdkPort : public Port {
   unsigned send_now(Buffer* const* frames, unsigned count);
   // Looks for frames and keeps what it finds for the next receive_burst().
   bool frames_wait();
+  void take_signals();
 
   PortFacts facts_;
   const std::shared_ptr<DpdkDevice> shared_;
@@ -122,7 +123,9 @@ class DpdkPort : public Port {
   int wake_ = -1;
   int edges_ = -1;  // where the driver's descriptor does not become silent again: an epoll of ours for its edges
   bool interrupts_armed_ = false;
-  std::uint64_t lost_ = 0;  // there was no buffer that holds it, or the driver refuses it
+  bool wakes_by_signals_ = false;  // a tap: besides the descriptor
+  pid_t signals_go_to_ = 0;        // the thread that has armed last
+  std::uint64_t lost_ = 0;         // there was no buffer that holds it, or the driver refuses it
 };
 
 }  // namespace rnic::port

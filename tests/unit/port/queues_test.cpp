@@ -334,8 +334,7 @@ TEST_CASE("a tap has a queue for each worker, to which the kernel sends what ans
                         .release();
       REQUIRE(queues[i]->send_burst(&raw, 1) == 1);
       if (learned) {
-        pollfd waiting{.fd = queues[i]->wake_descriptor(), .events = POLLIN, .revents = 0};
-        CHECK(poll(&waiting, 1, 10'000) == 1);
+        CHECK(test::becomes_readable(queues[i]->wake_descriptor()));
         queues[i]->disarm();
       }
       unsigned queue = kQueues;

@@ -1,9 +1,11 @@
 // A veth pair between namespaces, or within one. Needs root.
 #pragma once
 
+#include <poll.h>
 #include <sched.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -29,6 +31,15 @@ inline std::string obstacle() {
   if (!run("ip link add probe0 type veth peer name probe1")) return "this kernel has no veth";
   run("ip link del probe0");
   return {};
+}
+
+// Within ten seconds. Signals that come meanwhile, as those of a tap do, are no answer.
+inline bool becomes_readable(int descriptor) {
+  pollfd waiting{.fd = descriptor, .events = POLLIN, .revents = 0};
+  int ready = 0;
+  do ready = poll(&waiting, 1, 10'000);
+  while (ready < 0 && errno == EINTR);
+  return ready == 1;
 }
 
 inline std::unique_ptr<Port> open(const std::string& text, std::string& error) {

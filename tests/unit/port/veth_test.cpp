@@ -1,4 +1,5 @@
 // af_packet and af_xdp on a veth pair between two network namespaces. Needs root.
+#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
+#include <thread>
 
 #include "kit/catch.hpp"
 #include "kit/frames.hpp"
@@ -21,7 +23,7 @@
 namespace rnic::port {
 namespace {
 
-using test::Ends, test::obstacle, test::open, test::Peer, test::run;
+using test::becomes_readable, test::Ends, test::obstacle, test::open, test::Peer, test::run;
 
 // This thread is in a fresh namespace with `near`; the peer in another with `far`, on `kind`.
 struct Veth {
@@ -341,8 +343,7 @@ TEST_CASE("a sleeping tap port wakes for what the kernel sends, and is another s
   // The kernel looks for a neighbour.
   REQUIRE(run("ip addr add 192.0.2.1/24 dev rnictap0"));
   run("bash -c 'echo > /dev/udp/192.0.2.2/9'");
-  pollfd waiting{.fd = port->wake_descriptor(), .events = POLLIN, .revents = 0};
-  CHECK(poll(&waiting, 1, 10'000) == 1);
+  CHECK(becomes_readable(port->wake_descriptor()));
   port->disarm();
   bool asked = false;
   CHECK(test::eventually([&] {
@@ -352,6 +353,35 @@ TEST_CASE("a sleeping tap port wakes for what the kernel sends, and is another s
     }
     return asked;
   }));
+}
+
+// DPDK's tap hands out nothing before a signal has come, to whichever thread: one of which the worker would have to
+// wait until it has run.
+TEST_CASE("a tap's signals come to the thread that sleeps on it, before it wakes", "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("tap: " + why);
+  if (access("/dev/net/tun", R_OK | W_OK) != 0) SKIP_BECAUSE("tap: there is no /dev/net/tun");
+  std::string error;
+  const auto port = open("tap:rnictap3", error);
+  INFO(error);
+  REQUIRE(port);
+  std::ofstream("/proc/sys/net/ipv6/conf/rnictap3/disable_ipv6") << 1;
+  REQUIRE(run("ip addr add 192.0.2.1/24 dev rnictap3"));
+  const auto sleeps = [&] {
+    dpdk_register_thread();
+    Buffer* raw = nullptr;
+    while (!port->arm())
+      while (port->receive_burst(&raw, 1) == 1) BufferRef gone(raw);
+    f_owner_ex owner{};
+    CHECK(fcntl(port->wake_descriptor(), F_GETOWN_EX, &owner) == 0);
+    CHECK((owner.type == F_OWNER_TID && owner.pid == gettid()));
+    run("bash -c 'echo > /dev/udp/192.0.2.2/9'");
+    CHECK(becomes_readable(port->wake_descriptor()));
+    port->disarm();
+    CHECK(port->receive_burst(&raw, 1) == 1);
+    BufferRef gone(raw);
+  };
+  std::thread(sleeps).join();
+  std::thread(sleeps).join();  // another one
 }
 
 TEST_CASE("a port on a kernel interface says why it cannot be opened", "[port][veth]") {
