@@ -41,6 +41,30 @@ MemifPort::MemifPort(std::shared_ptr<DpdkDevice> device, const PortSpec& spec, W
       wake_channel_(spec.target + ".wake", role, sizes, peer),
       slot_(sizes.slot_bytes) {}
 
+std::vector<std::unique_ptr<Port>> MemifPort::open_queues(const PortSpec& spec, const PortOptions& options,
+                                                          unsigned shards, std::string& error) {
+  constexpr std::size_t kLinkNameMax = 4;  // ".q15"
+  if (shards > 1 && spec.target.size() + kLinkNameMax > kSocketPathMax) {
+    error = "port \"" + to_string(spec) + "\": for several workers the socket's path may have no more than " +
+            std::to_string(kSocketPathMax - kLinkNameMax) + " characters";
+    return {};
+  }
+  PortOptions of_each = options;
+  of_each.buffers = options.buffers / shards;
+  if (!of_each.mac) of_each.mac = random_mac();
+  std::vector<std::unique_ptr<Port>> queues;
+  for (unsigned i = 0; i < shards; ++i) {
+    PortSpec own = spec;
+    if (i != 0) own.target += ".q" + std::to_string(i);
+    std::unique_ptr<MemifPort> queue = open(own, of_each, error);
+    if (queue == nullptr) return {};
+    queue->facts_.name = to_string(spec);
+    queue->facts_.links_apart = shards > 1;
+    queues.push_back(std::move(queue));
+  }
+  return queues;
+}
+
 std::unique_ptr<MemifPort> MemifPort::open(const PortSpec& spec, const PortOptions& options, std::string& error) {
   const std::string what = "port \"" + to_string(spec) + "\"";
   const std::string directory = spec.target.substr(0, std::max<std::size_t>(spec.target.rfind('/'), 1));

@@ -3,7 +3,8 @@
 // - a client whose server is not there yet, or comes back, connects by itself (the driver only tries
 //   once, when it is started);
 // - the driver's interrupt thread does not take the rings away under a burst (port/dpdk_gate);
-// - two rnicd wake each other, and agree on an MTU far above a slot's (port/wake_channel, port/pieces).
+// - two rnicd wake each other, and agree on an MTU far above a slot's (port/wake_channel, port/pieces);
+// - a port of several workers has a link for each: the driver's queues would want as many on both sides.
 //
 // The driver trusts what its peer writes into the rings: memif joins only processes that trust
 // each other (architecture.md s9), and none of another user who was not named (port/memif_peer).
@@ -59,7 +60,11 @@ class MemifPool final : public BufferPool {
 
 class MemifPort final : public DpdkPort, private Gated {
  public:
-  static std::unique_ptr<MemifPort> open(const PortSpec& spec, const PortOptions& options, std::string& error);
+  // For `shards` workers as many queues, each a link of its own with sockets of its own beside the first one's
+  // (SOCKET.q1, ...): who has fewer workers has none at the others, and nothing but rnicd asks for them. Empty: the
+  // sentence says why.
+  static std::vector<std::unique_ptr<Port>> open_queues(const PortSpec& spec, const PortOptions& options,
+                                                        unsigned shards, std::string& error);
   ~MemifPort() override;
 
   // Only when it is known what the peer is, and so what it receives.
@@ -79,6 +84,7 @@ class MemifPort final : public DpdkPort, private Gated {
   void tend() override;
 
  private:
+  static std::unique_ptr<MemifPort> open(const PortSpec& spec, const PortOptions& options, std::string& error);
   MemifPort(std::shared_ptr<DpdkDevice> device, const PortSpec& spec, WakeChannel::Role role,
             const WakeChannel::Sizes& sizes, const MemifPeer& peer);
 

@@ -52,8 +52,8 @@ std::vector<std::unique_ptr<Port>> PortFactory::open_queues(const PortSpec& spec
       only = open_pair(spec, options, error);
       break;
     case PortSpec::Kind::memif:
-      if (start_dpdk_for(options, error)) only = MemifPort::open(spec, options, error);
-      break;
+      if (!start_dpdk_for(options, error)) break;
+      return MemifPort::open_queues(spec, options, shards, error);
     case PortSpec::Kind::af_xdp:
     case PortSpec::Kind::tap:
     case PortSpec::Kind::pci:

@@ -25,6 +25,8 @@ struct PortFacts {
   bool needs_wake = true;
   // The other end comes whenever it likes (memif's server): nobody waits for the link.
   bool peer_comes_later = false;
+  // Of several queues each has a link of its own, which may be down while another's is up (memif).
+  bool links_apart = false;
 };
 
 // Calls of tend() between two in which a pool gives back memory that was not used meanwhile: seconds.

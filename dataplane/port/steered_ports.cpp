@@ -52,15 +52,19 @@ class SteeredPorts::Shard final : public Port {
   void hand_over_to(unsigned number, Shard& other, HandoverRing& ring) { outgoing_[number] = {&ring, &other}; }
   void take_from(Shard& other, HandoverRing& ring) { incoming_.push_back({&ring, &other}); }
   void send_for(Shard& other, HandoverRing& ring) { requests_.push_back({&ring, &other}); }
+  void send_by(Shard& other, HandoverRing& ring) {
+    by_other_ = &outgoing_.back();
+    *by_other_ = {&ring, &other};
+  }
 
   const PortFacts& facts() const override { return facts_; }
-  bool link_up() const override { return near_.link_up(); }
-  std::uint32_t link_mtu() const override { return near_.link_mtu(); }
+  bool link_up() const override { return linked_.link_up(); }
+  std::uint32_t link_mtu() const override { return linked_.link_mtu(); }
   BufferPool& pool() override { return pool_; }
   unsigned receive_burst(Buffer** out, unsigned max) override;
   unsigned send_burst(Buffer* const* frames, unsigned count) override;
   std::uint64_t frames_lost() const override { return lost_ + (queue_ != nullptr ? queue_->frames_lost() : 0); }
-  int wake_descriptor() override { return alone_ ? near_.wake_descriptor() : wake_; }
+  int wake_descriptor() override;
   bool arm() override;
   void disarm() override;
   void tend() override;
@@ -90,6 +94,7 @@ class SteeredPorts::Shard final : public Port {
 
   const unsigned number_, shards_;
   Port& near_;
+  Port& linked_;  // whose link is ours
   Port* const queue_;
   const bool alone_;
   std::unique_ptr<HeapPool> own_pool_;
@@ -97,7 +102,9 @@ class SteeredPorts::Shard final : public Port {
   std::uint32_t small_all_, large_all_;  // buffers of the pool
   PortFacts facts_;
 
-  std::vector<Way> outgoing_;  // of one with a queue by shard; of one without, the one way to its queue
+  // Of one with a queue by shard, and then the way to another's queue; of one without that alone.
+  std::vector<Way> outgoing_;
+  Way* by_other_ = nullptr;  // of these: to what we send by while our queue has no link, or where we have none
   std::vector<Way> incoming_;
   std::vector<Way> requests_;  // of those that send by our queue
   std::size_t first_in_ = 0;   // who is looked at first: the next one each time
@@ -122,6 +129,7 @@ SteeredPorts::Shard::Shard(unsigned number, unsigned shards, Port& near, bool ha
     : number_(number),
       shards_(shards),
       near_(near),
+      linked_(near.facts().links_apart ? first : near),
       queue_(has_queue ? &near : nullptr),
       alone_(shards == 1),
       own_pool_(has_queue ? nullptr : std::make_unique<HeapPool>(size_like(first.pool()))),
@@ -129,7 +137,7 @@ SteeredPorts::Shard::Shard(unsigned number, unsigned shards, Port& near, bool ha
       small_all_(pool_.available()),
       large_all_(pool_.large_available()),
       facts_(has_queue ? near.facts() : first.facts()),
-      outgoing_(has_queue ? shards : 1) {
+      outgoing_(has_queue ? shards + 1 : 1) {
   if (alone_) return;
   facts_.needs_wake = true;  // by other workers
   open_descriptors();
@@ -147,6 +155,12 @@ void SteeredPorts::Shard::open_descriptors() {
   wake_ = epoll_create1(EPOLL_CLOEXEC);
   if (wake_ >= 0 && watch(wake_, of_queue) && watch(wake_, event_)) return;
   close_if_open(std::exchange(wake_, -1));
+}
+
+int SteeredPorts::Shard::wake_descriptor() {
+  if (alone_) return near_.wake_descriptor();
+  // A queue may have one at times.
+  return queue_ != nullptr && queue_->wake_descriptor() < 0 ? -1 : wake_;
 }
 
 SteeredPorts::Shard::~Shard() {
@@ -167,12 +181,14 @@ SteeredPorts::SteeredPorts(std::vector<std::unique_ptr<Port>> queues, unsigned s
       shards_[from]->hand_over_to(to, *shards_[to], ring);
       shards_[to]->take_from(*shards_[from], ring);
     }
-  for (unsigned from = queue_count; from < shards; ++from) {
+  const auto send_by = [&](unsigned from, unsigned sender) {
     HandoverRing& ring = add_ring();
-    Shard& sender = *shards_[from % queue_count];
-    shards_[from]->hand_over_to(0, sender, ring);
-    sender.send_for(*shards_[from], ring);
-  }
+    shards_[from]->send_by(*shards_[sender], ring);
+    shards_[sender]->send_for(*shards_[from], ring);
+  };
+  const bool links_apart = queues_[0]->facts().links_apart;
+  for (unsigned from = links_apart ? 1 : queue_count; from < shards; ++from)
+    send_by(from, links_apart ? 0 : from % queue_count);
 }
 
 SteeredPorts::~SteeredPorts() = default;
@@ -253,7 +269,7 @@ unsigned SteeredPorts::Shard::take(Way& way, Buffer** out, unsigned max) {
 // Others' references of it; ours is the caller's.
 void SteeredPorts::Shard::give_to_all(Buffer* frame) {
   for (Way& way : outgoing_) {
-    if (way.ring == nullptr) continue;
+    if (way.ring == nullptr || &way == by_other_) continue;
     ++frame->refs;
     if (fill(way, frame)) continue;
     --frame->refs;
@@ -317,9 +333,9 @@ void SteeredPorts::Shard::serve_requests() {
 }
 
 unsigned SteeredPorts::Shard::send_burst(Buffer* const* frames, unsigned count) {
-  if (queue_ != nullptr) return queue_->send_burst(frames, count);
+  if (queue_ != nullptr && (by_other_ == nullptr || queue_->link_up())) return queue_->send_burst(frames, count);
   unsigned accepted = 0;
-  while (accepted < count && fill(outgoing_[0], frames[accepted])) ++accepted;
+  while (accepted < count && fill(*by_other_, frames[accepted])) ++accepted;
   push();
   return accepted;
 }

@@ -1,5 +1,5 @@
 """Devices of two workers each: the stock programs' connections are of either, their completion queues, shared receive
-queues and regions of both. af_packet and af_xdp have a queue for each worker; by a memif the first worker hands over."""
+queues and regions of both. af_packet and af_xdp have a queue for each worker, and a memif a link."""
 import os
 import signal
 import time

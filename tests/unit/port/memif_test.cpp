@@ -30,8 +30,7 @@ struct Directory {
     path = pattern;
   }
   ~Directory() {
-    unlink((path + "/m").c_str());
-    unlink((path + "/m.wake").c_str());
+    for (const char* name : {"/m", "/m.wake", "/m.q1", "/m.q1.wake"}) unlink((path + name).c_str());
     rmdir(path.c_str());
   }
   std::string server() const { return "memif:" + path + "/m,role=server"; }
@@ -103,6 +102,69 @@ TEST_CASE("two processes over memif wake each other out of untimed sleep, and lo
     REQUIRE(test::eventually([&] { return joined(*port); }));
     converse(*port, 20'000);
   }
+}
+
+namespace {
+
+std::vector<std::unique_ptr<Port>> open_queues(const std::string& text, unsigned workers) {
+  const auto spec = parse_spec(text);
+  std::string error;
+  PortFactory factory({*spec});
+  auto queues =
+      factory.open_queues(*spec, {.name = "rnic0", .mtu_bytes = 1500, .mac = {}, .buffers = 4096}, workers, error);
+  INFO(error);
+  REQUIRE(queues.size() == workers);
+  dpdk_register_thread();
+  return queues;
+}
+
+}  // namespace
+
+TEST_CASE("a memif of two workers has a link for each", "[port][memif][links]") {
+  const Directory directory;
+  const auto server = open_queues(directory.server(), 2), client = open_queues(directory.client(), 2);
+  CHECK((server[0]->facts().links_apart && server[1]->facts().links_apart));
+  CHECK(server[0]->facts().mac == server[1]->facts().mac);
+  CHECK(server[1]->facts().name == directory.server());
+  CHECK(directory.mode("m.q1") == 0600);
+  CHECK(directory.mode("m.q1.wake") == 0600);
+  for (const auto* side : {&server, &client})
+    for (const auto& queue : *side) REQUIRE(test::eventually([&] { return joined(*queue); }));
+  for (std::size_t link : {0u, 1u, 1u, 0u}) {
+    BufferRef frame = BufferRef::take(client[link]->pool());
+    frame->append(64);
+    Buffer* raw = frame.release();
+    REQUIRE(client[link]->send_burst(&raw, 1) == 1);
+    CHECK(test::eventually([&] { return server[link]->receive_burst(&raw, 1) == 1; }));
+    BufferRef gone(raw);
+    CHECK(server[1 - link]->receive_burst(&raw, 1) == 0);
+  }
+}
+
+TEST_CASE("with a peer of one worker a memif of two has the first link alone", "[port][memif][links]") {
+  const Directory directory;
+  const bool is_server = GENERATE(true, false);
+  const Peer peer(is_server ? directory.client() : directory.server(), 1500);
+  const auto queues = open_queues(is_server ? directory.server() : directory.client(), 2);
+  REQUIRE(test::eventually([&] { return joined(*queues[0]); }));
+  converse(*queues[0], 100);
+  CHECK_FALSE(queues[1]->link_up());
+}
+
+TEST_CASE("a memif of several workers has room in its socket's path for the names of their links",
+          "[port][memif][links]") {
+  const auto refused = [](std::size_t length, unsigned workers) {
+    const auto spec = parse_spec("memif:/nowhere/" + std::string(length - 9, 'x') + ",role=client");
+    REQUIRE(spec);
+    std::string error;
+    PortFactory factory({*spec});
+    CHECK(factory.open_queues(*spec, {.name = "rnic0", .mtu_bytes = 1500, .mac = {}, .buffers = 4096}, workers, error)
+              .empty());
+    return error.find("no more than 98 characters") != std::string::npos;
+  };
+  CHECK(refused(99, 2));
+  CHECK_FALSE(refused(98, 2));  // but there is no such directory
+  CHECK_FALSE(refused(99, 1));
 }
 
 TEST_CASE("a memif worker that is armed sleeps until a frame comes, and the frame is there", "[port][memif]") {

@@ -44,9 +44,10 @@ Sent seen(const Buffer& frame) {
 // use it.
 class Queue final : public Port {
  public:
-  explicit Queue(const PoolSize& size = kPool, bool wakes = true)
+  explicit Queue(const PoolSize& size = kPool, bool wakes = true, bool links_apart = false)
       : pool_(size), event_(wakes ? eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC) : -1) {
     facts_.kind = "queue";
+    facts_.links_apart = links_apart;
     facts_.needs_wake = wakes;
   }
   ~Queue() override {
@@ -80,7 +81,7 @@ class Queue final : public Port {
     return n;
   }
   std::uint64_t frames_lost() const override { return lost; }
-  int wake_descriptor() override { return event_; }
+  int wake_descriptor() override { return mute ? -1 : event_; }
   bool arm() override {
     if (generate) generate(*this);
     armed = arriving.empty();
@@ -111,7 +112,7 @@ class Queue final : public Port {
   std::deque<Buffer*> arriving;
   std::vector<Sent> sent;
   unsigned accepts = kEver;
-  bool up = true, armed = false;
+  bool up = true, armed = false, mute = false;
   std::uint32_t mtu = 1400;
   std::uint64_t lost = 0;
   unsigned tends = 0;
@@ -133,10 +134,11 @@ class Queue final : public Port {
 
 // `queues` of them among `shards`.
 struct Divided {
-  Divided(unsigned queue_count, unsigned shards, const PoolSize& size = kPool, bool wakes = true) {
+  Divided(unsigned queue_count, unsigned shards, const PoolSize& size = kPool, bool wakes = true,
+          bool links_apart = false) {
     std::vector<std::unique_ptr<Port>> ports;
     for (unsigned i = 0; i < queue_count; ++i) {
-      auto queue = std::make_unique<Queue>(size, wakes);
+      auto queue = std::make_unique<Queue>(size, wakes, links_apart);
       queues.push_back(queue.get());
       ports.push_back(std::move(queue));
     }
@@ -210,6 +212,55 @@ bool readable(int descriptor) {
 }  // namespace
 
 // ---- receiving ---------------------------------------------------------------------------------
+
+TEST_CASE("a shard whose queue has no link at the time sends by the first, whose link is the port's",
+          "[port][steering]") {
+  Divided divided(2, 3, kPool, true, true);
+  Queue &first = *divided.queues[0], &second = *divided.queues[1];
+  const auto goes_by = [&](unsigned shard) {
+    REQUIRE(send(divided.of(shard), made(divided.of(shard), segment(shard, 3, 7))));
+    REQUIRE(receive(divided.of(0)).empty());
+    REQUIRE(receive(divided.of(1)).empty());
+    const std::size_t by_first = first.sent.size(), by_second = second.sent.size();
+    REQUIRE(by_first + by_second == 1);
+    for (Queue* queue : divided.queues) queue->sent.clear();
+    return by_second;
+  };
+  CHECK(goes_by(0) == 0);
+  CHECK(goes_by(1) == 1);
+  CHECK(goes_by(2) == 0);
+  second.up = false;
+  for (unsigned shard = 0; shard < 3; ++shard) {
+    CHECK(divided.of(shard).link_up());
+    CHECK(goes_by(shard) == 0);
+  }
+  // What is for all comes once to each.
+  for (Queue* queue : divided.queues) {
+    queue->arrive(for_all());
+    std::size_t came[3] = {};
+    for (int round = 0; round < 2; ++round)
+      for (unsigned shard = 0; shard < 3; ++shard) came[shard] += receive(divided.of(shard)).size();
+    CHECK((came[0] == 1 && came[1] == 1 && came[2] == 1));
+    CHECK((first.sent.empty() && second.sent.empty()));
+  }
+  second.up = true;
+  CHECK(goes_by(1) == 1);
+  second.mtu = 600;
+  CHECK(divided.of(1).link_mtu() == first.mtu);
+  first.up = false;
+  for (unsigned shard = 0; shard < 3; ++shard) CHECK_FALSE(divided.of(shard).link_up());
+  divided.check_pools();
+}
+
+TEST_CASE("a shard whose queue has no descriptor at the time has none either", "[port][steering]") {
+  Divided divided(1, 2);
+  CHECK(divided.of(0).wake_descriptor() >= 0);
+  divided.queues[0]->mute = true;
+  CHECK(divided.of(0).wake_descriptor() == -1);
+  CHECK(divided.of(1).wake_descriptor() >= 0);
+  divided.queues[0]->mute = false;
+  CHECK(divided.of(0).wake_descriptor() >= 0);
+}
 
 TEST_CASE("each shard receives its connections' frames, by whatever queue they come, in order", "[port][steering]") {
   const unsigned queues = GENERATE(1u, 2u, 3u), shards = 3;
