@@ -23,7 +23,8 @@ class EphemeralPorts {
 
   enum class Use : std::uint8_t {
     free,
-    may_begin_anew,  // in TIME-WAIT, or used lately: taken only where none of those looked at is free
+    may_begin_anew,  // in TIME-WAIT: taken only where none of those looked at is free
+    lately,          // free, but PortsUsedLately has it: only where there is none of those either
     taken,
   };
 
@@ -34,7 +35,7 @@ class EphemeralPorts {
     // No port twice: the stride has no factor in common with the count, 2^3 * 3529.
     std::uint32_t stride = (static_cast<std::uint32_t>(chance >> 32) % kCount) | 1u;
     if (stride % 3529 == 0) stride += 2;
-    std::optional<std::uint16_t> anew;
+    std::optional<std::uint16_t> anew, lately;
     for (std::uint32_t i = 0, at = start; i < kTriesMax; ++i, at = (at + stride) % kCount) {
       const auto port = static_cast<std::uint16_t>(kFirst + at);
       switch (use_of(port)) {
@@ -43,25 +44,30 @@ class EphemeralPorts {
         case Use::may_begin_anew:
           if (!anew) anew = port;
           break;
+        case Use::lately:
+          if (!lately) lately = port;
+          break;
         case Use::taken:
           break;
       }
     }
-    return anew;
+    return anew ? anew : lately;
   }
+
+  static constexpr bool has(std::uint16_t port) { return port >= kFirst && port <= kLast; }
 };
 
-// Ports that calls have had lately. A connection that was reset leaves no TIME-WAIT, and its segments may still be
-// under way when the next begins: with the same ports, soon after it and without timestamps, some of them lie in the
-// window of the next (RFC 9293 s3.4.1), which then has octets of another connection in its stream.
+// Ports of calls that have ended lately without a TIME-WAIT. A connection that was reset leaves none, and its segments
+// may still be under way when the next begins: with the same ports, soon after it and without timestamps, some of them
+// lie in the window of the next (RFC 9293 s3.4.1), which then has octets of another connection in its stream.
 class PortsUsedLately {
  public:
   // A port is forgotten once `kept` others have been used.
   explicit PortsUsedLately(std::uint32_t kept) : last_(kept, kNone) {}
-  bool has(std::uint16_t port) const { return port >= EphemeralPorts::kFirst && used_[port - EphemeralPorts::kFirst]; }
-  // One that EphemeralPorts::choose() returned.
+  bool has(std::uint16_t port) const { return EphemeralPorts::has(port) && used_[port - EphemeralPorts::kFirst]; }
+  // Not for one outside of their range: nobody chooses that.
   void add(std::uint16_t port) {
-    if (has(port)) return;
+    if (!EphemeralPorts::has(port) || has(port)) return;
     std::uint16_t& oldest = last_[next_];
     if (oldest != kNone) used_.reset(oldest - EphemeralPorts::kFirst);
     used_.set(port - EphemeralPorts::kFirst);

@@ -80,6 +80,7 @@ Stream* Streams::make(const Flow& flow) {
 }
 
 void Streams::free(Stream& stream) {
+  if (stream.initiator && stream.tcp.ended() != tcp::Ended::gracefully) used_lately_.add(stream.flow.local_port);
   timers_.cancel(stream);
   flows_.erase(stream.hash, stream.index);
   free_slots_.push_back(stream.index);

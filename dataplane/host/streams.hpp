@@ -106,15 +106,12 @@ class Streams {
   EphemeralPorts::Use use_of(const Flow& flow, Instant now) const;
   template <typename IsTaken>
   std::optional<std::uint16_t> ephemeral_port(Flow flow, Instant now, IsTaken&& is_taken) {
-    const auto chosen = EphemeralPorts::choose(chance_.next(), [&](std::uint16_t port) {
+    return EphemeralPorts::choose(chance_.next(), [&](std::uint16_t port) {
       flow.local_port = port;
       if (!shard_.has(flow) || is_taken(port)) return EphemeralPorts::Use::taken;
       const EphemeralPorts::Use use = use_of(flow, now);
-      const bool was_lately = use == EphemeralPorts::Use::free && used_lately_.has(port);
-      return was_lately ? EphemeralPorts::Use::may_begin_anew : use;
+      return use == EphemeralPorts::Use::free && used_lately_.has(port) ? EphemeralPorts::Use::lately : use;
     });
-    if (chosen) used_lately_.add(*chosen);
-    return chosen;
   }
   // Of a TIME-WAIT that gives way to a call of ours: where its numbers ended.
   std::optional<tcp::Seq> take_place_of_waiting(const Flow& flow);

@@ -79,6 +79,30 @@ TEST_CASE("of ports used lately so many are kept as were asked for, each once", 
   lately.add(50'000);
   CHECK_FALSE(lately.has(first));
   CHECK((lately.has(last) && lately.has(40'000) && lately.has(50'000)));
+  for (const std::uint16_t port : std::initializer_list<std::uint16_t>{80, 32767, 61000, 65535}) {
+    lately.add(port);
+    CHECK_FALSE(lately.has(port));
+  }
+  CHECK(lately.has(last));
+}
+
+TEST_CASE("a port used lately is taken only where none that was looked at is free or in TIME-WAIT", "[host]") {
+  unsigned looks = 0;
+  std::uint16_t first = 0, second = 0;
+  const auto choose = [&](Use later) {
+    looks = 0;
+    return EphemeralPorts::choose(77, [&](std::uint16_t port) {
+      ++looks;
+      if (looks == 1) first = port;
+      if (looks == 2) second = port;
+      return looks == 2 ? later : Use::lately;
+    });
+  };
+  CHECK(choose(Use::free) == second);
+  CHECK(looks == 2);
+  CHECK(choose(Use::may_begin_anew) == second);
+  CHECK(choose(Use::taken) == first);
+  CHECK(looks == EphemeralPorts::kTriesMax);
 }
 
 namespace {
