@@ -339,6 +339,7 @@ Json ports(Machine& machine) {
                     {"conflicts", conflicts(*device)},
                     {"frames_in", counters.frames_in},
                     {"frames_out", counters.frames_out},
+                    {"continued_in", counters.continued_in},
                     {"bytes_in", counters.bytes_in},
                     {"bytes_out", counters.bytes_out},
                     {"direct_bytes_in", counters.direct_bytes_in},

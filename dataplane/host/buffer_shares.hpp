@@ -32,6 +32,10 @@ class BufferShares {
       stream.tcp.pack_pieces();
     return pool_.may_keep(stream.tcp.kept(), *segment.buffer) || !must_refuse(stream, segment);
   }
+  // It may, and nothing else is to be seen to.
+  bool may_take_at_once(const Stream& stream, const Buffer& buffer) const {
+    return !pool_.large_are_worth_copies() && pool_.may_keep(stream.tcp.kept(), buffer);
+  }
 
  private:
   static constexpr std::uint64_t kUnconsumedMax = 64 * 1024;  // of a stream, while buffers are nearly gone

@@ -8,6 +8,7 @@ namespace rnic::host {
 
 struct Counters {
   std::uint64_t frames_in = 0, frames_out = 0, bytes_in = 0, bytes_out = 0;
+  std::uint64_t continued_in = 0;  // frames whose segment went on where the one before had ended (host/input_run.hpp)
   std::uint64_t direct_bytes_in = 0, direct_bytes_out = 0;  // between streams of one worker, in no frame
   std::uint64_t bad_frames = 0, bad_checksums = 0, no_listener = 0, no_buffer = 0;
   std::uint64_t frames_dropped = 0;  // to be sent, but the port or the loop had no room
@@ -38,7 +39,7 @@ inline Counters& Counters::operator+=(const Counters& other) {
                             &C::fragments_in,      &C::reassembled,
                             &C::fragments_dropped, &C::icmp_errors_out,
                             &C::datagrams_out,     &C::datagrams_without_way,
-                            &C::ended_for_buffers};
+                            &C::ended_for_buffers, &C::continued_in};
   static_assert(sizeof(Counters) == kAll.size() * sizeof(std::uint64_t), "each is added");
   for (const auto counter : kAll) this->*counter += other.*counter;
   return *this;

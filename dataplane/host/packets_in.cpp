@@ -19,13 +19,40 @@ constexpr std::size_t kIpv6 = wire::Ipv6Header::kSize;
 bool is_loopback_from_wire(bool looped, const wire::IpAddress& from, const wire::IpAddress& to) {
   return !looped && (ip::is_host_loopback(from) || ip::is_host_loopback(to));
 }
+// What on_ipv4(), on_ipv6() and on_tcp() ask of checksums.
+bool is_intact(const InputRun::Next& next) {
+  const std::byte* header = next.ip_header.data();
+  const bool v4 = next.ip_header.size() == kIpv4;
+  if (v4 && wire::checksum_of(next.ip_header) != 0) return false;
+  const wire::IpAddress from = v4 ? load_v4_address(header + 12) : load_v6_address(header + 8);
+  const wire::IpAddress to = v4 ? load_v4_address(header + 16) : load_v6_address(header + 24);
+  return wire::transport_checksum(from, to, wire::protocol::kTcp, next.segment) == 0;
+}
 }  // namespace
 
 void PacketsIn::take(Link::Batch batch, Source source, Instant now) {
   for (std::size_t i = 0; i < batch.size(); ++i) {
     if (i + 1 < batch.size()) __builtin_prefetch(batch[i + 1]->room + batch[i + 1]->head);
-    on_frame(BufferRef{batch[i]}, source, now);
+    BufferRef frame{batch[i]};
+    if (run_.stream() != nullptr && continue_run(frame, source, now)) continue;
+    run_.look_at(frame->frames() == 1 ? frame->bytes() : Bytes{});
+    on_frame(std::move(frame), source, now);
   }
+  run_.end();
+}
+
+// False: nothing of it was taken.
+bool PacketsIn::continue_run(BufferRef& frame, Source source, Instant now) {
+  const Bytes bytes = frame->bytes();
+  const auto next = frame->frames() == 1 ? run_.next(bytes) : std::nullopt;
+  Stream& stream = *run_.stream();
+  if (!next || !buffers_.may_take_at_once(stream, *frame)) return false;
+  if (!is_trusted(*frame, source) && !is_intact(*next)) return false;
+  if (!stream.tcp.on_next_segment(frame, next->payload, next->sequence, now)) return false;
+  ++counters_.frames_in;
+  ++counters_.continued_in;
+  counters_.bytes_in += bytes.size();
+  return true;
 }
 
 void PacketsIn::on_frame(BufferRef frame, Source source, Instant now) {
@@ -34,10 +61,8 @@ void PacketsIn::on_frame(BufferRef frame, Source source, Instant now) {
   const auto link = link_.take_header(bytes);
   if (!link) return;
   const bool looped = source == Source::ourselves;
-  const Arrival arrival{.offset = link->size,
-                        .trusted = looped || frame->checksum_good != 0 || !link_.checks_in(),
-                        .to_all = link->to_all,
-                        .looped = looped};
+  const Arrival arrival{
+      .offset = link->size, .trusted = is_trusted(*frame, source), .to_all = link->to_all, .looped = looped};
   switch (link->type) {
     case wire::ether_type::kIpv4:
       on_ipv4(std::move(frame), arrival, now);
@@ -176,8 +201,11 @@ void PacketsIn::on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress& fr
     ++counters_.no_buffer;
     return;
   }
+  const std::uint64_t after = stream.tcp.received() + in.payload.size();
+  const bool has_octets = !in.payload.empty();
   stream.tcp.on_segment(std::move(in), now);
   streams_.activate(stream);
+  if (has_octets && stream.tcp.received() == after) run_.begin(stream);
 }
 
 // ---- all the others -----------------------------------------------------------------------

@@ -10,6 +10,7 @@
 #include "host/doors.hpp"
 #include "host/fragments.hpp"
 #include "host/icmp.hpp"
+#include "host/input_run.hpp"
 #include "host/link.hpp"
 #include "host/streams.hpp"
 #include "ip/station.hpp"
@@ -45,6 +46,10 @@ class PacketsIn {
     bool looped = false;     // from ourselves
   };
 
+  bool is_trusted(const Buffer& frame, Source source) const {
+    return source == Source::ourselves || frame.checksum_good != 0 || !link_.checks_in();
+  }
+  bool continue_run(BufferRef& frame, Source source, Instant now);
   void on_frame(BufferRef frame, Source source, Instant now);
   void on_ipv4(BufferRef frame, const Arrival& arrival, Instant now);
   void on_ipv6(BufferRef frame, const Arrival& arrival, Instant now);
@@ -72,6 +77,7 @@ class PacketsIn {
   Datagrams& datagrams_;
   StreamUser& user_;
   Counters& counters_;
+  InputRun run_;  // of the batch that is being taken
 };
 
 }  // namespace rnic::host

@@ -176,6 +176,15 @@ void Connection::on_segment(SegmentIn&& segment, Instant now) {
   }
 }
 
+// What was said of acknowledgements, timestamps and marks is known.
+bool Connection::on_next_segment(BufferRef& buffer, Bytes payload, Seq sequence, Instant now) {
+  if (state_ != State::established || !receiver_.take_next(buffer, payload, sequence, now)) return false;
+  ++counters_.segments_in;
+  ++heard_;
+  window_sequence_ = sequence;
+  return true;
+}
+
 // RFC 9293 s3.10.7.1.
 void Connection::on_segment_closed(const SegmentIn& segment) {
   if (auto reset = reset_in_reply(segment.header, segment.payload.size())) {

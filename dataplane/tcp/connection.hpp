@@ -91,6 +91,10 @@ class Connection {
   // ---- the wire ----------------------------------------------------------------------------
   // Takes one segment whose checksum and ports are already known to be good.
   void on_segment(SegmentIn&& segment, Instant now);
+  // The same for one behind the segment of which on_segment(), or this, has just taken all octets, and which says
+  // nothing else than that (host/input_run.hpp): its octets alone. False: nothing was taken, on_segment() knows what to
+  // do with it.
+  bool on_next_segment(BufferRef& buffer, Bytes payload, Seq sequence, Instant now);
   // The next segment to put on the wire, or nothing. Call until nothing.
   std::optional<SegmentOut> next_segment(Instant now);
   // When to call next_segment again even if no segment arrives; kNever if idle. A time that has

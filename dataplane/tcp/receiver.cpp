@@ -163,13 +163,9 @@ bool Receiver::tells_timestamp(const Incoming& in) const {
 
 // ---- what an acceptable segment brings -----------------------------------------------------
 
-// Of what is in order and new, every second full segment is acknowledged at once, else when the burst ends or the timer
-// says so (RFC 5681 s4.2).
 void Receiver::take_payload(Incoming& in, Instant now) {
   if (peer_closed_) return;
-  const std::uint32_t octets = octets_of(in);
-  // What a port has merged is longer than any of the peer's segments, and counts as several.
-  if (octets > peer_segment_bytes_) peer_segment_bytes_ = std::min(octets, mss_bytes_);
+  note_peer_segment(octets_of(in));
   if (in.sequence != next_) {
     ++counters_.out_of_order;
     if (keeps_beyond_) keep_beyond(in);
@@ -184,7 +180,13 @@ void Receiver::take_payload(Incoming& in, Instant now) {
     owe_ack();
     return;
   }
-  if (!accept(std::move(in.segment.buffer), in.payload)) {
+  take_in_order(std::move(in.segment.buffer), in.payload, now);
+}
+
+// Every second full segment is acknowledged at once, else when the burst ends or the timer says so (RFC 5681 s4.2).
+void Receiver::take_in_order(BufferRef&& buffer, Bytes payload, Instant now) {
+  const auto octets = static_cast<std::uint32_t>(payload.size());
+  if (!accept(std::move(buffer), payload)) {
     owe_ack();
     return;
   }

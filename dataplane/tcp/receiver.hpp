@@ -88,6 +88,13 @@ class Receiver {
       progress_due_ |= echo_.on_data(segment.marked, segment.header.flags, next_, last_ack_);
   }
   void take_payload(Incoming& in, Instant now);
+  // Of one that says nothing else. False: it is not the next, or something besides is to be seen to.
+  bool take_next(BufferRef& buffer, Bytes payload, Seq sequence, Instant now) {
+    if (sequence != next_ || payload.size() > edge_.since(next_) || !reassembly_.empty() || fin_known_) return false;
+    note_peer_segment(static_cast<std::uint32_t>(payload.size()));
+    take_in_order(std::move(buffer), payload, now);
+    return true;
+  }
   // One that came before octets in front of it waits for them, so this is to be asked with each segment while
   // fin_known(). True: the peer has closed just now.
   bool fin_known() const { return fin_known_; }
@@ -180,6 +187,11 @@ class Receiver {
 
  private:
   void on_old(const Incoming& in, std::uint32_t length, Instant now);
+  // What a port has merged is longer than any of the peer's segments, and counts as several.
+  void note_peer_segment(std::uint32_t octets) {
+    if (octets > peer_segment_bytes_) peer_segment_bytes_ = std::min(octets, mss_bytes_);
+  }
+  void take_in_order(BufferRef&& buffer, Bytes payload, Instant now);
   void keep_beyond(const Incoming& in);
   void fill_gap(Incoming& in);
   bool accept(BufferRef&& buffer, Bytes octets, bool copied = false);
