@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 namespace rnic::core {
@@ -68,8 +69,9 @@ void OwnCore::give_way() const {
 bool OwnCore::rest(Instant now) {
   if (!realtime_ || now - stretch_began_ <= kRestEvery) return false;
   if (rested_ < kRest) {
-    const timespec nap{0, (kRest - rested_).ns};
-    nanosleep(&nap, nullptr);
+    timespec left{0, (kRest - rested_).ns};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {  // a tap's frames are signals
+    }
   }
   return true;
 }

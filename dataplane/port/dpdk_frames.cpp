@@ -1,6 +1,7 @@
 // DpdkPort: frames in and out, and the sleep between. How it is opened is in port/dpdk_port.cpp.
 #include <fcntl.h>
 #include <rte_ethdev.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -17,6 +18,8 @@ namespace rnic::port {
 unsigned DpdkPort::receive_now(Buffer** out, unsigned max) {
   rte_mbuf* mbufs[kBurst];
   const auto wanted = static_cast<std::uint16_t>(std::min(max, kBurst));
+  if (wakes_by_signals_) [[unlikely]]
+    take_signals();
   const unsigned received = rte_eth_rx_burst(device_.id(), queue_, mbufs, wanted);
   unsigned kept = 0;
   for (unsigned i = 0; i < received; ++i) {
@@ -133,17 +136,20 @@ bool DpdkPort::send_cut(Buffer* run) {
 // DPDK's tap hands out nothing until a signal of the kernel's, one for each frame, has been delivered; to which thread
 // is all the same to it. Were it another than the one that sleeps, that one would wake by the descriptor, find nothing
 // and sleep again, as often as it can until the other thread has run: never soon where it is SCHED_FIFO and has the
-// core. To the worker's own thread it comes before the descriptor wakes it.
+// core. To the worker's own thread it comes before the descriptor wakes it. Another thread may be the worker at another
+// time (core/crew.hpp), and what was sent to the one before is then late: it has one for what waits already.
 void DpdkPort::take_signals() {
   static thread_local const pid_t own = gettid();
   if (signals_go_to_ == own) return;
   signals_go_to_ = own;
   const f_owner_ex owner{F_OWNER_TID, own};
   (void)fcntl(wake_, F_SETOWN_EX, &owner);
+  struct sigaction action {};
+  const int number = fcntl(wake_, F_GETSIG);
+  if (number > 0 && sigaction(number, nullptr, &action) == 0 && action.sa_handler != SIG_DFL) raise(number);
 }
 
 bool DpdkPort::arm() {
-  if (wakes_by_signals_) take_signals();
   if (device_.has_receive_interrupts() && wake_ >= 0) {
     const std::lock_guard guard(shared_->interrupts);
     interrupts_armed_ = rte_eth_dev_rx_intr_enable(device_.id(), queue_) == 0;

@@ -317,8 +317,10 @@ DpdkPort::~DpdkPort() {
 void DpdkPort::listen() {
   wake_ = device_.wake_descriptor(queue_);
   if (wake_ < 0) return;
-  wakes_by_signals_ = (fcntl(wake_, F_GETFL) & O_ASYNC) != 0;
-  if (!device_.wake_stays_readable()) return;
+  if (!device_.wake_stays_readable()) {
+    wakes_by_signals_ = (fcntl(wake_, F_GETFL) & O_ASYNC) != 0;
+    return;
+  }
   edges_ = epoll_create1(EPOLL_CLOEXEC);
   epoll_event event{.events = EPOLLIN | EPOLLET, .data = {}};
   if (edges_ >= 0 && epoll_ctl(edges_, EPOLL_CTL_ADD, wake_, &event) == 0) wake_ = edges_;

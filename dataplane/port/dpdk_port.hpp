@@ -10,7 +10,7 @@
 // How it wakes a sleeping worker:
 //   af_xdp          the driver's own socket: poll() on it looks at the ring, so it is readable as long as frames wait,
 //                   and nothing is to be armed
-//   tap, pci, vdev  receive interrupts, where the driver has them
+//   tap, pci, vdev  receive interrupts, where the driver has them; a tap's signals come to the worker besides
 //
 // Each queue is owned by one worker, but for link_up() and facts().
 #pragma once
@@ -124,7 +124,7 @@ class DpdkPort : public Port {
   int edges_ = -1;  // where the driver's descriptor does not become silent again: an epoll of ours for its edges
   bool interrupts_armed_ = false;
   bool wakes_by_signals_ = false;  // a tap: besides the descriptor
-  pid_t signals_go_to_ = 0;        // the thread that has armed last
+  pid_t signals_go_to_ = 0;        // the thread that has received last
   std::uint64_t lost_ = 0;         // there was no buffer that holds it, or the driver refuses it
 };
 
