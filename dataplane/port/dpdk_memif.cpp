@@ -10,12 +10,14 @@
 #include <cstring>
 
 #include "port/netdev.hpp"
+#include "rnic_shm.h"
 
 namespace rnic::port {
 namespace {
 
 constexpr std::uint32_t kLinkHeaderMax = 18;  // Ethernet with a VLAN tag
 constexpr unsigned kRingLog2 = 10;            // slots each way: small, so that it stays in the cache
+constexpr std::uint32_t kBuffersMin = 512;    // of a link
 // Also where the MTU is far larger: a frame then goes in pieces. Larger slots would have the rings out of
 // the cache, and a short frame take as much of it.
 constexpr std::uint32_t kSlotBytesMin = 2048;
@@ -49,8 +51,15 @@ std::vector<std::unique_ptr<Port>> MemifPort::open_queues(const PortSpec& spec, 
             std::to_string(kSocketPathMax - kLinkNameMax) + " characters";
     return {};
   }
+  static_assert(RNIC_WORKERS_MAX <= 100, "kLinkNameMax");
+  // Of a server that had more workers, and was killed.
+  std::string another_listens;
+  if (spec.role == PortSpec::Role::server)
+    for (unsigned i = shards; i < RNIC_WORKERS_MAX; ++i)
+      for (const char* of : {"", ".wake"})
+        clear_stale_socket(spec.target + ".q" + std::to_string(i) + of, another_listens);
   PortOptions of_each = options;
-  of_each.buffers = options.buffers / shards;
+  of_each.buffers = std::max(options.buffers / shards, kBuffersMin);
   if (!of_each.mac) of_each.mac = random_mac();
   std::vector<std::unique_ptr<Port>> queues;
   for (unsigned i = 0; i < shards; ++i) {
@@ -161,7 +170,7 @@ void MemifPort::reconnect() {
   device_.stop();
   // That same server would end its process when we hang up at once: an honest one is known by its socket's owner.
   struct stat socket {};
-  if (stat(socket_.c_str(), &socket) == 0 && !peer_.may_be(socket.st_uid)) return;
+  if (stat(socket_.c_str(), &socket) != 0 || !peer_.may_be(socket.st_uid)) return;
   device_.start(not_there);
   // Nothing of what he says is looked at before we return: the driver listens in this very thread.
   if (const int fd = connection(); fd >= 0 && !peer_.is_at(fd)) device_.stop();
@@ -205,13 +214,18 @@ int MemifPort::wake_descriptor() {
   return joined_.load(std::memory_order_relaxed) || !up_.load(std::memory_order_relaxed) ? wake_channel_.bell() : -1;
 }
 
-// Whether slots were received that are not looked at.
+// Whether slots were received that are not looked at. Without a passage they may wait.
 bool MemifPort::refill() {
   if (slots_next_ < slots_count_) return true;
   const Passage passage(*this);
-  if (!passage) return false;
+  return passage && refill_within();
+}
+
+bool MemifPort::refill_within() {
+  if (slots_next_ < slots_count_) return true;
   if (!up_.load(std::memory_order_relaxed)) {
     reassembler_.clear();
+    sending_.reset();
     return false;
   }
   slots_next_ = 0;
@@ -302,13 +316,11 @@ unsigned MemifPort::send_burst(Buffer* const* frames, unsigned count) {
 
 bool MemifPort::arm() {
   armed_once_ = true;
-  {
-    const Passage passage(*this);
-    if (!passage) return false;
-    wake_channel_.set_asleep(true);
-  }
-  if (!refill()) return true;
-  if (const Passage passage(*this); passage) wake_channel_.set_asleep(false);
+  const Passage passage(*this);
+  if (!passage) return false;
+  wake_channel_.set_asleep(true);
+  if (!refill_within()) return true;
+  wake_channel_.set_asleep(false);
   return false;
 }
 

@@ -94,6 +94,7 @@ class MemifPort final : public DpdkPort, private Gated {
   int connection() const;
   void reconnect();
   bool refill();
+  bool refill_within();  // a passage
   Buffer* accept(BufferRef frame);
   bool send_long(Buffer* frame);
 

@@ -53,7 +53,7 @@ class Port {
   // Those that send_burst() accepted, or that came in part, and that the port knows to be lost: nobody was at
   // the other end, it takes none so long, or the rest did not come.
   virtual std::uint64_t frames_lost() const { return 0; }
-  // What descriptor becomes readable when frames wait, if any (-1: none; a timed sleep is needed)?
+  // What descriptor becomes readable when frames wait (-1: none now: a timed sleep)? To be asked before each sleep.
   virtual int wake_descriptor() = 0;
   // Before the worker blocks: arm the wake-up. Returns false if frames wait already.
   virtual bool arm() = 0;

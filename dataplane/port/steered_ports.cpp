@@ -44,7 +44,7 @@ bool watch(int epoll, int descriptor) {
 // Owned by its shard's worker, but for what Port says, and wake().
 class SteeredPorts::Shard final : public Port {
  public:
-  // `near`: the shard's own queue if `has_queue`, else the one by which it sends.
+  // `near`: the shard's own queue if `has_queue`, else the one by which it sends; where links are apart all have one.
   Shard(unsigned number, unsigned shards, Port& near, bool has_queue, Port& first);
   ~Shard() override;
 
@@ -82,6 +82,8 @@ class SteeredPorts::Shard final : public Port {
   void wake(std::uint32_t least);
   bool take_back();
   bool is_short();
+  // What is as long as the port's link takes.
+  bool queue_carries() const { return queue_->link_up() && queue_->link_mtu() >= linked_.link_mtu(); }
   bool anything_waits();
 
   Buffer* copy_of(const HandedFrame& frame);
@@ -333,7 +335,7 @@ void SteeredPorts::Shard::serve_requests() {
 }
 
 unsigned SteeredPorts::Shard::send_burst(Buffer* const* frames, unsigned count) {
-  if (queue_ != nullptr && (by_other_ == nullptr || queue_->link_up())) return queue_->send_burst(frames, count);
+  if (queue_ != nullptr && (by_other_ == nullptr || queue_carries())) return queue_->send_burst(frames, count);
   unsigned accepted = 0;
   while (accepted < count && fill(*by_other_, frames[accepted])) ++accepted;
   push();

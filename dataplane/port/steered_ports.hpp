@@ -4,8 +4,8 @@
 //                        sends by it, also what others hand over for that
 //   shard without        is handed its frames by those that have one, and hands over to one of them what it sends
 //
-// Where each queue has a link of its own (PortFacts::links_apart), the first one's is the port's; a shard whose queue
-// has none at the time sends by the first, too.
+// Where each queue has a link of its own (PortFacts::links_apart), the first one's is the port's, and nothing goes
+// while it is down; a shard whose queue has none at the time, or one for shorter frames, sends by the first, too.
 //
 // A handed frame is copied by who takes it, into a buffer of its own pool (port/handover_ring.hpp): each pool, each
 // queue and each buffer is used by one thread. Of a frame that is for all, those who hand it over and their own caller

@@ -12,13 +12,15 @@ CORES = "cores = [0, 1]"
 KEYS = "workers = 2"
 
 
-def memif_wire(world, keys=KEYS):
+def memif_wire(world, workers=(2, 2)):
+    """Workers of the server's device, and of the client's."""
     sides = []
-    for name, role, address in (("ms", "server", "10.77.0.1/24"), ("mc", "client", "10.77.0.2/24")):
+    for name, role, address, count in (("ms", "server", "10.77.0.1/24", workers[0]),
+                                       ("mc", "client", "10.77.0.2/24", workers[1])):
         config = f"{world.directory}/{name}.toml"
         with open(config, "w", encoding="utf-8") as file:
-            file.write(f'{CORES}\n[[device]]\nport = "memif:{world.directory}/workers.sock,role={role}"\n'
-                       f'address = "{address}"\n{keys}\n')
+            file.write(f'cores = {[0, 1, 0][:max(count, 2)]}\n[[device]]\nport = "memif:{world.directory}/workers.sock,role={role}"\n'
+                       f'address = "{address}"\nworkers = {count}\n')
         world.up(name, ["--config", config])
         sides.append([RNIC, "run", "--name", name])
     return Wire(world, "memif, two workers", *sides, "10.77.0.1")
@@ -119,13 +121,22 @@ def several_workers(report, world_of):
             if kind == "af_xdp":
                 report.test(f"{label}: ib_write_bw -q 16",
                             lambda: both_work(wire, lambda: stock.bandwidth(wire, "ib_write_bw", "-q", "16", "-n", "500")))
-    with world_of() as world:
-        wire = None
+    for workers in ((2, 2), (2, 1), (1, 3)):
+        label = "memif, two workers" if workers == (2, 2) else f"memif, workers: {workers[0]} and {workers[1]}"
+        with world_of() as world:
+            wire = None
 
-        def start_memif():
-            nonlocal wire
-            wire = memif_wire(world)
+            def start_memif():
+                nonlocal wire
+                wire = memif_wire(world, workers)
 
-        report.test("memif, two workers: two daemons", start_memif, always=True)
-        if wire is not None:
-            suite(report, wire)
+            report.test(f"{label}: two daemons", start_memif, always=True)
+            if wire is None:
+                continue
+            if workers == (2, 2):
+                suite(report, wire)
+                continue
+            report.test(f"{label}: rping -C 300 -V -S 65000", lambda: stock.rping(wire, 65000, 300))
+            report.test(f"{label}: ib_write_bw -q 16",
+                        lambda: stock.bandwidth(wire, "ib_write_bw", "-q", "16", "-n", "200"))
+            report.test(f"{label}: ib_send_lat -e", lambda: stock.latency(wire, "ib_send_lat", "-e"))

@@ -245,8 +245,12 @@ TEST_CASE("a shard whose queue has no link at the time sends by the first, whose
   }
   second.up = true;
   CHECK(goes_by(1) == 1);
+  // Its peer is not known yet as the first one's is: what is as long as that takes does not go by it.
   second.mtu = 600;
   CHECK(divided.of(1).link_mtu() == first.mtu);
+  CHECK(goes_by(1) == 0);
+  second.mtu = first.mtu + 100;
+  CHECK(goes_by(1) == 1);
   first.up = false;
   for (unsigned shard = 0; shard < 3; ++shard) CHECK_FALSE(divided.of(shard).link_up());
   divided.check_pools();
