@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "port/netdev.hpp"
 #include "rnic_shm.h"
@@ -62,11 +63,15 @@ std::vector<std::unique_ptr<Port>> MemifPort::open_queues(const PortSpec& spec, 
   of_each.buffers = std::max(options.buffers / shards, kBuffersMin);
   if (!of_each.mac) of_each.mac = random_mac();
   std::vector<std::unique_ptr<Port>> queues;
+  const auto first_ups = std::make_shared<std::atomic<std::uint32_t>>(0);
   for (unsigned i = 0; i < shards; ++i) {
     PortSpec own = spec;
     if (i != 0) own.target += ".q" + std::to_string(i);
-    std::unique_ptr<MemifPort> queue = open(own, of_each, error);
-    if (queue == nullptr) return {};
+    std::unique_ptr<MemifPort> queue = open(own, of_each, {.is_first = i == 0, .first_ups = first_ups}, error);
+    if (queue == nullptr) {
+      if (shards > 1) error += " (it has a link for each of its workers, of the 32 that DPDK has in a process)";
+      return {};
+    }
     queue->facts_.name = to_string(spec);
     queue->facts_.links_apart = shards > 1;
     queues.push_back(std::move(queue));
@@ -74,7 +79,8 @@ std::vector<std::unique_ptr<Port>> MemifPort::open_queues(const PortSpec& spec, 
   return queues;
 }
 
-std::unique_ptr<MemifPort> MemifPort::open(const PortSpec& spec, const PortOptions& options, std::string& error) {
+std::unique_ptr<MemifPort> MemifPort::open(const PortSpec& spec, const PortOptions& options, const Among& among,
+                                           std::string& error) {
   const std::string what = "port \"" + to_string(spec) + "\"";
   const std::string directory = spec.target.substr(0, std::max<std::size_t>(spec.target.rfind('/'), 1));
   const bool server = spec.role == PortSpec::Role::server;
@@ -100,6 +106,7 @@ std::unique_ptr<MemifPort> MemifPort::open(const PortSpec& spec, const PortOptio
     return nullptr;
   }
   std::unique_ptr<MemifPort> port(new MemifPort(device, spec, channel_role(spec.role), {mtu, slot}, *peer));
+  port->among_ = among;
   PortFacts& facts = port->facts_;
   facts.kind = "memif";
   facts.peer_comes_later = spec.role == PortSpec::Role::server;
@@ -148,7 +155,14 @@ bool MemifPort::wants_ticks() const {
   if (!ready_) return false;
   if (up_.load(std::memory_order_relaxed) && !settled_.load(std::memory_order_relaxed)) return true;
   if (role_ == PortSpec::Role::server) return false;
-  return !up_.load(std::memory_order_relaxed) || (!wake_channel_.joined() && join_ticks_ < kJoinTicks);
+  if (!up_.load(std::memory_order_relaxed)) return may_connect();
+  return !wake_channel_.joined() && join_ticks_ < kJoinTicks;
+}
+
+// The first link for ever; the others when that has come up, and when they were up themselves: a server of fewer
+// workers has none for them, and each tick takes the lock of all ports.
+bool MemifPort::may_connect() const {
+  return among_.is_first || connect_ticks_ < kConnectTicks || among_.first_ups->load() != first_ups_seen_;
 }
 
 // The driver's connection to its server, in a handshake or after it, known by the name of its peer; or -1.
@@ -184,10 +198,18 @@ void MemifPort::on_round(bool tick) {
   const bool was_settled = settled_.load(std::memory_order_relaxed);
   const bool up = device_.started() && device_.link_up();
   if (was_up && !up) wake_channel_.drop();
-  if (!was_up && up) join_ticks_ = unknown_peer_ticks_ = 0;
+  if (!was_up && up) {
+    join_ticks_ = unknown_peer_ticks_ = 0;
+    if (among_.is_first) among_.first_ups->fetch_add(1);
+  }
+  const std::uint32_t first_ups = among_.first_ups->load();
+  if ((was_up && !up) || std::exchange(first_ups_seen_, first_ups) != first_ups) connect_ticks_ = 0;
   up_.store(up, std::memory_order_relaxed);
 
-  if (client && !up && tick) reconnect();
+  if (client && !up && tick && may_connect()) {
+    connect_ticks_ = std::min(connect_ticks_ + 1, kConnectTicks);
+    reconnect();
+  }
   wake_channel_.serve();
   if (client && up && !wake_channel_.joined() && (tick || !was_up) && join_ticks_ < kJoinTicks) {
     ++join_ticks_;
@@ -214,20 +236,25 @@ int MemifPort::wake_descriptor() {
   return joined_.load(std::memory_order_relaxed) || !up_.load(std::memory_order_relaxed) ? wake_channel_.bell() : -1;
 }
 
+// Without a link nothing asks for a passage: the gate, which looks for links, has to come through.
+bool MemifPort::is_up() {
+  if (up_.load(std::memory_order_relaxed)) return true;
+  reassembler_.clear();
+  sending_.reset();
+  return false;
+}
+
 // Whether slots were received that are not looked at. Without a passage they may wait.
 bool MemifPort::refill() {
   if (slots_next_ < slots_count_) return true;
+  if (!is_up()) return false;
   const Passage passage(*this);
   return passage && refill_within();
 }
 
 bool MemifPort::refill_within() {
   if (slots_next_ < slots_count_) return true;
-  if (!up_.load(std::memory_order_relaxed)) {
-    reassembler_.clear();
-    sending_.reset();
-    return false;
-  }
+  if (!is_up()) return false;
   slots_next_ = 0;
   slots_count_ = receive_now(slots_.data(), kBurst);
   return slots_count_ != 0;
@@ -316,6 +343,8 @@ unsigned MemifPort::send_burst(Buffer* const* frames, unsigned count) {
 
 bool MemifPort::arm() {
   armed_once_ = true;
+  // on_round() rings once there is a link.
+  if (slots_next_ == slots_count_ && !is_up()) return true;
   const Passage passage(*this);
   if (!passage) return false;
   wake_channel_.set_asleep(true);

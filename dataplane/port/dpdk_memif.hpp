@@ -84,15 +84,23 @@ class MemifPort final : public DpdkPort, private Gated {
   void tend() override;
 
  private:
-  static std::unique_ptr<MemifPort> open(const PortSpec& spec, const PortOptions& options, std::string& error);
+  // Which of the links of its device it is, and how often the first of them has come up.
+  struct Among {
+    bool is_first = true;
+    std::shared_ptr<std::atomic<std::uint32_t>> first_ups;
+  };
+  static std::unique_ptr<MemifPort> open(const PortSpec& spec, const PortOptions& options, const Among& among,
+                                         std::string& error);
   MemifPort(std::shared_ptr<DpdkDevice> device, const PortSpec& spec, WakeChannel::Role role,
             const WakeChannel::Sizes& sizes, const MemifPeer& peer);
 
   void on_round(bool tick) override;
   void descriptors(std::vector<int>& out) const override { wake_channel_.descriptors(out); }
   bool wants_ticks() const override;
+  bool may_connect() const;
   int connection() const;
   void reconnect();
+  bool is_up();
   bool refill();
   bool refill_within();  // a passage
   Buffer* accept(BufferRef frame);
@@ -100,11 +108,14 @@ class MemifPort final : public DpdkPort, private Gated {
 
   // A client's patience, in ticks, with a server that has no wake channel.
   static constexpr unsigned kJoinTicks = 20;
+  // A client's other links', of looking for their server.
+  static constexpr unsigned kConnectTicks = 20;
   // After so many without a wake channel the peer is no rnicd. One that is joins at once.
   static constexpr unsigned kUnknownPeerTicks = 3;
 
   PortSpec::Role role_;
   std::string socket_;
+  Among among_;
   MemifPeer peer_;
   WakeChannel wake_channel_;
   std::unique_ptr<MemifPool> frames_;
@@ -123,7 +134,8 @@ class MemifPort final : public DpdkPort, private Gated {
   unsigned tends_ = 0;
 
   bool ready_ = false;  // guarded by the lock, as the next
-  unsigned join_ticks_ = 0;
+  unsigned join_ticks_ = 0, connect_ticks_ = 0;
+  std::uint32_t first_ups_seen_ = 0;
   unsigned unknown_peer_ticks_ = 0;
   std::uint32_t slot_max_ = 0;  // octets of a frame that fit a slot of either side
   // Written with the lock held; read by anybody, to whom a moment more or less is the same.
