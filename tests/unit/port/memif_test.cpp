@@ -151,6 +151,33 @@ TEST_CASE("with a peer of one worker a memif of two has the first link alone", "
   CHECK_FALSE(queues[1]->link_up());
 }
 
+// Each look takes the lock of all ports, before which workers wait.
+TEST_CASE("links that nobody serves are not looked for for ever, but again when the first has come up",
+          "[port][memif][links]") {
+  const Directory directory;
+  const std::string second = directory.path + "/m.q1";
+  sockaddr_un at{.sun_family = AF_UNIX, .sun_path = {}};
+  second.copy(at.sun_path, sizeof at.sun_path - 1);
+  const int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  REQUIRE(bind(listener, reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0);
+  REQUIRE(listen(listener, 100) == 0);
+  const auto asked_within = [&](int milliseconds) {
+    pollfd waiting{.fd = listener, .events = POLLIN, .revents = 0};
+    if (poll(&waiting, 1, milliseconds) != 1) return false;
+    close(accept(listener, nullptr, nullptr));
+    return true;
+  };
+  const auto queues = open_queues(directory.client(), 2);
+  for (int round = 0; round < 2; ++round) {
+    if (round != 0) CHECK_FALSE(asked_within(1000));
+    const Peer peer(directory.server(), 1500);
+    REQUIRE(test::eventually([&] { return queues[0]->link_up(); }));
+    CHECK(asked_within(10'000));
+    CHECK(test::eventually([&] { return !asked_within(1000); }));
+  }
+  close(listener);
+}
+
 TEST_CASE("a memif of several workers has room in its socket's path for the names of their links",
           "[port][memif][links]") {
   const auto refused = [](std::size_t length, unsigned workers) {
