@@ -377,11 +377,20 @@ TEST_CASE("a tap's signals come to the thread that sleeps on it, before it wakes
     run("bash -c 'echo > /dev/udp/192.0.2.2/9'");
     CHECK(becomes_readable(port->wake_descriptor()));
     port->disarm();
-    CHECK(port->receive_burst(&raw, 1) == 1);
-    BufferRef gone(raw);
+    Buffer* all[64];
+    unsigned count = port->receive_burst(all, 64);
+    CHECK(count != 0);
+    for (; count != 0; count = port->receive_burst(all, 64))
+      for (unsigned i = 0; i < count; ++i) BufferRef gone(all[i]);
   };
   std::thread(sleeps).join();
   std::thread(sleeps).join();  // another one
+  // The signal of what comes now has nobody to go to. Who looks next has it all the same.
+  run("bash -c 'echo > /dev/udp/192.0.2.3/9'");
+  CHECK(becomes_readable(port->wake_descriptor()));
+  Buffer* raw = nullptr;
+  CHECK(port->receive_burst(&raw, 1) == 1);
+  BufferRef gone(raw);
 }
 
 TEST_CASE("a port on a kernel interface says why it cannot be opened", "[port][veth]") {
