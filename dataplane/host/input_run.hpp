@@ -86,6 +86,8 @@ inline void InputRun::begin(Stream& stream) {
   const bool plain = (octet(tcp_ + 13) & ~unsigned{wire::tcp_flags::kPsh}) == wire::tcp_flags::kAck &&
                      (octet(tcp_ + 12) & 0xF) == 0 && (words == 5 || words == 8);
   if (!plain || ecn == wire::ecn::kCongestion) return;
+  constexpr std::uint32_t kStampsAlone = 0x0101080A;  // RFC 7323 appendix A
+  if (words == 8 && load_be<std::uint32_t>(first, tcp_ + wire::TcpHeader::kSize) != kStampsAlone) return;
   payload_ = tcp_ + std::size_t{words} * 4;
   stream_ = &stream;
 }

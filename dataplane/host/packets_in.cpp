@@ -205,7 +205,7 @@ void PacketsIn::on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress& fr
   const bool has_octets = !in.payload.empty();
   stream.tcp.on_segment(std::move(in), now);
   streams_.activate(stream);
-  if (has_octets && stream.tcp.received() == after) run_.begin(stream);
+  if (has_octets && stream.tcp.received() == after && stream.tcp.is_last_word(in.header)) run_.begin(stream);
 }
 
 // ---- all the others -----------------------------------------------------------------------

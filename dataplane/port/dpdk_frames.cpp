@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "port/dpdk_port.hpp"
 #include "port/run_cutter.hpp"
@@ -139,10 +140,11 @@ bool DpdkPort::send_cut(Buffer* run) {
 // core. To the worker's own thread it comes before the descriptor wakes it. Another thread may be the worker at another
 // time (core/crew.hpp), and what was sent to the one before is then late: it has one for what waits already.
 void DpdkPort::take_signals() {
-  static thread_local const pid_t own = gettid();
+  static std::atomic<std::uint64_t> threads{0};
+  static thread_local const std::uint64_t own = ++threads;  // numbers of the kernel's come again
   if (signals_go_to_ == own) return;
   signals_go_to_ = own;
-  const f_owner_ex owner{F_OWNER_TID, own};
+  const f_owner_ex owner{F_OWNER_TID, gettid()};
   (void)fcntl(wake_, F_SETOWN_EX, &owner);
   struct sigaction action {};
   const int number = fcntl(wake_, F_GETSIG);

@@ -1,5 +1,6 @@
 #include "port/dpdk_memif.hpp"
 
+#include <rte_ethdev.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -29,6 +30,16 @@ std::uint32_t slot_bytes(std::uint32_t mtu_wanted) {
   return mtu_wanted > kMtuWireMax ? kSlotBytesMin : std::max(frame, kSlotBytesMin);
 }
 
+// Sockets of a server that had more workers, and was killed.
+void remove_links_from(const std::string& socket, unsigned first) {
+  constexpr std::size_t kPathMax = sizeof(sockaddr_un{}.sun_path) - 1;
+  std::string another_serves_it;
+  for (unsigned i = first; i < RNIC_WORKERS_MAX; ++i)
+    for (const char* of : {"", ".wake"})
+      if (const std::string path = socket + ".q" + std::to_string(i) + of; path.size() <= kPathMax)
+        (void)clear_stale_socket(path, another_serves_it);
+}
+
 WakeChannel::Role channel_role(PortSpec::Role role) {
   return role == PortSpec::Role::server ? WakeChannel::Role::server : WakeChannel::Role::client;
 }
@@ -53,29 +64,31 @@ std::vector<std::unique_ptr<Port>> MemifPort::open_queues(const PortSpec& spec, 
     return {};
   }
   static_assert(RNIC_WORKERS_MAX <= 100, "kLinkNameMax");
-  // Of a server that had more workers, and was killed.
-  std::string another_listens;
-  if (spec.role == PortSpec::Role::server)
-    for (unsigned i = shards; i < RNIC_WORKERS_MAX; ++i)
-      for (const char* of : {"", ".wake"})
-        clear_stale_socket(spec.target + ".q" + std::to_string(i) + of, another_listens);
+  const bool server = spec.role == PortSpec::Role::server;
+  if (shards > 1 && server && !clear_stale_socket(spec.target, error)) {
+    error = "port \"" + to_string(spec) + "\": " + error;
+    return {};
+  }
   PortOptions of_each = options;
   of_each.buffers = std::max(options.buffers / shards, kBuffersMin);
   if (!of_each.mac) of_each.mac = random_mac();
-  std::vector<std::unique_ptr<Port>> queues;
+  std::vector<std::unique_ptr<Port>> queues(shards);
   const auto first_ups = std::make_shared<std::atomic<std::uint32_t>>(0);
-  for (unsigned i = 0; i < shards; ++i) {
+  // The first one last: who finds its server finds those of the others.
+  for (unsigned i = shards; i-- > 0;) {
     PortSpec own = spec;
     if (i != 0) own.target += ".q" + std::to_string(i);
     std::unique_ptr<MemifPort> queue = open(own, of_each, {.is_first = i == 0, .first_ups = first_ups}, error);
     if (queue == nullptr) {
-      if (shards > 1) error += " (it has a link for each of its workers, of the 32 that DPDK has in a process)";
+      if (rte_eth_dev_count_total() == RTE_MAX_ETHPORTS)
+        error += " (a memif has one of DPDK's " + std::to_string(RTE_MAX_ETHPORTS) + " for each of its workers)";
       return {};
     }
     queue->facts_.name = to_string(spec);
     queue->facts_.links_apart = shards > 1;
-    queues.push_back(std::move(queue));
+    queues[i] = std::move(queue);
   }
+  if (server) remove_links_from(spec.target, shards);
   return queues;
 }
 
@@ -236,7 +249,7 @@ int MemifPort::wake_descriptor() {
   return joined_.load(std::memory_order_relaxed) || !up_.load(std::memory_order_relaxed) ? wake_channel_.bell() : -1;
 }
 
-// Without a link nothing asks for a passage: the gate, which looks for links, has to come through.
+// Without a link nobody asks for a passage again and again: the gate, which looks for links, has to come through.
 bool MemifPort::is_up() {
   if (up_.load(std::memory_order_relaxed)) return true;
   reassembler_.clear();
@@ -315,14 +328,17 @@ bool MemifPort::send_long(Buffer* frame) {
 }
 
 unsigned MemifPort::send_burst(Buffer* const* frames, unsigned count) {
-  const Passage passage(*this);
-  if (!passage) return 0;
-  if (!settled_.load(std::memory_order_relaxed)) {
+  const auto is_lost = [&] {
+    if (settled_.load(std::memory_order_relaxed)) return false;
     sending_.reset();
     for (unsigned i = 0; i < count; ++i) BufferRef lost(frames[i]);
     unheard_ += count;
-    return count;
-  }
+    return true;
+  };
+  if (is_lost()) return count;
+  const Passage passage(*this);
+  if (!passage) return 0;
+  if (is_lost()) return count;
   unsigned sent = 0;
   while (sent < count) {
     const auto is_long = [&](const Buffer& frame) { return frame.length > slot_max_ || frames_->is_large(frame); };

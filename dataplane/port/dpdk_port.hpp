@@ -123,9 +123,9 @@ class DpdkPort : public Port {
   int wake_ = -1;
   int edges_ = -1;  // where the driver's descriptor does not become silent again: an epoll of ours for its edges
   bool interrupts_armed_ = false;
-  bool wakes_by_signals_ = false;  // a tap: besides the descriptor
-  pid_t signals_go_to_ = 0;        // the thread that has received last
-  std::uint64_t lost_ = 0;         // there was no buffer that holds it, or the driver refuses it
+  bool wakes_by_signals_ = false;    // a tap: besides the descriptor
+  std::uint64_t signals_go_to_ = 0;  // the thread that has received last
+  std::uint64_t lost_ = 0;           // there was no buffer that holds it, or the driver refuses it
 };
 
 }  // namespace rnic::port

@@ -176,9 +176,11 @@ void Connection::on_segment(SegmentIn&& segment, Instant now) {
   }
 }
 
-// What was said of acknowledgements, timestamps and marks is known.
+// What was said of acknowledgements, timestamps and marks is known. In a recovery each segment is looked at for what it
+// tells of losses.
 bool Connection::on_next_segment(BufferRef& buffer, Bytes payload, Seq sequence, Instant now) {
-  if (state_ != State::established || !receiver_.take_next(buffer, payload, sequence, now)) return false;
+  if (state_ != State::established || recovering() || !receiver_.take_next(buffer, payload, sequence, now))
+    return false;
   ++counters_.segments_in;
   ++heard_;
   window_sequence_ = sequence;

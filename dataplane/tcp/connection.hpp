@@ -95,6 +95,10 @@ class Connection {
   // nothing else than that (host/input_run.hpp): its octets alone. False: nothing was taken, on_segment() knows what to
   // do with it.
   bool on_next_segment(BufferRef& buffer, Bytes payload, Seq sequence, Instant now);
+  // Of a segment taken just now: what it says of our octets was believed, and nothing newer is known.
+  bool is_last_word(const wire::TcpHeader& header) const {
+    return window_sequence_ == Seq{header.sequence} && window_ack_ == Seq{header.acknowledgement};
+  }
   // The next segment to put on the wire, or nothing. Call until nothing.
   std::optional<SegmentOut> next_segment(Instant now);
   // When to call next_segment again even if no segment arrives; kNever if idle. A time that has

@@ -109,6 +109,7 @@ TEST_CASE("what asks for more than its octets to be taken begins no run", "[host
     CHECK_FALSE(changed(kind.tcp() + 12, 0x60));      // other options
     CHECK_FALSE(changed(15, kind.v6 ? 0x30 : 0x03));  // congestion experienced
     CHECK_FALSE(changed(kind.v6 ? 20 : 23, 17));
+    if (kind.stamps) CHECK_FALSE(changed(kind.tcp() + 22, 5));  // as long, but SACK
     if (kind.v6) continue;
     CHECK_FALSE(changed(14, 0x46));
     CHECK_FALSE(changed(20, 0x20));  // a fragment
@@ -158,9 +159,10 @@ struct Ears {
     while (const auto segment = stream.tcp.next_segment(kNow))
       said.emplace_back(segment->header.acknowledgement, segment->header.sequence, segment->header.window,
                         segment->header.flags);
-    return std::tuple(heard(), said, stream.tcp.state(), stream.tcp.heard(), of_tcp.segments_in, of_tcp.bytes_in,
-                      of_tcp.duplicates, of_tcp.out_of_order, of_tcp.out_of_window, of_host.frames_in, of_host.bytes_in,
-                      of_host.bad_frames, of_host.bad_checksums, host.streams.active().empty());
+    return std::tuple(heard(), said, stream.tcp.state(), stream.tcp.heard(), stream.tcp.room_bytes(),
+                      of_tcp.segments_in, of_tcp.bytes_in, of_tcp.duplicates, of_tcp.out_of_order, of_tcp.out_of_window,
+                      of_host.frames_in, of_host.bytes_in, of_host.bad_frames, of_host.bad_checksums,
+                      host.streams.active().empty());
   }
 };
 
@@ -215,6 +217,25 @@ TEST_CASE("segments of a batch that follow each other are taken as one, and othe
     CHECK(ears.stream.tcp.received() <= 65535);
     CHECK(ears.stream.tcp.received() > 64000);
   }
+}
+
+TEST_CASE("behind a segment that an ACK has overtaken each is asked for its window (RFC 9293 s3.10.7.4)", "[host]") {
+  const auto frame = [](std::uint32_t sequence, std::uint16_t window, std::size_t octets) {
+    wire::TcpHeader header{.source_port = 7000, .destination_port = 1000, .sequence = sequence};
+    header.acknowledgement = 5001;
+    header.flags = flags::kAck;
+    header.window = window;
+    return Ears::Frame{HostParts::segment(header, kPeer, pattern(octets))};
+  };
+  Ears ears;
+  ears.hears(
+      std::vector{frame(901 + kPayload, 0, 0), frame(901, 4000, kPayload), frame(901 + kPayload, 4000, kPayload)});
+  CHECK(ears.stream.tcp.received() == 2 * kPayload);
+  CHECK(ears.host.counters.continued_in == 0);
+  Ears apart;
+  apart.hears(std::vector{frame(901, 4000, kPayload), frame(901 + kPayload, 4000, kPayload)});
+  CHECK(apart.host.counters.continued_in == 1);
+  CHECK(ears.stream.tcp.room_bytes() == apart.stream.tcp.room_bytes());
 }
 
 TEST_CASE("whether segments come in one batch or each by itself, the stream and what it says are the same", "[host]") {
