@@ -57,7 +57,7 @@ class EphemeralPorts {
   static constexpr bool has(std::uint16_t port) { return port >= kFirst && port <= kLast; }
 };
 
-// Ports of calls that have ended lately, but not gracefully. A connection that was reset leaves none, and its segments
+// Ports of calls that have ended lately, but not gracefully: that leaves no TIME-WAIT, and segments of the connection
 // may still be under way when the next begins: with the same ports, soon after it and without timestamps, some of them
 // lie in the window of the next (RFC 9293 s3.4.1), which then has octets of another connection in its stream.
 class PortsUsedLately {
