@@ -17,7 +17,8 @@ constexpr std::uint64_t bit(unsigned capability) { return std::uint64_t{1} << ca
 
 // Rings and sockets of the kernel's, its interfaces and their programs; buffers that are locked memory (af_xdp).
 constexpr std::uint64_t kNetwork = bit(CAP_NET_RAW) | bit(CAP_NET_ADMIN) | bit(CAP_IPC_LOCK);
-// XDP's programs; libxdp looks at the one that is there by its number, which takes CAP_SYS_ADMIN.
+// XDP's programs; libxdp, by which DPDK has them, looks at the one that is there by its number, which takes
+// CAP_SYS_ADMIN.
 constexpr std::uint64_t kPrograms = bit(CAP_BPF) | bit(CAP_PERFMON) | bit(CAP_SYS_ADMIN);
 // Where memory lies (/proc/self/pagemap), a NIC's registers and ports.
 constexpr std::uint64_t kNic = bit(CAP_SYS_ADMIN) | bit(CAP_SYS_RAWIO);
@@ -33,7 +34,7 @@ std::uint64_t needed_by(Kind kind) {
     case Kind::tap:
       return bit(CAP_NET_ADMIN);
     case Kind::af_xdp:
-      return kNetwork | kPrograms;
+      return kNetwork | bit(CAP_BPF);
     case Kind::pci:
       return kNetwork | kNic;
     case Kind::vdev:

@@ -12,7 +12,7 @@ namespace {
 using Kind = PortSpec::Kind;
 
 // Frames pass by CAP_NET_RAW. CAP_NET_ADMIN lets more of them wait in a packet socket than the system's limit, switches
-// off merging (GRO, LRO), whose frames fit no buffer of af_xdp's, and makes interfaces and XDP sockets.
+// off merging (GRO, LRO), whose frames fit no buffer of af_xdp's, and makes interfaces. CAP_BPF is for XDP's programs.
 std::vector<Capability> wanted(Kind kind) {
   switch (kind) {
     case Kind::af_packet:

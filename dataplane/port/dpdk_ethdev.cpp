@@ -10,7 +10,6 @@
 #include <optional>
 
 #include "port/dpdk_runtime.hpp"
-#include "port/netdev.hpp"
 #include "wire/rss.hpp"
 
 namespace rnic::port {
@@ -68,19 +67,6 @@ std::optional<rte_eth_rss_conf> our_hash(const rte_eth_dev_info& info) {
   if (hashed == 0 || info.reta_size == 0 || key_bytes > hash_key.size()) return std::nullopt;
   return rte_eth_rss_conf{
       .rss_key = hash_key.data(), .rss_key_len = static_cast<std::uint8_t>(key_bytes), .rss_hf = hashed};
-}
-
-// The one socket of the family that was not there before; -1: none, or more. Anything but one is not the driver that we
-// know: a timed sleep is slow, and never wrong.
-int new_socket(int family, const std::vector<int>& before) {
-  int found = -1;
-  unsigned count = 0;
-  for (const int fd : sockets_of_family(family)) {
-    if (std::find(before.begin(), before.end(), fd) != before.end()) continue;
-    found = fd;
-    ++count;
-  }
-  return count == 1 ? found : -1;
 }
 
 }  // namespace
@@ -160,14 +146,10 @@ bool Ethdev::configure(const Wishes& wishes, std::span<const std::unique_ptr<Dpd
   std::uint16_t receive = wishes.descriptors;
   std::uint16_t transmit = wishes.descriptors;
   const auto attempt = [&] {
-    queues_sockets_.clear();
     int code = rte_eth_dev_configure(id_, queues, queues, &conf);
     if (code == 0) code = rte_eth_dev_adjust_nb_rx_tx_desc(id_, &receive, &transmit);
     for (std::uint16_t i = 0; code == 0 && i < queues; ++i) {
-      std::vector<int> before;
-      if (wishes.socket_family != 0) before = sockets_of_family(wishes.socket_family);
       code = rte_eth_rx_queue_setup(id_, i, receive, SOCKET_ID_ANY, nullptr, pools[i]->mempool());
-      if (wishes.socket_family != 0) queues_sockets_.push_back(new_socket(wishes.socket_family, before));
     }
     for (std::uint16_t i = 0; code == 0 && i < queues; ++i)
       code = rte_eth_tx_queue_setup(id_, i, transmit, SOCKET_ID_ANY, nullptr);
@@ -223,7 +205,6 @@ void Ethdev::divide_as_we_do() const {
 }
 
 int Ethdev::wake_descriptor(std::uint16_t queue) const {
-  if (queue < queues_sockets_.size()) return queues_sockets_[queue];
   if (!receive_interrupts_) return -1;
   const int own = rte_eth_dev_rx_intr_ctl_q_get_fd(id_, queue);
   // Where queues share an interrupt, who switches it off or hears it does so for the others, too.

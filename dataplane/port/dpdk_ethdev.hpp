@@ -25,7 +25,6 @@ class Ethdev {
     bool runs = false;            // of segments, both ways, if it can; and checksums then
     std::uint16_t mtu_bytes = 0;  // 0: leave what it is
     unsigned shards = 1;          // among whom the device is divided: at least as many as there are queues
-    int socket_family = 0;        // the driver makes a socket of it for each queue, which is readable as frames wait
   };
 
   Ethdev() = default;
@@ -47,7 +46,7 @@ class Ethdev {
 
   std::uint16_t id() const { return id_; }
   bool started() const { return started_; }
-  // What is readable as frames wait, or where a receive interrupt is told; -1: nothing is.
+  // Where a receive interrupt is told; -1: nowhere.
   int wake_descriptor(std::uint16_t queue) const;
   bool has_receive_interrupts() const { return receive_interrupts_; }
   bool wake_stays_readable() const { return wake_stays_readable_; }  // DriverHabits
@@ -72,8 +71,7 @@ class Ethdev {
   Offloads offloads_;
   unsigned queues_ = 0;
   unsigned shards_ = 1;
-  unsigned hashed_queues_ = 0;       // among which its table of hashes divides; 0: it has none
-  std::vector<int> queues_sockets_;  // of Wishes::socket_family; -1: not known
+  unsigned hashed_queues_ = 0;  // among which its table of hashes divides; 0: it has none
 };
 
 // Numbers the devices of this process: net_tap_rnic0, ...

@@ -21,7 +21,7 @@ static_assert(sizeof(rte_mbuf) % 64 == 0);
 
 void unmap(rte_mempool_memhdr* chunk, void*) { munmap(chunk->addr, chunk->len); }
 
-// All objects behind each other in one mapping: the af_xdp driver counts on it.
+// All objects behind each other in one mapping: `vdev:net_af_xdp` counts on it.
 int populate_own(rte_mempool* pool, unsigned count) {
   std::size_t chunk_min = 0;
   std::size_t align = 0;

@@ -25,13 +25,6 @@ constexpr std::uint32_t kLinkHeaderMax = 18;  // Ethernet with a VLAN tag
 
 std::uint32_t rounded_up(std::uint32_t n, std::uint32_t to) { return (n + to - 1) / to * to; }
 
-// ---- af_xdp ------------------------------------------------------------------------------------
-
-constexpr std::uint32_t kXdpChunkMax = 4096;                      // the kernel's: a page
-constexpr std::uint32_t kXdpHeadroom = 256;                       // XDP_PACKET_HEADROOM
-constexpr std::uint32_t kXdpElement = 64 + 128 + 64 + kHeadroom;  // mempool's, mbuf, Buffer, headroom
-constexpr std::uint32_t kXdpMtuMax = kXdpChunkMax - kXdpElement - kXdpHeadroom - kLinkHeaderMax - 64;
-
 constexpr std::uint32_t kVirtioHeader = 12;  // which its driver asks room for besides
 
 // What many a driver takes for granted behind the headroom.
@@ -49,27 +42,8 @@ std::string lacking(const PortSpec& spec) {
   return list.empty() ? list : "port \"" + to_string(spec) + "\" needs " + list + ", which this process does not have";
 }
 
-// What there is against af_xdp on the interface; empty if nothing.
-std::string objection_to_xdp(const PortSpec& spec, const PortOptions& options, const std::optional<Netdev>& netdev,
-                             unsigned shards) {
-  if (std::string objection = objection_of_kernel(spec, options, netdev); !objection.empty()) return objection;
-  const std::string what = "port \"" + to_string(spec) + "\"";
-  if (mtu_of(options, netdev) > kXdpMtuMax)
-    return what + ": af_xdp carries an MTU of at most " + std::to_string(kXdpMtuMax) +
-           "; give a smaller one, or take af_packet";
-  if (!netdev->up) return what + ": the interface is down; first: ip link set " + spec.target + " up";
-  if (const unsigned queues = netdev_queues(spec.target); queues > shards)
-    return what + ": the interface spreads what it receives over " + std::to_string(queues) +
-           " queues and the device has " + (shards == 1 ? "one worker" : std::to_string(shards) + " workers") +
-           ", with a queue each; first: ethtool -L " + spec.target + " combined " + std::to_string(shards) +
-           " (or rx and tx, where it has them apart)";
-  return {};
-}
-
 // What there is against it before DPDK tries; empty if nothing.
-std::string objection(const PortSpec& spec, const PortOptions& options, const std::optional<Netdev>& netdev,
-                      unsigned shards) {
-  if (spec.kind == Kind::af_xdp) return objection_to_xdp(spec, options, netdev, shards);
+std::string objection(const PortSpec& spec) {
   if (spec.kind != Kind::tap) return {};
   if (std::string lack = lacking(spec); !lack.empty()) return lack;
   if (find_netdev(spec.target)) return "port \"" + to_string(spec) + "\": there is an interface of that name already";
@@ -78,28 +52,12 @@ std::string objection(const PortSpec& spec, const PortOptions& options, const st
 
 // ---- how each kind is made ---------------------------------------------------------------------
 
-}  // namespace
-
-struct DpdkPort::Recipe {
+struct Recipe {
   std::string driver, arguments;  // of a virtual device
   std::uint32_t room_bytes;       // that its buffers must have
   DpdkPool::Memory memory = DpdkPool::Memory::own;
   Ethdev::Wishes wishes{};
-  int kernel_interface = 0;  // DpdkDevice's
 };
-
-namespace {
-
-using Recipe = DpdkPort::Recipe;
-
-Recipe recipe_of_af_xdp(const PortSpec& spec, std::uint32_t mtu) {
-  Recipe recipe{.driver = "net_af_xdp",
-                .arguments = "iface=" + spec.target + ",queue_count=1,start_queue=",
-                // The kernel takes no chunk under 2048.
-                .room_bytes = std::max(mtu + kLinkHeaderMax + kXdpHeadroom, 2048u - (kXdpElement - kHeadroom))};
-  recipe.wishes.socket_family = AF_XDP;
-  return recipe;
-}
 
 Recipe recipe_of_tap(const PortSpec& spec, std::uint32_t mtu) {
   Recipe recipe{.driver = "net_tap", .arguments = "iface=" + spec.target, .room_bytes = mtu + kLinkHeaderMax};
@@ -125,20 +83,7 @@ Recipe recipe_of_driver(const PortSpec& spec, const PortOptions& options, std::u
 }
 
 Recipe recipe_of(const PortSpec& spec, const PortOptions& options, std::uint32_t mtu) {
-  switch (spec.kind) {
-    case Kind::af_xdp:
-      return recipe_of_af_xdp(spec, mtu);
-    case Kind::tap:
-      return recipe_of_tap(spec, mtu);
-    case Kind::loopback:
-    case Kind::pair:
-    case Kind::memif:
-    case Kind::af_packet:
-    case Kind::pci:
-    case Kind::vdev:
-      break;
-  }
-  return recipe_of_driver(spec, options, mtu);
+  return spec.kind == Kind::tap ? recipe_of_tap(spec, mtu) : recipe_of_driver(spec, options, mtu);
 }
 
 // ---- steps of opening --------------------------------------------------------------------------
@@ -153,14 +98,6 @@ bool make_device(const PortSpec& spec, const Recipe& recipe, Ethdev& device, std
   const auto comma = spec.target.find(',');
   return device.make_virtual(spec.target.substr(0, comma),
                              comma == std::string::npos ? std::string() : spec.target.substr(comma + 1), error);
-}
-
-// What may be behind a driver's refusal.
-std::string hint(const PortSpec& spec) {
-  if (spec.kind != Kind::af_xdp) return {};
-  return has(Capability::ipc_lock)
-             ? " (does another program have the interface's XDP or one of its queues?)"
-             : " (its buffers are locked memory: CAP_IPC_LOCK is missing, or a higher limit, ulimit -l)";
 }
 
 // Pools for `queues` queues, of `buffers` in all.
@@ -228,47 +165,15 @@ void learn(const PortSpec& spec, const PortOptions& options, const DpdkDevice& d
 
 std::vector<std::unique_ptr<Port>> DpdkPort::open_queues(const PortSpec& spec, const PortOptions& options,
                                                          unsigned shards, std::string& error) {
-  std::optional<Netdev> netdev;
-  const bool of_kernel = spec.kind == Kind::af_xdp;
-  if (of_kernel) netdev = find_netdev(spec.target);
-  if (error = objection(spec, options, netdev, shards); !error.empty()) return {};
+  if (error = objection(spec); !error.empty()) return {};
 
   PortFacts facts{.kind = name(spec.kind), .name = to_string(spec), .mac = {}, .netdev = {}};
-  facts.mtu_bytes = mtu_of(options, netdev);
-  if (of_kernel || spec.kind == Kind::tap) facts.netdev = spec.target;
+  facts.mtu_bytes = mtu_of(options, {});
+  if (spec.kind == Kind::tap) facts.netdev = spec.target;
   Recipe recipe = recipe_of(spec, options, facts.mtu_bytes);
   recipe.wishes.shards = shards;
 
-  if (!of_kernel) return open_device(spec, options, recipe, facts, error);
-  // All queues of the interface, for what comes to another is nobody's; and an ethdev each: its driver takes several
-  // only where the interface says that they are for both directions.
-  stop_merging(spec.target);
-  const unsigned queues = netdev_queues(spec.target);
-  PortOptions share = options;
-  share.buffers /= queues;
-  recipe.wishes.descriptors = xdp_descriptors(queues, options.buffers);
-  if (recipe.wishes.descriptors == 0) {
-    error = "port \"" + facts.name +
-            "\": " + (queues == 1 ? "a queue wants" : std::to_string(queues) + " queues want") +
-            " buffers = " + std::to_string(xdp_buffers_least(queues)) + " at least";
-    return {};
-  }
-  recipe.kernel_interface = netdev->index;
-  const std::string of_interface = recipe.arguments;
-  std::vector<std::unique_ptr<Port>> ports;
-  for (unsigned i = 0; i < queues; ++i) {
-    recipe.arguments = of_interface + std::to_string(i);
-    auto opened = open_device(spec, share, recipe, facts, error);
-    if (opened.empty()) return {};
-    std::move(opened.begin(), opened.end(), std::back_inserter(ports));
-  }
-  return ports;
-}
-
-std::vector<std::unique_ptr<Port>> DpdkPort::open_device(const PortSpec& spec, const PortOptions& options,
-                                                         const Recipe& recipe, PortFacts facts, std::string& error) {
   const auto device = std::make_shared<DpdkDevice>();
-  device->kernel_interface = recipe.kernel_interface;
   Ethdev& ethdev = device->ethdev;
   const bool made = make_device(spec, recipe, ethdev, error);
   unsigned queues = 0;
@@ -276,21 +181,18 @@ std::vector<std::unique_ptr<Port>> DpdkPort::open_device(const PortSpec& spec, c
     if (ethdev.driver() == "net_vhost")
       device->guest = VhostGuest::follow(ethdev.id(), spec.target.substr(spec.target.find(',') + 1));
     queues = std::clamp(options.buffers / (kBuffersPerDescriptor * recipe.wishes.descriptors), 1u,
-                        std::min(recipe.wishes.shards, ethdev.queues_max()));
+                        std::min(shards, ethdev.queues_max()));
     queues = begin(recipe, options.buffers, queues, *device, error);
   }
   if (queues == 0) {
-    error = "port \"" + to_string(spec) + "\": " + error + hint(spec);
+    error = "port \"" + to_string(spec) + "\": " + error;
     // Its interrupt would outlive it (DPDK 22.11), and crash us before the reason is told.
     if (made && ethdev.driver() == "net_virtio_user") ethdev.never_close();
     return {};
   }
   learn(spec, options, *device, facts);
   // Neighbours ask for IPv6 addresses in groups, which an interface does not hear unasked.
-  if (options.groups && device->kernel_interface != 0)
-    device->groups = hear_all_groups(spec.target);
-  else if (options.groups)
-    rte_eth_allmulticast_enable(ethdev.id());
+  if (options.groups) rte_eth_allmulticast_enable(ethdev.id());
   std::vector<std::unique_ptr<Port>> ports;
   for (std::uint16_t i = 0; i < queues; ++i) {
     std::unique_ptr<DpdkPort> port(new DpdkPort(device, i));
@@ -299,10 +201,6 @@ std::vector<std::unique_ptr<Port>> DpdkPort::open_device(const PortSpec& spec, c
     ports.push_back(std::move(port));
   }
   return ports;
-}
-
-DpdkDevice::~DpdkDevice() {
-  if (groups >= 0) close(groups);
 }
 
 DpdkPort::DpdkPort(std::shared_ptr<DpdkDevice> device, std::uint16_t queue)
@@ -324,11 +222,6 @@ void DpdkPort::listen() {
   edges_ = epoll_create1(EPOLL_CLOEXEC);
   epoll_event event{.events = EPOLLIN | EPOLLET, .data = {}};
   if (edges_ >= 0 && epoll_ctl(edges_, EPOLL_CTL_ADD, wake_, &event) == 0) wake_ = edges_;
-}
-
-bool DpdkPort::link_up() const {
-  if (shared_->kernel_interface != 0) return netdev_link_up(facts_.netdev, shared_->kernel_interface);
-  return device_.link_up();
 }
 
 }  // namespace rnic::port

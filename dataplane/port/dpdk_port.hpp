@@ -1,16 +1,13 @@
-// A port over a receive and a transmit queue of a DPDK ethdev: af_xdp, tap, pci, vdev. memif needs more and is in
+// A port over a receive and a transmit queue of a DPDK ethdev: tap, pci, vdev. memif needs more and is in
 // port/dpdk_memif. A device of several workers has a queue each way for each of them (port/steered_ports), as far as it
 // has so many and buffers suffice. Which frame comes to which queue is the device's affair: pci, and what else divides
-// by a hash, is told to divide as we do (wire/rss.hpp); a tap remembers by which queue a flow was sent; an interface
-// under af_xdp divides as it does.
+// by a hash, is told to divide as we do (wire/rss.hpp); a tap remembers by which queue a flow was sent.
 //
 // Frames are mbufs of the port's own pool (port/dpdk_pool). Checksums and the cutting of runs are the device's where it
 // can, of pci and vdev (port/dpdk_offloads); elsewhere they are done above.
 //
-// How it wakes a sleeping worker:
-//   af_xdp          the driver's own socket: poll() on it looks at the ring, so it is readable as long as frames wait,
-//                   and nothing is to be armed
-//   tap, pci, vdev  receive interrupts, where the driver has them; a tap's signals come to the worker besides
+// It wakes a sleeping worker by receive interrupts, where the driver has them; a tap's signals come to the worker
+// besides.
 //
 // Each queue is owned by one worker, but for link_up() and facts().
 #pragma once
@@ -43,47 +40,24 @@ constexpr std::uint32_t small_room_with_runs(std::uint32_t mtu_bytes) {
   return room <= 2 * kSmallRoom ? room : 0;
 }
 
-// Of af_xdp: so many buffers of a queue the driver hands to the kernel for what comes, however long its rings are
-// (ETH_AF_XDP_DFLT_NUM_DESCS).
-inline constexpr std::uint32_t kXdpFill = 2048;
-inline constexpr std::uint16_t kXdpDescriptorsMin = 256, kXdpDescriptorsMax = 2048;
-
-// A ring's, of an interface's `queues`, which must all be there and share `buffers`: what is sent may fill one, and as
-// many are wanted for what is under way. 0: that is more than there are; with xdp_buffers_least() it is not.
-constexpr std::uint16_t xdp_descriptors(unsigned queues, std::uint32_t buffers) {
-  for (std::uint32_t descriptors = kXdpDescriptorsMax; descriptors >= kXdpDescriptorsMin; descriptors /= 2)
-    if (kXdpFill + 2 * descriptors <= buffers / queues) return static_cast<std::uint16_t>(descriptors);
-  return 0;
-}
-constexpr std::uint32_t xdp_buffers_least(unsigned queues) { return queues * (kXdpFill + 2 * kXdpDescriptorsMin); }
-
 // What the queues of one device have in common. While they are at work nothing of it changes but who the guest is.
 struct DpdkDevice {
-  DpdkDevice() = default;
-  ~DpdkDevice();
-  DpdkDevice(const DpdkDevice&) = delete;
-  DpdkDevice& operator=(const DpdkDevice&) = delete;
-
   std::vector<std::unique_ptr<DpdkPool>> pools;  // each queue's; they go after the ethdev that sends from them
   Ethdev ethdev;
   std::unique_ptr<VhostGuest> guest;  // of net_vhost
-  int groups = -1;                    // open for as long as the interface is to hear all multicast
-  int kernel_interface = 0;           // the index of the one whose link is ours; 0: none
   std::mutex interrupts;              // drivers have one register for those of all queues: held while one is switched
 };
 
 class DpdkPort : public Port {
  public:
-  // Any kind but loopback, pair, memif and af_packet: for `shards` workers as many queues, or fewer. Of one shard one.
+  // tap, pci or vdev: for `shards` workers as many queues, or fewer. Of one shard one.
   // Empty: the sentence says why.
   static std::vector<std::unique_ptr<Port>> open_queues(const PortSpec& spec, const PortOptions& options,
                                                         unsigned shards, std::string& error);
   ~DpdkPort() override;
 
-  struct Recipe;  // how a kind is made: of dpdk_port.cpp alone
-
   const PortFacts& facts() const override { return facts_; }
-  bool link_up() const override;
+  bool link_up() const override { return device_.link_up(); }
   BufferPool& pool() override { return pool_; }
   unsigned receive_burst(Buffer** out, unsigned max) override;
   unsigned send_burst(Buffer* const* frames, unsigned count) override;
@@ -98,10 +72,6 @@ class DpdkPort : public Port {
 
   // The device has a pool for it already.
   DpdkPort(std::shared_ptr<DpdkDevice> device, std::uint16_t queue);
-  // One device made by the recipe: its queues, each with what is known of all and what the device says of itself.
-  // Empty: the sentence says why.
-  static std::vector<std::unique_ptr<Port>> open_device(const PortSpec& spec, const PortOptions& options,
-                                                        const Recipe& recipe, PortFacts facts, std::string& error);
   void listen();
   bool send_cut(Buffer* run);
   unsigned receive_now(Buffer** out, unsigned max);

@@ -1,12 +1,13 @@
 #include "port/dpdk_runtime.hpp"
 
-#include <dlfcn.h>
+#include <bpf/libbpf.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
 #include <sched.h>
 #include <unistd.h>
+#include <xdp/libxdp.h>
 
 #include <algorithm>
 #include <cstdarg>
@@ -43,9 +44,8 @@ ssize_t write_log(void*, const char* text, std::size_t size) {
   return static_cast<ssize_t>(size);
 }
 
-// The af_xdp driver's libraries write to stderr on their own. What they warn of goes to the log (they
-// warn of much that does no harm, so it is no complaint); the rest is noise. They are not linked: the driver has
-// brought them, or nobody has.
+// libbpf and libxdp write to stderr on their own. What they warn of goes to the log (they warn of much that does no
+// harm, so it is no complaint); the rest is noise.
 int hear_library(int level, const char* format, va_list arguments) {
   constexpr int kWarn = 0;  // LIBBPF_WARN, LIBXDP_WARN
   if (level != kWarn) return 0;
@@ -59,13 +59,6 @@ int hear_library(int level, const char* format, va_list arguments) {
   if (l.sink) l.sink(line);
   return size;
 }
-void quiet_library(const char* library, const char* setter) {
-  void* loaded = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
-  if (loaded == nullptr) return;
-  using Setter = void* (*)(int (*)(int, const char*, va_list));
-  if (auto* set = reinterpret_cast<Setter>(dlsym(loaded, setter)); set != nullptr) set(hear_library);
-}
-
 bool started_ = false;
 
 // One logical core that is any of those we may run on: EAL then pins nothing.
@@ -130,8 +123,12 @@ bool start_dpdk(const DpdkOptions& options, std::string& error) {
   }
   // A memif client tries again until its server is there; that is no error each time.
   rte_log_set_level_pattern("pmd.net.memif", RTE_LOG_CRIT);
-  quiet_library("libbpf.so.1", "libbpf_set_print");
-  quiet_library("libxdp.so.1", "libxdp_set_print");
+  libbpf_set_print([](libbpf_print_level level, const char* format, va_list arguments) {
+    return hear_library(level, format, arguments);
+  });
+  libxdp_set_print([](libxdp_print_level level, const char* format, va_list arguments) {
+    return hear_library(level, format, arguments);
+  });
   started_ = true;
   return true;
 }

@@ -51,8 +51,8 @@ int hear_all_groups(const std::string& interface);
 int open_link_news();
 void read_link_news(int descriptor);
 
-// Descriptors of this process's sockets of one family (AF_PACKET, AF_XDP). A driver opens its own
-// and has no call to name them: the difference between two looks does.
+// Descriptors of this process's sockets of one family. A driver opens its own and has no call to name them: the
+// difference between two looks does.
 std::vector<int> sockets_of_family(int family);
 
 }  // namespace rnic::port

@@ -6,6 +6,7 @@
 #include "port/loopback_port.hpp"
 #include "port/packet_port.hpp"
 #include "port/pair_port.hpp"
+#include "port/xdp_port.hpp"
 
 namespace rnic::port {
 
@@ -45,6 +46,8 @@ std::vector<std::unique_ptr<Port>> PortFactory::open_queues(const PortSpec& spec
   switch (spec.kind) {
     case PortSpec::Kind::af_packet:
       return PacketPort::open_queues(spec, options, shards, error);
+    case PortSpec::Kind::af_xdp:
+      return XdpPort::open_queues(spec, options, shards, error);
     case PortSpec::Kind::loopback:
       only = std::make_unique<LoopbackPort>(options);
       break;
@@ -54,7 +57,6 @@ std::vector<std::unique_ptr<Port>> PortFactory::open_queues(const PortSpec& spec
     case PortSpec::Kind::memif:
       if (!start_dpdk_for(options, error)) break;
       return MemifPort::open_queues(spec, options, shards, error);
-    case PortSpec::Kind::af_xdp:
     case PortSpec::Kind::tap:
     case PortSpec::Kind::pci:
     case PortSpec::Kind::vdev:

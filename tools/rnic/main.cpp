@@ -42,7 +42,7 @@ std::string explain_ports() {
          "  af_packet:IFACE                   any Linux interface (needs " +
          needs(Kind::af_packet) +
          ")\n"
-         "  af_xdp:IFACE                      the same, faster, and not for the kernel any more (needs " +
+         "  af_xdp:IFACE                      the same past the kernel, which hears nothing there any more (needs " +
          needs(Kind::af_xdp) +
          ")\n"
          "  tap:IFACE                         a new tap interface (needs " +

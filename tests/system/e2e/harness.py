@@ -334,11 +334,10 @@ def memif_wire(world, mtu=None):
 
 
 def veth_wire(world, kind, lossy_permille=0, addresses=("10.77.0.1/24", "10.77.0.2/24"), options=(), label=None,
-              keys="", daemon_keys="", queues=1):
+              keys="", daemon_keys="", queues=1, mtu=1500):
     """Two namespaces joined by a veth of so many queues (or by two, with a man in the middle), no address on the
-    kernel's side. `keys`: of the devices, and `daemon_keys` of the daemons, where they have more than options say. By
-    af_packet frames are as the kernel likes them, merged and without checksums; the man in the middle sees what is on a
-    cable."""
+    kernel's side. `keys`: of the devices, and `daemon_keys` of the daemons, where they have more than options say.
+    Frames are as the kernel likes them, merged and without checksums; the man in the middle sees what is on a cable."""
     tag = f"{os.getpid() % 10000}-{next(VETHS)}"
     a, b = f"rnicA{tag}", f"rnicB{tag}"
     world.namespace(a)
@@ -356,7 +355,8 @@ def veth_wire(world, kind, lossy_permille=0, addresses=("10.77.0.1/24", "10.77.0
             ip("-n", m, "link", "set", "dev", device, "up")
     else:
         of_queues = ("numrxqueues", str(queues), "numtxqueues", str(queues))
-        ip("link", "add", "ra", "netns", a, *of_queues, "type", "veth", "peer", "name", "rb", "netns", b, *of_queues)
+        ip("link", "add", "ra", "netns", a, "mtu", str(mtu), *of_queues, "type", "veth", "peer", "name", "rb", "netns", b,
+           "mtu", str(mtu), *of_queues)
     for namespace, device in ((a, "ra"), (b, "rb")):
         inside = ["ip", "netns", "exec", namespace]
         subprocess.run([*inside, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"], check=False, capture_output=True)

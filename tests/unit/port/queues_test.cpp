@@ -288,14 +288,14 @@ TEST_CASE("af_xdp says how many buffers its queues want where there are fewer, a
   const auto open_with = [&](std::uint32_t buffers) {
     return factory.open_queues(*spec, {.name = "rnic0", .mtu_bytes = 0, .mac = {}, .buffers = buffers}, count, error);
   };
-  CHECK(open_with(2560 * count - 1).empty());
-  CHECK(error == (count == 1 ? "port \"af_xdp:two\": a queue wants buffers = 2560 at least"
-                             : "port \"af_xdp:two\": 2 queues want buffers = 5120 at least"));
-  const auto queues = open_with(2560 * count);
+  CHECK(open_with(768 * count - 1).empty());
+  CHECK(error == (count == 1 ? "port \"af_xdp:two\": a queue wants buffers = 768 at least"
+                             : "port \"af_xdp:two\": 2 queues want buffers = 1536 at least"));
+  const auto queues = open_with(768 * count);
   INFO(error);
   REQUIRE(queues.size() == count);
   dpdk_register_thread();
-  for (const auto& queue : queues) CHECK(queue->pool().available() >= 512);
+  for (const auto& queue : queues) CHECK(queue->pool().available() >= 256);
 }
 
 TEST_CASE("a tap has a queue for each worker, to which the kernel sends what answers it", "[port][veth][steering]") {

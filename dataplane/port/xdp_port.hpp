@@ -1,0 +1,83 @@
+// A port on a queue of one of the kernel's interfaces, by an AF_XDP socket: what comes to the queue goes past the
+// kernel's stack, and where the driver can (zero copy) from the card into our buffers and from them into the card.
+//
+// Frames longer than a chunk of the pool (port/xdp_pool) come and go in several (Linux 6.6). What comes so is gathered
+// in a large buffer; what goes is sent from where it lies.
+//
+// It wakes a worker by the socket itself: that is readable as long as frames wait. Receiving makes no call, sending one
+// a burst where the driver wants to be told.
+//
+// All queues of the interface are taken, as what comes to another is nobody's. The interface makes and checks no
+// checksums for us, and cuts no runs.
+//
+// Owned by one worker, but for link_up() and facts().
+#pragma once
+
+#include <xdp/xsk.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "port/options.hpp"
+#include "port/port.hpp"
+#include "port/spec.hpp"
+#include "port/xdp_pool.hpp"
+#include "port/xdp_program.hpp"
+
+namespace rnic::port {
+
+class XdpPort final : public Port {
+ public:
+  // As many as the interface has queues, which may be no more than `shards`; `options` are of all together. Empty: the
+  // sentence says why.
+  static std::vector<std::unique_ptr<Port>> open_queues(const PortSpec& spec, const PortOptions& options,
+                                                        unsigned shards, std::string& error);
+  ~XdpPort() override;
+
+  const PortFacts& facts() const override { return facts_; }
+  bool link_up() const override;
+  BufferPool& pool() override { return *pool_; }
+  unsigned receive_burst(Buffer** out, unsigned max) override;
+  unsigned send_burst(Buffer* const* frames, unsigned count) override;
+  std::uint64_t frames_lost() const override { return lost_ + lost_in_kernel_; }
+  int wake_descriptor() override { return xsk_socket__fd(socket_); }
+  bool arm() override;
+  void disarm() override {}
+  void tend() override;
+
+ private:
+  // What the queues of one interface have in common.
+  struct Interface {
+    ~Interface();
+    int index = 0;
+    std::unique_ptr<XdpProgram> program;
+    int groups = -1;  // open for as long as it is to hear all multicast
+  };
+
+  XdpPort(std::shared_ptr<Interface> interface, PortFacts facts);
+  bool open_socket(const XdpLayout& layout, unsigned queue, std::string& error);
+  int try_socket(unsigned queue);
+  void close_socket();
+  void refill();
+  void take_back_sent();
+  bool put(Buffer& frame);
+  void tell_kernel();
+  Buffer* take(const xdp_desc& received);
+  Buffer* gather(BufferRef piece, bool more);
+
+  PortFacts facts_;
+  const std::shared_ptr<Interface> interface_;
+  std::unique_ptr<XdpPool> pool_;
+  xsk_umem* memory_ = nullptr;
+  xsk_socket* socket_ = nullptr;
+  xsk_ring_prod fill_{}, send_{};
+  xsk_ring_cons sent_{}, received_{};
+  std::uint32_t to_fill_ = 0;  // buffers that the kernel could have more of
+  bool all_told_ = true;       // the kernel has taken all that is to be sent
+  BufferRef gathered_;         // of a frame in several chunks, as far as it has come
+  bool losing_ = false;        // the rest of one for which there was no buffer
+  std::uint64_t lost_ = 0, lost_in_kernel_ = 0;
+};
+
+}  // namespace rnic::port

@@ -1,0 +1,281 @@
+// What is af_xdp's alone, on a veth pair. Needs root.
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "kit/catch.hpp"
+#include "kit/frames.hpp"
+#include "port/netdev.hpp"
+#include "port/open.hpp"
+#include "unit/port/peer.hpp"
+#include "unit/port/skip.hpp"
+#include "unit/port/veth.hpp"
+
+namespace rnic::port {
+namespace {
+
+using rnic::test::Octets;
+using test::Ends, test::obstacle, test::open, test::run;
+
+// By af_packet to af_xdp, both of that MTU.
+struct XdpEnds : Ends {
+  explicit XdpEnds(std::uint32_t mtu = 1500) {
+    for (const char* name : {"one", "two"})
+      REQUIRE(run(std::string("ip link set ") + name + " mtu " + std::to_string(mtu)));
+    std::string error;
+    two = open("af_xdp:two", error);
+    INFO(error);
+    REQUIRE(two);
+    one = open("af_packet:one", error);
+    REQUIRE(one);
+    REQUIRE(test::eventually([&] { return one->link_up() && two->link_up(); }));
+  }
+};
+
+Octets frame_of(std::size_t octets, std::uint8_t seed = 1) {
+  Octets frame(octets);
+  for (std::size_t i = 0; i < octets; ++i) frame[i] = static_cast<std::byte>(i * 7 + seed);
+  std::copy(Ends::kOurs.octets.begin(), Ends::kOurs.octets.end(), reinterpret_cast<std::uint8_t*>(frame.data()));
+  frame[12] = std::byte{0x88}, frame[13] = std::byte{0xB5};
+  return frame;
+}
+
+Octets octets_of(const BufferRef& frame) { return {frame->bytes().begin(), frame->bytes().end()}; }
+
+// Frames of all lengths, both ways.
+void cross(Ends& ends, std::uint32_t mtu) {
+  for (std::uint32_t length = 60; length <= mtu + 14; length += 497)
+    for (int way = 0; way < 2; ++way) {
+      CAPTURE(length, way);
+      ends.send({frame_of(length)});
+      const auto got = ends.receive(length);
+      REQUIRE(got.size() == 1);
+      CHECK(octets_of(got[0]) == frame_of(length));
+      std::swap(ends.one, ends.two);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("af_xdp hands over frames of any length up to its MTU as they are, and loses no buffer", "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("af_xdp: " + why);
+  const std::uint32_t mtu = GENERATE(1500u, 9000u, 16'000u);
+  CAPTURE(mtu);
+  XdpEnds ends(mtu);
+  ends.receive(0);
+  const std::uint32_t small = ends.two->pool().available(), large = ends.two->pool().large_available();
+  // What fits a small buffer, a chunk, two and so on, and one octet more.
+  std::vector<Octets> frames;
+  for (const std::uint32_t length : {60u, 1513u, 1514u, 2752u, 2753u, 3392u, 3393u, 3648u, 3649u, 7296u, 7297u, 9014u,
+                                     10'944u, 10'945u, 14'592u, 14'593u, 16'014u})
+    if (length <= mtu + 14) frames.push_back(frame_of(length, static_cast<std::uint8_t>(length)));
+  for (int round = 0; round < 150; ++round) {
+    std::size_t octets = 0;
+    for (const Octets& each : frames) octets += each.size();
+    ends.send(frames);
+    const auto got = ends.receive(octets);
+    REQUIRE(got.size() == frames.size());
+    for (std::size_t i = 0; i < frames.size(); ++i) {
+      REQUIRE(octets_of(got[i]) == frames[i]);
+      REQUIRE(got[i]->checksum_good == 0);
+    }
+  }
+  CHECK(ends.two->pool().available() == small);
+  CHECK(ends.two->pool().large_available() == large);
+  CHECK(ends.two->frames_lost() == 0);
+}
+
+TEST_CASE("af_xdp sends frames of any length from where they lie, and has their buffers back", "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("af_xdp: " + why);
+  XdpEnds ends(16'000);
+  ends.receive(0);
+  std::swap(ends.one, ends.two);  // who sends is af_xdp
+  BufferPool& pool = ends.one->pool();
+  const std::uint32_t small = pool.available(), large = pool.large_available();
+  for (std::uint32_t length = 60; length <= 16'014; length += 797) {
+    CAPTURE(length);
+    const Octets frame = frame_of(length);
+    // One that its sender keeps is shared until it is sent.
+    BufferRef kept = BufferRef::take(pool, length);
+    REQUIRE(kept);
+    std::memcpy(kept->append(length).data(), frame.data(), length);
+    Buffer* const sent = kept.share().release();
+    REQUIRE(ends.one->send_burst(&sent, 1) == 1);
+    const auto got = ends.receive(length);
+    REQUIRE(got.size() == 1);
+    CHECK(octets_of(got[0]) == frame);
+    CHECK(test::eventually([&] { return ends.one->arm() && !pool.shared(*kept); }));
+    kept.reset();
+    CHECK(pool.available() == small);
+    CHECK(pool.large_available() == large);
+  }
+}
+
+TEST_CASE("af_xdp sends more than its ring holds, bit by bit, and nothing is lost", "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("af_xdp: " + why);
+  XdpEnds ends(9000);
+  ends.receive(0);
+  std::swap(ends.one, ends.two);
+  std::uint32_t number = 0, received = 0;
+  while (received < 20'000) {
+    Buffer* burst[64];
+    unsigned count = 0;
+    while (number < 20'000 && count < 64) {
+      const std::uint32_t length = number % 5 == 0 ? 9014 : 60;
+      BufferRef frame = BufferRef::take(ends.one->pool(), length);
+      if (!frame) break;
+      const Octets octets = frame_of(length, static_cast<std::uint8_t>(number));
+      std::memcpy(frame->append(length).data(), octets.data(), length);
+      burst[count++] = frame.release();
+      ++number;
+    }
+    unsigned sent = 0;
+    while (sent < count) {
+      sent += ends.one->send_burst(burst + sent, count - sent);
+      Buffer* got[64];
+      const unsigned n = ends.two->receive_burst(got, 64);
+      for (unsigned i = 0; i < n; ++i) {
+        const BufferRef frame(got[i]);
+        if (!(wire::load_mac(frame->bytes(), 0) == Ends::kOurs)) continue;
+        REQUIRE(frame->bytes()[20] == static_cast<std::byte>(20 * 7 + received));
+        ++received;
+      }
+    }
+    if (count == 0) {
+      (void)ends.one->arm();
+      Buffer* got[64];
+      const unsigned n = ends.two->receive_burst(got, 64);
+      for (unsigned i = 0; i < n; ++i) {
+        const BufferRef frame(got[i]);
+        if (wire::load_mac(frame->bytes(), 0) == Ends::kOurs) ++received;
+      }
+    }
+  }
+  CHECK(ends.one->frames_lost() == 0);
+  CHECK(ends.two->frames_lost() == 0);
+}
+
+TEST_CASE("af_xdp receives while the kernel is handing over, and has the ring filled again", "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("af_xdp: " + why);
+  constexpr std::uint32_t kFrames = 50'000, kAtOnce = 128;
+  XdpEnds ends;
+  ends.receive(0);
+  std::atomic<std::uint32_t> received{0};
+  std::thread sender([&] {
+    for (std::uint32_t number = 0; number < kFrames; ++number) {
+      while (number - received.load(std::memory_order_relaxed) >= kAtOnce) std::this_thread::yield();
+      Buffer* frame = nullptr;
+      if (ends.one->pool().take(&frame, 1) != 1) std::abort();
+      const Octets octets = frame_of(60, static_cast<std::uint8_t>(number));
+      std::memcpy(frame->append(60).data(), octets.data(), 60);
+      while (ends.one->send_burst(&frame, 1) != 1) std::this_thread::yield();
+    }
+  });
+  bool in_order = true;
+  CHECK(test::eventually([&] {
+    Buffer* got[64];
+    const unsigned n = ends.two->receive_burst(got, 64);
+    for (unsigned i = 0; i < n; ++i) {
+      const BufferRef frame(got[i]);
+      if (!(wire::load_mac(frame->bytes(), 0) == Ends::kOurs)) continue;
+      in_order &= frame->bytes()[20] == static_cast<std::byte>(20 * 7 + received);
+      received.fetch_add(1, std::memory_order_relaxed);
+    }
+    return received == kFrames;
+  }));
+  received = kFrames + kAtOnce;
+  sender.join();
+  CHECK(in_order);
+}
+
+TEST_CASE("af_xdp works in front of the kernel's stack where the interface has no driver's part", "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("af_xdp: " + why);
+  const std::uint32_t mtu = GENERATE(1500u, 9000u);
+  CAPTURE(mtu);
+  Ends ends;
+  for (const char* name : {"one", "two"})
+    REQUIRE(run(std::string("ip link set ") + name + " mtu " + std::to_string(mtu)));
+  if (!run("ip link add link two name over address 02:00:00:00:00:09 type macvlan mode private"))
+    SKIP_BECAUSE("this kernel has no macvlan");
+  std::ofstream("/proc/sys/net/ipv6/conf/over/disable_ipv6") << 1;
+  REQUIRE(run("ip link set over up"));
+  std::string error;
+  ends.two = open("af_xdp:over", error);
+  INFO(error);
+  REQUIRE(ends.two);
+  CHECK(run("ip -d link show over | grep -q xdpgeneric"));
+  ends.one = open("af_packet:one", error);
+  REQUIRE(ends.one);
+  REQUIRE(test::eventually([&] { return ends.one->link_up() && ends.two->link_up(); }));
+  cross(ends, mtu);
+}
+
+// The driver of a veth takes frames of its other end's MTU in one chunk, or a program that knows pieces.
+TEST_CASE("af_xdp works by the driver where the other end's frames may be longer than ours", "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("af_xdp: " + why);
+  Ends ends;
+  REQUIRE(run("ip link set one mtu 9000"));
+  std::string error;
+  ends.two = open("af_xdp:two", error);
+  INFO(error);
+  REQUIRE(ends.two);
+  CHECK(run("ip -d link show two | grep -q 'prog/xdp'"));
+  CHECK_FALSE(run("ip -d link show two | grep -q xdpgeneric"));
+  ends.one = open("af_packet:one", error);
+  REQUIRE(ends.one);
+  REQUIRE(test::eventually([&] { return ends.one->link_up() && ends.two->link_up(); }));
+  cross(ends, 1500);
+}
+
+TEST_CASE("af_xdp counts what it has no buffer for, and goes on", "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("af_xdp: " + why);
+  XdpEnds ends(9000);
+  ends.receive(0);
+  std::vector<BufferRef> held;
+  while (Buffer* const one = ends.two->pool().take_large()) held.emplace_back(one);
+  ends.send({frame_of(9000), frame_of(100), frame_of(9000), frame_of(101)});
+  CHECK(ends.receive(201).size() == 2);
+  CHECK(ends.two->frames_lost() == 2);
+  held.clear();
+  ends.send({frame_of(9000)});
+  CHECK(ends.receive(9000).size() == 1);
+  // No small one for what the kernel is to receive into: that is counted there.
+  Buffer* one = nullptr;
+  while (ends.two->pool().take(&one, 1) == 1) held.emplace_back(one);
+  std::vector<BufferRef> received;
+  for (int i = 0; i < 3000; ++i) {
+    ends.send({frame_of(100)});
+    Buffer* raw = nullptr;
+    while (ends.two->receive_burst(&raw, 1) == 1) received.emplace_back(raw);
+  }
+  ends.two->tend();
+  CHECK(ends.two->frames_lost() > 2);
+  held.clear();
+  received.clear();
+  ends.receive(0);
+  ends.send({frame_of(300)});
+  CHECK(ends.receive(300).size() == 1);
+}
+
+TEST_CASE("an interface is af_xdp's no longer than the port lives, and can be had again at once", "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("af_xdp: " + why);
+  REQUIRE(run("ip link add one type veth peer name two"));
+  REQUIRE((run("ip link set one up") && run("ip link set two up")));
+  const auto has_program = [] { return run("ip -d link show two | grep -q xdp"); };
+  for (int i = 0; i < 5; ++i) {
+    std::string error;
+    const auto port = open("af_xdp:two", error);
+    INFO(error);
+    REQUIRE(port);
+    CHECK(has_program());
+  }
+  CHECK_FALSE(has_program());
+}
+
+}  // namespace rnic::port
