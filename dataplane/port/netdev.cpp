@@ -20,6 +20,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
+#include <string_view>
 
 namespace rnic::port {
 namespace {
@@ -145,6 +147,15 @@ unsigned netdev_queues(const std::string& interface) {
   if (!asker.ethtool(&channels)) return 1;
   const unsigned queues = channels.combined_count + channels.rx_count;
   return queues == 0 ? 1 : queues;
+}
+
+bool netdev_is_virtual(const std::string& interface) {
+  Asker asker(interface);
+  ethtool_drvinfo info{};
+  info.cmd = ETHTOOL_GDRVINFO;
+  if (!asker.ethtool(&info) || info.bus_info[0] == '\0') return true;  // no device of any bus
+  constexpr std::string_view kGuests[] = {"tun", "virtio_net", "vif", "hv_netvsc", "vmxnet3"};
+  return std::find(std::begin(kGuests), std::end(kGuests), std::string_view(info.driver)) != std::end(kGuests);
 }
 
 bool stop_merging(const std::string& interface) {

@@ -39,6 +39,10 @@ std::vector<std::string> netdev_and_uppers(const std::string& interface);
 // How many receive queues share its traffic; 1 where it does not say.
 unsigned netdev_queues(const std::string& interface);
 
+// Is it made of software, or does a hypervisor make it? Then what comes there may not have been on any wire, and its
+// sender may have left checksums to hardware that there is none of.
+bool netdev_is_virtual(const std::string& interface);
+
 // Frames must come as they were on the wire: merged ones (GRO, LRO) do not fit a buffer. Best
 // effort; true if nothing merges now.
 bool stop_merging(const std::string& interface);

@@ -30,10 +30,8 @@ bool same(Bytes a, Bytes b, std::uint32_t from, std::uint32_t to) {
   return std::memcmp(a.data() + from, b.data() + from, to - from) == 0;
 }
 
-}  // namespace
-
-SegmentRun::Layout SegmentRun::look(Bytes frame) {
-  Layout layout;
+SegmentLayout look(Bytes frame) {
+  SegmentLayout layout;
   if (frame.size() < kEthernet) return layout;
   layout.ip = kEthernet;
   auto type = load_be<std::uint16_t>(frame, kEthernet - 2);
@@ -63,6 +61,17 @@ SegmentRun::Layout SegmentRun::look(Bytes frame) {
   if (layout.headers >= tcp + kTcp && layout.headers <= layout.end) layout.tcp = tcp;
   return layout;
 }
+
+// The pseudo-header's sum, as it is in the checksum's place until the rest is added.
+std::uint16_t undone_checksum(Bytes frame, const SegmentLayout& at, std::uint32_t octets_of_tcp) {
+  const std::uint32_t addresses = at.ip + (at.v6 ? kV6Addresses : kV4Addresses);
+  const auto part = wire::sum_of(frame.subspan(addresses, at.v6 ? 32 : 8)) +
+                    wire::PartialSum{to_big(std::uint16_t{wire::protocol::kTcp})} +
+                    wire::PartialSum{to_big(octets_of_tcp)};
+  return static_cast<std::uint16_t>(~wire::checksum_of(part));
+}
+
+}  // namespace
 
 void SegmentRun::begin(Buffer& frame) {
   first_ = &frame;
@@ -135,11 +144,7 @@ OffloadHeader SegmentRun::finish() {
   }
   if (tcp == 0) return said;
   if (v6) store_be(first, ip + kV6Length, static_cast<std::uint16_t>(bytes_ - tcp));
-  const std::uint32_t addresses = ip + (v6 ? kV6Addresses : kV4Addresses);
-  const auto part = wire::sum_of(first.subspan(addresses, v6 ? 32 : 8)) +
-                    wire::PartialSum{to_big(std::uint16_t{wire::protocol::kTcp})} +
-                    wire::PartialSum{to_big(bytes_ - tcp)};
-  store_be(first, tcp + wire::TcpHeader::kChecksumOffset, static_cast<std::uint16_t>(~wire::checksum_of(part)));
+  store_be(first, tcp + wire::TcpHeader::kChecksumOffset, undone_checksum(first, layout_, bytes_ - tcp));
   said.flags = OffloadHeader::kNeedsChecksum;
   said.checksum_start = static_cast<std::uint16_t>(tcp);
   said.checksum_at = static_cast<std::uint16_t>(wire::TcpHeader::kChecksumOffset);
@@ -164,6 +169,12 @@ Received judge(const OffloadHeader& header, Bytes frame) {
   if ((header.flags & (OffloadHeader::kNeedsChecksum | OffloadHeader::kChecksumGood)) == 0) return Received::unchecked;
   // It speaks of TCP's or UDP's alone.
   return is_ip_header_good(frame) ? Received::good : Received::unchecked;
+}
+
+bool is_checksum_undone(Bytes frame) {
+  const SegmentLayout at = look(frame);
+  return at.tcp != 0 && load_be<std::uint16_t>(frame, at.tcp + wire::TcpHeader::kChecksumOffset) ==
+                            undone_checksum(frame, at, at.end - at.tcp);
 }
 
 bool is_ip_header_good(Bytes frame) {

@@ -31,6 +31,17 @@ static_assert(sizeof(OffloadHeader) == 10);
 // Of IP, headers and all.
 inline constexpr std::uint32_t kRunBytesMax = 65'535;
 
+// Where a frame has its headers.
+struct SegmentLayout {
+  std::uint32_t ip = 0;       // offset
+  std::uint32_t tcp = 0;      // offset; 0: it is no TCP segment
+  std::uint32_t headers = 0;  // octets in front of the payload
+  std::uint32_t end = 0;      // offset behind it; what is there fills a short frame up
+  bool v6 = false;
+  bool v4 = false;
+  bool tagged = false;
+};
+
 // Frames that leave as one. They are ours, with an Ethernet header and perhaps a VLAN tag, their checksums not filled.
 class SegmentRun {
  public:
@@ -53,21 +64,10 @@ class SegmentRun {
   Bytes piece(std::uint32_t index) const { return count_ == 1 ? Bytes(first_->bytes()) : pieces_[index]; }
 
  private:
-  // Where a frame of ours has its headers.
-  struct Layout {
-    std::uint32_t ip = 0;       // offset
-    std::uint32_t tcp = 0;      // offset; 0: it is no TCP segment
-    std::uint32_t headers = 0;  // octets in front of the payload
-    std::uint32_t end = 0;      // offset behind it; what is there fills a short frame up
-    bool v6 = false;
-    bool v4 = false;
-    bool tagged = false;
-  };
-  static Layout look(Bytes frame);
   bool continues(Bytes frame) const;
 
   Buffer* first_ = nullptr;
-  Layout layout_;
+  SegmentLayout layout_;
   std::array<Bytes, kSegmentsMax> pieces_;
   std::uint32_t count_ = 0;
   std::uint32_t segment_bytes_ = 0;  // payload of each but the last
@@ -85,6 +85,9 @@ enum class Received : std::uint8_t {
   unusable,   // several datagrams in one, or nothing that is known
 };
 Received judge(const OffloadHeader& header, Bytes frame);
+// Is it a TCP segment whose sender has left its checksum to hardware: is there the pseudo-header's sum alone (as Linux
+// has it, CHECKSUM_PARTIAL)? A spoilt segment passes for one as rarely as for one with a good checksum.
+bool is_checksum_undone(Bytes frame);
 // Of a frame with an Ethernet header and perhaps a VLAN tag: IPv4's checksum. Good as well where there is none.
 bool is_ip_header_good(Bytes frame);
 

@@ -15,6 +15,7 @@
 #include "port/capability.hpp"
 #include "port/kernel_interface.hpp"
 #include "port/netdev.hpp"
+#include "port/segment_runs.hpp"
 
 namespace rnic::port {
 
@@ -70,6 +71,7 @@ std::vector<std::unique_ptr<Port>> XdpPort::open_queues(const PortSpec& spec, co
   facts.mtu_bytes = mtu_of(options, netdev);
   const XdpLayout layout = xdp_layout(facts.mtu_bytes, options.buffers, queues);
 
+  const bool is_virtual = netdev_is_virtual(spec.target);
   const auto interface = std::make_shared<Interface>();
   interface->index = netdev->index;
   interface->program = XdpProgram::attach(netdev->index, queues, layout.has_large(), error);
@@ -77,6 +79,7 @@ std::vector<std::unique_ptr<Port>> XdpPort::open_queues(const PortSpec& spec, co
   std::vector<std::unique_ptr<XdpPort>> ports;
   for (unsigned i = 0; good && i < queues; ++i) {
     ports.emplace_back(new XdpPort(interface, facts));
+    ports.back()->virtual_ = is_virtual;
     good = ports.back()->open_socket(layout, i, error);
   }
   if (!good) {
@@ -215,6 +218,9 @@ unsigned XdpPort::receive_burst(Buffer** out, unsigned max) {
   unsigned kept = 0;
   for (std::uint32_t i = 0; i < count; ++i)
     if (Buffer* const frame = take(*xsk_ring_cons__rx_desc(&received_, at + i))) out[kept++] = frame;
+  // The kernel knows by a mark that is not in the frame.
+  for (unsigned i = 0; virtual_ && i < kept; ++i)
+    out[i]->checksum_good = is_checksum_undone(out[i]->bytes()) && is_ip_header_good(out[i]->bytes());
   if (count != 0) xsk_ring_cons__release(&received_, count);
   to_fill_ += count;
   refill();

@@ -8,7 +8,8 @@
 // a burst where the driver wants to be told.
 //
 // All queues of the interface are taken, as what comes to another is nobody's. The interface makes and checks no
-// checksums for us, and cuts no runs.
+// checksums for us, and cuts no runs. Where it is made of software, whoever sends on this machine may have left TCP's
+// checksum undone: such segments are good.
 //
 // Owned by one worker, but for link_up() and facts().
 #pragma once
@@ -74,6 +75,7 @@ class XdpPort final : public Port {
   xsk_ring_prod fill_{}, send_{};
   xsk_ring_cons sent_{}, received_{};
   std::uint32_t to_fill_ = 0;  // buffers that the kernel could have more of
+  bool virtual_ = false;       // netdev_is_virtual()
   bool all_told_ = true;       // the kernel has taken all that is to be sent
   BufferRef gathered_;         // of a frame in several chunks, as far as it has come
   bool losing_ = false;        // the rest of one for which there was no buffer

@@ -2,10 +2,6 @@
 // and what is missing for the others.
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <linux/ethtool.h>
-#include <linux/sockios.h>
-#include <net/if.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -18,7 +14,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -125,40 +120,6 @@ void check_ports() {
     say(Level::note, "pci", "no /dev/vfio/vfio: needs the vfio-pci module, an IOMMU, and the NIC bound to it");
 }
 
-std::string driver_of(const std::string& interface) {
-  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return {};
-  ethtool_drvinfo info{};
-  info.cmd = ETHTOOL_GDRVINFO;
-  ifreq request{};
-  interface.copy(request.ifr_name, sizeof request.ifr_name - 1);
-  request.ifr_data = reinterpret_cast<char*>(&info);
-  const bool told = ioctl(fd, SIOCETHTOOL, &request) == 0;
-  close(fd);
-  return told ? std::string(info.driver) : std::string();
-}
-
-// Between kernels on one machine a TCP checksum may be left to hardware that there is none of: the
-// frame comes with the pseudo-header's sum only. The kernel knows by a mark that is not in the frame, and that it tells
-// a packet socket; by af_xdp we check what is in the frame, and drop it.
-constexpr const char* kRemedy = "on the sender's interface: ethtool -K IFACE tx off";
-
-void check_partial_checksums() {
-  std::string names;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/sys/class/net", ignored)) {
-    const std::string name = entry.path().filename().string();
-    const std::string driver = driver_of(name);
-    if (driver != "veth" && driver != "tun" && driver != "virtio_net" && driver != "bridge") continue;
-    names += (names.empty() ? "" : ", ") + name + " (" + driver + ")";
-  }
-  if (!names.empty())
-    say(Level::note, "partial checksums",
-        "by af_xdp, senders on this machine behind " + names +
-            " may leave TCP's checksum undone, and rnic drops such segments; " + kRemedy);
-}
-
-// Where it has happened.
 void check_bad_checksums(Client& daemon) {
   rnic_show request{};
   std::strncpy(request.what, "port", sizeof request.what - 1);
@@ -176,9 +137,9 @@ void check_bad_checksums(Client& daemon) {
     const auto bad = row.value("bad_checksums", std::uint64_t{0});
     if (bad != 0 && (kind == "af_packet" || kind == "af_xdp"))
       say(Level::bad, row.value("device", ""),
-          std::to_string(bad) + " segments came with wrong checksums and were dropped" +
-              (kind == "af_xdp" ? std::string(". If their sender is on this machine, it leaves them undone; ") + kRemedy
-                                : std::string(": something between their sender and here damages frames")));
+          std::to_string(bad) +
+              " segments came with wrong checksums and were dropped: something between their sender"
+              " and here damages frames");
     if (row.contains("conflicts") && row["conflicts"].is_array())
       for (const auto& conflict : row["conflicts"])
         say(Level::bad, row.value("device", ""), "another station claims its address: " + conflict.get<std::string>());
@@ -237,7 +198,6 @@ int doctor(const std::string& name) {
                        : "no userfaultfd for this user: rnic run --fast-memory has no effect; "
                          "\"sysctl vm.unprivileged_userfaultfd=1\" allows it");
   check_ports();
-  check_partial_checksums();
   say(port::has(port::Capability::sys_nice) ? Level::good : Level::note, "scheduling",
       port::has(port::Capability::sys_nice)
           ? "the workers may run with SCHED_FIFO"

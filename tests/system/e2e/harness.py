@@ -361,7 +361,7 @@ def veth_wire(world, kind, lossy_permille=0, addresses=("10.77.0.1/24", "10.77.0
         inside = ["ip", "netns", "exec", namespace]
         subprocess.run([*inside, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"], check=False, capture_output=True)
         ip("-n", namespace, "link", "set", "dev", device, "up")
-        if kind != "af_packet" or lossy_permille:
+        if lossy_permille:
             subprocess.run([*inside, "ethtool", "-K", device, "tx", "off", "rx", "off", "tso", "off", "gso", "off",
                             "gro", "off"], check=False, capture_output=True)
     if lossy_permille:

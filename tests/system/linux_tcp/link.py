@@ -1,5 +1,5 @@
 """Links between the kernel's TCP and ours: a veth whose one end is in a namespace with an address of the
-kernel's, and whose other end has tcp_peer on it, by af_packet; with a man in the middle where asked for.
+kernel's, and whose other end has tcp_peer on it, by af_packet or af_xdp; with a man in the middle where asked for.
 
 Both sides send the same pattern (tests/kit/octet_streams.hpp), so each can check each octet it gets.
 """
@@ -124,12 +124,14 @@ def run(*words):
 
 class Link:
     """`mitm`: its options, if it is there. `sysctls`: of the kernel's end. `buffers`: of our end, one frame each.
-    `merged`: frames cross as the kernel likes them, up to 64 KiB and without checksums; else as on a cable."""
+    `merged`: frames cross as the kernel likes them, up to 64 KiB and without checksums; else as on a cable. `kind`: of
+    our port."""
 
     ports = iter(range(4000, 60000))
     family, theirs, ours, nobody = socket.AF_INET, KERNEL, OURS, NOBODY
 
-    def __init__(self, world, tag, mtu=1500, mitm=(), peer=(), sysctls=(), buffers=4096, merged=False):
+    def __init__(self, world, tag, mtu=1500, mitm=(), peer=(), sysctls=(), buffers=4096, merged=False,
+                 kind="af_packet"):
         base = f"rnicT{os.getpid() % 100000}{tag}"
         kernel, ours = base + "k", base + "o"
         for name in (kernel, ours):
@@ -159,7 +161,7 @@ class Link:
             world.start(["ip", "netns", "exec", base + "m", BUILD / "tests" / "mitm", "km", "om", *mitm])
         self.world = world
         self.kernel = Namespace(kernel)
-        self.peer = Peer(["ip", "netns", "exec", ours, str(BUILD / "tests" / "tcp_peer"), "--port", "af_packet:o",
+        self.peer = Peer(["ip", "netns", "exec", ours, str(BUILD / "tests" / "tcp_peer"), "--port", f"{kind}:o",
                           "--address", OURS + "/16", "--mtu", str(mtu), "--buffers", str(buffers), *peer])
 
     def ready(self):

@@ -383,6 +383,33 @@ std::uint16_t marked(const Octets& frame, std::uint32_t segment_bytes, std::uint
 }
 }  // namespace
 
+TEST_CASE("a checksum is undone where the pseudo-header's sum alone is in its place, and nowhere else",
+          "[port][runs]") {
+  for (const Segment& it : {Segment{}, Segment{.v6 = true}, Segment{.vlan = 5}, Segment{.payload = 3, .fill_up_to = 60},
+                            Segment{.v6 = true, .payload = 0, .vlan = 7}}) {
+    CAPTURE(it.v6, it.vlan, it.payload);
+    Octets frame = frame_of(it);
+    if (frame.size() < it.fill_up_to) frame.resize(it.fill_up_to);
+    const std::size_t tcp = (it.v6 ? kTcpAt6 : kTcpAt4) + (it.vlan != 0 ? 4 : 0);
+    const std::size_t segment = tcp + 32 + it.payload;  // its end: timestamps
+    // By hand, RFC 9293 s3.1: addresses, protocol, length.
+    std::uint64_t sum = wire::protocol::kTcp + (segment - tcp);
+    for (std::size_t at = tcp - (it.v6 ? 32 : 8); at < tcp; at += 2) sum += load_be<std::uint16_t>(Bytes(frame), at);
+    while (sum > 0xFFFF) sum = (sum & 0xFFFF) + (sum >> 16);
+    CHECK_FALSE(port::is_checksum_undone(finished(frame)));
+    store_be(MutableBytes(frame), tcp + 16, static_cast<std::uint16_t>(sum));
+    CHECK(port::is_checksum_undone(frame));
+    for (std::size_t bit = 0; bit < 16; ++bit) {
+      store_be(MutableBytes(frame), tcp + 16, static_cast<std::uint16_t>(sum ^ 1u << bit));
+      CHECK_FALSE(port::is_checksum_undone(frame));
+    }
+    // Cut off anywhere, it is no segment.
+    store_be(MutableBytes(frame), tcp + 16, static_cast<std::uint16_t>(sum));
+    for (std::size_t octets = 0; octets < tcp + 20; ++octets)
+      CHECK_FALSE(port::is_checksum_undone(Bytes(frame).first(octets)));
+  }
+}
+
 TEST_CASE("a frame that came as one is marked as the segments that it was", "[port][runs]") {
   const bool v6 = GENERATE(false, true);
   const Octets frame = frame_of({.v6 = v6, .payload = 7 * 1448 + 100});

@@ -61,6 +61,18 @@ void cross(Ends& ends, std::uint32_t mtu) {
     }
 }
 
+Octets segment(std::size_t payload, bool v6) {
+  std::array<std::uint8_t, 16> from{0x20, 0x01, 0x0d, 0xb8, 1}, to{0x20, 0x01, 0x0d, 0xb8, 2};
+  const wire::IpAddress source = v6 ? wire::IpAddress::from_octets(from) : wire::IpAddress::v4(10, 0, 0, 1);
+  const wire::IpAddress destination = v6 ? wire::IpAddress::from_octets(to) : wire::IpAddress::v4(10, 0, 0, 2);
+  wire::TcpHeader header;
+  header.source_port = 1, header.destination_port = 2;
+  header.flags = wire::tcp_flags::kAck;
+  return rnic::test::frames::packet({.destination = Ends::kOurs, .source = {}, .type = 0}, wire::protocol::kTcp, source,
+                                    destination, rnic::test::frames::tcp(header, source, destination, Octets(payload)),
+                                    {});
+}
+
 }  // namespace
 
 TEST_CASE("af_xdp hands over frames of any length up to its MTU as they are, and loses no buffer", "[port][veth]") {
@@ -261,6 +273,26 @@ TEST_CASE("af_xdp counts what it has no buffer for, and goes on", "[port][veth]"
   ends.receive(0);
   ends.send({frame_of(300)});
   CHECK(ends.receive(300).size() == 1);
+}
+
+TEST_CASE("af_xdp takes a checksum for good that a sender on this machine has left undone, and no other",
+          "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("af_xdp: " + why);
+  CHECK(netdev_is_virtual("lo"));
+  XdpEnds ends;
+  CHECK(netdev_is_virtual("two"));
+  ends.receive(0);
+  for (const bool undone : {true, false}) {
+    // What an af_packet port leaves to the interface, that leaves undone toward its other end, or does itself.
+    if (!undone && !run("ethtool -K one tx off")) SKIP_BECAUSE("there is no `ethtool` command");
+    for (const bool v6 : {false, true}) {
+      CAPTURE(undone, v6);
+      ends.send({segment(100, v6)});
+      const auto got = ends.receive(1);
+      REQUIRE(got.size() == 1);
+      CHECK(got[0]->checksum_good == (undone ? 1 : 0));
+    }
+  }
 }
 
 TEST_CASE("an interface is af_xdp's no longer than the port lives, and can be had again at once", "[port][veth]") {
