@@ -126,7 +126,7 @@ bool Host::receive(Instant now) {
   out_.begin_turn();
   buffers_.begin_turn(now);
   // What two ends of a memif agree on is known once they have met; before a SYN of the peer's is answered.
-  if (link_.follow_port_mtu()) [[unlikely]]
+  if (link_.follow_port()) [[unlikely]]
     streams_.on_mtu_change();
 
   bool busy = false;

@@ -16,7 +16,7 @@ Link::Link(port::Port& port, std::optional<std::uint16_t> vlan, std::uint64_t ba
       mac_(port.facts().mac),
       vlan_(vlan),
       checks_in_(!port.facts().verifies_checksums),
-      sums_out_(!port.facts().fills_checksums),
+      sums_out_(!port.fills_checksums()),
       mtu_bytes_(port.link_mtu()),
       port_mtu_bytes_(mtu_bytes_),
       batch_(static_cast<unsigned>(std::clamp<std::uint64_t>(

@@ -113,8 +113,9 @@ class Link {
   // Octets of IP in a run of segments that the port takes (port::PortFacts). None behind a tag, which hides TCP from a
   // kernel.
   std::uint32_t run_bytes() const { return vlan_ ? 0 : port_.facts().run_bytes; }
-  // Whether the port says another than before: it is taken over.
-  bool follow_port_mtu() {
+  // Whether the port says another MTU than before: it is taken over, as what it says of checksums.
+  bool follow_port() {
+    sums_out_ = !port_.fills_checksums();
     const std::uint32_t mtu = port_.link_mtu();
     if (mtu == port_mtu_bytes_) [[likely]]
       return false;

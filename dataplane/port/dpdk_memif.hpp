@@ -70,6 +70,9 @@ class MemifPort final : public DpdkPort, private Gated {
   // Only when it is known what the peer is, and so what it receives.
   bool link_up() const override { return settled_.load(std::memory_order_relaxed); }
   std::uint32_t link_mtu() const override { return link_mtu_.load(std::memory_order_relaxed); }
+  // Between two rnicd frames never leave memory. (One who joins later, as its first link comes up, may meet with some
+  // that have none; TCP sends them again.)
+  bool fills_checksums() const override { return joined_.load(std::memory_order_relaxed); }
   BufferPool& pool() override { return *frames_; }
   unsigned receive_burst(Buffer** out, unsigned max) override;
   // While there is no peer, frames are lost, as on a cable with nobody at its end.

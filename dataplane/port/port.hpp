@@ -15,7 +15,7 @@ struct PortFacts {
   wire::Mac mac;
   std::uint32_t mtu_bytes = 1500;   // IP octets in one frame
   bool verifies_checksums = false;  // received IP and TCP checksums need no check (or never leave memory)
-  bool fills_checksums = false;     // sent frames need no IP and TCP checksums
+  bool fills_checksums = false;     // sent frames need no IP and TCP checksums, whoever is at the other end
   // Octets of IP in a frame that is a run of TCP segments (Buffer::unit_bytes), which the port cuts apart, or whose
   // receiver has no need to; 0: it takes none.
   std::uint32_t run_bytes = 0;
@@ -41,6 +41,8 @@ class Port {
   // IP octets that a frame to the peer may have now; never more than facts().mtu_bytes, which is what we
   // receive. From any thread.
   virtual std::uint32_t link_mtu() const { return facts().mtu_bytes; }
+  // Sent segments need no IP and TCP checksums now. From any thread.
+  virtual bool fills_checksums() const { return facts().fills_checksums; }
   // Buffers for frames sent and received here.
   virtual BufferPool& pool() = 0;
   // Up to `max` received frames, each with one reference for the caller. buffer->checksum_good

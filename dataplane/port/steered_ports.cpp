@@ -60,6 +60,9 @@ class SteeredPorts::Shard final : public Port {
   const PortFacts& facts() const override { return facts_; }
   bool link_up() const override { return linked_.link_up(); }
   std::uint32_t link_mtu() const override { return linked_.link_mtu(); }
+  bool fills_checksums() const override {
+    return linked_.fills_checksums() && (queue_ == nullptr || !queue_->link_up() || queue_->fills_checksums());
+  }
   BufferPool& pool() override { return pool_; }
   unsigned receive_burst(Buffer** out, unsigned max) override;
   unsigned send_burst(Buffer* const* frames, unsigned count) override;

@@ -37,6 +37,7 @@ class KeepingPort final : public port::Port {
   }
   const port::PortFacts& facts() const override { return facts_; }
   bool link_up() const override { return true; }
+  bool fills_checksums() const override { return fills; }
   BufferPool& pool() override { return pool_; }
   unsigned receive_burst(Buffer**, unsigned) override { return 0; }
   unsigned send_burst(Buffer* const* frames, unsigned count) override {
@@ -51,6 +52,7 @@ class KeepingPort final : public port::Port {
   void disarm() override {}
 
   std::vector<Octets> sent;
+  bool fills = false;
 
  private:
   port::PortFacts facts_;

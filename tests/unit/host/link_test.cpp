@@ -205,11 +205,11 @@ TEST_CASE("when 256 frames wait no further one is taken", "[host]") {
 
 TEST_CASE("a link follows its port's MTU, and is never told more than the port takes", "[host]") {
   Bench bench;
-  CHECK_FALSE(bench.link.follow_port_mtu());
+  CHECK_FALSE(bench.link.follow_port());
   bench.port.mtu = 1300;
-  CHECK(bench.link.follow_port_mtu());
+  CHECK(bench.link.follow_port());
   CHECK(bench.link.mtu_bytes() == 1300);
-  CHECK_FALSE(bench.link.follow_port_mtu());
+  CHECK_FALSE(bench.link.follow_port());
   bench.link.set_mtu(9000);
   CHECK(bench.link.mtu_bytes() == 1500);
 }

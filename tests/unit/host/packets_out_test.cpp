@@ -26,6 +26,20 @@ TEST_CASE("a segment goes to its neighbour with headers and checksums of its own
   CHECK(sent[0].tcp().has(flags::kSyn));
 }
 
+TEST_CASE("segments have no checksums while the port says that they need none", "[host]") {
+  HostParts host;
+  for (const bool fills : {false, true, false}) {
+    CAPTURE(fills);
+    host.port.fills = fills;
+    CHECK_FALSE(host.link.follow_port());
+    host.call(static_cast<std::uint16_t>(fills ? 1001 : host.port.sent.empty() ? 1000 : 1002));
+    const auto sent = host.take_sent();
+    REQUIRE(sent.size() == 1);
+    CHECK(wire::ipv4_checksum_is_good(sent[0].packet, sent[0].ip) != fills);
+    CHECK((wire::transport_checksum(kOurs, kPeer, wire::protocol::kTcp, sent[0].payload()) == 0) != fills);
+  }
+}
+
 TEST_CASE("packets have the hop limit that is configured", "[host]") {
   HostParts host(1024, 7);
   host.call();

@@ -367,6 +367,35 @@ TEST_CASE("a long frame whose peer dies in the middle of it is given up when the
   CHECK(port->frames_lost() == 1);
 }
 
+TEST_CASE("between two rnicd a memif's segments need no checksums, toward others they do", "[port][memif]") {
+  const bool rnicd = GENERATE(true, false);
+  CAPTURE(rnicd);
+  const std::uint32_t mtu = rnicd ? 40'000 : 1500;  // in pieces, too
+  const Directory directory;
+  const auto port = open(directory.server(), mtu);
+  CHECK_FALSE(port->fills_checksums());
+  if (!rnicd) REQUIRE(unlink((directory.path + "/m.wake").c_str()) == 0);
+  std::optional<Peer> peer(std::in_place, directory.client(), mtu);
+  REQUIRE(test::eventually([&] { return port->link_up(); }));
+  REQUIRE(test::peer_answers(*port));
+  CHECK(port->fills_checksums() == rnicd);
+  for (const std::uint32_t octets : {64u, mtu + 14}) {
+    test::send_question(*port, 1, octets);
+    BufferRef answer;
+    REQUIRE(test::eventually([&] {
+      Buffer* raw = nullptr;
+      if (port->receive_burst(&raw, 1) == 1) answer = BufferRef(raw);
+      return answer && answer->length == octets;
+    }));
+    CHECK(answer->checksum_good == (rnicd ? 1 : 0));
+  }
+  peer.reset();
+  CHECK(test::eventually([&] {
+    if (port->arm()) port->disarm();
+    return !port->fills_checksums();
+  }));
+}
+
 TEST_CASE("a memif peer without a wake channel is served by timed sleeps", "[port][memif]") {
   const Directory directory;
   const auto port = open(directory.server());

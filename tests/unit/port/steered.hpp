@@ -60,6 +60,7 @@ class Queue final : public Port {
   const PortFacts& facts() const override { return facts_; }
   bool link_up() const override { return up; }
   std::uint32_t link_mtu() const override { return mtu; }
+  bool fills_checksums() const override { return fills; }
   BufferPool& pool() override { return pool_; }
   unsigned receive_burst(Buffer** out, unsigned max) override {
     if (generate) generate(*this);
@@ -112,7 +113,7 @@ class Queue final : public Port {
   std::deque<Buffer*> arriving;
   std::vector<Sent> sent;
   unsigned accepts = kEver;
-  bool up = true, armed = false, mute = false;
+  bool up = true, armed = false, mute = false, fills = false;
   std::uint32_t mtu = 1400;
   std::uint64_t lost = 0;
   unsigned tends = 0;

@@ -489,6 +489,28 @@ TEST_CASE("a shard's port says what its queue says, and only its own worker tend
   CHECK(port.of(2).pool().small_room_bytes() == kPool.room_bytes);
 }
 
+TEST_CASE("a shard's segments need no checksums where neither its own link nor the port's wants them",
+          "[port][steering]") {
+  for (const bool links_apart : {false, true}) {
+    CAPTURE(links_apart);
+    Divided port(2, 3, kPool, true, links_apart);
+    const auto are_filled = [&] {
+      return std::array{port.of(0).fills_checksums(), port.of(1).fills_checksums(), port.of(2).fills_checksums()};
+    };
+    CHECK(are_filled() == std::array{false, false, false});
+    port.queues[0]->fills = true;
+    CHECK(are_filled() == std::array{true, false, true});
+    port.queues[1]->fills = true;
+    CHECK(are_filled() == std::array{true, true, true});
+    // While it is down, frames go by the first.
+    port.queues[1]->fills = port.queues[1]->up = false;
+    CHECK(are_filled() == std::array{true, links_apart, true});
+    port.queues[0]->fills = false;
+    port.queues[1]->fills = port.queues[1]->up = true;
+    CHECK(are_filled() == std::array{false, !links_apart, false});
+  }
+}
+
 TEST_CASE("the only shard of a port has its queue as it is", "[port][steering]") {
   Divided port(1, 1);
   CHECK(port.of(0).wake_descriptor() == port.queues[0]->wake_descriptor());
