@@ -1,8 +1,8 @@
 // Packet buffers: storage with a small header, counted references, and a pool to take them from.
 //
 // A buffer has room in front of its octets (headroom) for headers that are put on later. Pools:
-// HeapPool below (pair, loopback, the simulator, tests) and DPDK's mbufs behind port/dpdk_pool,
-// the only place that knows mbufs.
+// HeapPool below (af_packet, pair, loopback, the simulator, tests), memory that the kernel shares (port/xdp_pool), and
+// DPDK's mbufs behind port/dpdk_pool, the only place that knows mbufs.
 //
 // Owned by one worker; references are not atomic.
 #pragma once

@@ -61,6 +61,14 @@ bool switch_off(const std::string& interface, std::uint32_t get, std::uint32_t s
   return asker.ethtool(&value);
 }
 
+unsigned count_queues(const std::string& interface, __u32 ethtool_channels::*apart) {
+  Asker asker(interface);
+  ethtool_channels channels{};
+  channels.cmd = ETHTOOL_GCHANNELS;
+  if (!asker.ethtool(&channels)) return 1;
+  return std::max(channels.combined_count + channels.*apart, 1u);
+}
+
 }  // namespace
 
 std::optional<Netdev> find_netdev(const std::string& interface) {
@@ -140,13 +148,9 @@ bool netdev_link_up(const std::string& interface, int index) {
   return (asker.answer().ifr_flags & kBoth) == kBoth;
 }
 
-unsigned netdev_queues(const std::string& interface) {
-  Asker asker(interface);
-  ethtool_channels channels{};
-  channels.cmd = ETHTOOL_GCHANNELS;
-  if (!asker.ethtool(&channels)) return 1;
-  const unsigned queues = channels.combined_count + channels.rx_count;
-  return queues == 0 ? 1 : queues;
+unsigned netdev_queues(const std::string& interface) { return count_queues(interface, &ethtool_channels::rx_count); }
+unsigned netdev_send_queues(const std::string& interface) {
+  return count_queues(interface, &ethtool_channels::tx_count);
 }
 
 bool netdev_is_virtual(const std::string& interface) {
@@ -162,6 +166,10 @@ bool stop_merging(const std::string& interface) {
   const bool gro = switch_off(interface, ETHTOOL_GGRO, ETHTOOL_SGRO, ~0u);
   const bool lro = switch_off(interface, ETHTOOL_GFLAGS, ETHTOOL_SFLAGS, ETH_FLAG_LRO);
   return gro && lro;
+}
+
+bool keep_tags(const std::string& interface) {
+  return switch_off(interface, ETHTOOL_GFLAGS, ETHTOOL_SFLAGS, ETH_FLAG_RXVLAN);
 }
 
 int hear_all_groups(const std::string& interface) {

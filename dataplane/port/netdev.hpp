@@ -36,8 +36,9 @@ std::vector<KernelAddress> kernel_addresses();
 // shows them, which is of the network namespace in which it was mounted.
 std::vector<std::string> netdev_and_uppers(const std::string& interface);
 
-// How many receive queues share its traffic; 1 where it does not say.
+// How many queues share what it receives, and what it sends; 1 where it does not say.
 unsigned netdev_queues(const std::string& interface);
+unsigned netdev_send_queues(const std::string& interface);
 
 // Is it made of software, or does a hypervisor make it? Then what comes there may not have been on any wire, and its
 // sender may have left checksums to hardware that there is none of.
@@ -46,6 +47,8 @@ bool netdev_is_virtual(const std::string& interface);
 // Frames must come as they were on the wire: merged ones (GRO, LRO) do not fit a buffer. Best
 // effort; true if nothing merges now.
 bool stop_merging(const std::string& interface);
+// Tags of VLANs are to stay in the frames that had them. Best effort, as above.
+bool keep_tags(const std::string& interface);
 
 // A descriptor by which, while it is open, the interface hears all multicast; -1 where it is refused.
 int hear_all_groups(const std::string& interface);

@@ -16,6 +16,8 @@ constexpr std::uint32_t kChunkMin = 2048, kPage = 4096;  // a chunk is no smalle
 constexpr std::uint32_t kBufferBytes = 64;
 constexpr std::uint32_t kReceivedFrom = XdpPool::kFrontBytes + XDP_PACKET_HEADROOM;
 constexpr std::size_t kHugePage = 2u << 20;
+// Of all of them: older kernels count a pool's octets in 32 bits.
+constexpr std::uint64_t kBytesMax = std::uint64_t{4} << 30;
 
 // With the headroom: no more than is_large() lets a small one have.
 constexpr std::uint32_t kSmallRoomMax = (kHeadroom + 2 * kSmallRoom) / 64 * 64;
@@ -36,9 +38,10 @@ XdpLayout xdp_layout(std::uint32_t mtu_bytes, std::uint32_t buffers, unsigned qu
   const std::uint32_t frame_bytes = mtu_bytes + kLinkHeaderMax;
   XdpLayout layout;
   layout.chunk_bytes = kReceivedFrom + frame_bytes <= kChunkMin ? kChunkMin : kPage;
-  layout.count = buffers / queues;
+  layout.count = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(buffers / queues, (kBytesMax - kLargeBytesMax) / layout.chunk_bytes));
   if (mtu_bytes > kXdpChunkMtuMax) {
-    layout.large_chunks = (XdpPool::kFrontBytes + frame_bytes + kPage - 1) / kPage;
+    layout.large_chunks = (kBufferBytes + kHeadroom + frame_bytes + kPage - 1) / kPage;
     const std::uint64_t most = kLargeBytesMax / queues / (layout.large_chunks * kPage);
     layout.large_count = static_cast<std::uint32_t>(std::min<std::uint64_t>(layout.count, most));
   }

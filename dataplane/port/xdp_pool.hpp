@@ -2,7 +2,7 @@
 // without a copy of ours. The kernel knows it as chunks of equal size; a small buffer is one, a large one several that
 // follow each other, of which each chunk's part is sent by a descriptor of its own.
 //
-//   | Buffer, 64 | headroom 128 | the kernel's, for XDP programs, 256 | what is received ... |
+//   | Buffer, 64 | headroom 128 | spare, 64 | the kernel's, for XDP programs, 256 | what is received ... |
 //
 // What we write ourselves begins behind the headroom, as everywhere.
 //
@@ -32,9 +32,9 @@ struct XdpLayout {
 };
 
 inline constexpr std::uint32_t kXdpDescriptorsMin = 256, kXdpDescriptorsMax = 2048;
-// The longest IP packet for which every driver has a frame in one chunk: a page, less the kernel's own headroom and
-// what it keeps behind.
-inline constexpr std::uint32_t kXdpChunkMtuMax = 3374;
+// The longest IP packet that every driver takes in one chunk: a page, less the kernel's headroom, what it keeps behind
+// (skb_shared_info), Ethernet with a tag, and some.
+inline constexpr std::uint32_t kXdpChunkMtuMax = 4096 - XDP_PACKET_HEADROOM - 320 - 18 - 128;
 
 // Of one of `queues` that share `buffers`. A queue's rings may both be full, and as many buffers as one has are wanted
 // for what is under way.
@@ -43,9 +43,11 @@ constexpr std::uint32_t xdp_buffers_least(unsigned queues) { return queues * 3 *
 
 class XdpPool final : public BufferPool {
  public:
-  // That the kernel is to leave free in front of what it receives, beside XDP_PACKET_HEADROOM.
-  static constexpr std::uint32_t kFrontBytes = 64 + kHeadroom;
-  static_assert(sizeof(Buffer) <= 64);
+  // That the kernel is to leave free in front of what it receives, beside XDP_PACKET_HEADROOM. Cards of Intel write in
+  // steps of 128 octets (i40e, ice), and where what is left of a chunk is no multiple of that, behind its end.
+  static constexpr std::uint32_t kFrontBytes = 256;
+  static_assert(sizeof(Buffer) <= 64 && 64 + kHeadroom <= kFrontBytes);
+  static_assert((2048 - kFrontBytes - XDP_PACKET_HEADROOM) % 128 == 0);
 
   // Null: the sentence says why.
   static std::unique_ptr<XdpPool> create(const XdpLayout& layout, std::string& error);

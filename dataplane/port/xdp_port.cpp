@@ -1,10 +1,13 @@
 #include "port/xdp_port.hpp"
 
+#include <bpf/libbpf.h>
 #include <linux/if_xdp.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <xdp/libxdp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -13,6 +16,7 @@
 #include <utility>
 
 #include "port/capability.hpp"
+#include "port/dpdk_runtime.hpp"
 #include "port/kernel_interface.hpp"
 #include "port/netdev.hpp"
 #include "port/segment_runs.hpp"
@@ -40,6 +44,10 @@ std::string objection(const PortSpec& spec, const PortOptions& options, const st
            " queues and the device has " + (shards == 1 ? "one worker" : std::to_string(shards) + " workers") +
            ", with a queue each; first: ethtool -L " + spec.target + " combined " + std::to_string(shards) +
            " (or rx and tx, where it has them apart)";
+  if (const unsigned senders = netdev_send_queues(spec.target); senders < queues)
+    return what + ": the interface receives by " + std::to_string(queues) + " queues and sends by " +
+           std::to_string(senders) + "; first, with as many of both: ethtool -L " + spec.target + " rx " +
+           std::to_string(senders) + " tx " + std::to_string(senders);
   if (xdp_layout(mtu_of(options, netdev), options.buffers, queues).descriptors == 0)
     return what + ": " + (queues == 1 ? "a queue wants" : std::to_string(queues) + " queues want") +
            " buffers = " + std::to_string(xdp_buffers_least(queues)) + " at least";
@@ -66,6 +74,11 @@ std::vector<std::unique_ptr<Port>> XdpPort::open_queues(const PortSpec& spec, co
   const std::optional<Netdev> netdev = find_netdev(spec.target);
   if (error = objection(spec, options, netdev, shards); !error.empty()) return {};
   stop_merging(spec.target);
+  keep_tags(spec.target);
+  if (!dpdk_started()) {  // which has them say into our log what they else write to stderr
+    libbpf_set_print(nullptr);
+    libxdp_set_print(nullptr);
+  }
   const auto queues = netdev_queues(spec.target);
   PortFacts facts{.kind = name(spec.kind), .name = to_string(spec), .mac = netdev->mac, .netdev = spec.target};
   facts.mtu_bytes = mtu_of(options, netdev);
@@ -130,7 +143,7 @@ bool XdpPort::open_socket(const XdpLayout& layout, unsigned queue, std::string& 
 int XdpPort::try_socket(unsigned queue) {
   const XdpLayout& layout = pool_->layout();
   const xsk_umem_config memory{.fill_size = layout.descriptors,
-                               .comp_size = layout.descriptors,
+                               .comp_size = 2 * layout.descriptors,
                                .frame_size = layout.chunk_bytes,
                                .frame_headroom = XdpPool::kFrontBytes,
                                .flags = 0};
@@ -142,8 +155,11 @@ int XdpPort::try_socket(unsigned queue) {
   xsk_socket_config socket{};
   socket.rx_size = socket.tx_size = layout.descriptors;
   socket.libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD;
-  socket.bind_flags = static_cast<__u16>(XDP_USE_NEED_WAKEUP | (layout.has_large() ? kUseSeveral : 0) |
-                                         (interface_->program->is_generic() ? XDP_COPY : 0));
+  // Kernels to come leave room behind a chunk for their own account of the others (skb_shared_info); where they do not
+  // yet, a driver that writes into the chunks itself would have it over what was received.
+  const bool copies = layout.has_large() || interface_->program->is_generic();
+  socket.bind_flags =
+      static_cast<__u16>(XDP_USE_NEED_WAKEUP | (layout.has_large() ? kUseSeveral : 0) | (copies ? XDP_COPY : 0));
   code = xsk_socket__create(&socket_, facts_.netdev.c_str(), queue, memory_, &received_, &send_, &socket);
   if (code == 0) return 0;
   socket_ = nullptr;
@@ -164,7 +180,6 @@ bool XdpPort::link_up() const { return netdev_link_up(facts_.netdev, interface_-
 // Buffers for what comes, as far as there are any. The kernel hands over what it has received before it says that the
 // ring has room again.
 void XdpPort::refill() {
-  bool any = false;
   while (to_fill_ != 0) {
     Buffer* some[kFillAtOnce];
     const std::uint32_t wanted = std::min(to_fill_, kFillAtOnce);
@@ -177,10 +192,18 @@ void XdpPort::refill() {
           pool_->address_of(*some[i]) & ~std::uint64_t{pool_->layout().chunk_bytes - 1};
     xsk_ring_prod__submit(&fill_, count);
     to_fill_ -= count;
-    any = true;
   }
-  // The driver has run out of them, and stopped.
-  if (any && xsk_ring_prod__needs_wakeup(&fill_)) (void)recv(wake_descriptor(), nullptr, 0, MSG_DONTWAIT);
+}
+
+// What a driver says that it wants to be told of, once it is in the ring: it looks there last before it stops.
+bool XdpPort::wants_call(const xsk_ring_prod& ring) const {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return xsk_ring_prod__needs_wakeup(&ring) != 0;
+}
+
+// A driver that has run out of buffers to receive into has stopped.
+void XdpPort::wake_receiver() {
+  if (wants_call(fill_)) (void)recv(wake_descriptor(), nullptr, 0, MSG_DONTWAIT);
 }
 
 // A chunk that a frame is in, or a part of it. Null: there is more of it, or it is lost.
@@ -224,14 +247,16 @@ unsigned XdpPort::receive_burst(Buffer** out, unsigned max) {
   if (count != 0) xsk_ring_cons__release(&received_, count);
   to_fill_ += count;
   refill();
+  if (count != 0) wake_receiver();
   return kept;
 }
 
 // What the kernel has not taken, nobody would tell it of meanwhile.
 bool XdpPort::arm() {
   take_back_sent();
-  if (!all_told_) tell_kernel();
+  tell_kernel();
   refill();
+  wake_receiver();
   return all_told_ && xsk_cons_nb_avail(&received_, 1) == 0;
 }
 
@@ -270,26 +295,31 @@ bool XdpPort::put(Buffer& frame) {
 
 // Where the driver wants to be told of what is to be sent: until it has taken all, or cannot take more now.
 void XdpPort::tell_kernel() {
+  const auto left = [&] { return send_.cached_prod - __atomic_load_n(send_.consumer, __ATOMIC_ACQUIRE); };
   all_told_ = true;
-  if (!xsk_ring_prod__needs_wakeup(&send_)) return;
-  const auto taken = [&] { return __atomic_load_n(send_.consumer, __ATOMIC_ACQUIRE); };
-  for (;;) {
-    const std::uint32_t before = taken();
-    if (sendto(wake_descriptor(), nullptr, 0, MSG_DONTWAIT, nullptr, 0) >= 0) return;
-    // It takes so many in a call, or as many as its queue has room for. Else the interface is down: they wait.
-    const bool busy = errno == EAGAIN || errno == EBUSY || errno == ENOBUFS || errno == EINTR;
-    if (!busy) return;
-    const std::uint32_t now = taken();
-    if (now == send_.cached_prod) return;
-    if (now == before && errno != EINTR) {
-      all_told_ = false;
+  if (left() == 0 || !wants_call(send_)) return;
+  // So many it takes in a call at least, and older kernels do not say at once that they have (Linux 6.17).
+  constexpr std::uint32_t kTakenAtOnce = 32;
+  for (std::uint32_t calls = left() / kTakenAtOnce + 1; calls != 0; --calls) {
+    if (sendto(wake_descriptor(), nullptr, 0, MSG_DONTWAIT, nullptr, 0) >= 0) break;
+    if (errno == EBUSY) {
+      ++lost_;  // the interface took one and let it fall
+    } else if (errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM && errno != EINTR) {
+      down_ = true;
       return;
     }
   }
+  all_told_ = left() == 0;
 }
 
+// While the interface is down, frames are lost, as on a cable with nobody at its end.
 unsigned XdpPort::send_burst(Buffer* const* frames, unsigned count) {
   take_back_sent();
+  if (down_) [[unlikely]] {
+    for (unsigned i = 0; i < count; ++i) BufferRef gone(frames[i]);
+    lost_ += count;
+    return count;
+  }
   unsigned sent = 0;
   while (sent < count && put(*frames[sent])) ++sent;
   if (sent != 0 || !all_told_) tell_kernel();
@@ -299,6 +329,7 @@ unsigned XdpPort::send_burst(Buffer* const* frames, unsigned count) {
 // ---- now and then ------------------------------------------------------------------------------
 
 void XdpPort::tend() {
+  down_ = !link_up();
   xdp_statistics since{};
   socklen_t size = sizeof since;
   if (getsockopt(wake_descriptor(), SOL_XDP, XDP_STATISTICS, &since, &size) == 0)

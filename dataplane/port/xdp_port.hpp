@@ -4,8 +4,8 @@
 // Frames longer than a chunk of the pool (port/xdp_pool) come and go in several (Linux 6.6). What comes so is gathered
 // in a large buffer; what goes is sent from where it lies.
 //
-// It wakes a worker by the socket itself: that is readable as long as frames wait. Receiving makes no call, sending one
-// a burst where the driver wants to be told.
+// It wakes a worker by the socket itself: that is readable as long as frames wait. Sending makes a call a burst where
+// the driver wants to be told, receiving none but where a driver has stopped for want of buffers.
 //
 // All queues of the interface are taken, as what comes to another is nobody's. The interface makes and checks no
 // checksums for us, and cuts no runs. Where it is made of software, whoever sends on this machine may have left TCP's
@@ -61,6 +61,8 @@ class XdpPort final : public Port {
   int try_socket(unsigned queue);
   void close_socket();
   void refill();
+  bool wants_call(const xsk_ring_prod& ring) const;
+  void wake_receiver();
   void take_back_sent();
   bool put(Buffer& frame);
   void tell_kernel();
@@ -77,6 +79,7 @@ class XdpPort final : public Port {
   std::uint32_t to_fill_ = 0;  // buffers that the kernel could have more of
   bool virtual_ = false;       // netdev_is_virtual()
   bool all_told_ = true;       // the kernel has taken all that is to be sent
+  bool down_ = false;          // the interface, when it was looked at last
   BufferRef gathered_;         // of a frame in several chunks, as far as it has come
   bool losing_ = false;        // the rest of one for which there was no buffer
   std::uint64_t lost_ = 0, lost_in_kernel_ = 0;

@@ -70,9 +70,9 @@ std::unique_ptr<XdpProgram> XdpProgram::attach(int interface, unsigned queues, b
   if (!made->load(pieces))
     return fail("the kernel takes no XDP program", pieces ? " (for such an MTU it has to be Linux 6.6 at least)" : "");
   const auto is_taken = [] { return errno == EBUSY || errno == EEXIST; };
-  if (made->link(interface, 0)) return made;
+  if (made->link(interface, XDP_FLAGS_DRV_MODE)) return made;
   // Some drivers go by what others may send here, and not by what we receive.
-  if (!is_taken() && !pieces && made->load(true) && made->link(interface, 0)) return made;
+  if (!is_taken() && !pieces && made->load(true) && made->link(interface, XDP_FLAGS_DRV_MODE)) return made;
   if (!is_taken() && made->link(interface, XDP_FLAGS_SKB_MODE)) {
     made->generic_ = true;
     return made;

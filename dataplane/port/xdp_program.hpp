@@ -11,7 +11,7 @@ namespace rnic::port {
 
 class XdpProgram {
  public:
-  // On the interface of that index with so many receive queues, by its driver where that can, else by the kernel in
+  // On the interface of that index with so many receive queues, by its driver where that can, else by the kernel, in
   // front of its stack. `pieces`: it takes frames that lie in several pieces of memory. Null: the sentence says why.
   static std::unique_ptr<XdpProgram> attach(int interface, unsigned queues, bool pieces, std::string& error);
   ~XdpProgram();
