@@ -195,8 +195,9 @@ int doctor(const std::string& name) {
   check_remote_copy();
   say(may_swap_pages() ? Level::good : Level::note, "fast memory",
       may_swap_pages() ? "rnic run --fast-memory can share the pages of registered buffers"
-                       : "no userfaultfd for this user: rnic run --fast-memory has no effect; "
-                         "\"sysctl vm.unprivileged_userfaultfd=1\" allows it");
+                       : "no userfaultfd for this user: rnic run --fast-memory has no effect; allow it by "
+                         "\"sysctl vm.unprivileged_userfaultfd=1\", or by access to /dev/userfaultfd (by the "
+                         "Debian package: usermod -aG rnic USER)");
   check_ports();
   say(port::has(port::Capability::sys_nice) ? Level::good : Level::note, "scheduling",
       port::has(port::Capability::sys_nice)

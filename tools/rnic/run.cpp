@@ -128,9 +128,11 @@ int run(const RunOptions& options) {
   if (options.fast_memory) {
     setenv("RNIC_FAST_MEMORY", "1", 1);
     if (!may_swap_pages())
-      std::fprintf(stderr,
-                   "rnic run: --fast-memory: this user may not use userfaultfd, so buffers are reached by remote copy; "
-                   "allow it by \"sysctl vm.unprivileged_userfaultfd=1\" or by access to /dev/userfaultfd\n");
+      std::fprintf(
+          stderr,
+          "rnic run: --fast-memory: this user may not use userfaultfd, so buffers are reached by remote copy; "
+          "allow it by \"sysctl vm.unprivileged_userfaultfd=1\" or by access to /dev/userfaultfd (by the Debian "
+          "package: usermod -aG rnic USER)\n");
   } else {
     unsetenv("RNIC_FAST_MEMORY");
   }
