@@ -70,8 +70,8 @@ class MemifPort final : public DpdkPort, private Gated {
   // Only when it is known what the peer is, and so what it receives.
   bool link_up() const override { return settled_.load(std::memory_order_relaxed); }
   std::uint32_t link_mtu() const override { return link_mtu_.load(std::memory_order_relaxed); }
-  // Between two rnicd frames never leave memory. (One who joins later, as its first link comes up, may meet with some
-  // that have none; TCP sends them again.)
+  // Between two rnicd frames never leave memory. Who joins a moment later than the other may drop some that have no
+  // checksums, and TCP sends them again.
   bool fills_checksums() const override { return joined_.load(std::memory_order_relaxed); }
   BufferPool& pool() override { return *frames_; }
   unsigned receive_burst(Buffer** out, unsigned max) override;

@@ -74,7 +74,6 @@ std::vector<std::unique_ptr<Port>> XdpPort::open_queues(const PortSpec& spec, co
   const std::optional<Netdev> netdev = find_netdev(spec.target);
   if (error = objection(spec, options, netdev, shards); !error.empty()) return {};
   stop_merging(spec.target);
-  keep_tags(spec.target);
   if (!dpdk_started()) {  // which has them say into our log what they else write to stderr
     libbpf_set_print(nullptr);
     libxdp_set_print(nullptr);
@@ -89,6 +88,7 @@ std::vector<std::unique_ptr<Port>> XdpPort::open_queues(const PortSpec& spec, co
   interface->index = netdev->index;
   interface->program = XdpProgram::attach(netdev->index, queues, layout.has_large(), error);
   bool good = interface->program != nullptr;
+  if (good) keep_tags(spec.target);
   std::vector<std::unique_ptr<XdpPort>> ports;
   for (unsigned i = 0; good && i < queues; ++i) {
     ports.emplace_back(new XdpPort(interface, facts));
@@ -161,7 +161,13 @@ int XdpPort::try_socket(unsigned queue) {
   socket.bind_flags =
       static_cast<__u16>(XDP_USE_NEED_WAKEUP | (layout.has_large() ? kUseSeveral : 0) | (copies ? XDP_COPY : 0));
   code = xsk_socket__create(&socket_, facts_.netdev.c_str(), queue, memory_, &received_, &send_, &socket);
-  if (code == 0) return 0;
+  if (code == 0) {
+    xdp_options options{};
+    socklen_t size = sizeof options;
+    zero_copy_ = getsockopt(wake_descriptor(), SOL_XDP, XDP_OPTIONS, &options, &size) == 0 &&
+                 (options.flags & XDP_OPTIONS_ZEROCOPY) != 0;
+    return 0;
+  }
   socket_ = nullptr;
   close_socket();
   return -code;
@@ -195,15 +201,9 @@ void XdpPort::refill() {
   }
 }
 
-// What a driver says that it wants to be told of, once it is in the ring: it looks there last before it stops.
-bool XdpPort::wants_call(const xsk_ring_prod& ring) const {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  return xsk_ring_prod__needs_wakeup(&ring) != 0;
-}
-
 // A driver that has run out of buffers to receive into has stopped.
 void XdpPort::wake_receiver() {
-  if (wants_call(fill_)) (void)recv(wake_descriptor(), nullptr, 0, MSG_DONTWAIT);
+  if (xsk_ring_prod__needs_wakeup(&fill_)) (void)recv(wake_descriptor(), nullptr, 0, MSG_DONTWAIT);
 }
 
 // A chunk that a frame is in, or a part of it. Null: there is more of it, or it is lost.
@@ -235,7 +235,7 @@ Buffer* XdpPort::gather(BufferRef piece, bool more) {
 
 unsigned XdpPort::receive_burst(Buffer** out, unsigned max) {
   take_back_sent();
-  if (!all_told_) tell_kernel();
+  if (!all_told_ && !down_) tell_kernel();
   std::uint32_t at = 0;
   const std::uint32_t count = xsk_ring_cons__peek(&received_, max, &at);
   unsigned kept = 0;
@@ -247,17 +247,19 @@ unsigned XdpPort::receive_burst(Buffer** out, unsigned max) {
   if (count != 0) xsk_ring_cons__release(&received_, count);
   to_fill_ += count;
   refill();
-  if (count != 0) wake_receiver();
+  wake_receiver();
   return kept;
 }
 
-// What the kernel has not taken, nobody would tell it of meanwhile.
+// What the kernel has not taken, nobody would tell it of meanwhile. The fence: a driver says that it wants to be told,
+// and looks into the ring once more.
 bool XdpPort::arm() {
   take_back_sent();
-  tell_kernel();
   refill();
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   wake_receiver();
-  return all_told_ && xsk_cons_nb_avail(&received_, 1) == 0;
+  tell_kernel();
+  return (all_told_ || down_) && xsk_cons_nb_avail(&received_, 1) == 0;
 }
 
 // ---- sending -----------------------------------------------------------------------------------
@@ -293,28 +295,45 @@ bool XdpPort::put(Buffer& frame) {
   return true;
 }
 
-// Where the driver wants to be told of what is to be sent: until it has taken all, or cannot take more now.
+// The kernel looks at what is to be sent. Returns an errno; 0: it took all that it could.
+int XdpPort::call() { return sendto(wake_descriptor(), nullptr, 0, MSG_DONTWAIT, nullptr, 0) >= 0 ? 0 : errno; }
+
+// It has no more room now, or took as many as it takes in a call.
+bool XdpPort::is_busy(int code) {
+  return code == EAGAIN || code == EBUSY || code == ENOBUFS || code == ENOMEM || code == EINTR;
+}
+
+// Where the driver wants to be told of what is to be sent: until all of it is taken, or no more can be now.
 void XdpPort::tell_kernel() {
   const auto left = [&] { return send_.cached_prod - __atomic_load_n(send_.consumer, __ATOMIC_ACQUIRE); };
+  // Older kernels do not say at once what they took, but what they are done with (before Linux 6.17).
+  const auto progress = [&] { return __atomic_load_n(sent_.producer, __ATOMIC_ACQUIRE) - left(); };
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  down_ = false;
   all_told_ = true;
-  if (left() == 0 || !wants_call(send_)) return;
-  // So many it takes in a call at least, and older kernels do not say at once that they have (Linux 6.17).
-  constexpr std::uint32_t kTakenAtOnce = 32;
-  for (std::uint32_t calls = left() / kTakenAtOnce + 1; calls != 0; --calls) {
-    if (sendto(wake_descriptor(), nullptr, 0, MSG_DONTWAIT, nullptr, 0) >= 0) break;
-    if (errno == EBUSY) {
-      ++lost_;  // the interface took one and let it fall
-    } else if (errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM && errno != EINTR) {
-      down_ = true;
-      return;
-    }
+  if (left() == 0 || !xsk_ring_prod__needs_wakeup(&send_)) return;
+  const std::uint32_t before = progress();
+  int code = 0;
+  for (std::uint32_t last = before, still = 0; still < 2; last = progress()) {
+    code = call();
+    if (code == EBUSY) ++lost_;  // the interface took one and let it fall
+    if (code == 0 || !is_busy(code)) break;
+    still = progress() == last ? still + 1 : 0;
   }
-  all_told_ = left() == 0;
+  down_ = !is_busy(code) && code != 0;
+  // A driver that sends from our buffers takes them when it has time. Who takes nothing for so long is not asked
+  // again before there is more.
+  stalls_ = progress() == before ? stalls_ + 1 : 0;
+  all_told_ = left() == 0 || (code == 0 && zero_copy_) || stalls_ > kStallsMax;
 }
 
 // While the interface is down, frames are lost, as on a cable with nobody at its end.
 unsigned XdpPort::send_burst(Buffer* const* frames, unsigned count) {
   take_back_sent();
+  if (down_) [[unlikely]] {
+    const int code = call();
+    down_ = code != 0 && !is_busy(code);
+  }
   if (down_) [[unlikely]] {
     for (unsigned i = 0; i < count; ++i) BufferRef gone(frames[i]);
     lost_ += count;
@@ -329,7 +348,6 @@ unsigned XdpPort::send_burst(Buffer* const* frames, unsigned count) {
 // ---- now and then ------------------------------------------------------------------------------
 
 void XdpPort::tend() {
-  down_ = !link_up();
   xdp_statistics since{};
   socklen_t size = sizeof since;
   if (getsockopt(wake_descriptor(), SOL_XDP, XDP_STATISTICS, &since, &size) == 0)

@@ -1,5 +1,6 @@
 // A port on a queue of one of the kernel's interfaces, by an AF_XDP socket: what comes to the queue goes past the
-// kernel's stack, and where the driver can (zero copy) from the card into our buffers and from them into the card.
+// kernel's stack, and where the driver can (zero copy) and frames fit a chunk, from the card into our buffers and from
+// them into the card.
 //
 // Frames longer than a chunk of the pool (port/xdp_pool) come and go in several (Linux 6.6). What comes so is gathered
 // in a large buffer; what goes is sent from where it lies.
@@ -48,6 +49,8 @@ class XdpPort final : public Port {
   void tend() override;
 
  private:
+  static constexpr unsigned kStallsMax = 1000;
+
   // What the queues of one interface have in common.
   struct Interface {
     ~Interface();
@@ -61,10 +64,11 @@ class XdpPort final : public Port {
   int try_socket(unsigned queue);
   void close_socket();
   void refill();
-  bool wants_call(const xsk_ring_prod& ring) const;
   void wake_receiver();
   void take_back_sent();
   bool put(Buffer& frame);
+  int call();
+  static bool is_busy(int code);
   void tell_kernel();
   Buffer* take(const xdp_desc& received);
   Buffer* gather(BufferRef piece, bool more);
@@ -79,7 +83,9 @@ class XdpPort final : public Port {
   std::uint32_t to_fill_ = 0;  // buffers that the kernel could have more of
   bool virtual_ = false;       // netdev_is_virtual()
   bool all_told_ = true;       // the kernel has taken all that is to be sent
-  bool down_ = false;          // the interface, when it was looked at last
+  bool down_ = false;          // the interface, as the kernel has said last
+  bool zero_copy_ = false;     // the driver sends from our buffers
+  unsigned stalls_ = 0;        // times in a row that nothing was taken
   BufferRef gathered_;         // of a frame in several chunks, as far as it has come
   bool losing_ = false;        // the rest of one for which there was no buffer
   std::uint64_t lost_ = 0, lost_in_kernel_ = 0;

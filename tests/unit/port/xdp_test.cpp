@@ -182,15 +182,11 @@ TEST_CASE("af_xdp loses what is sent while its interface is down, counts it, and
     const std::uint64_t lost = port.frames_lost();
     REQUIRE(run(how));
     REQUIRE(test::eventually([&] { return !port.link_up(); }));
-    for (int i = 0; i < 300; ++i) {
-      ends.send(std::vector<Octets>(10, frame_of(100)));
-      if (i % 100 == 50) port.tend();
-    }
+    for (int i = 0; i < 300; ++i) ends.send(std::vector<Octets>(10, frame_of(100)));
     CHECK(port.frames_lost() - lost > 2000);
     CHECK(test::eventually([&] { return port.arm(); }));
     REQUIRE((run("ip link set two up") && run("ip link set one up")));
     REQUIRE(test::eventually([&] { return port.link_up() && ends.two->link_up(); }));
-    port.tend();
     ends.send({frame_of(200)});
     const auto got = [&] {
       for (const BufferRef& each : ends.receive(200))
@@ -200,6 +196,49 @@ TEST_CASE("af_xdp loses what is sent while its interface is down, counts it, and
     CHECK(test::eventually(got));
     CHECK(test::eventually([&] { return port.arm() && port.pool().available() == all; }));
   }
+}
+
+TEST_CASE("af_xdp goes on when its interface went down with a ring full of what was to be sent", "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("af_xdp: " + why);
+  XdpEnds ends(9000);
+  ends.receive(0);
+  std::swap(ends.one, ends.two);
+  REQUIRE(run("ip link set two down"));
+  std::vector<Buffer*> frames;
+  while (Buffer* const one = ends.one->pool().take_large()) {
+    one->append(9000);
+    frames.push_back(one);
+  }
+  REQUIRE(frames.size() > 1000);
+  // The first find out, the rest are lost.
+  unsigned sent = 0;
+  CHECK(test::eventually([&] {
+    sent += ends.one->send_burst(frames.data() + sent, static_cast<unsigned>(frames.size()) - sent);
+    return sent == frames.size();
+  }));
+  REQUIRE(run("ip link set two up"));
+  REQUIRE(test::eventually([&] { return ends.one->link_up() && ends.two->link_up(); }));
+  ends.send({frame_of(200)});
+  CHECK(test::eventually([&] {
+    for (const BufferRef& each : ends.receive(200))
+      if (each->length == 200) return true;
+    return false;
+  }));
+  CHECK(test::eventually([&] { return ends.one->arm() && ends.one->pool().large_available() == frames.size(); }));
+}
+
+TEST_CASE("af_xdp refuses an interface with fewer queues to send by than to receive by", "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("af_xdp: " + why);
+  REQUIRE(run("ip link add one numtxqueues 2 numrxqueues 1 type veth peer name two numrxqueues 2 numtxqueues 1"));
+  REQUIRE((run("ip link set one up") && run("ip link set two up")));
+  CHECK(netdev_queues("two") == 2);
+  CHECK(netdev_send_queues("two") == 1);
+  const auto spec = parse_spec("af_xdp:two");
+  std::string error;
+  CHECK(PortFactory({*spec}).open_queues(*spec, {}, 2, error).empty());
+  CHECK(error ==
+        "port \"af_xdp:two\": the interface receives by 2 queues and sends by 1; first, with as many of both: "
+        "ethtool -L two rx 1 tx 1");
 }
 
 TEST_CASE("af_xdp is closed with frames on their way, and with half a frame", "[port][veth]") {
