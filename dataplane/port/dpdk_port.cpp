@@ -3,11 +3,9 @@
 #include <fcntl.h>
 #include <rte_ethdev.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <iterator>
 #include <span>
 #include <utility>
 

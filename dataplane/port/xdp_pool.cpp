@@ -123,10 +123,9 @@ void XdpPool::give(Buffer* const* buffers, unsigned n) {
 
 Buffer* XdpPool::at(std::uint64_t address) const {
   RNIC_ASSERT(address < bytes_);
-  const bool is_small = address < large_from_;
-  const std::uint64_t from = is_small ? 0 : large_from_;
-  const std::uint64_t each = std::uint64_t{is_small ? 1 : layout_.large_chunks} * layout_.chunk_bytes;
-  return std::launder(reinterpret_cast<Buffer*>(memory_ + address - (address - from) % each));
+  std::uint64_t into = layout_.place_in_chunk(address);
+  if (address >= large_from_) into = (address - large_from_) % (layout_.large_chunks * layout_.chunk_bytes);
+  return std::launder(reinterpret_cast<Buffer*>(memory_ + address - into));
 }
 
 }  // namespace rnic::port

@@ -29,6 +29,10 @@ struct XdpLayout {
   std::uint32_t descriptors = 0;  // that each ring has: a power of two. 0: there are too few buffers
 
   bool has_large() const { return large_chunks != 0; }
+  // A chunk's octets are a power of two.
+  std::uint32_t place_in_chunk(std::uint64_t address) const {
+    return static_cast<std::uint32_t>(address) & (chunk_bytes - 1);
+  }
 };
 
 inline constexpr std::uint32_t kXdpDescriptorsMin = 256, kXdpDescriptorsMax = 2048;

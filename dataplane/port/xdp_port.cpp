@@ -195,7 +195,7 @@ void XdpPort::refill() {
     RNIC_ASSERT(xsk_ring_prod__reserve(&fill_, count, &at) == count);
     for (std::uint32_t i = 0; i < count; ++i)
       *xsk_ring_prod__fill_addr(&fill_, at + i) =
-          pool_->address_of(*some[i]) & ~std::uint64_t{pool_->layout().chunk_bytes - 1};
+          pool_->address_of(*some[i]) - pool_->layout().place_in_chunk(pool_->address_of(*some[i]));
     xsk_ring_prod__submit(&fill_, count);
     to_fill_ -= count;
   }
@@ -210,7 +210,7 @@ void XdpPort::wake_receiver() {
 Buffer* XdpPort::take(const xdp_desc& received) {
   BufferRef chunk(pool_->at(received.addr));
   const bool more = (received.options & kContinues) != 0;
-  const auto place = static_cast<std::uint32_t>(received.addr % pool_->layout().chunk_bytes);
+  const std::uint32_t place = pool_->layout().place_in_chunk(received.addr);
   const auto room = static_cast<std::uint32_t>(chunk->room - reinterpret_cast<std::byte*>(chunk.get()));
   chunk->head = place - room;
   chunk->length = received.len;
@@ -277,15 +277,15 @@ bool XdpPort::put(Buffer& frame) {
   RNIC_ASSERT(frame.pool == pool_.get() && frame.length != 0);
   const std::uint32_t chunk_bytes = pool_->layout().chunk_bytes;
   std::uint64_t from = pool_->address_of(frame);
-  const auto lead = static_cast<std::uint32_t>(from % chunk_bytes);
-  const std::uint32_t count = (lead + frame.length + chunk_bytes - 1) / chunk_bytes;
+  const std::uint32_t lead = pool_->layout().place_in_chunk(from);
+  const std::uint32_t count = 1 + (lead + frame.length - 1) / chunk_bytes;
   std::uint32_t at = 0;
   if (xsk_ring_prod__reserve(&send_, count, &at) == 0) return false;
   std::uint32_t left = frame.length;
   for (std::uint32_t i = 0; i < count; ++i) {
     xdp_desc& part = *xsk_ring_prod__tx_desc(&send_, at + i);
     part.addr = from;
-    part.len = std::min(left, chunk_bytes - static_cast<std::uint32_t>(from % chunk_bytes));
+    part.len = std::min(left, chunk_bytes - pool_->layout().place_in_chunk(from));
     part.options = i + 1 < count ? kContinues : 0;
     from += part.len;
     left -= part.len;
