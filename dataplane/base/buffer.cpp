@@ -70,13 +70,7 @@ unsigned BufferStock::take(Buffer** out, unsigned n) {
   const unsigned taken = n < free_count_ ? n : free_count_;
   for (unsigned i = 0; i < taken; ++i) {
     Buffer* buffer = free_[--free_count_];
-    buffer->head = kHeadroom;
-    buffer->length = 0;
-    buffer->refs = 1;
-    buffer->next = nullptr;
-    buffer->checksum_good = 0;
-    buffer->mark = 0;
-    buffer->unit_bytes = 0;
+    buffer->start();
     out[i] = buffer;
   }
   if (free_count_ < quiet_) {

@@ -26,6 +26,9 @@ constexpr std::uint32_t segments_in(std::uint32_t octets, std::uint32_t unit_byt
   return unit_bytes == 0 ? 1 : (octets + unit_bytes - 1) / unit_bytes;
 }
 
+// What a fresh buffer leaves free in front: Ethernet with VLAN 18, IPv6 40, TCP 60, and some.
+inline constexpr std::uint32_t kHeadroom = 128;
+
 // One cache line, in front of (or near) the storage.
 struct Buffer {
   std::byte* room = nullptr;  // the storage
@@ -41,6 +44,17 @@ struct Buffer {
   // headers in front of the first. 0: it is one frame.
   std::uint16_t unit_bytes = 0;
   std::uint16_t headers_bytes = 0;
+
+  // As whoever takes it from its pool finds it.
+  void start() {
+    head = kHeadroom;
+    length = 0;
+    refs = 1;
+    next = nullptr;
+    checksum_good = 0;
+    mark = 0;
+    unit_bytes = headers_bytes = 0;
+  }
 
   MutableBytes bytes() { return {room + head, length}; }
   Bytes bytes() const { return {room + head, length}; }
@@ -69,9 +83,6 @@ struct Buffer {
     length -= n;
   }
 };
-
-// What a fresh buffer leaves free in front: Ethernet with VLAN 18, IPv6 40, TCP 60, and some.
-inline constexpr std::uint32_t kHeadroom = 128;
 
 // A pool has buffers of one class, or of two where frames can be long: small ones, and large ones
 // that hold any frame. So acknowledgements and short messages do not use up what long frames need.

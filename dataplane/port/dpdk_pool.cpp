@@ -68,16 +68,6 @@ rte_mempool* make_mempool(const std::string& name, std::uint32_t count, std::uin
   return pool;
 }
 
-void start(Buffer& buffer) {
-  buffer.head = kHeadroom;
-  buffer.length = 0;
-  buffer.refs = 1;
-  buffer.next = nullptr;
-  buffer.checksum_good = 0;
-  buffer.mark = 0;
-  buffer.unit_bytes = 0;
-}
-
 }  // namespace
 
 std::unique_ptr<DpdkPool> DpdkPool::create(const std::string& name, std::uint32_t count, std::uint32_t room_bytes,
@@ -120,7 +110,7 @@ unsigned DpdkPool::take(Buffer** out, unsigned n) {
   }
   for (unsigned i = 0; i < taken; ++i) {
     out[i] = to_buffer(reinterpret_cast<rte_mbuf*>(out[i]));
-    start(*out[i]);
+    out[i]->start();
   }
   return taken;
 }
@@ -129,7 +119,7 @@ Buffer* DpdkPool::take_large() {
   void* object = nullptr;
   if (rte_mempool_get(large_ != nullptr ? large_ : pool_, &object) != 0) return nullptr;
   Buffer* const buffer = to_buffer(static_cast<rte_mbuf*>(object));
-  start(*buffer);
+  buffer->start();
   return buffer;
 }
 

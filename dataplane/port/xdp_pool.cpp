@@ -22,20 +22,10 @@ constexpr std::uint64_t kBytesMax = std::uint64_t{4} << 30;
 // With the headroom: no more than is_large() lets a small one have.
 constexpr std::uint32_t kSmallRoomMax = (kHeadroom + 2 * kSmallRoom) / 64 * 64;
 
-void start(Buffer& buffer) {
-  buffer.head = kHeadroom;
-  buffer.length = 0;
-  buffer.refs = 1;
-  buffer.next = nullptr;
-  buffer.checksum_good = 0;
-  buffer.mark = 0;
-  buffer.unit_bytes = 0;
-}
-
 }  // namespace
 
 XdpLayout xdp_layout(std::uint32_t mtu_bytes, std::uint32_t buffers, unsigned queues) {
-  const std::uint32_t frame_bytes = mtu_bytes + kLinkHeaderMax;
+  const std::uint32_t frame_bytes = mtu_bytes + wire::kLinkHeaderMax;
   XdpLayout layout;
   layout.chunk_bytes = kReceivedFrom + frame_bytes <= kChunkMin ? kChunkMin : kPage;
   layout.count = static_cast<std::uint32_t>(
@@ -98,7 +88,7 @@ unsigned XdpPool::take(Buffer** out, unsigned n) {
   for (unsigned i = 0; i < taken; ++i) {
     out[i] = small_.back();
     small_.pop_back();
-    start(*out[i]);
+    out[i]->start();
   }
   return taken;
 }
@@ -108,7 +98,7 @@ Buffer* XdpPool::take_large() {
   if (free.empty()) return nullptr;
   Buffer* const buffer = free.back();
   free.pop_back();
-  start(*buffer);
+  buffer->start();
   return buffer;
 }
 
