@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint32_t kIpMax = wire::Ipv6Header::kSize;
 constexpr std::uint32_t kUdp = wire::UdpHeader::kSize;
 constexpr unsigned kLoopKept = 1024;  // places of the loop that are streams'
-static_assert(Link::kHeaderMax + kIpMax + kUdp + 28 <= kHeadroom);
+static_assert(wire::kLinkHeaderMax + kIpMax + kUdp + 28 <= kHeadroom);
 }  // namespace
 
 // ---- in -----------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ std::uint32_t Datagrams::payload_max() const {
   const std::uint32_t frame = link_.mtu_bytes() - std::min(link_.mtu_bytes(), kHeaders);
   // The whole frame is to fit one buffer, as a receiver may put it into one like it.
   const std::uint32_t room = link_.port().pool().room_bytes();
-  return std::min(frame, room - std::min(room, Link::kHeaderMax + kHeaders));
+  return std::min(frame, room - std::min(room, wire::kLinkHeaderMax + kHeaders));
 }
 
 bool Datagrams::has_room(const wire::IpAddress& to) const {

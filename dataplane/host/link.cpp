@@ -162,7 +162,7 @@ void Link::show(port::FrameDirection direction, const Buffer& frame) {
 }
 
 void Link::add_tap(port::Tap& tap) {
-  cut_room_.resize(kHeaderMax + port_.facts().mtu_bytes);
+  cut_room_.resize(wire::kLinkHeaderMax + port_.facts().mtu_bytes);
   tap.next = taps_;
   taps_ = &tap;
 }

@@ -73,7 +73,7 @@ class Link {
   }
 
   // ---- out ----
-  std::uint32_t header_size() const { return vlan_ ? kHeaderMax : wire::EthernetHeader::kSize; }
+  std::uint32_t header_size() const { return vlan_ ? wire::kLinkHeaderMax : wire::EthernetHeader::kSize; }
   // Writes header_size() octets.
   void write_header(const wire::Mac& destination, std::uint16_t type, MutableBytes out) const;
   // For what carries no stream's data. A frame in a small buffer is no longer than that, headers and all; where there

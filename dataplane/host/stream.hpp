@@ -39,7 +39,7 @@ struct SilentTag;
 
 // What every segment of a stream starts with, but for lengths and checksums, and how long it holds.
 struct Front {
-  std::array<std::byte, Link::kHeaderMax + wire::Ipv6Header::kSize> octets{};
+  std::array<std::byte, wire::kLinkHeaderMax + wire::Ipv6Header::kSize> octets{};
   std::uint32_t size = 0;
   std::uint32_t ip_offset = 0;
   std::uint8_t traffic_class = 0;  // DSCP

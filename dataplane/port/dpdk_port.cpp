@@ -13,13 +13,12 @@
 #include "port/dpdk_runtime.hpp"
 #include "port/kernel_interface.hpp"
 #include "port/netdev.hpp"
+#include "wire/vlan.hpp"
 
 namespace rnic::port {
 namespace {
 
 using Kind = PortSpec::Kind;
-
-constexpr std::uint32_t kLinkHeaderMax = 18;  // Ethernet with a VLAN tag
 
 std::uint32_t rounded_up(std::uint32_t n, std::uint32_t to) { return (n + to - 1) / to * to; }
 
@@ -58,7 +57,7 @@ struct Recipe {
 };
 
 Recipe recipe_of_tap(const PortSpec& spec, std::uint32_t mtu) {
-  Recipe recipe{.driver = "net_tap", .arguments = "iface=" + spec.target, .room_bytes = mtu + kLinkHeaderMax};
+  Recipe recipe{.driver = "net_tap", .arguments = "iface=" + spec.target, .room_bytes = mtu + wire::kLinkHeaderMax};
   recipe.wishes.receive_interrupts = true;
   recipe.wishes.mtu_bytes = static_cast<std::uint16_t>(mtu);
   return recipe;
@@ -68,7 +67,7 @@ Recipe recipe_of_tap(const PortSpec& spec, std::uint32_t mtu) {
 Recipe recipe_of_driver(const PortSpec& spec, const PortOptions& options, std::uint32_t mtu) {
   Recipe recipe{.driver = {},
                 .arguments = {},
-                .room_bytes = std::max(mtu + kLinkHeaderMax + kVirtioHeader, kDriverRoomMin),
+                .room_bytes = std::max(mtu + wire::kLinkHeaderMax + kVirtioHeader, kDriverRoomMin),
                 .memory = DpdkPool::Memory::eal};
   recipe.wishes.receive_interrupts = true;
   recipe.wishes.checksums = spec.kind == Kind::pci;

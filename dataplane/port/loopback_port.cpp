@@ -5,11 +5,9 @@
 #include <random>
 
 #include "port/segment_runs.hpp"
+#include "wire/vlan.hpp"
 
 namespace rnic::port {
-namespace {
-constexpr std::uint32_t kLinkHeaderMax = 18;  // Ethernet with a VLAN tag
-}
 
 // Longer frames than usual have most of what runs would gain, and larger pools.
 std::uint32_t run_bytes_in_memory(std::uint32_t mtu_bytes) {
@@ -18,8 +16,9 @@ std::uint32_t run_bytes_in_memory(std::uint32_t mtu_bytes) {
 
 PoolSize pool_size_in_memory(std::uint32_t buffers, std::uint32_t mtu_bytes) {
   const std::uint32_t run_bytes = run_bytes_in_memory(mtu_bytes);
-  return run_bytes == 0 ? pool_size_for(buffers, mtu_bytes + kLinkHeaderMax)
-                        : pool_size_for_runs(buffers, mtu_bytes + kLinkHeaderMax, run_bytes + kLinkHeaderMax);
+  return run_bytes == 0
+             ? pool_size_for(buffers, mtu_bytes + wire::kLinkHeaderMax)
+             : pool_size_for_runs(buffers, mtu_bytes + wire::kLinkHeaderMax, run_bytes + wire::kLinkHeaderMax);
 }
 
 wire::Mac random_mac() {

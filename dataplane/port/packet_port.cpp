@@ -21,7 +21,6 @@ namespace rnic::port {
 
 namespace {
 
-constexpr std::uint32_t kLinkHeaderMax = 18;  // Ethernet with a VLAN tag
 // Not in the headers of older C libraries.
 constexpr int kIgnoreOutgoing = 23;            // PACKET_IGNORE_OUTGOING
 constexpr int kFanoutIgnoreOutgoing = 0x4000;  // PACKET_FANOUT_FLAG_IGNORE_OUTGOING: of the group, not its sockets
@@ -78,7 +77,8 @@ PacketPort::PacketPort(const PortSpec& spec, const PoolSize& buffers, std::uint3
   facts_.mtu_bytes = mtu_bytes;
   facts_.netdev = spec.target;
   facts_.fills_checksums = true;
-  facts_.run_bytes = kRunBytesMax - kLinkHeaderMax;  // with its link's header no longer than a kernel takes as one
+  facts_.run_bytes =
+      kRunBytesMax - wire::kLinkHeaderMax;  // with its link's header no longer than a kernel takes as one
 }
 
 // Several hear nothing before each knows what is its own.
@@ -88,8 +88,9 @@ std::vector<std::unique_ptr<Port>> PacketPort::open_queues(const PortSpec& spec,
   const std::optional<Netdev> netdev = find_netdev(spec.target);
   if (error = objection_of_kernel(spec, options, netdev); !error.empty()) return {};
   const std::uint32_t mtu_bytes = mtu_of(options, netdev);
-  const PoolSize buffers =
-      share_of(pool_size_for_runs(options.buffers, mtu_bytes + kLinkHeaderMax, kRunBytesMax + kLinkHeaderMax), count);
+  const PoolSize buffers = share_of(
+      pool_size_for_runs(options.buffers, mtu_bytes + wire::kLinkHeaderMax, kRunBytesMax + wire::kLinkHeaderMax),
+      count);
   const bool several = count > 1;
   std::vector<std::unique_ptr<PacketPort>> ports;
   bool good = true;

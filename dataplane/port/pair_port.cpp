@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
+#include "wire/vlan.hpp"
+
 namespace rnic::port {
-namespace {
-constexpr std::uint32_t kLinkHeaderMax = 18;  // Ethernet with a VLAN tag
-}
 
 // ---- the pool ----------------------------------------------------------------------------------
 
@@ -82,7 +81,7 @@ PairPort::PairPort(std::shared_ptr<PairWire> wire, unsigned end, const PortOptio
              .needs_wake = false} {
   RNIC_ASSERT(end < 2 && !wire_->attached_[end]);
   wire_->attached_[end] = true;
-  wire_->frame_max_[end] = facts_.mtu_bytes + kLinkHeaderMax;
+  wire_->frame_max_[end] = facts_.mtu_bytes + wire::kLinkHeaderMax;
 }
 
 PairPort::~PairPort() {

@@ -7,11 +7,12 @@
 #include <cstring>
 #include <new>
 
+#include "wire/vlan.hpp"
+
 namespace rnic::port {
 
 namespace {
 
-constexpr std::uint32_t kLinkHeaderMax = 18;             // Ethernet with a VLAN tag
 constexpr std::uint32_t kChunkMin = 2048, kPage = 4096;  // a chunk is no smaller, and no larger
 constexpr std::uint32_t kBufferBytes = 64;
 constexpr std::uint32_t kReceivedFrom = XdpPool::kFrontBytes + XDP_PACKET_HEADROOM;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/bytes.hpp"
+#include "wire/ethernet.hpp"
 
 namespace rnic::wire {
 
@@ -19,6 +20,9 @@ struct VlanTag {
 
   constexpr bool operator==(const VlanTag&) const = default;
 };
+
+// In front of a packet, at most.
+inline constexpr std::uint32_t kLinkHeaderMax = EthernetHeader::kSize + VlanTag::kSize;
 
 // `bytes` begins after the type field that said kVlan.
 constexpr std::optional<VlanTag> parse_vlan(Bytes bytes) {
