@@ -17,7 +17,7 @@ constexpr std::uint32_t kChunkMin = 2048, kPage = 4096;  // a chunk is no smalle
 constexpr std::uint32_t kBufferBytes = 64;
 constexpr std::uint32_t kReceivedFrom = XdpPool::kFrontBytes + XDP_PACKET_HEADROOM;
 constexpr std::size_t kHugePage = 2u << 20;
-// Of all of them: older kernels count a pool's octets in 32 bits.
+// Of one: older kernels count a pool's octets in 32 bits.
 constexpr std::uint64_t kBytesMax = std::uint64_t{4} << 30;
 
 // With the headroom: no more than is_large() lets a small one have.

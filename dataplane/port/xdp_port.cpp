@@ -9,13 +9,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <iterator>
-#include <thread>
 #include <utility>
 
-#include "port/capability.hpp"
 #include "port/dpdk_runtime.hpp"
 #include "port/kernel_interface.hpp"
 #include "port/netdev.hpp"
@@ -26,19 +23,15 @@ namespace rnic::port {
 namespace {
 
 // Not in the headers of older C libraries; of Linux 6.6.
-constexpr std::uint16_t kUseSeveral = 1 << 4;  // XDP_USE_SG: frames in several chunks
-constexpr std::uint32_t kContinues = 1 << 0;   // XDP_PKT_CONTD: this is not a frame's last
-// What waits in the kernel to be sent, where it copies.
-constexpr int kSocketBytes = 16 << 20;
+constexpr std::uint32_t kContinues = 1 << 0;  // XDP_PKT_CONTD: this is not a frame's last
 constexpr std::uint32_t kFillAtOnce = 64;
 
 // What there is against it before the kernel is asked; empty if nothing.
 std::string objection(const PortSpec& spec, const PortOptions& options, const std::optional<Netdev>& netdev,
-                      unsigned shards) {
+                      unsigned queues, unsigned shards) {
   if (std::string said = objection_of_kernel(spec, options, netdev); !said.empty()) return said;
   const std::string what = "port \"" + to_string(spec) + "\"";
   if (!netdev->up) return what + ": the interface is down; first: ip link set " + spec.target + " up";
-  const unsigned queues = netdev_queues(spec.target);
   if (queues > shards)
     return what + ": the interface spreads what it receives over " + std::to_string(queues) +
            " queues and the device has " + (shards == 1 ? "one worker" : std::to_string(shards) + " workers") +
@@ -54,17 +47,6 @@ std::string objection(const PortSpec& spec, const PortOptions& options, const st
   return {};
 }
 
-std::string reason(int code, bool several) {
-  std::string said = std::string("no XDP socket: ") + std::strerror(code);
-  if (code == EBUSY) return said + " (does another program have the interface's XDP or one of its queues?)";
-  if (code == EINVAL && several)
-    return said + " (an MTU of more than " + std::to_string(kXdpChunkMtuMax) +
-           " wants Linux 6.6; give a smaller one, or take af_packet)";
-  if ((code == ENOBUFS || code == ENOMEM) && !has(Capability::ipc_lock))
-    return said + " (its buffers are locked memory: CAP_IPC_LOCK is missing, or a higher limit, ulimit -l)";
-  return said;
-}
-
 }  // namespace
 
 // ---- opening -----------------------------------------------------------------------------------
@@ -72,13 +54,13 @@ std::string reason(int code, bool several) {
 std::vector<std::unique_ptr<Port>> XdpPort::open_queues(const PortSpec& spec, const PortOptions& options,
                                                         unsigned shards, std::string& error) {
   const std::optional<Netdev> netdev = find_netdev(spec.target);
-  if (error = objection(spec, options, netdev, shards); !error.empty()) return {};
+  const unsigned queues = netdev_queues(spec.target);
+  if (error = objection(spec, options, netdev, queues, shards); !error.empty()) return {};
   stop_merging(spec.target);
   if (!dpdk_started()) {  // which has them say into our log what they else write to stderr
     libbpf_set_print(nullptr);
     libxdp_set_print(nullptr);
   }
-  const auto queues = netdev_queues(spec.target);
   PortFacts facts{.kind = name(spec.kind), .name = to_string(spec), .mac = netdev->mac, .netdev = spec.target};
   facts.mtu_bytes = mtu_of(options, netdev);
   const XdpLayout layout = xdp_layout(facts.mtu_bytes, options.buffers, queues);
@@ -111,71 +93,20 @@ XdpPort::Interface::~Interface() {
 XdpPort::XdpPort(std::shared_ptr<Interface> interface, PortFacts facts)
     : facts_(std::move(facts)), interface_(std::move(interface)) {}
 
-XdpPort::~XdpPort() { close_socket(); }
-
-// The kernel lets go of a queue some time after its socket was closed, so that a port that is opened anew may have to
-// wait for itself.
 bool XdpPort::open_socket(const XdpLayout& layout, unsigned queue, std::string& error) {
-  constexpr int kTries = 20;
-  constexpr std::chrono::milliseconds kBetween{50};
   pool_ = XdpPool::create(layout, error);
   if (pool_ == nullptr) return false;
-  int code = try_socket(queue);
-  for (int i = 1; code == EBUSY && i < kTries; ++i) {
-    std::this_thread::sleep_for(kBetween);
-    code = try_socket(queue);
-  }
-  if (code != 0) {
-    error = reason(code, layout.has_large());
-    return false;
-  }
-  if (setsockopt(wake_descriptor(), SOL_SOCKET, SO_SNDBUFFORCE, &kSocketBytes, sizeof kSocketBytes) != 0)
-    (void)setsockopt(wake_descriptor(), SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof kSocketBytes);
-  // Nothing comes before there is where to.
-  to_fill_ = layout.descriptors;
-  refill();
-  if (interface_->program->give(queue, wake_descriptor())) return true;
-  error = std::string("the XDP program takes no socket: ") + std::strerror(errno);
-  return false;
-}
-
-// Returns an errno; 0: it is bound.
-int XdpPort::try_socket(unsigned queue) {
-  const XdpLayout& layout = pool_->layout();
-  const xsk_umem_config memory{.fill_size = layout.descriptors,
-                               .comp_size = 2 * layout.descriptors,
-                               .frame_size = layout.chunk_bytes,
-                               .frame_headroom = XdpPool::kFrontBytes,
-                               .flags = 0};
-  int code = xsk_umem__create(&memory_, pool_->memory(), pool_->bytes(), &fill_, &sent_, &memory);
-  if (code != 0) {
-    memory_ = nullptr;
-    return -code;
-  }
-  xsk_socket_config socket{};
-  socket.rx_size = socket.tx_size = layout.descriptors;
-  socket.libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD;
   // Kernels to come leave room behind a chunk for their own account of the others (skb_shared_info); where they do not
   // yet, a driver that writes into the chunks itself would have it over what was received.
   const bool copies = layout.has_large() || interface_->program->is_generic();
-  socket.bind_flags =
-      static_cast<__u16>(XDP_USE_NEED_WAKEUP | (layout.has_large() ? kUseSeveral : 0) | (copies ? XDP_COPY : 0));
-  code = xsk_socket__create(&socket_, facts_.netdev.c_str(), queue, memory_, &received_, &send_, &socket);
-  if (code == 0) {
-    xdp_options options{};
-    socklen_t size = sizeof options;
-    zero_copy_ = getsockopt(wake_descriptor(), SOL_XDP, XDP_OPTIONS, &options, &size) == 0 &&
-                 (options.flags & XDP_OPTIONS_ZEROCOPY) != 0;
-    return 0;
-  }
-  socket_ = nullptr;
-  close_socket();
-  return -code;
-}
-
-void XdpPort::close_socket() {
-  if (socket_ != nullptr) xsk_socket__delete(std::exchange(socket_, nullptr));
-  if (memory_ != nullptr) (void)xsk_umem__delete(std::exchange(memory_, nullptr));
+  socket_ = XdpSocket::open(facts_.netdev, queue, *pool_, copies, error);
+  if (socket_ == nullptr) return false;
+  // Nothing comes before there is where to.
+  to_fill_ = layout.descriptors;
+  refill();
+  if (interface_->program->give(queue, socket_->descriptor())) return true;
+  error = std::string("the XDP program takes no socket: ") + std::strerror(errno);
+  return false;
 }
 
 // Another interface that has the name now is not ours: the socket hears nothing of it.
@@ -189,21 +120,21 @@ void XdpPort::refill() {
   while (to_fill_ != 0) {
     Buffer* some[kFillAtOnce];
     const std::uint32_t wanted = std::min(to_fill_, kFillAtOnce);
-    const std::uint32_t count = pool_->take(some, std::min(wanted, xsk_prod_nb_free(&fill_, wanted)));
+    const std::uint32_t count = pool_->take(some, std::min(wanted, xsk_prod_nb_free(&socket_->fill, wanted)));
     std::uint32_t at = 0;
     if (count == 0) break;
-    RNIC_ASSERT(xsk_ring_prod__reserve(&fill_, count, &at) == count);
+    RNIC_ASSERT(xsk_ring_prod__reserve(&socket_->fill, count, &at) == count);
     for (std::uint32_t i = 0; i < count; ++i)
-      *xsk_ring_prod__fill_addr(&fill_, at + i) =
+      *xsk_ring_prod__fill_addr(&socket_->fill, at + i) =
           pool_->address_of(*some[i]) - pool_->layout().place_in_chunk(pool_->address_of(*some[i]));
-    xsk_ring_prod__submit(&fill_, count);
+    xsk_ring_prod__submit(&socket_->fill, count);
     to_fill_ -= count;
   }
 }
 
 // A driver that has run out of buffers to receive into has stopped.
 void XdpPort::wake_receiver() {
-  if (xsk_ring_prod__needs_wakeup(&fill_)) (void)recv(wake_descriptor(), nullptr, 0, MSG_DONTWAIT);
+  if (xsk_ring_prod__needs_wakeup(&socket_->fill)) (void)recv(socket_->descriptor(), nullptr, 0, MSG_DONTWAIT);
 }
 
 // A chunk that a frame is in, or a part of it. Null: there is more of it, or it is lost.
@@ -237,14 +168,14 @@ unsigned XdpPort::receive_burst(Buffer** out, unsigned max) {
   take_back_sent();
   if (!all_told_ && !down_) tell_kernel();
   std::uint32_t at = 0;
-  const std::uint32_t count = xsk_ring_cons__peek(&received_, max, &at);
+  const std::uint32_t count = xsk_ring_cons__peek(&socket_->received, max, &at);
   unsigned kept = 0;
   for (std::uint32_t i = 0; i < count; ++i)
-    if (Buffer* const frame = take(*xsk_ring_cons__rx_desc(&received_, at + i))) out[kept++] = frame;
+    if (Buffer* const frame = take(*xsk_ring_cons__rx_desc(&socket_->received, at + i))) out[kept++] = frame;
   // The kernel knows by a mark that is not in the frame.
   for (unsigned i = 0; virtual_ && i < kept; ++i)
     out[i]->checksum_good = is_checksum_undone(out[i]->bytes()) && is_ip_header_good(out[i]->bytes());
-  if (count != 0) xsk_ring_cons__release(&received_, count);
+  if (count != 0) xsk_ring_cons__release(&socket_->received, count);
   to_fill_ += count;
   refill();
   wake_receiver();
@@ -259,17 +190,18 @@ bool XdpPort::arm() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   wake_receiver();
   tell_kernel();
-  return (all_told_ || down_) && xsk_cons_nb_avail(&received_, 1) == 0;
+  return (all_told_ || down_) && xsk_cons_nb_avail(&socket_->received, 1) == 0;
 }
 
 // ---- sending -----------------------------------------------------------------------------------
 
 void XdpPort::take_back_sent() {
   std::uint32_t at = 0;
-  const std::uint32_t count = xsk_ring_cons__peek(&sent_, pool_->layout().descriptors, &at);
+  const std::uint32_t count = xsk_ring_cons__peek(&socket_->sent, pool_->layout().descriptors, &at);
   if (count == 0) return;
-  for (std::uint32_t i = 0; i < count; ++i) BufferRef gone(pool_->at(*xsk_ring_cons__comp_addr(&sent_, at + i)));
-  xsk_ring_cons__release(&sent_, count);
+  for (std::uint32_t i = 0; i < count; ++i)
+    BufferRef gone(pool_->at(*xsk_ring_cons__comp_addr(&socket_->sent, at + i)));
+  xsk_ring_cons__release(&socket_->sent, count);
 }
 
 // By a descriptor for each chunk that it lies in, which all hold it. False: the ring is full.
@@ -280,10 +212,10 @@ bool XdpPort::put(Buffer& frame) {
   const std::uint32_t lead = pool_->layout().place_in_chunk(from);
   const std::uint32_t count = 1 + (lead + frame.length - 1) / chunk_bytes;
   std::uint32_t at = 0;
-  if (xsk_ring_prod__reserve(&send_, count, &at) == 0) return false;
+  if (xsk_ring_prod__reserve(&socket_->send, count, &at) == 0) return false;
   std::uint32_t left = frame.length;
   for (std::uint32_t i = 0; i < count; ++i) {
-    xdp_desc& part = *xsk_ring_prod__tx_desc(&send_, at + i);
+    xdp_desc& part = *xsk_ring_prod__tx_desc(&socket_->send, at + i);
     part.addr = from;
     part.len = std::min(left, chunk_bytes - pool_->layout().place_in_chunk(from));
     part.options = i + 1 < count ? kContinues : 0;
@@ -291,31 +223,40 @@ bool XdpPort::put(Buffer& frame) {
     left -= part.len;
   }
   frame.refs += count - 1;
-  xsk_ring_prod__submit(&send_, count);
+  xsk_ring_prod__submit(&socket_->send, count);
   return true;
 }
 
 // The kernel looks at what is to be sent. Returns an errno; 0: it took all that it could.
-int XdpPort::call() { return sendto(wake_descriptor(), nullptr, 0, MSG_DONTWAIT, nullptr, 0) >= 0 ? 0 : errno; }
+int XdpPort::wake_sender() {
+  return sendto(socket_->descriptor(), nullptr, 0, MSG_DONTWAIT, nullptr, 0) >= 0 ? 0 : errno;
+}
 
 // It has no more room now, or took as many as it takes in a call.
 bool XdpPort::is_busy(int code) {
   return code == EAGAIN || code == EBUSY || code == ENOBUFS || code == ENOMEM || code == EINTR;
 }
 
-// Where the driver wants to be told of what is to be sent: until all of it is taken, or no more can be now.
+// Where the driver wants to be told of what is to be sent: until all of it is taken, or no more can be now. The kernel
+// says
+//   nothing             it took what it could: all, or (zero copy) what the driver has room for at the time
+//   EAGAIN, ENOBUFS     it took as many as it takes in a call, or has no room: once more, as long as that is of use
+//   EBUSY               the interface let one fall: that is lost
+//   ENETDOWN and others the interface is down, or gone
 void XdpPort::tell_kernel() {
-  const auto left = [&] { return send_.cached_prod - __atomic_load_n(send_.consumer, __ATOMIC_ACQUIRE); };
+  const auto left = [&] {
+    return socket_->send.cached_prod - __atomic_load_n(socket_->send.consumer, __ATOMIC_ACQUIRE);
+  };
   // Older kernels do not say at once what they took, but what they are done with (before Linux 6.17).
-  const auto progress = [&] { return __atomic_load_n(sent_.producer, __ATOMIC_ACQUIRE) - left(); };
+  const auto progress = [&] { return __atomic_load_n(socket_->sent.producer, __ATOMIC_ACQUIRE) - left(); };
   std::atomic_thread_fence(std::memory_order_seq_cst);
   down_ = false;
   all_told_ = true;
-  if (left() == 0 || !xsk_ring_prod__needs_wakeup(&send_)) return;
+  if (left() == 0 || !xsk_ring_prod__needs_wakeup(&socket_->send)) return;
   const std::uint32_t before = progress();
   int code = 0;
   for (std::uint32_t last = before, still = 0; still < 2; last = progress()) {
-    code = call();
+    code = wake_sender();
     if (code == EBUSY) ++lost_;  // the interface took one and let it fall
     if (code == 0 || !is_busy(code)) break;
     still = progress() == last ? still + 1 : 0;
@@ -324,14 +265,14 @@ void XdpPort::tell_kernel() {
   // A driver that sends from our buffers takes them when it has time. Who takes nothing for so long is not asked
   // again before there is more.
   stalls_ = progress() == before ? stalls_ + 1 : 0;
-  all_told_ = left() == 0 || (code == 0 && zero_copy_) || stalls_ > kStallsMax;
+  all_told_ = left() == 0 || (code == 0 && socket_->is_zero_copy()) || stalls_ > kStallsMax;
 }
 
 // While the interface is down, frames are lost, as on a cable with nobody at its end.
 unsigned XdpPort::send_burst(Buffer* const* frames, unsigned count) {
   take_back_sent();
   if (down_) [[unlikely]] {
-    const int code = call();
+    const int code = wake_sender();
     down_ = code != 0 && !is_busy(code);
   }
   if (down_) [[unlikely]] {
@@ -350,7 +291,7 @@ unsigned XdpPort::send_burst(Buffer* const* frames, unsigned count) {
 void XdpPort::tend() {
   xdp_statistics since{};
   socklen_t size = sizeof since;
-  if (getsockopt(wake_descriptor(), SOL_XDP, XDP_STATISTICS, &since, &size) == 0)
+  if (getsockopt(socket_->descriptor(), SOL_XDP, XDP_STATISTICS, &since, &size) == 0)
     lost_in_kernel_ = since.rx_dropped + since.rx_ring_full;
 }
 

@@ -15,8 +15,6 @@
 // Owned by one worker, but for link_up() and facts().
 #pragma once
 
-#include <xdp/xsk.h>
-
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +24,7 @@
 #include "port/spec.hpp"
 #include "port/xdp_pool.hpp"
 #include "port/xdp_program.hpp"
+#include "port/xdp_socket.hpp"
 
 namespace rnic::port {
 
@@ -35,7 +34,6 @@ class XdpPort final : public Port {
   // sentence says why.
   static std::vector<std::unique_ptr<Port>> open_queues(const PortSpec& spec, const PortOptions& options,
                                                         unsigned shards, std::string& error);
-  ~XdpPort() override;
 
   const PortFacts& facts() const override { return facts_; }
   bool link_up() const override;
@@ -43,7 +41,7 @@ class XdpPort final : public Port {
   unsigned receive_burst(Buffer** out, unsigned max) override;
   unsigned send_burst(Buffer* const* frames, unsigned count) override;
   std::uint64_t frames_lost() const override { return lost_ + lost_in_kernel_; }
-  int wake_descriptor() override { return xsk_socket__fd(socket_); }
+  int wake_descriptor() override { return socket_->descriptor(); }
   bool arm() override;
   void disarm() override {}
   void tend() override;
@@ -61,13 +59,11 @@ class XdpPort final : public Port {
 
   XdpPort(std::shared_ptr<Interface> interface, PortFacts facts);
   bool open_socket(const XdpLayout& layout, unsigned queue, std::string& error);
-  int try_socket(unsigned queue);
-  void close_socket();
   void refill();
   void wake_receiver();
   void take_back_sent();
   bool put(Buffer& frame);
-  int call();
+  int wake_sender();
   static bool is_busy(int code);
   void tell_kernel();
   Buffer* take(const xdp_desc& received);
@@ -76,15 +72,11 @@ class XdpPort final : public Port {
   PortFacts facts_;
   const std::shared_ptr<Interface> interface_;
   std::unique_ptr<XdpPool> pool_;
-  xsk_umem* memory_ = nullptr;
-  xsk_socket* socket_ = nullptr;
-  xsk_ring_prod fill_{}, send_{};
-  xsk_ring_cons sent_{}, received_{};
+  std::unique_ptr<XdpSocket> socket_;
   std::uint32_t to_fill_ = 0;  // buffers that the kernel could have more of
   bool virtual_ = false;       // netdev_is_virtual()
   bool all_told_ = true;       // the kernel has taken all that is to be sent
   bool down_ = false;          // the interface, as the kernel has said last
-  bool zero_copy_ = false;     // the driver sends from our buffers
   unsigned stalls_ = 0;        // times in a row that nothing was taken
   BufferRef gathered_;         // of a frame in several chunks, as far as it has come
   bool losing_ = false;        // the rest of one for which there was no buffer
