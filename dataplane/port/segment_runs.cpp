@@ -115,7 +115,8 @@ bool SegmentRun::continues(Bytes frame) const {
 
 bool SegmentRun::add(const Buffer& buffer) {
   const Bytes frame = buffer.bytes();
-  if (!may_grow_ || count_ == kSegmentsMax || frame.size() <= layout_.headers) return false;
+  // One that is a run by itself has segments of its own length.
+  if (!may_grow_ || buffer.unit_bytes != 0 || count_ == kSegmentsMax || frame.size() <= layout_.headers) return false;
   if (!continues(frame)) return false;
   // The same headers, so its length has the same place.
   const std::uint32_t end = look(frame).end;

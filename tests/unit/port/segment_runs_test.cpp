@@ -209,6 +209,31 @@ TEST_CASE("W-TCP-24: a run that TCP has made leaves as it is, and is cut where i
   CHECK(cut(said, octets_of(run.piece(0))) == wanted);
 }
 
+TEST_CASE("W-TCP-24: a run that TCP has made leaves by itself, also behind a longer segment",
+          "[port][runs][W-TCP-24]") {
+  // A probe of the path's MTU in front of it: as one with that, the run would be a segment that the path does not take.
+  HeapPool pool(2, 16'384);
+  const BufferRef probe = BufferRef::take(pool), made = BufferRef::take(pool);
+  Segment segment{.payload = 8900};
+  const auto put = [](const BufferRef& buffer, const Octets& frame) {
+    std::memcpy(buffer->append(static_cast<std::uint32_t>(frame.size())).data(), frame.data(), frame.size());
+  };
+  put(probe, frame_of(segment));
+  segment.sequence += segment.payload;
+  segment.payload = 5 * 1448;
+  put(made, frame_of(segment));
+  SegmentRun run;
+  run.begin(*probe);
+  made->headers_bytes = static_cast<std::uint16_t>(made->length - segment.payload);
+  made->unit_bytes = 1448;
+  CHECK_FALSE(run.add(*made));
+  CHECK(run.finish().merged == port::OffloadHeader::kWhole);
+  // As one segment it goes with it.
+  made->unit_bytes = made->headers_bytes = 0;
+  run.begin(*probe);
+  CHECK(run.add(*made));
+}
+
 TEST_CASE("a frame by itself keeps what it is, and its TCP checksum is begun", "[port][runs]") {
   Octets whole;
   port::OffloadHeader said{};
