@@ -144,8 +144,10 @@ bool Host::receive(Instant now) {
   for (std::size_t frames = 0; more && frames < kFramesMax && counters_.bytes_in - begun < kBytesMax;) {
     const Link::Batch batch = link_.receive(room, more);
     in_.take(batch, PacketsIn::Source::port, now);
-    frames += batch.size();
-    busy |= !batch.empty();
+    const unsigned others = link_.port().take_moved_for_others();
+    frames += batch.size() + others;
+    more |= others != 0;
+    busy |= !batch.empty() || others != 0;
   }
   if (doors_.has_room_for_queued()) [[unlikely]]
     doors_.admit_queued(now);

@@ -48,6 +48,8 @@ class Port {
   // Up to `max` received frames, each with one reference for the caller. buffer->checksum_good
   // says that checksums were verified.
   virtual unsigned receive_burst(Buffer** out, unsigned max) = 0;
+  // Frames that it has moved for other workers since this was last asked: work of the caller's that no burst shows.
+  virtual unsigned take_moved_for_others() { return 0; }
   // Takes over one reference of each of the frames it accepts (the first n; returns n). The caller
   // may hold other references and then changes nothing while pool().shared(buffer). A frame may be a run of TCP
   // segments where facts().run_bytes says so.

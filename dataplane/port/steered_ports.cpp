@@ -65,6 +65,7 @@ class SteeredPorts::Shard final : public Port {
   }
   BufferPool& pool() override { return pool_; }
   unsigned receive_burst(Buffer** out, unsigned max) override;
+  unsigned take_moved_for_others() override { return std::exchange(moved_for_others_, 0); }
   unsigned send_burst(Buffer* const* frames, unsigned count) override;
   std::uint64_t frames_lost() const override { return lost_ + (queue_ != nullptr ? queue_->frames_lost() : 0); }
   int wake_descriptor() override;
@@ -115,6 +116,7 @@ class SteeredPorts::Shard final : public Port {
   std::size_t first_in_ = 0;   // who is looked at first: the next one each time
   std::size_t first_request_ = 0;
   bool filled_ = false;  // one of outgoing_
+  unsigned moved_for_others_ = 0;
 
   std::array<Buffer*, kBurst> waiting_{};  // copies for others that the queue has not taken yet
   unsigned waiting_count_ = 0;
@@ -300,6 +302,7 @@ unsigned SteeredPorts::Shard::poll_queue(Buffer** out, unsigned max) {
     }
   }
   push();
+  moved_for_others_ += count - kept;
   return kept;
 }
 
@@ -332,6 +335,7 @@ void SteeredPorts::Shard::serve_requests() {
   if (waiting_count_ == 0) return;
   const unsigned sent = queue_->send_burst(waiting_.data(), waiting_count_);
   if (sent == 0) return;
+  moved_for_others_ += sent;
   waited_ = false;
   std::copy(waiting_.begin() + sent, waiting_.begin() + waiting_count_, waiting_.begin());
   waiting_count_ -= sent;

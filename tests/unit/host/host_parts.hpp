@@ -39,8 +39,15 @@ class KeepingPort final : public port::Port {
   bool link_up() const override { return true; }
   bool fills_checksums() const override { return fills; }
   BufferPool& pool() override { return pool_; }
-  unsigned receive_burst(Buffer**, unsigned) override { return 0; }
+  unsigned receive_burst(Buffer**, unsigned) override {
+    ++looks;
+    moved = std::min(to_move, 64u);
+    to_move -= moved;
+    return 0;
+  }
+  unsigned take_moved_for_others() override { return std::exchange(moved, 0); }
   unsigned send_burst(Buffer* const* frames, unsigned count) override {
+    if (full) return 0;
     for (unsigned i = 0; i < count; ++i) {
       const BufferRef frame{frames[i]};
       sent.push_back(copy_of(frame->bytes()));
@@ -52,7 +59,8 @@ class KeepingPort final : public port::Port {
   void disarm() override {}
 
   std::vector<Octets> sent;
-  bool fills = false;
+  bool fills = false, full = false;
+  unsigned to_move = 0, moved = 0, looks = 0;  // frames that are other workers'
 
  private:
   port::PortFacts facts_;

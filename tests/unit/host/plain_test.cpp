@@ -2,6 +2,7 @@
 #include "kit/catch.hpp"
 #include "kit/octet_streams.hpp"
 #include "sim/plain_world.hpp"
+#include "unit/host/host_parts.hpp"
 #include "wire/ethernet.hpp"
 
 namespace rnic {
@@ -53,6 +54,23 @@ TEST_CASE("W-TCP-01: a plain stream carries every octet both ways, with loss, an
   CHECK(pair.near().how == tcp::Ended::gracefully);
   CHECK(pair.far()->how == tcp::Ended::gracefully);
   CHECK(pair.near().counters.retransmitted > 0);
+}
+
+TEST_CASE("frames that are moved for other workers are work, and as many in a turn as of our own", "[host]") {
+  test::KeepingPort port;
+  test::OctetStreams streams;
+  test::PlainHost host({}, port, streams);
+  while (host.turn(test::kNow)) continue;
+  port.to_move = 1000;
+  port.looks = 0;
+  CHECK(host.turn(test::kNow));
+  CHECK(port.looks == 4);
+  CHECK(port.to_move == 1000 - 256);
+  port.to_move = 1;
+  port.looks = 0;
+  CHECK(host.turn(test::kNow));
+  CHECK(port.looks == 2);
+  CHECK_FALSE(host.turn(test::kNow));
 }
 
 TEST_CASE("W-TCP-01: both ends of a plain stream may close at once", "[host][W-TCP-01]") {

@@ -88,6 +88,22 @@ TEST_CASE("each shard receives its connections' frames, by whatever queue they c
   port.check_pools();
 }
 
+TEST_CASE("what a shard moves for others is told once, as no burst shows it", "[port][steering]") {
+  Divided port(1, 2);
+  for (std::uint32_t i = 0; i < 5; ++i) port.queues[0]->arrive(segment(1, 2, i));
+  port.queues[0]->arrive(segment(0, 2, 5));
+  CHECK(receive(port.of(0)).size() == 1);
+  CHECK(port.of(0).take_moved_for_others() == 5);
+  CHECK(port.of(0).take_moved_for_others() == 0);
+  CHECK(receive(port.of(1)).size() == 5);
+  CHECK(port.of(1).take_moved_for_others() == 0);
+  // And sends for them.
+  REQUIRE(send(port.of(1), made(port.of(1), segment(1, 2, 7))));
+  CHECK(receive(port.of(0)).empty());
+  CHECK(port.queues[0]->sent.size() == 1);
+  CHECK(port.of(0).take_moved_for_others() == 1);
+}
+
 TEST_CASE("a frame that is handed over is another buffer with all that its own said", "[port][steering]") {
   Divided port(1, 2);
   const Octets plain = segment(1, 2, 7, 700), merged = segment(1, 2, 9, 30'000);
