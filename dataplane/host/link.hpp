@@ -98,6 +98,12 @@ class Link {
   // The batch to the port. One that takes nothing for a while loses it.
   void flush(Instant now);
   bool has_room() const { return transmit_count_ < kTransmitMax; }
+  // For so many frames, with a flush() where that is needed.
+  bool make_room(unsigned frames, Instant now) {
+    if (kTransmitMax - transmit_count_ < frames) [[unlikely]]
+      flush(now);
+    return kTransmitMax - transmit_count_ >= frames;
+  }
   unsigned loop_room() const { return kLoopMax - looped(); }
   bool idle() const { return transmit_count_ == 0 && looped() == 0; }
 

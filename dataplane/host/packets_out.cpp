@@ -21,8 +21,9 @@ bool PacketsOut::send_segments(Stream& stream, Instant now, unsigned& budget) {
   bool busy = false;
   stream.more_segments = false;
   for (unsigned sent = 0;;) {
-    // What the port or the loop has no room for stays with TCP.
-    const bool room = stream.local_peer ? link_.loop_room() > 0 : link_.has_room();
+    // What the port or the loop has no room for stays with TCP: a run that has to be copied is so many frames.
+    const bool room =
+        stream.local_peer ? link_.loop_room() >= tcp::kRunSegmentsMax : link_.make_room(tcp::kRunSegmentsMax, now);
     if (!room || sent >= kSegmentsPerStreamMax || budget == 0) {
       stream.more_segments = true;
       break;

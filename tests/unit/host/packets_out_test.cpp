@@ -83,6 +83,31 @@ TEST_CASE("a stream sends so many segments in a turn, and no more than the turn 
   CHECK_FALSE(stream.more_segments);
 }
 
+TEST_CASE("a run that has to be copied stays with TCP where a full port has no room for all of it", "[host][runs]") {
+  HostParts host;
+  host::Stream& stream = host.connected();
+  BufferRef run = BufferRef::take(host.port.pool(), 1500);
+  run->append(1500);
+  REQUIRE(stream.tcp.append(run.share(), 100));  // who holds it besides may look at it
+  host.port.full = true;
+  for (unsigned i = 0; i < host::Link::kTransmitMax - 10; ++i) host.out.send_bare_segment(stream.flow, {}, kNow);
+  const auto send = [&] {
+    unsigned budget = 1024;
+    host.out.send_segments(stream, kNow, budget);
+    return 1024 - budget;
+  };
+  CHECK(send() == 0);
+  CHECK(stream.more_segments);
+  CHECK(host.counters.frames_dropped == 0);
+  CHECK(host.link.has_room());
+  // What the port takes by then makes room.
+  host.port.full = false;
+  CHECK(send() == 15);
+  CHECK_FALSE(stream.more_segments);
+  CHECK(host.take_sent().size() == host::Link::kTransmitMax - 10 + 15);
+  CHECK(host.counters.frames_dropped == 0);
+}
+
 TEST_CASE("what is for a neighbour that is being asked for waits for the answer", "[host]") {
   constexpr auto kStranger = wire::IpAddress::v4(10, 0, 0, 3);
   constexpr wire::Mac kStrangerMac{{2, 0, 0, 0, 0, 3}};
