@@ -19,6 +19,7 @@ Link::Link(port::Port& port, std::optional<std::uint16_t> vlan, std::uint64_t ba
       sums_out_(!port.fills_checksums()),
       mtu_bytes_(port.link_mtu()),
       port_mtu_bytes_(mtu_bytes_),
+      batch_bytes_(batch_bytes),
       batch_(static_cast<unsigned>(std::clamp<std::uint64_t>(
           batch_bytes / std::max(port.facts().mtu_bytes, port.facts().run_bytes), kBatchMin, kBatchMax))),
       loop_(new Buffer*[kLoopMax]) {}
@@ -39,7 +40,17 @@ Link::Batch Link::receive(Room& room, bool& more) {
   if (taps_ != nullptr) [[unlikely]]
     for (unsigned i = 0; i < count; ++i) show(port::FrameDirection::received, *room.frames[i]);
   more = count == batch_;
-  return {room.frames, count};
+  const Batch batch{room.frames, count};
+  if (more) size_batch(batch);
+  return batch;
+}
+
+// The next one is of frames like these.
+void Link::size_batch(Batch full) {
+  std::uint64_t bytes = 1;
+  for (const Buffer* frame : full) bytes += frame->length;
+  const std::uint64_t wanted = batch_bytes_ * full.size() / bytes;
+  batch_ = static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, kBatchMin, std::min(2 * batch_, kBatchMax)));
 }
 
 Link::Batch Link::receive_looped(Room& room, unsigned count, std::uint64_t& bytes, std::uint64_t most) {

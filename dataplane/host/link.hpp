@@ -25,14 +25,13 @@ namespace rnic::host {
 
 class Link {
  public:
-  static constexpr std::uint32_t kHeaderMax = wire::EthernetHeader::kSize + wire::VlanTag::kSize;
   static constexpr unsigned kBatchMax = 64;      // frames
-  static constexpr unsigned kBatchMin = 8;       // so many where each may be long
+  static constexpr unsigned kBatchMin = 8;       // so many where each is long
   static constexpr unsigned kTransmitMax = 256;  // frames that wait for a full port
   static constexpr unsigned kLoopMax = 4096;     // frames to ourselves; a power of two
   using Batch = std::span<Buffer* const>;
 
-  // `batch_bytes`: a batch from the port has no more than about so many.
+  // `batch_bytes`: a batch from the port has no more than about so many, as frames were before.
   Link(port::Port& port, std::optional<std::uint16_t> vlan, std::uint64_t batch_bytes, Counters& counters);
   ~Link();
   Link(const Link&) = delete;
@@ -135,6 +134,7 @@ class Link {
   bool is_tapped() const { return taps_ != nullptr; }
 
  private:
+  void size_batch(Batch full);
   bool take_tag(Bytes frame, Header& header);
   bool refill_control();
   BufferRef take_last();
@@ -146,7 +146,8 @@ class Link {
   std::optional<std::uint16_t> vlan_;
   bool checks_in_, sums_out_;
   std::uint32_t mtu_bytes_, port_mtu_bytes_;
-  unsigned batch_;
+  std::uint64_t batch_bytes_;
+  unsigned batch_;  // frames of the next
 
   std::array<Buffer*, kTransmitMax> transmit_{};
   unsigned transmit_count_ = 0;

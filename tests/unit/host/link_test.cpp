@@ -123,6 +123,31 @@ TEST_CASE("frames of a port come in batches, and a full one says that there may 
   CHECK_FALSE(more);
 }
 
+TEST_CASE("a batch has as many frames as those of the one before leave octets for, 8 to 64", "[host]") {
+  Port port;
+  Counters counters;
+  Link link(port, std::nullopt, 64 * 100, counters);
+  const auto batches = [&](std::uint32_t octets) {
+    std::vector<std::size_t> sizes;
+    for (int i = 0; i < 200; ++i) {
+      Buffer* frame = port.pool().take_large();
+      frame->append(octets);
+      port.in.push_back(frame);
+    }
+    for (bool more = true; more;) {
+      Link::Room room;
+      const Link::Batch batch = link.receive(room, more);
+      sizes.push_back(batch.size());
+      for (Buffer* frame : batch) BufferRef{frame}.reset();
+    }
+    return sizes;
+  };
+  // At first they may be as long as they can be.
+  CHECK(batches(50) == std::vector<std::size_t>{8, 16, 32, 64, 64, 16});
+  CHECK(batches(300) == std::vector<std::size_t>{64, 21, 21, 21, 21, 21, 21, 10});
+  CHECK(batches(384) == std::vector<std::size_t>{21, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 3});
+}
+
 TEST_CASE("frames to ourselves come back in order, so many and so many octets at a time", "[host]") {
   Bench bench;
   for (std::uint32_t i = 0; i < 10; ++i) bench.link.push_loop(bench.frame(100 + i));
