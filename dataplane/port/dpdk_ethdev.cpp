@@ -11,6 +11,7 @@
 
 #include "port/dpdk_runtime.hpp"
 #include "wire/rss.hpp"
+#include "wire/vlan.hpp"
 
 namespace rnic::port {
 namespace {
@@ -67,6 +68,13 @@ std::optional<rte_eth_rss_conf> our_hash(const rte_eth_dev_info& info) {
   if (hashed == 0 || info.reta_size == 0 || key_bytes > hash_key.size()) return std::nullopt;
   return rte_eth_rss_conf{
       .rss_key = hash_key.data(), .rss_key_len = static_cast<std::uint8_t>(key_bytes), .rss_hf = hashed};
+}
+
+// As rte_eth_dev_configure() has it, which says so in octets of frames.
+std::uint32_t mtu_max(const rte_eth_dev_info& info) {
+  const bool says_mtu = info.max_mtu != UINT16_MAX && info.max_rx_pktlen > info.max_mtu;
+  const std::uint32_t headers = says_mtu ? info.max_rx_pktlen - info.max_mtu : wire::kLinkHeaderMax;
+  return info.max_rx_pktlen > headers ? info.max_rx_pktlen - headers : UINT32_MAX;
 }
 
 }  // namespace
@@ -130,6 +138,10 @@ bool Ethdev::configure(const Wishes& wishes, std::span<const std::unique_ptr<Dpd
   rte_eth_dev_info info{};
   if (const int code = rte_eth_dev_info_get(id_, &info); code != 0) {
     error = reason(code);
+    return false;
+  }
+  if (const std::uint32_t most = mtu_max(info); wishes.mtu_bytes > most) {
+    error = "its driver takes an MTU of " + std::to_string(most) + " at most, not " + std::to_string(wishes.mtu_bytes);
     return false;
   }
   const auto queues = static_cast<std::uint16_t>(pools.size());

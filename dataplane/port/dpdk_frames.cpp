@@ -1,5 +1,6 @@
 // DpdkPort: frames in and out, and the sleep between. How it is opened is in port/dpdk_port.cpp.
 #include <fcntl.h>
+#include <poll.h>
 #include <rte_ethdev.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -176,6 +177,15 @@ void DpdkPort::disarm() {
   }
   std::uint64_t count = 0;
   (void)!read(wake_, &count, sizeof count);
+}
+
+// A tap whose interface was deleted is readable for ever, and brings nothing.
+void DpdkPort::tend() {
+  if (!wakes_by_signals_) return;
+  pollfd tap{.fd = wake_, .events = 0, .revents = 0};
+  if (poll(&tap, 1, 0) != 1 || (tap.revents & (POLLERR | POLLHUP)) == 0) return;
+  wakes_by_signals_ = false;
+  wake_ = silent_.emplace().fd();
 }
 
 }  // namespace rnic::port

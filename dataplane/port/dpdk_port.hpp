@@ -16,6 +16,7 @@
 #include <array>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "port/dpdk_vhost.hpp"
 #include "port/options.hpp"
 #include "port/port.hpp"
+#include "port/silent_descriptor.hpp"
 #include "port/spec.hpp"
 
 namespace rnic::port {
@@ -65,6 +67,7 @@ class DpdkPort : public Port {
   int wake_descriptor() override { return wake_; }
   bool arm() override;
   void disarm() override;
+  void tend() override;
 
  protected:
   static constexpr unsigned kBurst = 64;
@@ -93,7 +96,8 @@ class DpdkPort : public Port {
   int wake_ = -1;
   int edges_ = -1;  // where the driver's descriptor does not become silent again: an epoll of ours for its edges
   bool interrupts_armed_ = false;
-  bool wakes_by_signals_ = false;    // a tap: besides the descriptor
+  bool wakes_by_signals_ = false;  // a tap: besides the descriptor
+  std::optional<SilentDescriptor> silent_;
   std::uint64_t signals_go_to_ = 0;  // the thread that has received last
   std::uint64_t lost_ = 0;           // there was no buffer that holds it, or the driver refuses it
 };

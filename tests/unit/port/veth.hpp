@@ -42,11 +42,11 @@ inline bool becomes_readable(int descriptor) {
   return ready == 1;
 }
 
-inline std::unique_ptr<Port> open(const std::string& text, std::string& error) {
+inline std::unique_ptr<Port> open(const std::string& text, std::string& error, std::uint32_t mtu_bytes = 0) {
   const auto spec = parse_spec(text);
   REQUIRE(spec);
   PortFactory factory({*spec});
-  auto port = factory.open(*spec, {.name = "rnic0", .mtu_bytes = 0, .mac = {}, .buffers = 8192}, error);
+  auto port = factory.open(*spec, {.name = "rnic0", .mtu_bytes = mtu_bytes, .mac = {}, .buffers = 8192}, error);
   dpdk_register_thread();
   return port;
 }

@@ -355,6 +355,34 @@ TEST_CASE("a sleeping tap port wakes for what the kernel sends, and is another s
   }));
 }
 
+TEST_CASE("a tap whose interface is deleted lets its worker sleep", "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("tap: " + why);
+  if (access("/dev/net/tun", R_OK | W_OK) != 0) SKIP_BECAUSE("tap: there is no /dev/net/tun");
+  std::string error;
+  const auto port = open("tap:rnictap4", error);
+  INFO(error);
+  REQUIRE(port);
+  REQUIRE(run("ip link del rnictap4"));
+  CHECK(becomes_readable(port->wake_descriptor()));
+  port->tend();
+  REQUIRE(port->wake_descriptor() >= 0);
+  pollfd waiting{.fd = port->wake_descriptor(), .events = POLLIN, .revents = 0};
+  CHECK(poll(&waiting, 1, 50) == 0);
+  Buffer* raw = nullptr;
+  CHECK(port->receive_burst(&raw, 1) == 0);
+  CHECK(port->arm());
+  port->tend();
+}
+
+TEST_CASE("a tap's MTU is what its driver takes at most, and more is refused with that", "[port][veth]") {
+  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("tap: " + why);
+  if (access("/dev/net/tun", R_OK | W_OK) != 0) SKIP_BECAUSE("tap: there is no /dev/net/tun");
+  std::string error;
+  CHECK(open("tap:rnictap5", error, 3000) == nullptr);
+  CHECK(error.find("an MTU of 1504 at most, not 3000") != std::string::npos);
+  CHECK(open("tap:rnictap5", error, 1504) != nullptr);
+}
+
 // DPDK's tap hands out nothing before a signal has come, to whichever thread: one of which the worker would have to
 // wait until it has run.
 TEST_CASE("a tap's signals come to the thread that sleeps on it, before it wakes", "[port][veth]") {
