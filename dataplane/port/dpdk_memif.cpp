@@ -12,21 +12,22 @@
 #include <utility>
 
 #include "port/netdev.hpp"
+#include "port/unix_messages.hpp"
 #include "rnic_shm.h"
+#include "wire/vlan.hpp"
 
 namespace rnic::port {
 namespace {
 
-constexpr std::uint32_t kLinkHeaderMax = 18;  // Ethernet with a VLAN tag
-constexpr unsigned kRingLog2 = 10;            // slots each way: small, so that it stays in the cache
-constexpr std::uint32_t kBuffersMin = 512;    // of a link
+constexpr unsigned kRingLog2 = 10;          // slots each way: small, so that it stays in the cache
+constexpr std::uint32_t kBuffersMin = 512;  // of a link
 // Also where the MTU is far larger: a frame then goes in pieces. Larger slots would have the rings out of
 // the cache, and a short frame take as much of it.
 constexpr std::uint32_t kSlotBytesMin = 2048;
 
 // A user who says an MTU has slots for it, as a peer that is no rnicd needs them.
 std::uint32_t slot_bytes(std::uint32_t mtu_wanted) {
-  const std::uint32_t frame = (mtu_wanted + kLinkHeaderMax + 63) / 64 * 64;
+  const std::uint32_t frame = (mtu_wanted + wire::kLinkHeaderMax + 63) / 64 * 64;
   return mtu_wanted > kMtuWireMax ? kSlotBytesMin : std::max(frame, kSlotBytesMin);
 }
 
@@ -35,7 +36,7 @@ void remove_links_from(const std::string& socket, unsigned first) {
   constexpr std::size_t kPathMax = sizeof(sockaddr_un{}.sun_path) - 1;
   std::string another_serves_it;
   for (unsigned i = first; i < RNIC_WORKERS_MAX; ++i)
-    for (const char* of : {"", ".wake"})
+    for (const char* of : {"", ".wake", ".dpdk"})
       if (const std::string path = socket + ".q" + std::to_string(i) + of; path.size() <= kPathMax)
         (void)clear_stale_socket(path, another_serves_it);
 }
@@ -130,17 +131,26 @@ std::unique_ptr<MemifPort> MemifPort::open(const PortSpec& spec, const PortOptio
   facts.speed_mbps = 100'000;
   facts.mac = options.mac ? *options.mac : random_mac();
 
-  const std::string arguments = std::string("role=") + (server ? "server" : "client") + ",socket=" + spec.target +
+  if (server) {
+    port->door_.emplace(spec.target, *peer);
+    if (!clear_stale_socket(port->door_->inner_path(), error)) {
+      error = what + ": " + error;
+      return nullptr;
+    }
+  }
+  const std::string arguments = std::string("role=") + (server ? "server" : "client") +
+                                ",socket=" + (server ? port->door_->inner_path() : spec.target) +
                                 ",socket-abstract=no,bsize=" + std::to_string(slot) +
                                 ",rsize=" + std::to_string(kRingLog2) + ",mac=" + wire::to_string(facts.mac);
-  PoolSize size = pool_size_for(options.buffers, mtu + kLinkHeaderMax);
-  if (slot >= mtu + kLinkHeaderMax) size.large_count = 0;
+  PoolSize size = pool_size_for(options.buffers, mtu + wire::kLinkHeaderMax);
+  if (slot >= mtu + wire::kLinkHeaderMax) size.large_count = 0;
   port->frames_ = std::make_unique<MemifPool>(port->pool_, size);
   const auto open_sockets = [&] {
     const ForOwnerOnly guard;
     return port->wake_channel_.open(error) && gate_add(*port, error) &&
            port->device_.make_virtual(fresh_device_name("net_memif"), arguments, error) &&
-           port->device_.configure({}, device->pools, error) && (!server || port->device_.start(error));
+           port->device_.configure({}, device->pools, error) &&
+           (!server || (port->device_.start(error) && port->door_->open(error)));
   };
   const auto admit = [&] { return peer->admit_to(spec.target, error) && peer->admit_to(spec.target + ".wake", error); };
   if (!open_sockets() || (server && !admit())) {
@@ -159,10 +169,14 @@ std::unique_ptr<MemifPort> MemifPort::open(const PortSpec& spec, const PortOptio
 MemifPort::~MemifPort() {
   gate_remove(*this, [this] { device_.stop(); });
   while (slots_next_ < slots_count_) BufferRef dropped(slots_[slots_next_++]);
-  if (role_ == PortSpec::Role::server) unlink(socket_.c_str());
 }
 
 // ---- the gate's thread -------------------------------------------------------------------------
+
+void MemifPort::descriptors(std::vector<int>& out) const {
+  wake_channel_.descriptors(out);
+  if (door_) door_->descriptors(out);
+}
 
 bool MemifPort::wants_ticks() const {
   if (!ready_) return false;
@@ -205,6 +219,7 @@ void MemifPort::reconnect() {
 
 void MemifPort::on_round(bool tick) {
   if (!ready_) return;
+  if (door_) door_->serve();
   const bool client = role_ == PortSpec::Role::client;
   const bool was_up = up_.load(std::memory_order_relaxed);
   const bool was_joined = wake_channel_.joined();
@@ -234,7 +249,7 @@ void MemifPort::on_round(bool tick) {
   // The MTU first: who sees that the link is up sees it, too.
   const WakeChannel::Sizes& theirs = wake_channel_.peer_sizes();
   link_mtu_.store(joined ? std::min(facts_.mtu_bytes, std::max(theirs.mtu_bytes, kMtuMin)) : unknown_peer_mtu_,
-                  std::memory_order_release);
+                  std::memory_order_relaxed);
   slot_max_ = joined ? std::min(slot_, std::max(theirs.slot_bytes, kSlotBytesMin)) : slot_;
   const bool settled = up && (joined || was_settled || unknown_peer_ticks_ >= kUnknownPeerTicks);
   settled_.store(settled, std::memory_order_release);

@@ -15,10 +15,12 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "port/dpdk_gate.hpp"
 #include "port/dpdk_port.hpp"
+#include "port/memif_door.hpp"
 #include "port/pieces.hpp"
 #include "port/wake_channel.hpp"
 
@@ -68,7 +70,7 @@ class MemifPort final : public DpdkPort, private Gated {
   ~MemifPort() override;
 
   // Only when it is known what the peer is, and so what it receives.
-  bool link_up() const override { return settled_.load(std::memory_order_relaxed); }
+  bool link_up() const override { return settled_.load(std::memory_order_acquire); }  // pairs with on_round()
   std::uint32_t link_mtu() const override { return link_mtu_.load(std::memory_order_relaxed); }
   // Between two rnicd frames never leave memory. Who joins a moment later than the other may drop some that have no
   // checksums, and TCP sends them again.
@@ -98,7 +100,7 @@ class MemifPort final : public DpdkPort, private Gated {
             const WakeChannel::Sizes& sizes, const MemifPeer& peer);
 
   void on_round(bool tick) override;
-  void descriptors(std::vector<int>& out) const override { wake_channel_.descriptors(out); }
+  void descriptors(std::vector<int>& out) const override;
   bool wants_ticks() const override;
   bool may_connect() const;
   int connection() const;
@@ -121,6 +123,7 @@ class MemifPort final : public DpdkPort, private Gated {
   Among among_;
   MemifPeer peer_;
   WakeChannel wake_channel_;
+  std::optional<MemifDoor> door_;  // a server's
   std::unique_ptr<MemifPool> frames_;
   std::uint32_t unknown_peer_mtu_ = kMtuWireDefault;  // toward a peer that tells none
   std::uint32_t slot_;                                // octets of a frame in one of ours

@@ -27,7 +27,7 @@ class MemifPeer {
   std::optional<uid_t> other_;
 };
 
-// While there is one, what this process makes in a file system is for its own user only.
+// While there is one, what this process, any thread of it, makes in a file system is for its own user only (umask).
 class ForOwnerOnly {
  public:
   ForOwnerOnly() : before_(umask(0177)) {}

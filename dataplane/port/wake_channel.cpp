@@ -1,24 +1,21 @@
 #include "port/wake_channel.hpp"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
-#include <system_error>
-#include <thread>
+#include <span>
 #include <utility>
 
 #include "base/assert.hpp"
+#include "port/unix_messages.hpp"
 
 namespace rnic::port {
 namespace {
@@ -37,53 +34,6 @@ struct Hello {
 };
 static_assert(sizeof(Hello) == 24);
 
-sockaddr_un address_of(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  RNIC_ASSERT(path.size() < sizeof address.sun_path);
-  path.copy(address.sun_path, sizeof address.sun_path - 1);
-  return address;
-}
-
-void close_and_forget(int& fd) {
-  if (fd >= 0) close(fd);
-  fd = -1;
-}
-
-// What a peer made or can send to may take as long to close as it likes (SO_LINGER), itself or by what lies in it.
-void let_go(int& fd) {
-  const int gone = std::exchange(fd, -1);
-  if (gone < 0) return;
-  try {
-    std::thread([gone] { close(gone); }).detach();
-  } catch (const std::system_error&) {
-    close(gone);
-  }
-}
-
-// As many descriptors as the kernel lets travel with one message: what has no room here it would close, and we wait.
-constexpr std::size_t kFdsOfMessage = 253;
-
-// A message's octets, and its descriptors, all of them. As recvmsg().
-ssize_t receive(int socket, void* octets, std::size_t size, std::vector<int>& fds) {
-  iovec io{.iov_base = octets, .iov_len = size};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kFdsOfMessage)];
-  msghdr message{};
-  message.msg_iov = &io;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (got < 0 || message.msg_controllen == 0) return got;
-  for (cmsghdr* h = CMSG_FIRSTHDR(&message); h != nullptr; h = CMSG_NXTHDR(&message, h)) {
-    if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t before = fds.size(), count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    fds.resize(before + count);
-    std::memcpy(&fds[before], CMSG_DATA(h), count * sizeof(int));
-  }
-  return got;
-}
-
 // A socket on which nobody can make us wait.
 bool is_bell(int fd) {
   int domain = 0, type = 0;
@@ -98,35 +48,6 @@ bool watch(int epoll, int fd) {
 }
 
 }  // namespace
-
-bool clear_stale_socket(const std::string& path, std::string& error) {
-  struct stat status {};
-  if (lstat(path.c_str(), &status) != 0) return true;
-  if (!S_ISSOCK(status.st_mode)) {
-    error = path + " exists and is no socket";
-    return false;
-  }
-  const int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  const sockaddr_un address = address_of(path);
-  const bool answered = connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
-  const int reason = errno;
-  if (answered) {
-    // Both kinds of server greet first. DPDK's panics when it cannot, so we stay for its greeting.
-    pollfd greeting{.fd = probe, .events = POLLIN, .revents = 0};
-    constexpr int kPatienceMs = 1000;
-    poll(&greeting, 1, kPatienceMs);
-  }
-  close(probe);
-  if (answered || reason != ECONNREFUSED) {
-    error = "another process already serves " + path;
-    return false;
-  }
-  if (unlink(path.c_str()) != 0) {
-    error = "the socket " + path + ", left by a process that is gone, cannot be removed: " + std::strerror(errno);
-    return false;
-  }
-  return true;
-}
 
 WakeChannel::WakeChannel(std::string path, Role role, const Sizes& ours, const MemifPeer& peer)
     : path_(std::move(path)),
@@ -159,15 +80,8 @@ bool WakeChannel::open(std::string& error) {
     return false;
   }
   if (!clear_stale_socket(path_, error)) return false;
-  listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  const sockaddr_un address = address_of(path_);
-  if (listener_ < 0 || bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      listen(listener_, 4) != 0) {
-    error = "the socket " + path_ + " cannot be made: " + std::strerror(errno);
-    close_and_forget(listener_);
-    return false;
-  }
-  return true;
+  listener_ = listen_at(path_, error);
+  return listener_ >= 0;
 }
 
 bool WakeChannel::map(int memfd) {
@@ -199,7 +113,7 @@ bool WakeChannel::quiet() {
   if (ear_ < 0 || ear_broken_) return true;
   char octets[64];
   std::vector<int> strange;
-  const ssize_t got = receive(ear_, octets, sizeof octets, strange);
+  const ssize_t got = receive_message(ear_, as_mutable_bytes(octets, sizeof octets), strange);
   if (strange.empty() && (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR)))) return true;
   for (int& fd : strange) let_go(fd);
   epoll_ctl(bell_, EPOLL_CTL_DEL, ear_, nullptr);
@@ -229,7 +143,7 @@ void WakeChannel::drop() {
 void WakeChannel::join() {
   if (role_ != Role::client || peer_ >= 0) return;
   peer_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  const sockaddr_un address = address_of(path_);
+  const sockaddr_un address = unix_address(path_);
   if (peer_ < 0 || connect(peer_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       !peer_rule_.is_at(peer_) || !greet())
     drop();
@@ -253,21 +167,9 @@ bool WakeChannel::greet() {
     close_and_forget(mouth);
     return false;
   }
-  iovec io{.iov_base = &hello, .iov_len = sizeof hello};
   const int fds[2] = {role_ == Role::server ? memfd_ : mouth, mouth};
-  const std::size_t count = role_ == Role::server ? 2 : 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fds)] = {};
-  msghdr message{};
-  message.msg_iov = &io;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(count * sizeof(int));
-  std::memcpy(CMSG_DATA(header), fds, count * sizeof(int));
-  const bool sent = sendmsg(peer_, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof hello);
+  const bool sent =
+      send_message(peer_, as_bytes(&hello, sizeof hello), std::span(fds).first(role_ == Role::server ? 2 : 1));
   close_and_forget(mouth);
   return sent;
 }
@@ -275,7 +177,7 @@ bool WakeChannel::greet() {
 void WakeChannel::hear() {
   Hello hello;
   std::vector<int> fds;
-  const ssize_t size = receive(peer_, &hello, sizeof hello, fds);
+  const ssize_t size = receive_message(peer_, as_mutable_bytes(&hello, sizeof hello), fds);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
   Hello expected;
   expected.mtu_bytes = hello.mtu_bytes;

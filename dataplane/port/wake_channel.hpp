@@ -100,8 +100,4 @@ class WakeChannel {
   Word* theirs_ = nullptr;
 };
 
-// Makes way for a listener at `path`: removes what a dead process left there. False if a living one
-// listens, or something that is no socket lies there.
-bool clear_stale_socket(const std::string& path, std::string& error);
-
 }  // namespace rnic::port
