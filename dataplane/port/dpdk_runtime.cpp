@@ -121,6 +121,8 @@ bool start_dpdk(const DpdkOptions& options, std::string& error) {
     error = "DPDK does not start: " + (complaint.empty() ? std::string(rte_strerror(rte_errno)) : complaint);
     return false;
   }
+  // EAL makes a directory for what processes share, which is nothing, and never removes it.
+  (void)rmdir(rte_eal_get_runtime_dir());
   // A memif client tries again until its server is there; that is no error each time.
   rte_log_set_level_pattern("pmd.net.memif", RTE_LOG_CRIT);
   libbpf_set_print([](libbpf_print_level level, const char* format, va_list arguments) {
