@@ -125,7 +125,9 @@ static inline int rnic_directory_enter(const struct rnic_libc *libc, int at, con
 		         path);
 	else if (error != ENOENT)
 		snprintf(why, size, "cannot open %s: %s%s", path, strerror(error),
-		         error == EACCES ? "; set RNIC_RUN_BASE to a directory of yours" : "");
+		         error == EACCES ? "; a daemon serves its own user: run this as that one, or set RNIC_RUN_BASE "
+		                           "to a directory of yours and start a daemon there"
+		                         : "");
 	errno = error;
 	return -1;
 }

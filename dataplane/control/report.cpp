@@ -1,5 +1,8 @@
 #include "control/report.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "control/ready.hpp"
@@ -39,6 +42,20 @@ void warn_of_addresses(const DeviceView& device, std::vector<std::string>& warni
     warnings.push_back(device.name + " has no address that it may use; programs cannot connect by it");
 }
 
+std::string why_no_server(const DeviceView& device) {
+  const std::string& socket = device.port.target;
+  switch (device.socket) {
+    case DeviceView::Socket::none:
+      break;
+    case DeviceView::Socket::refused:
+      return "this user may not connect to " + socket + "; its server has to name it, as in memif:" + socket +
+             ",role=server,peer=USER";
+    case DeviceView::Socket::there:
+      return "no link by " + socket + " yet; its server has another client, is of another user, or has gone";
+  }
+  return "nobody serves " + socket + " yet; the link comes up when a daemon with role=server does";
+}
+
 void warn_of_link(const DeviceView& device, std::vector<std::string>& warnings) {
   // Its two ends are in this daemon from the start: no other can come.
   if (device.port.kind == Kind::pair && !device.has_mate)
@@ -51,8 +68,7 @@ void warn_of_link(const DeviceView& device, std::vector<std::string>& warnings) 
           device.name + ": " +
           (device.port.role == port::PortSpec::Role::server
                ? device.port.target + " has no client yet; the link comes up when a daemon with role=client does"
-               : "nobody serves " + device.port.target +
-                     " yet; the link comes up when a daemon with role=server does"));
+               : why_no_server(device)));
       break;
     case Kind::pair:
       break;
@@ -74,6 +90,12 @@ void warn_of_kernel(const DeviceView& device, std::vector<std::string>& warnings
   warnings.push_back(device.name + ": what arrives at " + device.port.target +
                      " is rnic's alone now, and the kernel, which has " + device.kernel_address +
                      " there, hears nothing of it; where both are to be reached: af_packet:" + device.port.target);
+}
+
+DeviceView::Socket socket_at(const std::string& path) {
+  if (faccessat(AT_FDCWD, path.c_str(), F_OK, AT_EACCESS) != 0) return DeviceView::Socket::none;
+  const bool may = faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0;
+  return may ? DeviceView::Socket::there : DeviceView::Socket::refused;
 }
 
 }  // namespace
@@ -106,6 +128,7 @@ std::vector<DeviceView> views_of(const Machine& machine) {
       view.interface_up = found && found->up;
     }
     view.has_mate = served->mate >= 0;
+    if (view.port.kind == Kind::memif) view.socket = socket_at(view.port.target);
     view.own = served->own;
     if (view.port.kind == Kind::af_xdp)
       view.kernel_address = kernel_address_on(port::netdev_and_uppers(view.port.target), port::kernel_addresses());

@@ -19,8 +19,10 @@ struct DeviceView {
   std::uint32_t mtu_bytes = 0;
   bool mtu_agreed = true;  // a memif's ends use the smaller of their MTUs
   bool link_up = false;
-  bool interface_up = true;    // administratively; of ports on the kernel's interfaces
-  bool has_mate = false;       // of pairs
+  bool interface_up = true;  // administratively; of ports on the kernel's interfaces
+  bool has_mate = false;     // of pairs
+  // Of a memif's client: its socket is there, and may be connected to.
+  enum class Socket : std::uint8_t { none, refused, there } socket = Socket::none;
   std::string kernel_address;  // one of the kernel's, on an interface whose frames it hears no more; or empty
   OwnList own{};
 };

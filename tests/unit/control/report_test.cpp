@@ -65,10 +65,12 @@ TEST_CASE("an address that somebody else has is warned of", "[control][report]")
 }
 
 TEST_CASE("a link that is down is warned of, with what to do", "[control][report]") {
-  const auto warnings = [](const char* port, bool interface_up = true) {
+  const auto warnings = [](const char* port, bool interface_up = true,
+                           DeviceView::Socket socket = DeviceView::Socket::none) {
     DeviceView view = device(port, "10.0.0.1", AddressState::tentative);
     view.link_up = false;
     view.interface_up = interface_up;
+    view.socket = socket;
     const auto report = control::report_of({view});
     CHECK(report.devices.at(0).find("link down") != std::string::npos);
     return report.warnings;
@@ -78,6 +80,11 @@ TEST_CASE("a link that is down is warned of, with what to do", "[control][report
   CHECK(warnings("pci:0000:03:00.0") == Lines{"rnic0: the link of pci:0000:03:00.0 is down"});
   CHECK(warnings("memif:/m.sock,role=client") ==
         Lines{"rnic0: nobody serves /m.sock yet; the link comes up when a daemon with role=server does"});
+  CHECK(warnings("memif:/m.sock,role=client", true, DeviceView::Socket::refused) ==
+        Lines{"rnic0: this user may not connect to /m.sock; its server has to name it, as in "
+              "memif:/m.sock,role=server,peer=USER"});
+  CHECK(warnings("memif:/m.sock,role=client", true, DeviceView::Socket::there) ==
+        Lines{"rnic0: no link by /m.sock yet; its server has another client, is of another user, or has gone"});
   CHECK(warnings("memif:/m.sock,role=server") ==
         Lines{"rnic0: /m.sock has no client yet; the link comes up when a daemon with role=client does"});
 }
