@@ -410,6 +410,11 @@ void read_cores(const Field& field, Configuration& configuration) {
     return field.fail("cores is a list of up to " + std::to_string(RNIC_WORKERS_MAX) + " numbers, such as [2]");
   for (const toml::node& each : *list)
     Field{field.reader, each, "each of cores"}.take_number(0, 4095, configuration.cores.emplace_back());
+  std::vector<int> sorted = configuration.cores;
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  if (field.reader.good() && twice != sorted.end())
+    field.fail("cores has " + std::to_string(*twice) + " twice; a core has one worker");
 }
 
 constexpr Key<Configuration> kRootKeys[] = {
@@ -763,6 +768,13 @@ std::string complete(Configuration& configuration) {
     for (const DeviceConfiguration& b : configuration.devices)
       if (&a != &b && a.port->kind == port::PortSpec::Kind::pair && *a.port == *b.port && a.core != b.core)
         return a.name + " and " + b.name + " are the ends of a pair and need the same core";
+  // What comes to an interface is one af_xdp port's alone.
+  for (const DeviceConfiguration& a : configuration.devices)
+    for (const DeviceConfiguration& b : configuration.devices)
+      if (&a != &b && a.port->kind == port::PortSpec::Kind::af_xdp && a.port->target == b.port->target &&
+          (b.port->kind == port::PortSpec::Kind::af_packet || b.port->kind == port::PortSpec::Kind::af_xdp))
+        return a.name + " takes all that comes to " + a.port->target + " (af_xdp): nothing would come to " + b.name +
+               "; give it another interface, or give one device all addresses";
   return {};
 }
 

@@ -240,6 +240,7 @@ TEST_CASE("wrong values are errors with their lines", "[control][configuration]"
   says(parse("device = 3\n"), "[[device]]");
   says(parse("name = \n"), "f.toml:1:");
   says(parse("cores = []\n"), "cores is a list");
+  says(parse("cores = [2, 0, 2]\n"), "cores has 2 twice");
 }
 
 TEST_CASE("a number is taken from its least to its most, and no further", "[control][configuration]") {
@@ -459,6 +460,18 @@ TEST_CASE("what does not fit together is said", "[control][configuration]") {
   says(parse("[[device]]\nport = \"loopback\"\nname = \"mlx5_0\"\n"), "begins with \"rnic\"");
   says(parse("name = \"a/b\"\n"), "not a name");
   says(parse("[[device]]\nport = \"loopback\"\ncore = 3\n"), "none of the daemon's cores");
+}
+
+TEST_CASE("an interface whose frames are an af_xdp port's is no other device's", "[control][configuration]") {
+  const auto two = [](const char* first, const char* second) {
+    return parse(std::string("[[device]]\naddress = \"10.0.0.1/24\"\nport = \"") + first +
+                 "\"\n[[device]]\naddress = \"10.0.0.2/24\"\nport = \"" + second + "\"\n");
+  };
+  says(two("af_packet:eth1", "af_xdp:eth1"), "nothing would come to rnic0");
+  says(two("af_xdp:eth1", "af_packet:eth1"), "nothing would come to rnic1");
+  says(two("af_xdp:eth1", "af_xdp:eth1"), "nothing would come to");
+  CHECK(two("af_xdp:eth1", "af_packet:eth2").empty());
+  CHECK(two("af_packet:eth1", "af_packet:eth1").empty());
 }
 
 TEST_CASE("the ends of a pair need the same core", "[control][configuration]") {
