@@ -133,9 +133,9 @@ int main(int count, char** words) {
   auto* run_command = app.add_subcommand("run", "Run a command over the daemon's devices");
   run_command->add_option("--name", run.name, "The daemon's name")->capture_default_str();
   run_command->add_option("--device", run.device, "Let it see only this device");
-  run_command->add_flag("--fast-memory", run.fast_memory,
+  run_command->add_flag("--fast-memory,!--plain-memory", run.fast_memory,
                         "Its registered buffers become shared memory (not together with io_uring's fixed buffers, "
-                        "O_DIRECT in flight or a GPU on the same pages)");
+                        "O_DIRECT in flight or a GPU on the same pages); --plain-memory: they do not, the default");
   run_command->add_option("command", run.command, "The command and its arguments")->required();
   run_command->prefix_command();
   run_command->positionals_at_end();
