@@ -13,6 +13,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -30,6 +31,11 @@ class Failed(Exception):
 
 class Skipped(Exception):
     """A test that cannot be done here; the text says what it needs. It counts as neither passed nor failed."""
+
+
+def end_by_sigterm():
+    """What was started ends with us, also where it is timeout(1) that ends us."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def descendants(pid):
@@ -443,6 +449,7 @@ class Report:
     """What became of tests; they may be on several threads."""
 
     def __init__(self):
+        end_by_sigterm()
         self.told = threading.Lock()
         self.passed = 0
         self.failed = 0
