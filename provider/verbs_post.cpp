@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-// post_send, post_recv, poll_cq, req_notify: the data path. No system call but to wake a worker that sleeps, or may
-// as far as we know: for a first ring after 10 ms (and, once of each kind, to tell the daemon what was refused; once a
-// queue, to ask it for transmit memory), no allocation, no memory shared with the data plane trusted for credit.
+// post_send, post_recv, poll_cq, req_notify: the data path. A system call is made
+//   to wake a worker that sleeps, or may as far as we know: with the first ring after 10 ms
+//   once of each kind, to tell the daemon what was refused
+//   once a queue, to ask the daemon for transmit memory
+// and none else. Nothing is allocated, and no memory that is shared with the data plane is trusted for credit.
 #include <cerrno>
 #include <cstring>
 

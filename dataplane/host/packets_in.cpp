@@ -203,9 +203,10 @@ void PacketsIn::on_tcp(BufferRef frame, Bytes segment, const wire::IpAddress& fr
   }
   const std::uint64_t after = stream.tcp.received() + in.payload.size();
   const bool has_octets = !in.payload.empty();
-  stream.tcp.on_segment(std::move(in), now);
+  stream.tcp.on_segment(std::move(in), now);  // which takes the octets, and leaves the header
   streams_.activate(stream);
-  if (has_octets && stream.tcp.received() == after && stream.tcp.is_last_word(in.header)) run_.begin(stream);
+  const bool was_taken_whole = has_octets && stream.tcp.received() == after;
+  if (was_taken_whole && stream.tcp.is_last_word(in.header)) run_.begin(stream);
 }
 
 // ---- all the others -----------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // A port on one of the kernel's interfaces, by a packet socket (packet(7)): whole frames, and with each what the kernel
 // and we need not do (PACKET_VNET_HDR). Segments of one stream leave as one, and the interface or the kernel cuts them
 // (port/segment_runs); what the kernel has merged, or its own stack has not cut, comes as it is, in a large buffer.
-// Checksums of TCP are left to the interface, and those that the kernel knows to be good are not made again.
+// TCP's checksums are left to the interface to make, and those that the kernel knows to be good are not checked again.
 //
 // It wakes a worker by the socket itself. A call takes in what waits, as much as there are buffers laid out for;
 // nothing is looked at without a call, so a worker that spins makes one each turn.

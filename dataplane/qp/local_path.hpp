@@ -31,7 +31,7 @@ class LocalPeer {
   virtual bool is_open() const = 0;
   // The first `octets` of the stream to it, and no more, have come and taken effect.
   virtual bool has_taken(std::uint64_t octets) const = 0;
-  // rdmap::Responder::would_take(), now.
+  // rdmap::Responder::would_take(), now: may take the next receive, which then is this queue pair's.
   virtual bool would_take(const ddp::Ulpdu& ulpdu, std::uint32_t more) = 0;
   // It would. Its octets, but for a header that is no part of `carrier`, lie there until they are placed, or are memory
   // and not looked at any more on return (then there is no carrier). The path may have come to its end then.

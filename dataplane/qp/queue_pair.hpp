@@ -96,8 +96,8 @@ class QueuePair final : public tpt::MoveOwner, public ListLink<LooseTag> {
   // Takes what the connection has readable: FPDUs, placements; peer's FIN, RST, loss.
   bool receive(Instant now);
   // Takes work requests and responses due, fills segments (gathers are submitted), until they have taken
-  // `budget_bytes` or, with the last of them, more: octets of FPDUs, one of `beside_per_cost` octets that go without
-  // the stream, and what messages cost besides.
+  // `budget_bytes` or, with the last of them, more: octets of FPDUs, one of `beside_per_cost` octets that go from
+  // memory to memory, and what messages cost besides.
   bool transmit(Instant now, std::uint32_t budget_bytes, std::uint32_t beside_per_cost = 1);
   // After mover.flush(): seals what was gathered and appends it to the connection; delivers what
   // was placed (completions, invalidations), consumes the stream.

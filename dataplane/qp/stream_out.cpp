@@ -199,7 +199,7 @@ StreamOut::HandedOver StreamOut::hand_over(Segment& segment, Instant now) {
     // None goes before one that has to take the stream.
     if (local == nullptr || !fpdu.may_go_locally || fpdu.offset != segment.taken || !local->peer.is_open()) break;
     if (!local->peer.has_taken(connection_.appended())) {
-      if (local->may_wait()) return HandedOver::waits;
+      if (local->may_wait()) return HandedOver::look_again;
       break;
     }
     const Bytes octets = filled.subspan(fpdu.offset, fpdu.size);
@@ -223,7 +223,7 @@ StreamOut::HandedOver StreamOut::hand_over(Segment& segment, Instant now) {
   if (segment.taken == filled.size()) return HandedOver::all;
   // TCP writes its header in front of the rest, where octets may still wait to be placed.
   waits_for_peer_ = segment.taken != 0 && pool_.shared(*segment.buffer);
-  return waits_for_peer_ ? HandedOver::waits : HandedOver::not_all;
+  return waits_for_peer_ ? HandedOver::until_let_go : HandedOver::not_all;
 }
 
 // What the FPDU begun now is cut for: a large buffer, if there is one, else a small one. Smaller FPDUs
@@ -382,7 +382,8 @@ bool StreamOut::push(Instant now, std::optional<std::uint32_t>& failed_work) {
       if (!append(segment)) break;
     } else {
       const HandedOver handed = hand_over(segment, now);
-      if (handed == HandedOver::waits || (handed == HandedOver::not_all && !append(segment))) break;
+      if (handed == HandedOver::look_again || handed == HandedOver::until_let_go) break;
+      if (handed == HandedOver::not_all && !append(segment)) break;
       segment.buffer.reset();
     }
     requester_.carried_up_to(++first_);

@@ -46,8 +46,8 @@ class StreamOut {
 
   // ---- turns; each says whether it did something ----
   // Begins messages and fills segments with them while there is some of `budget_bytes`, of which it takes what they
-  // cost: what was the last may cost more than there was. Of what goes without the stream `beside_per_cost` octets cost
-  // one.
+  // cost: what was the last may cost more than there was. Of what goes from memory to memory `beside_per_cost` octets
+  // cost one.
   bool fill(Instant now, std::int64_t& budget_bytes, std::uint32_t beside_per_cost, rdmap::Verdict& verdict);
   // Seals what is gathered and hands it to the connection, or without the stream to the peer, in order. Where octets
   // could not be gathered it ends, and says for whom: Requester::gather_failed().
@@ -127,7 +127,8 @@ class StreamOut {
   bool begin_message(rdmap::Verdict& verdict);
   bool add_fpdu(std::int64_t& budget_bytes, Instant now, rdmap::Verdict& verdict);
   bool go_locally(std::int64_t& budget_bytes, Instant now, rdmap::Verdict& verdict);
-  enum class HandedOver : std::uint8_t { all, waits, not_all };
+  // `look_again`: it waits for what is on the stream, and is looked at in the next turn. `until_let_go`: peer_let_go().
+  enum class HandedOver : std::uint8_t { all, look_again, until_let_go, not_all };
   HandedOver hand_over(Segment& segment, Instant now);
   bool append(Segment& segment);
   std::uint32_t room_of_buffer() const;

@@ -10,6 +10,7 @@
 #include "tcp/congestion/dctcp.hpp"
 #include "tcp/congestion/newreno.hpp"
 #include "tcp/congestion/window.hpp"
+#include "tcp/pacer.hpp"
 #include "tcp/prr.hpp"
 
 namespace rnic::tcp {
@@ -98,7 +99,7 @@ class CongestionControl {
   void measure_path(Duration least_round_trip, Duration latest_round_trip, Instant now) {
     measured_bytes_ = sent_again_bytes_ = 0;
     measured_from_ = kNever;
-    if (algorithm_ != Algorithm::cubic || !window_.slow_start() || least_round_trip < kLongPath) return;
+    if (algorithm_ != Algorithm::cubic || !window_.slow_start() || least_round_trip < Pacer::kShortPath) return;
     if (latest_round_trip < least_round_trip + least_round_trip / kQueueShare) return;
     measured_from_ = now;
     least_round_trip_ = least_round_trip;
@@ -209,7 +210,6 @@ class CongestionControl {
     cubic_ = cubic_before_;
   }
 
-  static constexpr Duration kLongPath = microseconds(200);
   static constexpr std::int64_t kQueueShare = 32;  // of a round trip: a queue that is one
   // What single losses do not come to: this share of what has arrived, and so many segments.
   static constexpr std::uint32_t kMuchLost = 32, kManyLost = 8;
