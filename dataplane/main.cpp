@@ -231,7 +231,8 @@ int serve(const Options& options) {
     server.refresh_networks();
     const rnic::control::LinkWatch links(machine, loop, log);
     if (options.ready_fd >= 0) leave_terminal(options);
-    const rnic::control::Report report = rnic::control::report_of(rnic::control::views_of(machine));
+    const rnic::control::Report report =
+        rnic::control::report_of(rnic::control::views_of(machine), options.configuration.cores);
     for (const std::string& line : report.devices) spdlog::info("{}", line);
     for (const std::string& warning : report.warnings) spdlog::warn("{}", warning);
     say_ready(options.ready_fd, rnic::control::text_of(report));

@@ -410,11 +410,6 @@ void read_cores(const Field& field, Configuration& configuration) {
     return field.fail("cores is a list of up to " + std::to_string(RNIC_WORKERS_MAX) + " numbers, such as [2]");
   for (const toml::node& each : *list)
     Field{field.reader, each, "each of cores"}.take_number(0, 4095, configuration.cores.emplace_back());
-  std::vector<int> sorted = configuration.cores;
-  std::sort(sorted.begin(), sorted.end());
-  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-  if (field.reader.good() && twice != sorted.end())
-    field.fail("cores has " + std::to_string(*twice) + " twice; a core has one worker");
 }
 
 constexpr Key<Configuration> kRootKeys[] = {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 
 #include "control/ready.hpp"
 #include "port/netdev.hpp"
@@ -102,7 +103,7 @@ DeviceView::Socket socket_at(const std::string& path) {
 
 std::uint32_t mtu_of(const port::Port& port) { return port.link_up() ? port.link_mtu() : port.facts().mtu_bytes; }
 
-Report report_of(const std::vector<DeviceView>& devices) {
+Report report_of(const std::vector<DeviceView>& devices, const std::vector<int>& cores) {
   Report report;
   for (const DeviceView& device : devices) {
     report.devices.push_back(line_of(device));
@@ -110,6 +111,10 @@ Report report_of(const std::vector<DeviceView>& devices) {
     warn_of_addresses(device, report.warnings);
     warn_of_kernel(device, report.warnings);
   }
+  for (const int core : std::set<int>(cores.begin(), cores.end()))
+    if (const auto workers = std::count(cores.begin(), cores.end(), core); workers > 1)
+      report.warnings.push_back("core " + std::to_string(core) + " has " + std::to_string(workers) +
+                                " workers (cores), of which one waits for the other");
   return report;
 }
 

@@ -33,7 +33,8 @@ struct Report {
 };
 // IP octets of a frame that both ends take; while no peer is there, that ours does.
 std::uint32_t mtu_of(const port::Port& port);
-Report report_of(const std::vector<DeviceView>& devices);
+// `cores`: each worker's.
+Report report_of(const std::vector<DeviceView>& devices, const std::vector<int>& cores = {});
 
 std::vector<DeviceView> views_of(const Machine& machine);
 

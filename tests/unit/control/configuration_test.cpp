@@ -240,7 +240,6 @@ TEST_CASE("wrong values are errors with their lines", "[control][configuration]"
   says(parse("device = 3\n"), "[[device]]");
   says(parse("name = \n"), "f.toml:1:");
   says(parse("cores = []\n"), "cores is a list");
-  says(parse("cores = [2, 0, 2]\n"), "cores has 2 twice");
 }
 
 TEST_CASE("a number is taken from its least to its most, and no further", "[control][configuration]") {

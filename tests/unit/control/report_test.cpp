@@ -89,6 +89,13 @@ TEST_CASE("a link that is down is warned of, with what to do", "[control][report
         Lines{"rnic0: /m.sock has no client yet; the link comes up when a daemon with role=client does"});
 }
 
+TEST_CASE("a core with several workers is warned of", "[control][report]") {
+  CHECK(control::report_of({}, {}).warnings.empty());
+  CHECK(control::report_of({}, {3, 1}).warnings.empty());
+  CHECK(control::report_of({}, {1, 0, 1, 1}).warnings ==
+        Lines{"core 1 has 3 workers (cores), of which one waits for the other"});
+}
+
 TEST_CASE("until a memif's other side has come its MTU is the most that it can be", "[control][report]") {
   DeviceView view = device("memif:/m.sock,role=server", "10.0.0.1");
   view.link_up = view.mtu_agreed = false;
