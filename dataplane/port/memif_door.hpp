@@ -32,7 +32,7 @@ class MemifDoor {
  private:
   // Who is in the doorway.
   struct Visitor {
-    int outside = -1;  // -1: has hung up before the driver has greeted
+    int outside = -1;  // who has hung up before the greeting is noticed with it
     int inside = -1;
     bool greeted = false;
     bool leaves = false;

@@ -2,7 +2,6 @@
 // other ends of socket pairs. One thread is client and control thread in turn.
 #pragma once
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -17,17 +16,10 @@
 #include "control/build.hpp"
 #include "control/server.hpp"
 #include "kit/catch.hpp"
+#include "kit/descriptors.hpp"
 #include "rnic_talk.h"
 
 namespace rnic::test {
-
-inline std::size_t open_descriptors() {
-  std::size_t count = 0;
-  DIR* directory = opendir("/proc/self/fd");
-  while (readdir(directory) != nullptr) ++count;
-  closedir(directory);
-  return count;
-}
 
 struct Answer {
   int status = -1;  // -1: the connection ended

@@ -2,7 +2,6 @@
 // not have, and what is handed on.
 #include "port/memif_door.hpp"
 
-#include <dirent.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "kit/catch.hpp"
+#include "kit/descriptors.hpp"
 #include "port/unix_messages.hpp"
 
 namespace rnic::port {
@@ -29,14 +29,6 @@ Message message(std::uint16_t type, std::uint16_t index = 0) {
   std::memcpy(octets.data(), &type, sizeof type);
   std::memcpy(octets.data() + 2, &index, sizeof index);
   return octets;
-}
-
-std::size_t open_descriptors() {
-  std::size_t count = 0;
-  DIR* directory = opendir("/proc/self/fd");
-  while (readdir(directory) != nullptr) ++count;
-  closedir(directory);
-  return count;
 }
 
 // Beside a driver that the test plays.
@@ -168,7 +160,7 @@ TEST_CASE("what is no memif message ends its sender, and leaves no descriptor", 
   const Message of_hello = message(kHello), of_second_region = message(kAddRegion, 1), of_ring = message(kAddRing);
   for (const Lie& lie : {Lie{of_hello, one}, Lie{with_all, both}, Lie{with_all, {}}, Lie{of_second_region, one},
                          Lie{Bytes(with_all).first(127), one}, Lie{of_ring, both}}) {
-    const std::size_t before = open_descriptors();
+    const std::size_t before = test::open_descriptors();
     const auto [visitor, served] = at.meet();
     REQUIRE(send_message(visitor, lie.octets, lie.descriptors));
     at.door->serve();
@@ -178,7 +170,7 @@ TEST_CASE("what is no memif message ends its sender, and leaves no descriptor", 
     close(served);
     bool all_gone = false;  // some by another thread
     for (int i = 0; i < 1000 && !all_gone; ++i) {
-      all_gone = open_descriptors() <= before;
+      all_gone = test::open_descriptors() <= before;
       if (!all_gone) usleep(1000);
     }
     CHECK(all_gone);

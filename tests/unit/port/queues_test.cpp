@@ -22,7 +22,7 @@
 namespace rnic::port {
 namespace {
 
-using test::Ends, test::obstacle, test::open, test::run;
+using test::Ends, test::obstacle, test::open, test::run, test::tap_obstacle;
 
 constexpr unsigned kQueues = 3;
 const wire::IpAddress kNear4 = wire::IpAddress::v4(192, 0, 2, 1), kNear6 = *wire::parse_ip("2001:db8::1");
@@ -299,8 +299,7 @@ TEST_CASE("af_xdp says how many buffers its queues want where there are fewer, a
 }
 
 TEST_CASE("a tap has a queue for each worker, to which the kernel sends what answers it", "[port][veth][steering]") {
-  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("tap: " + why);
-  if (access("/dev/net/tun", R_OK | W_OK) != 0) SKIP_BECAUSE("tap: there is no /dev/net/tun");
+  if (const std::string why = tap_obstacle(); !why.empty()) SKIP_BECAUSE("tap: " + why);
   const auto spec = parse_spec("tap:rnictap1");
   std::string error;
   PortFactory factory({*spec});
@@ -357,8 +356,7 @@ TEST_CASE("a tap has a queue for each worker, to which the kernel sends what ans
 
 TEST_CASE("a port of DPDK's with too few buffers for several rings has one queue for all its workers",
           "[port][veth][steering]") {
-  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("tap: " + why);
-  if (access("/dev/net/tun", R_OK | W_OK) != 0) SKIP_BECAUSE("tap: there is no /dev/net/tun");
+  if (const std::string why = tap_obstacle(); !why.empty()) SKIP_BECAUSE("tap: " + why);
   const auto spec = parse_spec("tap:rnictap2");
   std::string error;
   PortFactory factory({*spec});

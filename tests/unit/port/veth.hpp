@@ -33,6 +33,12 @@ inline std::string obstacle() {
   return {};
 }
 
+// Of a tap.
+inline std::string tap_obstacle() {
+  if (const std::string why = obstacle(); !why.empty()) return why;
+  return access("/dev/net/tun", R_OK | W_OK) == 0 ? std::string() : "there is no /dev/net/tun";
+}
+
 // Within ten seconds. Signals that come meanwhile, as those of a tap do, are no answer.
 inline bool becomes_readable(int descriptor) {
   pollfd waiting{.fd = descriptor, .events = POLLIN, .revents = 0};

@@ -23,7 +23,7 @@
 namespace rnic::port {
 namespace {
 
-using test::becomes_readable, test::Ends, test::obstacle, test::open, test::Peer, test::run;
+using test::becomes_readable, test::Ends, test::obstacle, test::open, test::Peer, test::run, test::tap_obstacle;
 
 // This thread is in a fresh namespace with `near`; the peer in another with `far`, on `kind`.
 struct Veth {
@@ -327,8 +327,7 @@ TEST_CASE("an af_packet port whose buffers others hold receives with those that 
 
 TEST_CASE("a sleeping tap port wakes for what the kernel sends, and is another station than the kernel's end",
           "[port][veth]") {
-  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("tap: " + why);
-  if (access("/dev/net/tun", R_OK | W_OK) != 0) SKIP_BECAUSE("tap: there is no /dev/net/tun");
+  if (const std::string why = tap_obstacle(); !why.empty()) SKIP_BECAUSE("tap: " + why);
   std::string error;
   const auto port = open("tap:rnictap0", error);
   INFO(error);
@@ -356,8 +355,7 @@ TEST_CASE("a sleeping tap port wakes for what the kernel sends, and is another s
 }
 
 TEST_CASE("a tap whose interface is deleted lets its worker sleep", "[port][veth]") {
-  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("tap: " + why);
-  if (access("/dev/net/tun", R_OK | W_OK) != 0) SKIP_BECAUSE("tap: there is no /dev/net/tun");
+  if (const std::string why = tap_obstacle(); !why.empty()) SKIP_BECAUSE("tap: " + why);
   std::string error;
   const auto port = open("tap:rnictap4", error);
   INFO(error);
@@ -375,8 +373,7 @@ TEST_CASE("a tap whose interface is deleted lets its worker sleep", "[port][veth
 }
 
 TEST_CASE("a tap's MTU is what its driver takes at most, and more is refused with that", "[port][veth]") {
-  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("tap: " + why);
-  if (access("/dev/net/tun", R_OK | W_OK) != 0) SKIP_BECAUSE("tap: there is no /dev/net/tun");
+  if (const std::string why = tap_obstacle(); !why.empty()) SKIP_BECAUSE("tap: " + why);
   std::string error;
   CHECK(open("tap:rnictap5", error, 3000) == nullptr);
   CHECK(error.find("an MTU of 1504 at most, not 3000") != std::string::npos);
@@ -386,8 +383,7 @@ TEST_CASE("a tap's MTU is what its driver takes at most, and more is refused wit
 // DPDK's tap hands out nothing before a signal has come, to whichever thread: one of which the worker would have to
 // wait until it has run.
 TEST_CASE("a tap's signals come to the thread that sleeps on it, before it wakes", "[port][veth]") {
-  if (const std::string why = obstacle(); !why.empty()) SKIP_BECAUSE("tap: " + why);
-  if (access("/dev/net/tun", R_OK | W_OK) != 0) SKIP_BECAUSE("tap: there is no /dev/net/tun");
+  if (const std::string why = tap_obstacle(); !why.empty()) SKIP_BECAUSE("tap: " + why);
   std::string error;
   const auto port = open("tap:rnictap3", error);
   INFO(error);

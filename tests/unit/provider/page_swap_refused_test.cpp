@@ -1,4 +1,6 @@
 // Which memory is not swapped.
+#include <filesystem>
+
 #include "kit/provider_each_way.hpp"
 #include "mappings.hpp"
 #include "unit/provider/pages.hpp"

@@ -16,13 +16,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "kit/catch.hpp"
+#include "kit/descriptors.hpp"
 #include "page_swap.hpp"
 
 namespace rnic::test {
@@ -92,12 +92,6 @@ int in_child(Look look) {
 inline bool is_mapped(const void* page) {
   unsigned char there = 0;
   return mincore(const_cast<void*>(page), kPage, &there) == 0;  // ENOMEM: nothing is mapped
-}
-
-inline std::size_t open_descriptors() {
-  std::size_t count = 0;
-  for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
-  return count;
 }
 
 inline std::size_t mapping_count() {
