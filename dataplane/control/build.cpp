@@ -135,6 +135,7 @@ std::string make_device(const Configuration& configuration, const DeviceConfigur
       wanted.port->kind == port::PortSpec::Kind::af_packet || wanted.port->kind == port::PortSpec::Kind::af_xdp;
   if (port::is_memory(wanted.port->kind)) options.tcp.syn_wait_first = kSynWaitInMemory;
   options.seed = random_seed();
+  options.served_ports = std::make_shared<host::ServedPorts>();
   int error = 0;
   for (unsigned i = 0; i < wanted.workers && error == 0; ++i) {
     core::Worker& worker = worker_for(configuration, wanted, i, machine);

@@ -34,6 +34,7 @@ host::Options host_options(const DeviceOptions& options) {
   host.orphan_timeout = options.orphan_timeout;
   host.seed = options.seed;
   host.shard = options.shard;
+  host.served_ports = options.served_ports;
   return host;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "base/face.hpp"
 #include "base/time.hpp"
 #include "host/flow.hpp"
+#include "host/served_ports.hpp"
 #include "ip/routes.hpp"
 #include "mpa/startup.hpp"
 #include "tcp/options.hpp"
@@ -56,6 +58,7 @@ struct DeviceOptions {
   // Where several workers share the device: which part of its connections this is (wire/rss.hpp). The first speaks for
   // its addresses, which the others adopt; control sees to that.
   host::Shard shard{};
+  std::shared_ptr<host::ServedPorts> served_ports{};  // of all parts; null: its own
 };
 
 }  // namespace rnic::core

@@ -41,8 +41,7 @@ void Doors::on_unknown(const Flow& flow, tcp::SegmentIn&& segment, Instant now) 
     }
     if (!header.has(flags::kAck)) return;  // s3.10.7.2, fourth
     if (on_cookie(listener, flow, segment, now)) return;
-  } else if (is_syn && listeners.closed_just_now(flow.local, flow.local_port, now,
-                                                 [&] { return streams_.serves(flow.local, flow.local_port); })) {
+  } else if (is_syn && listeners.closed_just_now(flow.local, flow.local_port, now, streams_.serves(flow.local_port))) {
     return;
   }
   ++counters_.no_listener;

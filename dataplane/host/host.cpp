@@ -50,7 +50,8 @@ Host::Host(const Options& options, port::Port& port, StreamUser& user)
       out_(link_, station_, options.hop_limit, counters_),
       icmp_(link_, station_, out_, counters_),
       fragments_(port.facts().mtu_bytes, icmp_, counters_),
-      streams_(options.tcp, options.streams_max, options.shard, options.seed, link_, station_, user),
+      streams_(options.tcp, options.streams_max, options.shard, options.served_ports, options.seed, link_, station_,
+               user),
       buffers_(port.pool(), streams_, user, counters_),
       doors_(streams_, station_.routes(), out_, user, counters_),
       datagrams_(link_, station_, options.hop_limit, counters_),
@@ -194,7 +195,7 @@ void Host::set_link_mtu(std::uint32_t mtu_bytes) {
 void Host::orphan(Stream& stream, Fin fin, Instant now) {
   doors_.leave(stream);
   stream.stage = Stream::Stage::orphan;
-  stream.serving = false;
+  streams_.stop_serving(stream);
   stream.fin_waits = fin == Fin::when_acknowledged;
   stream.deadline = now + orphan_timeout_;
   stream.tcp.hold_acknowledgements_from(tcp::Connection::kNoHold);

@@ -15,6 +15,7 @@
 // Pure but for the port. Owned by one worker.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -28,6 +29,7 @@
 #include "host/link.hpp"
 #include "host/packets_in.hpp"
 #include "host/packets_out.hpp"
+#include "host/served_ports.hpp"
 #include "host/stream_error.hpp"
 #include "host/stream_user.hpp"
 #include "host/streams.hpp"
@@ -47,8 +49,9 @@ struct Options {
   tcp::Options tcp{};
   std::uint32_t streams_max = 16384;
   Duration orphan_timeout = seconds(30);
-  std::uint64_t seed = 0;  // initial sequence numbers, ports
-  Shard shard{};           // all but the first have their addresses by adopt()
+  std::uint64_t seed = 0;                       // initial sequence numbers, ports
+  Shard shard{};                                // all but the first have their addresses by adopt()
+  std::shared_ptr<ServedPorts> served_ports{};  // of all shards; null: its own
 };
 
 struct Call {
@@ -108,6 +111,7 @@ class Host {
   void rest(Stream& stream, Instant due) {
     streams_.rest(stream, std::min({due, stream.deadline, stream.tcp.next_deadline()}));
   }
+  void serve(Stream& stream) { streams_.serve(stream); }
   // It has a user from now on, who consumes: what comes out of order is kept in full.
   void keep_beyond(Stream& stream) { stream.tcp.limit_beyond(streams_.tcp_options().out_of_order_segments_max); }
   // Nobody uses it any more. Our FIN follows, at once or when all before it is acknowledged.

@@ -29,8 +29,6 @@ struct Listener {
   std::uint64_t cookie = 0;
   bool open = false;
   Instant closed_at = kNever;
-  bool serving = false;  // closed: connections to its port still lived at looked_at
-  Instant looked_at = kNever;
 
   bool has_room() const { return pending < backlog; }
 
@@ -54,9 +52,8 @@ class Listeners {
   // opens the next at once (perftest does, for its second connection) loses no caller in between. The
   // caller's SYN comes again.
   static constexpr Duration kAfterlife = milliseconds(250);
-  // And so long while connections to the port live: that server is at work for its first callers.
+  // And so long while connections to the port are served: that server is at work for its first callers.
   static constexpr Duration kAfterlifeServing = seconds(3);
-  static constexpr Duration kLookAgain = milliseconds(10);
 
   // kNone: somebody listens there already. `v6_only`: of ::, not IPv4 too.
   std::uint32_t open(const wire::IpAddress& address, std::uint16_t port, std::uint32_t backlog, std::uint64_t cookie,
@@ -116,20 +113,10 @@ class Listeners {
     const Listener& it = listeners_[index];
     if (!it.open && it.pending + it.not_admitted == 0) unused_.push_back(index);
   }
-  // May a listener at this port come again? `serves()`: whether connections to the port live; asked for
-  // now and then only, whoever sends SYNs.
-  template <typename Serves>
-  bool closed_just_now(const wire::IpAddress& address, std::uint16_t port, Instant now, Serves&& serves) {
+  // May a listener at this port come again? `served`: whether connections to the port are.
+  bool closed_just_now(const wire::IpAddress& address, std::uint16_t port, Instant now, bool served) const {
     return any_that_covers(closed_, address, port, [&](std::uint32_t index) {
-      Listener& it = listeners_[index];
-      const Duration since = now - it.closed_at;
-      if (since < kAfterlife) return true;
-      if (since >= kAfterlifeServing) return false;
-      if (it.looked_at == kNever || now - it.looked_at >= kLookAgain) {
-        it.looked_at = now;
-        it.serving = serves();
-      }
-      return it.serving;
+      return now - listeners_[index].closed_at < (served ? kAfterlifeServing : kAfterlife);
     });
   }
 

@@ -63,7 +63,7 @@ struct Stream : ListLink<ActiveTag>, ListLink<ListenerTag>, ListLink<SilentTag>,
   std::uint32_t generation = 0;
   bool initiator = false;
   Stage stage = Stage::opening;
-  bool serving = false;  // its user says: a closed listener of its port is worth waiting for
+  bool serving = false;  // Streams::serve()
   Flow flow;
   std::uint64_t hash = 0;
   tcp::Connection tcp;

@@ -32,8 +32,9 @@ std::uint32_t half_opens_of(std::uint32_t streams_max) {
 
 }  // namespace
 
-Streams::Streams(const tcp::Options& tcp, std::uint32_t streams_max, const Shard& shard, std::uint64_t seed,
-                 const Link& link, const ip::Station& station, StreamUser& user)
+Streams::Streams(const tcp::Options& tcp, std::uint32_t streams_max, const Shard& shard,
+                 std::shared_ptr<ServedPorts> served_ports, std::uint64_t seed, const Link& link,
+                 const ip::Station& station, StreamUser& user)
     : link_(link),
       station_(station),
       user_(user),
@@ -41,6 +42,7 @@ Streams::Streams(const tcp::Options& tcp, std::uint32_t streams_max, const Shard
       tcp_v6_(options_for(wire::Ipv6Header::kSize, tcp, link)),
       streams_max_(streams_max),
       shard_(shard),
+      served_ports_(served_ports != nullptr ? std::move(served_ports) : std::make_shared<ServedPorts>()),
       keys_(HashKeys::from_seed(seed)),
       chance_(keys_.isn.first ^ keys_.flow1),
       used_lately_(kPortsKept / shard.count),
@@ -81,6 +83,7 @@ Stream* Streams::make(const Flow& flow) {
 
 void Streams::free(Stream& stream) {
   if (stream.initiator && stream.tcp.ended() != tcp::Ended::gracefully) used_lately_.add(stream.flow.local_port);
+  stop_serving(stream);
   timers_.cancel(stream);
   flows_.erase(stream.hash, stream.index);
   free_slots_.push_back(stream.index);
@@ -109,11 +112,14 @@ void Streams::swap_places(Stream& a, Stream& b) {
   flows_.insert(b.hash, b.index);
 }
 
-bool Streams::serves(const wire::IpAddress& address, std::uint16_t port) const {
-  return std::any_of(streams_.begin(), streams_.end(), [&](const auto& stream) {
-    return stream != nullptr && !stream->initiator && stream->serving && stream->flow.local_port == port &&
-           stream->flow.local == address;
-  });
+void Streams::serve(Stream& stream) {
+  if (!stream.initiator && !stream.serving) served_ports_->add(stream.flow.local_port);
+  stream.serving = true;
+}
+
+void Streams::stop_serving(Stream& stream) {
+  if (!stream.initiator && stream.serving) served_ports_->remove(stream.flow.local_port);
+  stream.serving = false;
 }
 
 // ---- ports of calls -----------------------------------------------------------------------

@@ -19,6 +19,7 @@
 #include "host/flow_table.hpp"
 #include "host/half_open.hpp"
 #include "host/link.hpp"
+#include "host/served_ports.hpp"
 #include "host/stream.hpp"
 #include "host/stream_user.hpp"
 #include "host/time_wait.hpp"
@@ -36,8 +37,9 @@ class Streams {
       8;  // segments kept out of order of a stream that nobody uses yet, or any more
   static constexpr std::uint32_t kSequenceStep = 65536;  // of new numbers behind those of the one before
 
-  Streams(const tcp::Options& tcp, std::uint32_t streams_max, const Shard& shard, std::uint64_t seed, const Link& link,
-          const ip::Station& station, StreamUser& user);
+  Streams(const tcp::Options& tcp, std::uint32_t streams_max, const Shard& shard,
+          std::shared_ptr<ServedPorts> served_ports, std::uint64_t seed, const Link& link, const ip::Station& station,
+          StreamUser& user);
 
   // ---- by the four names ----
   // What has them: a stream's index, or the slot of an entry.
@@ -81,8 +83,11 @@ class Streams {
     for (const auto& stream : streams_)
       if (stream != nullptr) each(*stream);
   }
-  // Whether somebody who called there is served.
-  bool serves(const wire::IpAddress& address, std::uint16_t port) const;
+  // Its user serves it: a closed listener of its port is worth waiting for. Until it is an orphan, or freed.
+  void serve(Stream& stream);
+  void stop_serving(Stream& stream);
+  // Whether somebody who called there is served, by any shard.
+  bool serves(std::uint16_t port) const { return served_ports_->has(port); }
 
   // ---- streams with something to do, and those that wait ----
   void activate(Stream& stream) { active_.push_back(stream); }
@@ -157,6 +162,7 @@ class Streams {
   tcp::Options tcp_v4_, tcp_v6_;  // IPv6's headers leave less
   std::uint32_t streams_max_;
   Shard shard_;
+  std::shared_ptr<ServedPorts> served_ports_;
   HashKeys keys_;
   Chance chance_;
   PortsUsedLately used_lately_;

@@ -107,6 +107,7 @@ DividedWorld::DividedWorld(const DividedOptions& options)
   options_.device = with(options.device, kAddressA, 1, options.seed * 4 + 3);
   options_.peer = with(options.peer, kAddressB, 2, options.seed * 4 + 4);
   peer = std::make_unique<Rnic>(options_.peer, clock, from_peer, to_peer);
+  options_.device.device.served_ports = std::make_shared<host::ServedPorts>();
   ports_ = std::make_unique<port::SteeredPorts>(make_queues(), options.shards);
   for (unsigned i = 0; i < options.shards; ++i) {
     RnicOptions shard = options_.device;

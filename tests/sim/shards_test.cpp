@@ -451,6 +451,43 @@ TEST_CASE("a port that nobody listens to is refused once, whoever of the shards 
   if (options.link.fragment_per_1000 == 0) CHECK(witness.device.resets == 20);
 }
 
+// perftest's server closes its listener and opens the next, for the connections that it measures.
+TEST_CASE("a server that serves at one shard may take its time to listen again at all", "[sim][shards]") {
+  DividedWorld world(plain_world(Queues::one));
+  Works works(world, 1);
+  const auto unlisten = [&] {
+    for (auto& shard : world.shards) shard->device.unlisten({}, kPort, world.clock.now);
+  };
+  works.call(*world.peer, world.address());
+  REQUIRE(world.run_until([&] { return works.all_done(); }));
+  unlisten();
+  world.run_for(host::Listeners::kAfterlife * 2);
+  Witness witness(world);
+  for (int i = 0; i < 12; ++i) works.call(*world.peer, world.address());
+  world.run_for(milliseconds(10));
+  CHECK(witness.device.resets == 0);
+  for (auto& shard : world.shards) REQUIRE(shard->device.listen({}, kPort, 32, 1));
+  REQUIRE(world.run_until([&] { return works.all_done(); }));
+  CHECK(works.complaint.empty());
+  for (auto& shard : world.shards) CHECK(shard->device.stream_count() >= 1);
+
+  // Where nobody is served any more, whoever calls is told so.
+  SECTION("they end well") { works.end_all(); }
+  SECTION("they are reset") {
+    for (const auto& work : works.all) world.peer->device.kill(work->caller.stream, world.clock.now);
+  }
+  REQUIRE(world.run_until([&] { return streams_of(world) == 0; }));
+  unlisten();
+  world.run_for(host::Listeners::kAfterlife);
+  core::ConnectOptions call;
+  call.remote = world.address();
+  call.remote_port = kPort;
+  for (int i = 0; i < 12; ++i)
+    REQUIRE(world.peer->device.connect(call, *world.peer->make_qp(plain()).qp, world.clock.now));
+  world.run_for(milliseconds(10));
+  CHECK(witness.device.resets == 12);
+}
+
 TEST_CASE("a ping is answered once, in one frame, in fragments or behind other headers", "[sim][shards]") {
   const bool v6 = GENERATE(false, true);
   DividedWorld world(plain_world(GENERATE(Queues::one, Queues::at_random, Queues::steered), v6));

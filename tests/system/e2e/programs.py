@@ -228,6 +228,12 @@ def local_sink(wire, what, *claims):
             raise Failed(f"the client does not say {each!r}:\n{tail(text)}")
 
 
+def listens_again(wire):
+    """Who calls while a server has closed its listener, and serves an earlier caller, gets in at the next."""
+    words = [str(APPS / "listens_again")]
+    wire.pair([*words, "server", wire.address, "7304"], [*words, "client", wire.address, "7304"])
+
+
 def streaming(wire):
     """A handshake of the program's own on a TCP stream, and iWARP behind it, without rdma_cm."""
     program = str(APPS / "streaming")

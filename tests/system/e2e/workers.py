@@ -92,6 +92,7 @@ def suite(report, wire):
     test("closers", lambda: shared(wire, "closers", "-r", "8"))
     test("ib_send_bw --use-srq", lambda: stock.bandwidth(wire, "ib_send_bw", "--use-srq", "-n", "1000"))
     test("ib_send_lat -e", lambda: stock.latency(wire, "ib_send_lat", "-e", "-n", "500"))
+    test("a server that listens again for its next callers", lambda: stock.listens_again(wire))
     test("rping -C 300 -V -S 65000", lambda: stock.rping(wire, 65000, 300))
     test("ucmatose -c 50", lambda: stock.ucmatose(wire))
     test("rping whose server is killed, and again", lambda: stock.rping_server_killed(wire))

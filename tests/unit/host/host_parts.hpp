@@ -93,7 +93,7 @@ struct HostParts {
       : station({.mac = kOurMac, .addresses = {{kOurs, 24}}}),
         link(port, std::nullopt, 512 * 1024, counters),
         out(link, station, hop_limit, counters),
-        streams({}, streams_max, {}, 1, link, station, user),
+        streams({}, streams_max, {}, {}, 1, link, station, user),
         buffers(port.pool(), streams, user, counters),
         doors(streams, station.routes(), out, user, counters),
         icmp(link, station, out, counters),

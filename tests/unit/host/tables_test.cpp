@@ -229,9 +229,8 @@ TEST_CASE("listeners are found by address and port, through many that come and g
 TEST_CASE("a port's afterlife is of the address that was listened on", "[host]") {
   Listeners listeners;
   const auto here = IpAddress::v4(10, 0, 0, 1), there = IpAddress::v4(10, 0, 0, 2);
-  const auto nobody = [] { return false; };
   const auto lives = [&](const IpAddress& address, std::uint16_t port) {
-    return listeners.closed_just_now(address, port, Instant{0}, nobody);
+    return listeners.closed_just_now(address, port, Instant{0}, false);
   };
   const auto one = listeners.open(here, 5, 3, 0), any = listeners.open(IpAddress::v4(0), 6, 3, 0);
   CHECK_FALSE(lives(here, 5));
@@ -242,10 +241,9 @@ TEST_CASE("a port's afterlife is of the address that was listened on", "[host]")
   CHECK(lives(here, 6));
   CHECK(lives(there, 6));
   CHECK_FALSE(lives(here, 7));
-  CHECK_FALSE(listeners.closed_just_now(here, 5, Instant{0} + Listeners::kAfterlife, nobody));
-  CHECK(listeners.closed_just_now(here, 5, Instant{0} + Listeners::kAfterlife + Listeners::kLookAgain,
-                                  [] { return true; }));
-  CHECK_FALSE(listeners.closed_just_now(here, 5, Instant{0} + Listeners::kAfterlifeServing, [] { return true; }));
+  CHECK_FALSE(listeners.closed_just_now(here, 5, Instant{0} + Listeners::kAfterlife, false));
+  CHECK(listeners.closed_just_now(here, 5, Instant{0} + Listeners::kAfterlife, true));
+  CHECK_FALSE(listeners.closed_just_now(here, 5, Instant{0} + Listeners::kAfterlifeServing, true));
   // The longest closed is used first, and with its place its afterlife ends.
   REQUIRE(listeners.open(there, 9, 3, 0) == one);
   CHECK_FALSE(lives(here, 5));
@@ -255,9 +253,7 @@ TEST_CASE("a port's afterlife is of the address that was listened on", "[host]")
 TEST_CASE("a port's afterlife goes with its place, and with no other's", "[host]") {
   Listeners listeners;
   const auto here = IpAddress::v4(10, 0, 0, 1);
-  const auto lives = [&](std::uint16_t port) {
-    return listeners.closed_just_now(here, port, Instant{0}, [] { return false; });
-  };
+  const auto lives = [&](std::uint16_t port) { return listeners.closed_just_now(here, port, Instant{0}, false); };
   const auto one = listeners.open(here, 5, 3, 0);
   listeners.close(one, Instant{0});
   // The same address, at another port.

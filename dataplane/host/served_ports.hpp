@@ -1,0 +1,29 @@
+// The ports where a device's users serve connections: how many, of those that came there. Its shards count here
+// together, as a server's next caller may come to another shard than those whom it serves.
+//
+// For all threads: counted when a connection begins or ends to be served, and asked for SYNs to a port that nobody
+// listens at.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+namespace rnic::host {
+
+class ServedPorts {
+ public:
+  void add(std::uint16_t port) { count_of(port).fetch_add(1, std::memory_order_relaxed); }
+  void remove(std::uint16_t port) { count_of(port).fetch_sub(1, std::memory_order_relaxed); }
+  // Perhaps another port of its place has them.
+  bool has(std::uint16_t port) { return count_of(port).load(std::memory_order_relaxed) != 0; }
+
+ private:
+  static constexpr std::size_t kPlaces = 4096;  // of 16 ports each
+
+  std::atomic<std::uint32_t>& count_of(std::uint16_t port) { return counts_[port % kPlaces]; }
+
+  std::array<std::atomic<std::uint32_t>, kPlaces> counts_{};
+};
+
+}  // namespace rnic::host
