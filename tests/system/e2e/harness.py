@@ -275,20 +275,20 @@ class Wire:
         return code == 0
 
     def both_end(self, server, client, limit_s):
-        """Waits for both; both must end well."""
+        """Waits for both; both must end well. Of those that do not, the last lines: who fails says there why."""
         try:
             try:
                 code = client.wait(limit_s)
             except Failed as failure:
                 server.end()
-                raise Failed(f"{failure}\n--- server\n{tail(server.text())}") from None
+                raise Failed(f"{failure}\n--- server\n{tail(server.text(), 9)}") from None
             if not (self.asked_well(code, client.text()) or lost_rpings_race(client, code)):
                 server.end()
-                raise Failed(f"client's exit code {code}: {shlex.join(client.words)}\n{tail(client.text())}\n"
-                             f"--- server\n{tail(server.text())}")
+                raise Failed(f"client's exit code {code}: {shlex.join(client.words)}\n{tail(client.text(), 9)}\n"
+                             f"--- server\n{tail(server.text(), 9)}")
             code = server.wait(60 if self.slow else 15)
             if not (self.served_well(code, server.text()) or lost_rpings_race(server, code)):
-                raise Failed(f"server's exit code {code}: {shlex.join(server.words)}\n{tail(server.text())}")
+                raise Failed(f"server's exit code {code}: {shlex.join(server.words)}\n{tail(server.text(), 9)}")
         except Failed as failure:
             failure.said = server.text() + client.text()
             raise

@@ -250,9 +250,9 @@ def results(text):
 
 
 # On a busy machine perftest may fail to measure how fast its clock is ("Correlation coefficient r^2: ... < 0.9"). That is
-# when it has sent everything: a test of latency then calls every time infinite, and one of bandwidth ends by exit(1)
-# without having closed, and its peer finds it gone.
-CLOCK_TRIES = 3
+# when it has sent everything, behind each size: a test of latency then calls every time infinite, and one of bandwidth
+# ends by exit(1) without having closed, and its peer finds it gone. With -a it measures 23 times.
+CLOCK_TRIES = 8
 
 
 def with_a_clock(program, once):
