@@ -65,7 +65,7 @@ class Gate {
     first_due_ = kNever;
     return true;
   }
-  // An FPDU was taken: no nudge is needed.
+  // An FPDU was taken, or the peer is on this worker: no nudge is needed.
   void taken() {
     nudge_at_ = kNever;
     nudge_due_ = false;

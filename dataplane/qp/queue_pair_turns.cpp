@@ -14,6 +14,7 @@ void QueuePair::Impl::join(Impl& peer, LocalSide& own) {
   side_ = &own;
   stream_->local.emplace(peer, own);
   stream_->out.use(&*stream_->local);
+  stream_->gate.taken();  // it is no siw
 }
 
 // For both.

@@ -82,6 +82,18 @@ TEST_CASE("two ends of one worker go without the wire where both their devices a
     }
 }
 
+// Of ten thousand they keep a worker busy for a second (qp/gate.hpp: kNudges).
+TEST_CASE("who goes without the wire is not nudged by it", "[core][local]") {
+  const bool local = GENERATE(false, true);
+  World world(local ? direct() : WorldOptions{});
+  auto pair = sim::connect(world, plain(), plain());
+  REQUIRE(pair.established);
+  world.run_for(milliseconds(40));
+  const std::uint64_t before = world.a_to_b.frames();
+  world.run_for(seconds(2));
+  CHECK(world.a_to_b.frames() - before == (local ? 0 : 3));
+}
+
 TEST_CASE("with markers, which are asked for to have them, there is no other way than the wire", "[core][local]") {
   WorldOptions options = direct();
   options.b.device.markers = mpa::MarkerUse::both;
