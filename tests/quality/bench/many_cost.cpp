@@ -5,6 +5,8 @@
 //
 //   many-cost wire|direct CONNECTIONS...
 //
+// CONNECTIONS: a number, or two, 16/10000: messages over 16 of 10,000, evenly apart.
+//
 // Prints ns a message, the best and the median of rounds that all numbers of connections take in turns, and their ratio
 // to the first.
 //
@@ -140,7 +142,10 @@ class End final : public qp::Host {
 
 class World final : public shm::WorkerEvents, public core::StreamEvents {
  public:
-  World(std::size_t connections, bool direct);
+  struct Connections {
+    std::size_t all = 0, active = 0;
+  };
+  World(const Connections& connections, bool direct);
   ~World() {
     for (Side& side : sides_)
       for (auto& end : side.ends) side.device->release(*end->qp, now_);
@@ -208,21 +213,22 @@ class World final : public shm::WorkerEvents, public core::StreamEvents {
   std::shared_ptr<port::PairWire> wire_;
   std::array<Side, 2> sides_;
   std::size_t accepted_ = 0, established_ = 0;
-  std::size_t next_ = 0;
+  std::size_t next_ = 0, step_;  // through the ends: past those that are not active
   std::uint64_t wanted_ = 0, posted_ = 0, done_ = 0;
   Instant now_{0};
 };
 
-World::World(std::size_t connections, bool direct)
+World::World(const Connections& connections, bool direct)
     : mover_(shm::Copier::kernel()),
       wire_(std::make_shared<port::PairWire>("w", kMtuBytes, kBuffers)),
-      sides_{Side{0, wire_, direct, *this}, Side{1, wire_, direct, *this}} {
+      sides_{Side{0, wire_, direct, *this}, Side{1, wire_, direct, *this}},
+      step_(connections.all / connections.active) {
   for (const std::size_t side : {0u, 1u}) sides_[side].device->set_mate(*sides_[1 - side].device);
   for (Side& side : sides_)
-    while (side.ends.size() < connections) add_end(side);
+    while (side.ends.size() < connections.all) add_end(side);
   const Instant limit = core::clock_now() + seconds(60);
-  for (std::size_t called = 0; established_ < 2 * connections; turn()) {
-    for (; called < connections && called < established_ / 2 + kConnecting; ++called)
+  for (std::size_t called = 0; established_ < 2 * connections.all; turn()) {
+    for (; called < connections.all && called < established_ / 2 + kConnecting; ++called)
       if (!sides_[0].device->connect({.local = {},
                                       .remote = sides_[1].device->options().addresses[0].address,
                                       .remote_port = kPort,
@@ -280,7 +286,8 @@ void World::publish() {
 void World::post_all() {
   for (; posted_ < wanted_ && posted_ - done_ < kUnderWay; ++posted_) {
     End& end = *sides_[0].ends[next_];
-    next_ = next_ + 1 == sides_[0].ends.size() ? 0 : next_ + 1;
+    next_ += step_;
+    if (next_ + step_ > sides_[0].ends.size()) next_ = 0;
     end.post_send();
     sides_[0].device->work_posted(*end.qp);
   }
@@ -334,21 +341,27 @@ struct Rates {
 int main(int argc, char** argv) {
   const bool direct = argc > 2 && std::string_view(argv[1]) == "direct";
   const bool wire = argc > 2 && std::string_view(argv[1]) == "wire";
-  std::vector<std::size_t> counts;
-  for (int i = 2; i < argc; ++i) counts.push_back(std::strtoul(argv[i], nullptr, 10));
-  if (!(direct || wire) ||
-      std::any_of(counts.begin(), counts.end(), [](std::size_t n) { return n < 1 || n > 16384; })) {
+  std::vector<World::Connections> counts;
+  for (int i = 2; i < argc; ++i) {
+    char* end = nullptr;
+    const std::size_t first = std::strtoul(argv[i], &end, 10);
+    counts.push_back({.all = *end == '/' ? std::strtoul(end + 1, nullptr, 10) : first, .active = first});
+  }
+  const auto cannot_be = [](const World::Connections& count) {
+    return count.active < 1 || count.active > count.all || count.all > 16384;
+  };
+  if (!(direct || wire) || std::any_of(counts.begin(), counts.end(), cannot_be)) {
     std::fprintf(stderr, "usage: many-cost wire|direct CONNECTIONS...\n");
     return 2;
   }
   std::vector<std::unique_ptr<World>> worlds;
-  for (const std::size_t count : counts) worlds.push_back(std::make_unique<World>(count, direct));
+  for (const World::Connections& count : counts) worlds.push_back(std::make_unique<World>(count, direct));
   std::vector<Rates> rates(counts.size());
   for (int round = 0; round < kRounds; ++round)
     for (std::size_t i = 0; i < worlds.size(); ++i) rates[i].all.push_back(worlds[i]->run(kMessages));
   for (std::size_t i = 0; i < counts.size(); ++i)
-    std::printf("%5zu connections: best %7.0f ns, median %7.0f; %.2f and %.2f times the first\n", counts[i],
-                rates[i].best(), rates[i].median(), rates[i].best() / rates[0].best(),
+    std::printf("%5zu of %5zu connections: best %7.0f ns, median %7.0f; %.2f and %.2f times the first\n",
+                counts[i].active, counts[i].all, rates[i].best(), rates[i].median(), rates[i].best() / rates[0].best(),
                 rates[i].median() / rates[0].median());
   return 0;
 }
