@@ -101,7 +101,7 @@ Result<Done, StreamError> RdmaStreams::welcome(StreamId id, const AcceptOptions&
   if (!answer) return Failure{answer.error()};
   Stream& stream = **answer;
   stream.enter(Stream::Phase::held);
-  host_.serve(stream);
+  host_.begin_serving(stream);
   stream.deadline = now + kConfirmationTimeout;
   return Done{};
 }
@@ -488,7 +488,7 @@ void RdmaStreams::attach(Stream& stream, qp::Start start, Instant now) {
   stream.established_ird = start.ird;
   stream.established_ord = start.ord;
   stream.enter(Stream::Phase::starting);
-  host_.serve(stream);
+  host_.begin_serving(stream);
   host_.keep_beyond(stream);
   stream.qp->attach(stream.tcp, start, now);
   stream.startup.reset();

@@ -29,6 +29,11 @@ void Doors::unlisten(const wire::IpAddress& address, std::uint16_t port, Instant
   if (callers_.close(listener, now)) look_for_room();
 }
 
+// Then a SYN is as good as lost: it comes again, to the next listener or to a RST.
+bool Doors::may_listen_again(const Flow& flow, Instant now) {
+  return callers_.listeners().closed_just_now(flow.local, flow.local_port, now, streams_.is_served(flow.local_port));
+}
+
 void Doors::on_unknown(const Flow& flow, tcp::SegmentIn&& segment, Instant now) {
   const wire::TcpHeader& header = segment.header;
   const bool is_syn = header.has(flags::kSyn) && !header.has(flags::kAck);
@@ -41,7 +46,7 @@ void Doors::on_unknown(const Flow& flow, tcp::SegmentIn&& segment, Instant now) 
     }
     if (!header.has(flags::kAck)) return;  // s3.10.7.2, fourth
     if (on_cookie(listener, flow, segment, now)) return;
-  } else if (is_syn && listeners.closed_just_now(flow.local, flow.local_port, now, streams_.serves(flow.local_port))) {
+  } else if (is_syn && may_listen_again(flow, now)) {
     return;
   }
   ++counters_.no_listener;
@@ -329,7 +334,7 @@ void Doors::on_waiting(std::uint32_t slot, tcp::SegmentIn&& segment, Instant now
     const std::uint32_t listener = callers_.listeners().find(flow.local, flow.local_port);
     if (listener != Listeners::kNone)
       on_syn(listener, flow, waiting.hash, segment, slot, now);
-    else
+    else if (!may_listen_again(flow, now))
       out_.send_reset(flow, segment, now);
     return;
   }

@@ -60,6 +60,7 @@ class Doors {
   Instant next_deadline() const { return streams_.half_opens().earliest(); }
 
  private:
+  bool may_listen_again(const Flow& flow, Instant now);
   void on_syn(std::uint32_t listener, const Flow& flow, std::uint64_t hash, const tcp::SegmentIn& syn,
               std::uint32_t time_wait_slot, Instant now);
   HalfOpen& add_half_open(std::uint32_t listener, const Flow& flow, std::uint64_t hash);

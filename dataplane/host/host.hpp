@@ -12,7 +12,7 @@
 // and run_timers() when next_deadline() is there. A stream is active because something came for it, because it is due,
 // or because its user calls activate().
 //
-// Pure but for the port. Owned by one worker.
+// Pure but for the port. Owned by one worker, but for the count of served ports (host/served_ports.hpp).
 #pragma once
 
 #include <memory>
@@ -111,7 +111,8 @@ class Host {
   void rest(Stream& stream, Instant due) {
     streams_.rest(stream, std::min({due, stream.deadline, stream.tcp.next_deadline()}));
   }
-  void serve(Stream& stream) { streams_.serve(stream); }
+  // Its user serves it from now on, until it is an orphan.
+  void begin_serving(Stream& stream) { streams_.begin_serving(stream); }
   // It has a user from now on, who consumes: what comes out of order is kept in full.
   void keep_beyond(Stream& stream) { stream.tcp.limit_beyond(streams_.tcp_options().out_of_order_segments_max); }
   // Nobody uses it any more. Our FIN follows, at once or when all before it is acknowledged.

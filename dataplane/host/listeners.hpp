@@ -113,7 +113,7 @@ class Listeners {
     const Listener& it = listeners_[index];
     if (!it.open && it.pending + it.not_admitted == 0) unused_.push_back(index);
   }
-  // May a listener at this port come again? `served`: whether connections to the port are.
+  // May a listener at this port come again? `served`: whether connections to the port are served.
   bool closed_just_now(const wire::IpAddress& address, std::uint16_t port, Instant now, bool served) const {
     return any_that_covers(closed_, address, port, [&](std::uint32_t index) {
       return now - listeners_[index].closed_at < (served ? kAfterlifeServing : kAfterlife);

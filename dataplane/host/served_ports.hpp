@@ -1,8 +1,8 @@
-// The ports where a device's users serve connections: how many, of those that came there. Its shards count here
-// together, as a server's next caller may come to another shard than those whom it serves.
+// How many connections a device's users serve at each of its ports, only those that others made to us. Its shards
+// count here together, as a server's next caller may come to another shard than those whom it serves.
 //
 // For all threads: counted when a connection begins or ends to be served, and asked for SYNs to a port that nobody
-// listens at.
+// listens at. The answer says only whether such a SYN is refused or not answered, so nothing need be ordered by it.
 #pragma once
 
 #include <array>
@@ -15,11 +15,11 @@ class ServedPorts {
  public:
   void add(std::uint16_t port) { count_of(port).fetch_add(1, std::memory_order_relaxed); }
   void remove(std::uint16_t port) { count_of(port).fetch_sub(1, std::memory_order_relaxed); }
-  // Perhaps another port of its place has them.
+  // Also true where only another port with the same count is served.
   bool has(std::uint16_t port) { return count_of(port).load(std::memory_order_relaxed) != 0; }
 
  private:
-  static constexpr std::size_t kPlaces = 4096;  // of 16 ports each
+  static constexpr std::size_t kPlaces = 4096;  // a count for 16 ports each
 
   std::atomic<std::uint32_t>& count_of(std::uint16_t port) { return counts_[port % kPlaces]; }
 

@@ -63,7 +63,7 @@ struct Stream : ListLink<ActiveTag>, ListLink<ListenerTag>, ListLink<SilentTag>,
   std::uint32_t generation = 0;
   bool initiator = false;
   Stage stage = Stage::opening;
-  bool serving = false;  // Streams::serve()
+  bool serving = false;  // its user serves it; if it came to us, it is counted (Streams::begin_serving())
   Flow flow;
   std::uint64_t hash = 0;
   tcp::Connection tcp;

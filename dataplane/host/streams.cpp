@@ -112,7 +112,7 @@ void Streams::swap_places(Stream& a, Stream& b) {
   flows_.insert(b.hash, b.index);
 }
 
-void Streams::serve(Stream& stream) {
+void Streams::begin_serving(Stream& stream) {
   if (!stream.initiator && !stream.serving) served_ports_->add(stream.flow.local_port);
   stream.serving = true;
 }

@@ -83,11 +83,12 @@ class Streams {
     for (const auto& stream : streams_)
       if (stream != nullptr) each(*stream);
   }
-  // Its user serves it: a closed listener of its port is worth waiting for. Until it is an orphan, or freed.
-  void serve(Stream& stream);
+  // Its user serves it from now on: a closed listener of its port is worth waiting for. Until it is an orphan, or
+  // freed.
+  void begin_serving(Stream& stream);
   void stop_serving(Stream& stream);
   // Whether somebody who called there is served, by any shard.
-  bool serves(std::uint16_t port) const { return served_ports_->has(port); }
+  bool is_served(std::uint16_t port) const { return served_ports_->has(port); }
 
   // ---- streams with something to do, and those that wait ----
   void activate(Stream& stream) { active_.push_back(stream); }

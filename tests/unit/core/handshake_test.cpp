@@ -100,6 +100,24 @@ TEST_CASE("a flood at a port whose listener has just closed makes nothing, and t
                       [](const Stranger::Heard& heard) { return heard.header.has(flag::kRst); }) == 10);
 }
 
+TEST_CASE("a listener's port is nobody's while no more than orphans are left of whom it served", "[core]") {
+  World world({});
+  const auto first = sim::connect(world, {}, {});  // and its listener is closed
+  REQUIRE(first.established);
+  Stranger stranger(world);
+  sim::LinkOptions lost = world.b_to_a.options();
+  lost.loss_per_1000 = 1000;  // A never hears of the end; the stranger still does of all
+  world.b_to_a.set_options(lost);
+  world.run_for(host::Listeners::kAfterlife);
+  stranger.says(syn(100));
+  CHECK(stranger.take().empty());
+  world.b.device.release(*first.b->qp, world.clock.now);
+  REQUIRE(world.b.device.stream_count() == 1);
+  stranger.says(syn(100));
+  REQUIRE(stranger.heard.size() == 1);
+  CHECK(stranger.heard[0].header.has(flag::kRst));
+}
+
 TEST_CASE("a listener that is closed resets connections whose Request has not come", "[core]") {
   World world({});
   REQUIRE(world.b.device.listen({}, kPort, 8, 77));

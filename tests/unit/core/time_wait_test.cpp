@@ -134,6 +134,28 @@ TEST_CASE("W-TCP-01: TIME-WAIT gives way to a later SYN, with numbers behind its
   }
 }
 
+TEST_CASE("a SYN over one in TIME-WAIT finds a listener that was just closed as any other does", "[core]") {
+  World world({});
+  Stranger stranger(world);
+  const Closed closed(world, stranger);
+  world.b.device.unlisten({}, kPort, world.clock.now);
+  world.run_for(milliseconds(100));
+  stranger.says(syn(closed.theirs + 1000));
+  CHECK(stranger.heard.empty());
+  SECTION("it listens again") {
+    REQUIRE(world.b.device.listen({}, kPort, 8, 78));
+    stranger.says(syn(closed.theirs + 1000));
+    REQUIRE(stranger.heard.size() == 1);
+    CHECK(stranger.heard[0].header.flags == (flag::kSyn | flag::kAck));
+  }
+  SECTION("it does not") {
+    world.run_for(host::Listeners::kAfterlife);
+    stranger.says(syn(closed.theirs + 1000));
+    REQUIRE(stranger.heard.size() == 1);
+    CHECK(stranger.heard[0].header.has(flag::kRst));
+  }
+}
+
 TEST_CASE("W-TCP-01: a connection in the place of one in TIME-WAIT begins behind all that it sent",
           "[core][W-TCP-01]") {
   World world({});

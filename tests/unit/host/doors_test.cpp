@@ -123,21 +123,21 @@ TEST_CASE("a port is served until the last that called there is freed", "[host]"
   const auto make = [&](std::uint16_t port, bool initiator) -> host::Stream& {
     host::Stream& stream = *host.streams.make({kOurs, kPeer, kPort, port});
     stream.initiator = initiator;
-    host.streams.serve(stream);
+    host.streams.begin_serving(stream);
     return stream;
   };
   host::Stream& ours = make(2000, true);
-  CHECK_FALSE(host.streams.serves(kPort));
+  CHECK_FALSE(host.streams.is_served(kPort));
   host::Stream &one = make(2001, false), &other = make(2002, false);
-  host.streams.serve(one);  // is so already
+  host.streams.begin_serving(one);  // is so already
   host.streams.free(ours);
   host.streams.free(one);
-  CHECK(host.streams.serves(kPort));
-  CHECK_FALSE(host.streams.serves(kPort + 1));
+  CHECK(host.streams.is_served(kPort));
+  CHECK_FALSE(host.streams.is_served(kPort + 1));
   host.streams.stop_serving(other);
-  CHECK_FALSE(host.streams.serves(kPort));
+  CHECK_FALSE(host.streams.is_served(kPort));
   host.streams.free(other);
-  CHECK_FALSE(host.streams.serves(kPort));
+  CHECK_FALSE(host.streams.is_served(kPort));
 }
 
 TEST_CASE("a SYN to nobody is refused; of a listener just closed it is only lost", "[host]") {
