@@ -18,7 +18,8 @@ namespace rnic::qp {
 inline constexpr Duration kFirstFpduTime = seconds(10);
 // An initiator that has spoken and heard nothing says a Write of no octets at these times after the
 // start. A peer may miss the news of octets that come right behind its Reply, and look at them only
-// when more come: siw does, which changes its socket's callbacks after it has sent the Reply.
+// when more come: siw does, which changes its socket's callbacks after it has sent the Reply. Not to a peer that it
+// reaches without the wire.
 inline constexpr std::array kNudges{milliseconds(50), milliseconds(250), milliseconds(1250)};
 
 class Gate {

@@ -14,7 +14,7 @@ void QueuePair::Impl::join(Impl& peer, LocalSide& own) {
   side_ = &own;
   stream_->local.emplace(peer, own);
   stream_->out.use(&*stream_->local);
-  stream_->gate.taken();  // it is no siw
+  stream_->gate.taken();  // the peer is one of ours, and misses nothing (kNudges)
 }
 
 // For both.

@@ -82,7 +82,7 @@ TEST_CASE("two ends of one worker go without the wire where both their devices a
     }
 }
 
-// Of ten thousand they keep a worker busy for a second (qp/gate.hpp: kNudges).
+// The nudges of 10,000 connections would be 30,000 segments (qp/gate.hpp: kNudges).
 TEST_CASE("who goes without the wire is not nudged by it", "[core][local]") {
   const bool local = GENERATE(false, true);
   World world(local ? direct() : WorldOptions{});
