@@ -213,7 +213,8 @@ class World final : public shm::WorkerEvents, public core::StreamEvents {
   std::shared_ptr<port::PairWire> wire_;
   std::array<Side, 2> sides_;
   std::size_t accepted_ = 0, established_ = 0;
-  std::size_t next_ = 0, step_;  // through the ends: past those that are not active
+  const Connections connections_;
+  std::size_t next_ = 0;  // of those that are active
   std::uint64_t wanted_ = 0, posted_ = 0, done_ = 0;
   Instant now_{0};
 };
@@ -222,7 +223,7 @@ World::World(const Connections& connections, bool direct)
     : mover_(shm::Copier::kernel()),
       wire_(std::make_shared<port::PairWire>("w", kMtuBytes, kBuffers)),
       sides_{Side{0, wire_, direct, *this}, Side{1, wire_, direct, *this}},
-      step_(connections.all / connections.active) {
+      connections_(connections) {
   for (const std::size_t side : {0u, 1u}) sides_[side].device->set_mate(*sides_[1 - side].device);
   for (Side& side : sides_)
     while (side.ends.size() < connections.all) add_end(side);
@@ -285,9 +286,8 @@ void World::publish() {
 // What the client does in a turn: a message more for each that is complete.
 void World::post_all() {
   for (; posted_ < wanted_ && posted_ - done_ < kUnderWay; ++posted_) {
-    End& end = *sides_[0].ends[next_];
-    next_ += step_;
-    if (next_ + step_ > sides_[0].ends.size()) next_ = 0;
+    End& end = *sides_[0].ends[next_ * connections_.all / connections_.active];
+    next_ = next_ + 1 == connections_.active ? 0 : next_ + 1;
     end.post_send();
     sides_[0].device->work_posted(*end.qp);
   }
