@@ -359,6 +359,19 @@ def remap(wire):
     fast.world.run([*fast.server, str(BUILD / "tests" / "remap"), fast.address], 30)
 
 
+ALLOCATORS = {"glibc": "", "jemalloc": "libjemalloc.so.2", "tcmalloc": "libtcmalloc_minimal.so.4"}
+
+
+def allocators(wire, name):
+    """Memory of an allocator is registered, freed, given back and handed out again: calloc's is zeros."""
+    library = ALLOCATORS[name]
+    for side in (wire, wire.with_options("--fast-memory")):
+        start = f'LD_PRELOAD="$LD_PRELOAD {library}" exec {BUILD}/tests/allocators {wire.address}'
+        text = wire.world.run([*side.server, "sh", "-c", start], 60)
+        if f"{name}: 420 pieces, well" not in text:
+            raise Failed(f"it does not say so:\n{tail(text)}")
+
+
 @contextlib.contextmanager
 def huge_pages(count):
     """There are so many, while it lasts; where that is not ours to say, as many as there are."""
