@@ -119,7 +119,7 @@ class Process:
                 pass
 
 
-def tail(text, lines=25):
+def tail(text, lines=16):
     return "\n".join(text.strip().splitlines()[-lines:])
 
 
@@ -281,14 +281,14 @@ class Wire:
                 code = client.wait(limit_s)
             except Failed as failure:
                 server.end()
-                raise Failed(f"{failure}\n--- server\n{tail(server.text(), 9)}") from None
+                raise Failed(f"{failure}\n--- server\n{tail(server.text())}") from None
             if not (self.asked_well(code, client.text()) or lost_rpings_race(client, code)):
                 server.end()
-                raise Failed(f"client's exit code {code}: {shlex.join(client.words)}\n{tail(client.text(), 9)}\n"
-                             f"--- server\n{tail(server.text(), 9)}")
+                raise Failed(f"client's exit code {code}: {shlex.join(client.words)}\n{tail(client.text())}\n"
+                             f"--- server\n{tail(server.text())}")
             code = server.wait(60 if self.slow else 15)
             if not (self.served_well(code, server.text()) or lost_rpings_race(server, code)):
-                raise Failed(f"server's exit code {code}: {shlex.join(server.words)}\n{tail(server.text(), 9)}")
+                raise Failed(f"server's exit code {code}: {shlex.join(server.words)}\n{tail(server.text())}")
         except Failed as failure:
             failure.said = server.text() + client.text()
             raise
