@@ -491,7 +491,11 @@ bool Worker::loop() {
       }
       if (polls_) continue;
     }
-    if (now - patience_.last_work() < options_.sleep_delay) continue;
+    if (!options_.poll_always && now - patience_.last_work() < options_.sleep_delay) {
+      // Awake and SCHED_FIFO it is no better to others of its core than one with work.
+      if (core_.rest(now)) core_.begin_stretch(clock_now());
+      continue;
+    }
     if (patience_.waits(now)) continue;
     const bool napped = core_.nap(now);
     sleepless_ = napped || sleep(now) ? 0 : sleepless_ + 1;

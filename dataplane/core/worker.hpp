@@ -56,7 +56,7 @@ struct WorkerEvent {
 struct WorkerOptions {
   unsigned index = 0;
   bool poll_always = false;  // does not sleep while its core is its own (core/shared_core.hpp)
-  Duration sleep_delay{0};   // stays awake so long after the last work
+  Duration sleep_delay{0};   // stays awake so long after the last work; counts for nothing with poll_always
   int cpu = -1;              // -1: any
   bool realtime = true;      // SCHED_FIFO where allowed
   bool crowded = false;      // no core that this process may run on is without a worker of it

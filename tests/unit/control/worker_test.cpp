@@ -2,14 +2,22 @@
 #include "core/worker.hpp"
 
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <deque>
+#include <fstream>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -80,12 +88,73 @@ struct Office {
 
 using Kind = core::WorkerEvent::Kind;
 
+// What stands behind `name` at the beginning of a line.
+std::uint64_t number_in(const std::string& file, const std::string& name) {
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with(name)) return std::stoull(line.substr(name.size()));
+  return 0;
+}
+
 bool rings(int event_fd) {
   pollfd entry{event_fd, POLLIN, 0};
   return poll(&entry, 1, 0) == 1;
 }
 
 }  // namespace
+
+TEST_CASE("a worker that stays awake leaves its core now and then to whom it goes before", "[worker]") {
+  core::WorkerOptions options;
+  options.sleep_delay = seconds(100'000'000);
+  core::Worker worker(options);
+  worker.start();
+  int policy = 0;
+  clockid_t clock{};
+  std::string status;
+  worker.call([&](Instant) {
+    policy = sched_getscheduler(0);
+    pthread_getcpuclockid(pthread_self(), &clock);
+    status = "/proc/self/task/" + std::to_string(gettid()) + "/status";
+  });
+  if (policy != SCHED_FIFO) {
+    std::printf("SKIPPED a worker that stays awake: SCHED_FIFO is not allowed here\n");
+    return;
+  }
+  const auto left_by_itself = [&] { return number_in(status, "voluntary_ctxt_switches:"); };
+  const auto worked = [&] {
+    timespec time{};
+    clock_gettime(clock, &time);
+    return seconds(time.tv_sec) + Duration{time.tv_nsec};
+  };
+  const std::uint64_t before = left_by_itself();
+  for (const Duration until = worked() + milliseconds(100); worked() < until;)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(left_by_itself() - before >= 10);  // once in a millisecond
+}
+
+TEST_CASE("a worker that polls always sleeps while its core is another's, too", "[worker]") {
+  core::WorkerOptions options;
+  options.cpu = sched_getcpu();
+  options.poll_always = true;
+  options.sleep_delay = seconds(100'000'000);
+  core::Worker worker(options);
+  worker.start();
+  std::jthread other([&](const std::stop_token& stop) {
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    CPU_SET(static_cast<std::size_t>(options.cpu), &cpus);
+    pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);
+    while (!stop.stop_requested()) {
+    }
+  });
+  const auto sleeps = [&] {
+    std::uint64_t count = 0;
+    worker.call([&](Instant) { count = worker.counters().sleeps; });
+    return count;
+  };
+  for (int ms = 0; ms < 20'000 && sleeps() == 0; ++ms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(sleeps() != 0);
+}
 
 TEST_CASE("changes of state wake control only where somebody wants to know", "[worker]") {
   Office office(0);
