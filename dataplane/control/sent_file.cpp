@@ -13,6 +13,9 @@
 namespace rnic::control {
 namespace {
 
+// Of a table of mounts, so much is looked at: some thousand.
+constexpr std::size_t kMountTableMax = 512 * 1024;
+
 // The number of the mount that a descriptor was opened on; empty where procfs does not say.
 std::string mount_of(int fd) {
   std::ifstream info("/proc/self/fdinfo/" + std::to_string(fd));
@@ -22,11 +25,12 @@ std::string mount_of(int fd) {
   return {};
 }
 
-// A mount's number is the kernel's, and so is the type that it gives for it.
+// A mount's number is the kernel's, and so is the type that it gives for it. The table is an application's own where it
+// has a mount namespace of its own, and as long as it likes; others wait while it is read.
 bool is_procfs(const std::string& mount, const std::string& mount_table) {
   std::ifstream table(mount_table);
   std::string line;
-  while (std::getline(table, line)) {
+  for (std::size_t read = 0; read < kMountTableMax && std::getline(table, line); read += line.size() + 1) {
     if (!line.starts_with(mount + " ")) continue;
     const auto type = line.find(" - ");
     return type != std::string::npos && std::string_view(line).substr(type).starts_with(" - proc ");

@@ -1,8 +1,13 @@
 // Nothing that an application does to what it shares with the control thread makes that wait.
 #include <netinet/in.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <array>
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -238,4 +243,37 @@ TEST_CASE("V-SEC-25: process memory is known without a question to a file system
   rmdir(directory);
   CHECK(control::is_memory_file(control::Descriptor(memfd_create("m", MFD_CLOEXEC)).get()));
   CHECK_FALSE(control::is_memory_file(opened("/proc/self/exe", O_RDONLY).get()));
+}
+
+TEST_CASE("a table of mounts is read to a bound, however long an application's is", "[control][blocking]") {
+  char directory[] = "/tmp/rnic-mounts-XXXXXX";
+  REQUIRE(mkdtemp(directory) != nullptr);
+  const std::string top = directory;
+  const pid_t child = fork();
+  if (child == 0) {  // 1: not allowed here; 2, 3: the wrong answer
+    if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) _exit(1);
+    if (mount("tmpfs", top.c_str(), "tmpfs", 0, nullptr) != 0) _exit(1);
+    // A mount of procfs is known by the number of its own, which comes behind those before it.
+    const auto is_known = [&](const std::string& name) {
+      const std::string at = top + "/" + name;
+      if (mkdir(at.c_str(), 0700) != 0 || mount("proc", at.c_str(), "proc", 0, nullptr) != 0) _exit(1);
+      const control::Descriptor memory(open((at + "/self/mem").c_str(), O_RDWR | O_CLOEXEC));
+      return control::is_process_memory(memory.get(), getpid());
+    };
+    if (!is_known("first")) _exit(2);
+    const std::string far = top + "/" + std::string(250, 'd');
+    if (mkdir(far.c_str(), 0700) != 0) _exit(1);
+    for (int i = 0; i < 2000; ++i)  // of 500 octets and more each
+      if (mount(far.c_str(), far.c_str(), nullptr, MS_BIND, nullptr) != 0) _exit(1);
+    _exit(is_known("last") ? 3 : 0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  rmdir(directory);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 1) {
+    std::printf("SKIPPED tables of mounts: not allowed here\n");
+    return;
+  }
+  CHECK(WEXITSTATUS(status) == 0);
 }
