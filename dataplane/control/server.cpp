@@ -370,7 +370,7 @@ void Server::log_terminate(const Qp& qp, const core::WorkerEvent& event) {
   std::uint64_t left_out = 0;
   if (!terminates_.take(event.at, left_out)) return;
   if (left_out != 0)
-    log_.info(std::to_string(left_out) + " Terminates of peers are not told here: there were too many");
+    log_.info(std::to_string(left_out) + " more ends of connections by peers are not told here: there were too many");
   if (event.event == qp::Event::peer_gone) {
     log_.info(in_words_of(qp) + ": its peer is gone");
     return;
