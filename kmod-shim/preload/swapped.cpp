@@ -118,6 +118,10 @@ int objection(const Range& range, bool nothing, std::size_t new_size, int flags,
 
 // ---- throwing away -----------------------------------------------------------------------
 
+// Who comes to what is being emptied waits in the kernel until it is, half a second a GiB: the daemon's worker, too,
+// for a peer's Write, and with it everybody whom it serves.
+constexpr std::uintptr_t kEmptiedAtOnce = 2 << 20;
+
 // Zeros, and the memory is the system's again. A region that lies there sees the zeros, too: another's pages it would
 // have with hardware.
 bool empty(const Mapping& mapping, void* context) {
@@ -125,9 +129,13 @@ bool empty(const Mapping& mapping, void* context) {
   const Range& range = *static_cast<Range*>(context);
   const std::uintptr_t start = mapping.start > range.start ? mapping.start : range.start;
   const std::uintptr_t end = mapping.end < range.end ? mapping.end : range.end;
-  // What may not be written cannot be emptied, but replaced.
-  if (libc().madvise(pointer(start), end - start, MADV_REMOVE) != 0)
-    mmap(pointer(start), end - start, rights_of(mapping), kPrivate | MAP_FIXED, -1, 0);
+  for (std::uintptr_t at = start; at < end; at += kEmptiedAtOnce) {
+    const std::uintptr_t size = end - at < kEmptiedAtOnce ? end - at : kEmptiedAtOnce;
+    if (libc().madvise(pointer(at), size, MADV_REMOVE) == 0) continue;
+    // What may not be written cannot be emptied, but replaced.
+    mmap(pointer(at), end - at, rights_of(mapping), kPrivate | MAP_FIXED, -1, 0);
+    break;
+  }
   return true;
 }
 

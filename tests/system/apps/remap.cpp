@@ -12,6 +12,7 @@ namespace {
 constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 constexpr std::size_t kSmall = 8192;
 constexpr std::size_t kLarge = 1 << 20;
+constexpr std::size_t kManyPieces = (5 << 20) + 4096;  // what is emptied is so piece by piece
 constexpr int kRights = PROT_READ | PROT_WRITE;
 
 ibv_pd* pd;
@@ -120,7 +121,7 @@ int main(int count, char** words) {
   grow_beside(false);
   grow_beside(true);
   for (const bool while_registered : {false, true})
-    for (const std::size_t size : {kSmall, kLarge}) {
+    for (const std::size_t size : {kSmall, kLarge, kManyPieces}) {
       empty(size, MADV_DONTNEED, while_registered);
       empty(size, MADV_FREE, while_registered);
     }
