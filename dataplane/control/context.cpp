@@ -86,7 +86,8 @@ Result<std::unique_ptr<Context>, int> Context::open(Machine& machine, ServedDevi
   ++device.counts.contexts;
   const shm::SpaceReach reach{.helper_tid = made->copies_by(),
                               .mem_fd = made->memory_fd_.get(),
-                              .process = made->process_ == nullptr ? -1 : made->process_->get()};
+                              .process = made->process_ == nullptr ? -1 : made->process_->get(),
+                              .user = peer.uid};
   for (const auto& worker : machine.workers)
     worker->call([&](Instant) { worker->mover().add_space(made->space_, reach); });
   int error = 0;

@@ -3,6 +3,8 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "control/server.hpp"
 
 namespace rnic::control {
@@ -29,8 +31,17 @@ void Server::on_copy_stuck(SpaceId space) {
   if (session == nullptr || session->stuck) return;
   // The news may be old, and of a context that had the number before.
   bool stuck = false;
-  session->context->device().on_each([&](Shard& shard, Instant) { stuck |= shard.worker->mover().is_stuck(space); });
+  unsigned of_user = 0;
+  const std::uint32_t user = session->peer.uid;
+  session->context->device().on_each([&](Shard& shard, Instant) {
+    stuck |= shard.worker->mover().is_stuck(space);
+    of_user = std::max(of_user, shard.worker->mover().stuck_of(user));
+  });
   if (!stuck) return;
+  if (of_user == shm::ApplicationMover::kStuckOfUserMax)
+    log_.error("user " + std::to_string(user) + ": pages of " + std::to_string(of_user) +
+               " applications do not come, ended ones among them; what others of this user send and receive by remote "
+               "copy fails until one does. A file system that does not answer (FUSE, NFS) holds them");
   session->stuck = true;
   session->stuck_looks = static_cast<unsigned>(machine_.page_wait.ns / kLook.ns);
   if (stuck_sessions_++ == 0) set_timer(page_timer_.get(), kLook);

@@ -24,8 +24,8 @@ class Crew {
   static constexpr unsigned kLooksMax = 3;
   // So many looks at a worker that sleeps, and the watcher sleeps too.
   static constexpr unsigned kQuietLooksMax = 25;
-  // In copies that wait, at most. With one more the application is ended at once.
-  static constexpr unsigned kStuckMax = 16;
+  // In copies that wait, at most; fewer of one user's (shm/mover.hpp). With one more the application is ended at once.
+  static constexpr unsigned kStuckMax = 64;
 
   struct Duties {
     std::function<void()> on_thread;       // on each new thread that works, first

@@ -1,7 +1,8 @@
 // One system call that copies between here and an application, and who goes on if it does not return.
 //
 // The kernel waits as long as a page of the application's does not come (userfaultfd, FUSE, swap, a
-// fork that holds its memory map), and nothing but the application's end frees the thread. So a call has
+// fork that holds its memory map), and nothing but the application's end frees the thread; not even that
+// where a page is a file's whose server is silent (FUSE, NFS). So a call has
 // all that it touches in an object of its own, CopyCall; and CopyWatch says which call the thread is in.
 // Whoever finds it there for too long takes everything else over: the thread, once back, sees that,
 // and leaves its result in the CopyCall and nothing anywhere else.
@@ -26,6 +27,7 @@ struct SpaceReach {
   pid_t helper_tid = 0;  // 0: not by thread id
   int mem_fd = -1;       // -1: not by descriptor
   int process = -1;      // a pidfd, by which it can be ended; or none
+  std::uint32_t user = 0;
 };
 
 struct CopyCall {

@@ -51,7 +51,7 @@ class Grace {
   }
 
   // That one worker can tell of: more than its threads (core/crew.hpp). Of more, all spaces are waited for.
-  static constexpr std::size_t kStuckMax = 32;
+  static constexpr std::size_t kStuckMax = 96;
 
  private:
   static constexpr std::uint64_t kRests = ~std::uint64_t{0};

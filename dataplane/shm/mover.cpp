@@ -107,6 +107,11 @@ bool ApplicationMover::is_stuck(SpaceId space) const {
   return there != nullptr && there->stuck != nullptr;
 }
 
+unsigned ApplicationMover::stuck_of(std::uint32_t user) const {
+  return static_cast<unsigned>(std::count_if(stuck_.begin(), stuck_.end(),
+                                             [&](SpaceId space) { return spaces_[space.value].reach.user == user; }));
+}
+
 bool ApplicationMover::is_pending(SpaceId space) const {
   if (touched_.empty()) return false;
   const Space* there = find(space);
@@ -307,6 +312,10 @@ bool ApplicationMover::run(SpaceId id, Way way) {
   copying_ = id;
   copying_way_ = way;
   while (space.stuck == nullptr && queue.done != queue.items.size()) {
+    if (!stuck_.empty() && stuck_of(space.reach.user) >= kStuckOfUserMax) [[unlikely]] {
+      refuse(queue);
+      break;
+    }
     Item& next = queue.items[queue.done];
     if (next.kind == Kind::direct) {
       store_tail(reinterpret_cast<std::byte*>(next.address), next.local, next.length);
@@ -326,6 +335,13 @@ bool ApplicationMover::run(SpaceId id, Way way) {
     queue.done += settle(space, *call_, queue.items.data() + queue.done);
   }
   return true;
+}
+
+void ApplicationMover::refuse(Queue& queue) {
+  for (; queue.done != queue.items.size(); ++queue.done) {
+    queue.items[queue.done].ok = false;
+    ++counters_.refused;
+  }
 }
 
 // False: it took too long.

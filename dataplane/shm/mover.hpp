@@ -29,11 +29,16 @@ namespace rnic::shm {
 
 struct MoverCounters {
   std::uint64_t calls = 0, pieces = 0, bytes = 0, failures = 0;
-  std::uint64_t stuck = 0;  // calls that were taken over
+  std::uint64_t stuck = 0;    // calls that were taken over
+  std::uint64_t refused = 0;  // pieces of a user with kStuckOfUserMax of these
 };
 
 class ApplicationMover final : public tpt::Mover {
  public:
+  // Of one user's applications. With so many the rest of his remote copies fail, until one is back: each has a thread
+  // of the crew's, which is everybody's, and keeps it for as long as the page does not come, application or not.
+  static constexpr unsigned kStuckOfUserMax = 48;
+
   // `grace`: of several workers with movers of their own, for the same spaces; null: there are none.
   explicit ApplicationMover(Copier& copier = Copier::kernel(), Grace* grace = nullptr);
   ~ApplicationMover();
@@ -64,6 +69,7 @@ class ApplicationMover final : public tpt::Mover {
   }
   // In which a copy waits for a page.
   std::span<const SpaceId> stuck_spaces() const { return stuck_; }
+  unsigned stuck_of(std::uint32_t user) const;
 
   // As flush(). False: a copy did not return in time, and another thread has everything that was the
   // caller's, this object too.
@@ -138,6 +144,7 @@ class ApplicationMover final : public tpt::Mover {
   void prepare_by_thread(Queue& queue);
   void prepare_by_descriptor(Queue& queue, Way way);
   bool run_atomic(Space& space);
+  void refuse(Queue& queue);
   bool execute(const Space& space, Way way);
   std::size_t settle(Space& space, const CopyCall& call, Item* items);
   void take_back();

@@ -33,14 +33,18 @@ using namespace rnic;
 using test::ForkedApplication;
 
 struct Office {
-  explicit Office(unsigned applications) : owners(applications) {
+  // Each of a user's own; or all but the last of one.
+  enum class Users : std::uint8_t { each, one_but_for_the_last };
+  explicit Office(unsigned applications, Users users = Users::each) : owners(applications) {
     core::WorkerOptions options;
     options.realtime = false;
     options.copier = &copier;
     worker = std::make_unique<core::Worker>(options);
     for (unsigned i = 0; i < applications; ++i) {
       processes.emplace_back(SpaceId{i});
-      worker->mover().add_space(SpaceId{i}, processes[i].with_pidfd());
+      shm::SpaceReach reach = processes[i].with_pidfd();
+      reach.user = users == Users::each || i + 1 == applications ? i : 0;
+      worker->mover().add_space(SpaceId{i}, reach);
     }
     worker->start();
   }
@@ -152,7 +156,9 @@ TEST_CASE("a worker that polls always sleeps while its core is another's, too", 
     worker.call([&](Instant) { count = worker.counters().sleeps; });
     return count;
   };
-  for (int ms = 0; ms < 20'000 && sleeps() == 0; ++ms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  // Each question is work, behind which it looks anew whether time is missing.
+  for (int tries = 0; tries < 100 && sleeps() == 0; ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
   CHECK(sleeps() != 0);
 }
 
@@ -308,6 +314,32 @@ TEST_CASE("a worker stops while a copy waits, and says that a thread is left", "
   CHECK(office.owners[0].told.empty());
   office.copier.let_go(office.processes[0].pid());
   office.worker.reset();  // waits for the thread
+}
+
+TEST_CASE("a user whose pages do not come leaves others their threads", "[worker][stuck]") {
+  constexpr unsigned kMost = shm::ApplicationMover::kStuckOfUserMax;
+  Office office(kMost + 2, Office::Users::one_but_for_the_last);
+  const unsigned more = kMost, others = kMost + 1;
+  for (unsigned i = 0; i <= kMost; ++i) office.copier.hold(office.processes[i].pid());
+  // All of them in one turn.
+  office.worker->call([&](Instant) {
+    for (unsigned i = 0; i <= kMost; ++i)
+      (void)office.worker->mover().place(office.octets, office.processes[i].at(0, 8), tpt::Part::tail,
+                                         {&office.owners[i], 0});
+  });
+  office.submit(others);
+  office.await_told(others);
+  CHECK(office.told(others) == std::vector{true});
+  office.await_told(more);
+  CHECK(office.told(more) == std::vector{false});
+  CHECK(office.told(0).empty());
+  office.copier.let_go(office.processes[0].pid());
+  office.await_told(0);
+  CHECK(office.told(0) == std::vector{true});
+  office.copier.let_go(office.processes[more].pid());
+  office.submit(more);
+  while (office.told(more).size() == 1) std::this_thread::yield();
+  CHECK(office.told(more) == std::vector{false, true});
 }
 
 TEST_CASE("when every thread waits for a page the application that came last is ended", "[worker][stuck]") {
