@@ -118,8 +118,8 @@ int objection(const Range& range, bool nothing, std::size_t new_size, int flags,
 
 // ---- throwing away -----------------------------------------------------------------------
 
-// Who comes to what is being emptied waits in the kernel until it is, half a second a GiB: the daemon's worker, too,
-// for a peer's Write, and with it everybody whom it serves.
+// A fault in a range that is being punched waits until that is done, half a second a GiB; so does the daemon's worker
+// with a peer's Write, and all whom it serves. So much is 1 ms.
 constexpr std::uintptr_t kEmptiedAtOnce = 2 << 20;
 
 // Zeros, and the memory is the system's again. A region that lies there sees the zeros, too: another's pages it would
@@ -129,9 +129,10 @@ bool empty(const Mapping& mapping, void* context) {
   const Range& range = *static_cast<Range*>(context);
   const std::uintptr_t start = mapping.start > range.start ? mapping.start : range.start;
   const std::uintptr_t end = mapping.end < range.end ? mapping.end : range.end;
-  for (std::uintptr_t at = start; at < end; at += kEmptiedAtOnce) {
-    const std::uintptr_t size = end - at < kEmptiedAtOnce ? end - at : kEmptiedAtOnce;
-    if (libc().madvise(pointer(at), size, MADV_REMOVE) == 0) continue;
+  for (std::uintptr_t at = start, next; at < end; at = next) {
+    next = (at + kEmptiedAtOnce) & ~(kEmptiedAtOnce - 1);  // huge pages stay whole
+    if (next > end) next = end;
+    if (libc().madvise(pointer(at), next - at, MADV_REMOVE) == 0) continue;
     // What may not be written cannot be emptied, but replaced.
     mmap(pointer(at), end - at, rights_of(mapping), kPrivate | MAP_FIXED, -1, 0);
     break;
