@@ -41,7 +41,8 @@ class OwnCore {
 
   // A turn has done nothing, and there is no sleep.
   void give_way() const;
-  // Behind a turn with work, or one that gave way. True: it has rested, and begin_stretch() is due.
+  // Behind a turn with work, one that gave way, or one with nothing to do that stays awake. True: it has rested, and
+  // begin_stretch() is due.
   bool rest(Instant now);
   void begin_stretch(Instant now);
   void on_slept(Duration slept) { rested_ = rested_ + slept; }
@@ -60,7 +61,7 @@ class OwnCore {
   int stat_fd_;
   std::array<char, 65536> stat_text_{};
   std::array<Duration, CpuChoice::kCpusMax> idle_times_{};
-  Instant stretch_began_{0};  // since when it works, but for
+  Instant stretch_began_{0};  // since when it is awake, but for
   Duration rested_{};
 };
 

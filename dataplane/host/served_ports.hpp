@@ -16,7 +16,7 @@ class ServedPorts {
   void add(std::uint16_t port) { count_of(port).fetch_add(1, std::memory_order_relaxed); }
   void remove(std::uint16_t port) { count_of(port).fetch_sub(1, std::memory_order_relaxed); }
   // Also true where only another port with the same count is served.
-  bool has(std::uint16_t port) { return count_of(port).load(std::memory_order_relaxed) != 0; }
+  bool has(std::uint16_t port) const { return counts_[port % kPlaces].load(std::memory_order_relaxed) != 0; }
 
  private:
   static constexpr std::size_t kPlaces = 4096;  // a count for 16 ports each

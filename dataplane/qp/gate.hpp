@@ -16,10 +16,9 @@ namespace rnic::qp {
 
 // The first FPDU is due within this time where the startup says that one must come (W-MPA-90).
 inline constexpr Duration kFirstFpduTime = seconds(10);
-// An initiator that has spoken and heard nothing says a Write of no octets at these times after the
-// start. A peer may miss the news of octets that come right behind its Reply, and look at them only
-// when more come: siw does, which changes its socket's callbacks after it has sent the Reply. Not to a peer that it
-// reaches without the wire.
+// An initiator that has spoken and heard nothing says a Write of no octets at these times after the start, but not to a
+// peer that it reaches without the wire. A peer may miss the news of octets that come right behind its Reply, and look
+// at them only when more come: siw does, which changes its socket's callbacks after it has sent the Reply.
 inline constexpr std::array kNudges{milliseconds(50), milliseconds(250), milliseconds(1250)};
 
 class Gate {
