@@ -10,7 +10,7 @@ namespace rnic::control {
 bool is_memory_file(int fd);
 
 // procfs's `mem` of some process, open for reading and writing: what goes through it reaches that
-// process's memory. `peer`: in whose mount namespace it may have been opened.
+// process's memory. `peer`: in whose mount namespace it may have been opened, among the first thousand mounts.
 bool is_process_memory(int fd, pid_t peer);
 
 }  // namespace rnic::control
