@@ -364,8 +364,8 @@ std::string Server::in_words_of(const Qp& qp) const {
   return text;
 }
 
-// A Terminate that came. Both readings of it: peers differ in how they lay out its first octets
-// (W-RDMAP-34). Any peer can send one, and as many as it can make connections.
+// A Terminate that came, or a peer that is gone without one. Both readings of a Terminate: peers differ in how they lay
+// out its first octets (W-RDMAP-34). Any peer can end as many connections as it can make.
 void Server::log_terminate(const Qp& qp, const core::WorkerEvent& event) {
   std::uint64_t left_out = 0;
   if (!terminates_.take(event.at, left_out)) return;
@@ -479,6 +479,9 @@ void Server::on_worker_news(core::Worker& worker) {
         break;
       case Kind::copy_back:
         on_copy_back(SpaceId{static_cast<std::uint32_t>(event.cookie)}, worker);
+        break;
+      case Kind::copies_refused:
+        on_copies_refused(SpaceId{static_cast<std::uint32_t>(event.cookie)});
         break;
       case Kind::network_change:
         if (event.cookie < machine_.devices.size()) changed |= DeviceSet{1} << event.cookie;

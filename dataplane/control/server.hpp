@@ -129,6 +129,7 @@ class Server final : private CmHost {
   // ---- server_pages.cpp ----
   Session* session_of(SpaceId space);
   void on_copy_stuck(SpaceId space);
+  void on_copies_refused(SpaceId space);
   void on_copy_back(SpaceId space, const core::Worker& teller);
   void look_at_stuck();
 
@@ -167,7 +168,7 @@ class Server final : private CmHost {
   Machine& machine_;
   Loop& loop_;
   Log log_;
-  LineLimit terminates_, refusals_, unfit_;
+  LineLimit terminates_, refusals_, unfit_, copies_refused_;
   const Session* asking_ = nullptr;  // whose command to the connection manager is being served; null: nobody's
   std::function<void()> stop_;
   ConnectionManager cm_;

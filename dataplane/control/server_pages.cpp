@@ -3,9 +3,8 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "control/server.hpp"
+#include "core/clock.hpp"
 
 namespace rnic::control {
 namespace {
@@ -31,17 +30,8 @@ void Server::on_copy_stuck(SpaceId space) {
   if (session == nullptr || session->stuck) return;
   // The news may be old, and of a context that had the number before.
   bool stuck = false;
-  unsigned of_user = 0;
-  const std::uint32_t user = session->peer.uid;
-  session->context->device().on_each([&](Shard& shard, Instant) {
-    stuck |= shard.worker->mover().is_stuck(space);
-    of_user = std::max(of_user, shard.worker->mover().stuck_of(user));
-  });
+  session->context->device().on_each([&](Shard& shard, Instant) { stuck |= shard.worker->mover().is_stuck(space); });
   if (!stuck) return;
-  if (of_user == shm::ApplicationMover::kStuckOfUserMax)
-    log_.error("user " + std::to_string(user) + ": pages of " + std::to_string(of_user) +
-               " applications do not come, ended ones among them; what others of this user send and receive by remote "
-               "copy fails until one does. A file system that does not answer (FUSE, NFS) holds them");
   session->stuck = true;
   session->stuck_looks = static_cast<unsigned>(machine_.page_wait.ns / kLook.ns);
   if (stuck_sessions_++ == 0) set_timer(page_timer_.get(), kLook);
@@ -72,6 +62,17 @@ void Server::on_copy_back(SpaceId space, const core::Worker& teller) {
   }
   loop_.change(session->watch, EPOLLIN);
   if (!send_reply(session->socket.get(), request->header, reply)) end(number);
+}
+
+void Server::on_copies_refused(SpaceId space) {
+  const Session* session = session_of(space);
+  std::uint64_t left_out = 0;
+  if (session == nullptr || !copies_refused_.take(core::clock_now(), left_out)) return;
+  log_.error(
+      "user " + std::to_string(session->peer.uid) + ": copies of " +
+      std::to_string(shm::ApplicationMover::kStuckOfUserMax) +
+      " of its contexts wait for pages, perhaps of processes that have ended; until one is back its other copies "
+      "fail, where memory is not mapped. If that lasts, look for a file system that does not answer (FUSE, NFS)");
 }
 
 void Server::look_at_stuck() {

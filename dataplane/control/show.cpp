@@ -388,12 +388,13 @@ Json statistics(Machine& machine, const std::vector<Context*>& contexts, const C
       moved = worker->mover().counters();
     });
     stats["worker" + std::to_string(worker->index())] = {
-        {"turns", counters.turns},   {"busy_turns", counters.busy_turns},
-        {"sleeps", counters.sleeps}, {"wakes_by_timer", counters.wakes_by_timer},
-        {"calls", counters.calls},   {"calls_in_place", counters.in_place},
-        {"moves", counters.moves},   {"naps", counters.naps},
-        {"copy_calls", moved.calls}, {"copy_pieces", moved.pieces},
-        {"copy_bytes", moved.bytes}, {"copy_failures", moved.failures}};
+        {"turns", counters.turns},     {"busy_turns", counters.busy_turns},
+        {"sleeps", counters.sleeps},   {"wakes_by_timer", counters.wakes_by_timer},
+        {"calls", counters.calls},     {"calls_in_place", counters.in_place},
+        {"moves", counters.moves},     {"naps", counters.naps},
+        {"copy_calls", moved.calls},   {"copy_pieces", moved.pieces},
+        {"copy_bytes", moved.bytes},   {"copy_failures", moved.failures},
+        {"copies_stuck", moved.stuck}, {"copies_refused", moved.refused}};
   }
   return stats;
 }

@@ -39,6 +39,19 @@ void signal_eventfd(int fd) {
 thread_local const void* own_worker = nullptr;
 
 static_assert(shm::Grace::kStuckMax > Crew::kStuckMax + 1);
+static_assert(shm::ApplicationMover::kStuckOfUserMax < Crew::kStuckMax);
+
+WorkerEvent::Kind kind_of(shm::ApplicationMover::News::Kind news) {
+  switch (news) {
+    case shm::ApplicationMover::News::Kind::stuck:
+      return WorkerEvent::Kind::copy_stuck;
+    case shm::ApplicationMover::News::Kind::back:
+      return WorkerEvent::Kind::copy_back;
+    case shm::ApplicationMover::News::Kind::refused:
+      break;
+  }
+  return WorkerEvent::Kind::copies_refused;
+}
 
 // How long stop() waits for threads that are stuck.
 constexpr Duration kStopPatience = milliseconds(100);
@@ -260,12 +273,8 @@ bool Worker::move() {
   crew_.wake_watcher();
   if (!mover_.carry_out()) return false;
   for (shm::ApplicationMover::News news; mover_.pop_news(news);) {
-    tell({news.stuck ? WorkerEvent::Kind::copy_stuck : WorkerEvent::Kind::copy_back,
-          qp::Event::close_complete,
-          news.space.value,
-          {},
-          {}});
-    if (!news.stuck) doorbells_.touch_all_of(news.space);
+    tell({kind_of(news.kind), qp::Event::close_complete, news.space.value, {}, {}});
+    if (news.kind == shm::ApplicationMover::News::Kind::back) doorbells_.touch_all_of(news.space);
     busy_ = true;
   }
   return true;

@@ -41,9 +41,10 @@ struct WorkerEvent {
     cq_notify,
     network_change,
     ended_for_buffers,
-    memory_gone,  // what an application shared, of whatever context (shm::take_dead_owners())
-    copy_stuck,   // a page of an application's does not come
-    copy_back,    // it has, or its application is no more
+    memory_gone,     // what an application shared, of whatever context (shm::take_dead_owners())
+    copy_stuck,      // a page of an application's does not come
+    copy_back,       // it has, or its application is no more
+    copies_refused,  // of a user for whose pages too many wait (shm/mover.hpp)
   } kind = Kind::qp_event;
   qp::Event event = qp::Event::close_complete;
   // Of the QP, SRQ or CQ; network_change, ended_for_buffers: the device's index; copy_…: the address space.

@@ -2,10 +2,10 @@
 //
 // The kernel waits as long as a page of the application's does not come (userfaultfd, FUSE, swap, a
 // fork that holds its memory map), and nothing but the application's end frees the thread; not even that
-// where a page is a file's whose server is silent (FUSE, NFS). So a call has
-// all that it touches in an object of its own, CopyCall; and CopyWatch says which call the thread is in.
-// Whoever finds it there for too long takes everything else over: the thread, once back, sees that,
-// and leaves its result in the CopyCall and nothing anywhere else.
+// where the page is a file's whose server is silent (FUSE, NFS). So a call has all that it touches in an
+// object of its own, CopyCall; and CopyWatch says which call the thread is in. Whoever finds it there for too long
+// takes everything else over: the thread, once back, sees that, and leaves its result in the CopyCall and nothing
+// anywhere else.
 #pragma once
 
 #include <sys/types.h>
@@ -24,10 +24,10 @@ enum class Way : std::uint8_t { gather, place };
 
 // How an address space is reached. The descriptors stay the caller's.
 struct SpaceReach {
-  pid_t helper_tid = 0;  // 0: not by thread id
-  int mem_fd = -1;       // -1: not by descriptor
-  int process = -1;      // a pidfd, by which it can be ended; or none
-  std::uint32_t user = 0;
+  pid_t helper_tid = 0;      // 0: not by thread id
+  int mem_fd = -1;           // -1: not by descriptor
+  int process = -1;          // a pidfd, by which it can be ended; or none
+  std::uint32_t user = ~0U;  // the application's uid; that one is nobody's
 };
 
 struct CopyCall {

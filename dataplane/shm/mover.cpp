@@ -311,11 +311,11 @@ bool ApplicationMover::run(SpaceId id, Way way) {
   Queue& queue = space.queue(way);
   copying_ = id;
   copying_way_ = way;
+  if (!stuck_.empty() && space.stuck == nullptr && stuck_of(space.reach.user) >= kStuckOfUserMax) [[unlikely]] {
+    refuse(id, queue);
+    return true;
+  }
   while (space.stuck == nullptr && queue.done != queue.items.size()) {
-    if (!stuck_.empty() && stuck_of(space.reach.user) >= kStuckOfUserMax) [[unlikely]] {
-      refuse(queue);
-      break;
-    }
     Item& next = queue.items[queue.done];
     if (next.kind == Kind::direct) {
       store_tail(reinterpret_cast<std::byte*>(next.address), next.local, next.length);
@@ -337,7 +337,13 @@ bool ApplicationMover::run(SpaceId id, Way way) {
   return true;
 }
 
-void ApplicationMover::refuse(Queue& queue) {
+void ApplicationMover::refuse(SpaceId id, Queue& queue) {
+  if (queue.done == queue.items.size()) return;
+  const std::uint32_t user = spaces_[id.value].reach.user;
+  if (std::find(refused_users_.begin(), refused_users_.end(), user) == refused_users_.end()) {
+    refused_users_.push_back(user);
+    news_.push_back({News::Kind::refused, id});
+  }
   for (; queue.done != queue.items.size(); ++queue.done) {
     queue.items[queue.done].ok = false;
     ++counters_.refused;
@@ -578,7 +584,7 @@ void ApplicationMover::on_taken_over() {
   space.stuck = std::move(stuck);
   stuck_.push_back(copying_);
   ++counters_.stuck;
-  news_.push_back({copying_, true});
+  news_.push_back({News::Kind::stuck, copying_});
 }
 
 void ApplicationMover::take_back() {
@@ -593,7 +599,8 @@ void ApplicationMover::take_back(SpaceId id) {
   Space& space = spaces_[id.value];
   const std::unique_ptr<Stuck> stuck = std::move(space.stuck);
   std::erase(stuck_, id);
-  news_.push_back({id, false});
+  std::erase(refused_users_, space.reach.user);
+  news_.push_back({News::Kind::back, id});
   stuck->kept = {};
   let_go_.insert(let_go_.end(), stuck->cancelled.begin(), stuck->cancelled.end());
   std::vector<Item>& items = stuck->items;

@@ -10,7 +10,8 @@
 // through a staging buffer; that descriptor is bound to the address space, and dies with it.
 //
 // A copy that waits for a page of the application's is left to its thread (copy.hpp): its space is
-// stuck, and what is submitted for it waits, in order, until the copy is back. Other spaces go on.
+// stuck, and what is submitted for it waits, in order, until the copy is back. Other spaces go on, but for
+// those of a user who has kStuckOfUserMax stuck.
 //
 // Owned by one worker. All memory is taken at construction, but for what waits.
 #pragma once
@@ -30,13 +31,14 @@ namespace rnic::shm {
 struct MoverCounters {
   std::uint64_t calls = 0, pieces = 0, bytes = 0, failures = 0;
   std::uint64_t stuck = 0;    // calls that were taken over
-  std::uint64_t refused = 0;  // pieces of a user with kStuckOfUserMax of these
+  std::uint64_t refused = 0;  // pieces that failed unbegun, as their user had kStuckOfUserMax of these
 };
 
 class ApplicationMover final : public tpt::Mover {
  public:
-  // Of one user's applications. With so many the rest of his remote copies fail, until one is back: each has a thread
-  // of the crew's, which is everybody's, and keeps it for as long as the page does not come, application or not.
+  // So many of one user's address spaces may be stuck. His other remote copies then fail, until one is back: each has a
+  // thread of the crew's, which is everybody's, for as long as the page does not come, even if the application has
+  // ended.
   static constexpr unsigned kStuckOfUserMax = 48;
 
   // `grace`: of several workers with movers of their own, for the same spaces; null: there are none.
@@ -86,8 +88,8 @@ class ApplicationMover final : public tpt::Mover {
   void on_taken_over();
 
   struct News {
-    SpaceId space;
-    bool stuck = false;  // or it is no more
+    enum class Kind : std::uint8_t { stuck, back, refused } kind = Kind::stuck;
+    SpaceId space;  // refused: the first since one of its user's copies came back
   };
   bool pop_news(News& out);
 
@@ -144,7 +146,7 @@ class ApplicationMover final : public tpt::Mover {
   void prepare_by_thread(Queue& queue);
   void prepare_by_descriptor(Queue& queue, Way way);
   bool run_atomic(Space& space);
-  void refuse(Queue& queue);
+  void refuse(SpaceId id, Queue& queue);
   bool execute(const Space& space, Way way);
   std::size_t settle(Space& space, const CopyCall& call, Item* items);
   void take_back();
@@ -172,6 +174,7 @@ class ApplicationMover final : public tpt::Mover {
   std::vector<News> news_;
   std::vector<SpaceId> stuck_;
   std::uint64_t flushes_ = 0;
+  std::vector<std::uint32_t> refused_users_;  // of whom that is told already
   bool telling_ = false;
   bool dropped_ = false;  // while telling
   MoverCounters counters_;

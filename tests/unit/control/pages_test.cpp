@@ -109,6 +109,36 @@ TEST_CASE("V-MR-20: a deregistration is answered when the copy that waits is ove
   CHECK(scene.lines_with("a page of its memory does not come") == 1);
 }
 
+TEST_CASE("copies are a user's, and that others of his fail, as too many wait, is said once", "[control][stuck]") {
+  constexpr unsigned kMost = shm::ApplicationMover::kStuckOfUserMax;
+  Scene scene;
+  App other(scene.daemon);
+  scene.get_stuck();
+  core::Worker& worker = *scene.daemon.machine.workers[0];
+  const control::Descriptor memory(open("/proc/self/mem", O_RDWR | O_CLOEXEC));
+  const auto place = [&](SpaceId space) {
+    worker.call([&](Instant) {
+      (void)worker.mover().place(scene.octets,
+                                 {space, reinterpret_cast<std::uint64_t>(scene.memory.data()), nullptr, 8, Stag{}},
+                                 tpt::Part::tail, {&scene.owner, 0});
+    });
+  };
+  // As if of further contexts.
+  for (unsigned i = 1; i < kMost; ++i) {
+    const SpaceId space{100 + i};
+    worker.call([&](Instant) { worker.mover().add_space(space, {.mem_fd = memory.get(), .user = geteuid()}); });
+    place(space);
+  }
+  unsigned stuck = 0;
+  while (stuck != kMost) worker.call([&](Instant) { stuck = worker.mover().stuck_of(geteuid()); });
+  CHECK(scene.lines_with("its other copies fail") == 0);
+  for (int i = 0; i < 3; ++i) {
+    place(SpaceId{1});
+    scene.daemon.settle();
+  }
+  CHECK(scene.lines_with("its other copies fail") == 1);
+}
+
 TEST_CASE("V-MR-10: a reregistration is answered when the copy that waits is over, and is done once",
           "[control][stuck][V-MR-10]") {
   Scene scene;

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -99,6 +100,10 @@ std::uint64_t number_in(const std::string& file, const std::string& name) {
     if (line.starts_with(name)) return std::stoull(line.substr(name.size()));
   return 0;
 }
+
+using Told = std::vector<bool>;
+
+std::ptrdiff_t count_of(const std::vector<Kind>& news, Kind kind) { return std::count(news.begin(), news.end(), kind); }
 
 bool rings(int event_fd) {
   pollfd entry{event_fd, POLLIN, 0};
@@ -316,30 +321,33 @@ TEST_CASE("a worker stops while a copy waits, and says that a thread is left", "
   office.worker.reset();  // waits for the thread
 }
 
-TEST_CASE("a user whose pages do not come leaves others their threads", "[worker][stuck]") {
+TEST_CASE("a user whose pages do not come leaves a worker, and others their threads", "[worker][stuck]") {
   constexpr unsigned kMost = shm::ApplicationMover::kStuckOfUserMax;
-  Office office(kMost + 2, Office::Users::one_but_for_the_last);
-  const unsigned more = kMost, others = kMost + 1;
-  for (unsigned i = 0; i <= kMost; ++i) office.copier.hold(office.processes[i].pid());
+  constexpr unsigned kHeld = core::Crew::kStuckMax + 2;  // more than there are threads
+  Office office(kHeld + 1, Office::Users::one_but_for_the_last);
+  const unsigned others = kHeld, last = kHeld - 1;
+  for (unsigned i = 0; i < kHeld; ++i) office.copier.hold(office.processes[i].pid());
   // All of them in one turn.
   office.worker->call([&](Instant) {
-    for (unsigned i = 0; i <= kMost; ++i)
+    for (unsigned i = 0; i < kHeld; ++i)
       (void)office.worker->mover().place(office.octets, office.processes[i].at(0, 8), tpt::Part::tail,
                                          {&office.owners[i], 0});
   });
   office.submit(others);
   office.await_told(others);
   CHECK(office.told(others) == std::vector{true});
-  office.await_told(more);
-  CHECK(office.told(more) == std::vector{false});
-  CHECK(office.told(0).empty());
+  for (unsigned i = 0; i < kHeld; ++i) CHECK(office.told(i) == (i < kMost ? Told{} : Told{false}));
+  std::uint64_t refused = 0;
+  office.worker->call([&](Instant) { refused = office.worker->mover().counters().refused; });
+  CHECK(refused == kHeld - kMost);
+  CHECK(count_of(office.news(), Kind::copies_refused) == 1);
   office.copier.let_go(office.processes[0].pid());
   office.await_told(0);
-  CHECK(office.told(0) == std::vector{true});
-  office.copier.let_go(office.processes[more].pid());
-  office.submit(more);
-  while (office.told(more).size() == 1) std::this_thread::yield();
-  CHECK(office.told(more) == std::vector{false, true});
+  CHECK(office.told(0) == Told{true});
+  office.copier.let_go(office.processes[last].pid());
+  office.submit(last);
+  while (office.told(last).size() == 1) std::this_thread::yield();
+  CHECK(office.told(last) == Told{false, true});
 }
 
 TEST_CASE("when every thread waits for a page the application that came last is ended", "[worker][stuck]") {

@@ -82,9 +82,9 @@ TEST_CASE("a copy that waits is left alone, and others' are carried out", "[shm]
   CHECK_FALSE(stage.mover.is_stuck(stage.slow.space()));
   shm::ApplicationMover::News news;
   REQUIRE(stage.mover.pop_news(news));
-  CHECK(news.stuck);
+  CHECK(news.kind == shm::ApplicationMover::News::Kind::stuck);
   REQUIRE(stage.mover.pop_news(news));
-  CHECK_FALSE(news.stuck);
+  CHECK(news.kind == shm::ApplicationMover::News::Kind::back);
   CHECK(news.space == stage.slow.space());
   CHECK_FALSE(stage.mover.pop_news(news));
 }
@@ -213,7 +213,7 @@ TEST_CASE("a space that is removed while it is stuck goes with its copy", "[shm]
   shm::ApplicationMover::News news;
   REQUIRE(stage.mover.pop_news(news));
   REQUIRE(stage.mover.pop_news(news));
-  CHECK_FALSE(news.stuck);
+  CHECK(news.kind == shm::ApplicationMover::News::Kind::back);
   stage.mover.add_space(stage.slow.space(), stage.slow.by_thread());  // its number is free
   REQUIRE(stage.mover.place(octets, stage.slow.at(64, 64), tpt::Part::body, {&owner, 3}) == tpt::Moved::later);
   REQUIRE(stage.mover.carry_out());
