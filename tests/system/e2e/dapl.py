@@ -30,7 +30,7 @@ def dapltest(wire, rounds=50):
     known = wire.listeners()
     server = wire.world.start([*words(wire.server, wire.address), "-T", "S", "-D", NAME])
     try:
-        server.until(lambda: wire.listeners() > known, "listens")
+        server.until(lambda: wire.listeners() - known, "listens")
         for each, octets in TRANSACTIONS:
             for checked in ((), ("-V",)):
                 before = stock.octets_out(wire)

@@ -101,7 +101,7 @@ def run(wire, directory, provider, test, on_roce=False):
 
     def listens():
         # Some meet by the kernel's TCP first; who does not find what it asks for ends at once.
-        return wire.listeners() > before or stock.kernel_listens(MEETING_PORT) or not server.running()
+        return wire.listeners() - before or stock.kernel_listens(MEETING_PORT) or not server.running()
 
     client = None
     try:

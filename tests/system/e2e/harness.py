@@ -231,14 +231,15 @@ class Wire:
         return {self.daemon_of(side) for side in (self.server, self.client)}
 
     def listeners(self):
+        """By their ids: one may go as the next comes."""
         rows = self.world.show(self.daemon_of(self.server), "conn").get("cm", ())
-        return sum(row["state"] == "listening" for row in rows)
+        return {row["id"] for row in rows if row["state"] == "listening"}
 
     def start_server(self, words):
         """Comes back when it listens, by librdmacm."""
         before = self.listeners()
         server = self.world.start([*self.server, *words])
-        server.until(lambda: self.listeners() > before, "listens")
+        server.until(lambda: self.listeners() - before, "listens")
         return server
 
     def start_client(self, words):

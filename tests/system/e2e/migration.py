@@ -73,7 +73,7 @@ def migrate(wire, pinned):
             each.ask("migrate-set-capabilities", capabilities=[{"capability": "rdma-pin-all", "state": pinned}])
         where = f"rdma:{wire.address}:{PORT}"
         target.ask("migrate-incoming", uri=where)
-        ends[1].until(lambda: wire.listeners() > known, "listens")
+        ends[1].until(lambda: wire.listeners() - known, "listens")
         source.ask("migrate", uri=where)
         said = source.until("query-migrate", lambda words: words.get("status") == "completed", 120)
         target.until("query-status", lambda words: words["status"] == "running", 30)
